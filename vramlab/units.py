@@ -1,0 +1,26 @@
+"""Units of memory. Bytes are `int`; KiB, MiB and GiB are powers of two."""
+
+from __future__ import annotations
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+
+
+def format_bytes(size_bytes: int) -> str:
+    """Write a number of bytes as PyTorch's error messages do: `512 bytes`, `2.00 MiB`, `1.24 GiB`.
+
+    Source: `format_size` in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13 (units change at one
+    full unit, two decimals).
+    """
+    if size_bytes <= KIB:
+        return f"{size_bytes} bytes"
+    for unit_bytes, unit in ((MIB, "KiB"), (GIB, "MiB")):
+        if size_bytes <= unit_bytes:
+            return f"{size_bytes / (unit_bytes // KIB):.2f} {unit}"
+    return f"{size_bytes / GIB:.2f} GiB"
+
+
+def mib(size_bytes: int) -> float:
+    """Turn bytes into MiB (2**20 bytes)."""
+    return size_bytes / MIB
