@@ -1,0 +1,48 @@
+# One command each: `make lab` opens the course, `make test` runs every test.
+# Written for GNU Make 3.81 and later (macOS still ships 3.81), and a POSIX shell.
+
+VENV ?= .venv
+PYTEST_ARGS ?= -n auto --dist loadscope
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+BIN := $(VENV)/bin
+FIRST_LESSON := lessons/01_cuda_context.ipynb
+
+.PHONY: help lab test check notebooks lock environment clean
+
+help:
+	@echo 'make lab        install what the course needs (first run) and open the first lesson'
+	@echo 'make test       run every test'
+	@echo 'make check      lint, types, and whether generated files are up to date'
+	@echo 'make notebooks  generate exercises/ from solutions/'
+	@echo 'make lock       resolve pyproject.toml anew into requirements.txt and environment.yml'
+	@echo 'make clean      remove the environment ($(VENV))'
+
+lab: environment
+	@$(BIN)/jupyter lab $(FIRST_LESSON)
+
+test: environment
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: environment
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy vramlab
+	@$(BIN)/python -m vramlab.grading.release --check
+	@$(BIN)/python -m pytest -q tests/test_packaging.py
+
+notebooks: environment
+	@$(BIN)/python -m vramlab.grading.release
+
+# The environment is made once, and again only when requirements.txt or pyproject.toml says
+# something new: $(VENV) keeps a copy of what it was installed from.
+environment:
+	@if [ -x $(BIN)/python ] \
+	    && cmp -s requirements.txt $(VENV)/installed/requirements.txt \
+	    && cmp -s pyproject.toml $(VENV)/installed/pyproject.toml; then exit 0; fi; \
+	PYTHON='$(PYTHON)' sh .ci/make-environment $(VENV)
+
+lock:
+	@PYTHON='$(PYTHON)' sh .ci/make-lock
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,123 @@
+"""The environment: one lock, repeated for conda; a machine that lacks something is told what."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+
+
+def lock_lines() -> list[str]:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_lock_pins_exact_public_versions_with_torch_first() -> None:
+    lines = lock_lines()
+    assert lines[0].startswith("torch==")
+    for line in lines:
+        assert re.fullmatch(
+            r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*( ; sys_platform == \"\w+\")?", line
+        )
+
+
+def test_conda_environment_installs_the_lock_and_this_package() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    *conda, pip = environment["dependencies"]
+    assert conda == ["python>=3.11", "pip"]
+    assert pip["pip"] == [*lock_lines(), "--editable ."]
+
+
+def test_lock_satisfies_what_the_package_declares() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locked = {canonicalize_name(r.name): r.specifier for r in map(Requirement, lock_lines())}
+    declared = [*project["dependencies"]]
+    for group in project["optional-dependencies"].values():
+        declared += [text for text in group if not text.startswith("vramlab[")]
+    for requirement in map(Requirement, declared):
+        (pin,) = locked[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(pin.version), requirement.name
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a copy of the files that `make` needs, with an environment that looks installed."""
+    for name in ("Makefile", "requirements.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "make-environment", tmp_path / ".ci")
+    installed = tmp_path / ".venv" / "installed"
+    installed.mkdir(parents=True)
+    for name in ("requirements.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, installed / name)
+    script(tmp_path / ".venv" / "bin" / "python", "exit 0")
+    return tmp_path
+
+
+def script(path: Path, body: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(
+        ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+def test_make_leaves_an_up_to_date_environment_alone(checkout: Path) -> None:
+    outcome = make(checkout, "environment", "PYTHON=/no/such/python")
+    assert outcome.returncode == 0, outcome.stderr
+
+
+@pytest.mark.parametrize("changed", ["requirements.txt", "pyproject.toml"])
+def test_make_installs_again_when_the_lock_or_the_project_changed(
+    checkout: Path, changed: str
+) -> None:
+    (checkout / changed).write_text("# changed\n")
+    script(
+        checkout / ".venv" / "bin" / "python",
+        'case "$*" in *pip*) echo "$*" >> pip-calls;; esac',
+    )
+    script(checkout / "newest", 'case "$*" in -m*) exit 1;; esac')
+    outcome = make(checkout, "environment", f"PYTHON={checkout / 'newest'}")
+    assert outcome.returncode == 0, outcome.stderr
+    assert (checkout / "pip-calls").read_text().splitlines() == [
+        "-m pip install --quiet --requirement requirements.txt",
+        "-m pip install --quiet --no-deps --editable .",
+    ]
+    assert (checkout / ".venv" / "installed" / changed).read_text() == "# changed\n"
+
+
+def test_a_machine_with_an_old_python_is_told_what_to_install(checkout: Path) -> None:
+    shutil.rmtree(checkout / ".venv")
+    script(checkout / "old", 'case "$1" in --version) echo "Python 3.9.6";; *) exit 1;; esac')
+    outcome = make(checkout, "environment", f"PYTHON={checkout / 'old'}")
+    assert outcome.returncode != 0
+    assert "vramlab needs Python 3.11 or later" in outcome.stderr
+    assert "is Python 3.9.6." in outcome.stderr
+    assert "make lab PYTHON=" in outcome.stderr
+
+
+def test_a_machine_without_venv_is_told_what_to_install(checkout: Path) -> None:
+    shutil.rmtree(checkout / ".venv")
+    script(
+        checkout / "bare",
+        'case "$2" in *ensurepip*) exit 1;; *print*) echo 3.12;; esac',
+    )
+    outcome = make(checkout, "environment", f"PYTHON={checkout / 'bare'}")
+    assert outcome.returncode != 0
+    assert "lacks the modules venv and ensurepip" in outcome.stderr
+    assert "sudo apt install python3.12-venv" in outcome.stderr
