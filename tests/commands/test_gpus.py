@@ -1,0 +1,77 @@
+"""`vramlab gpus`, run as the command line runs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from vramlab import catalogue
+from vramlab.commands import gpus
+
+
+def vramlab(*argv: str) -> int:
+    parser = argparse.ArgumentParser(prog="vramlab")
+    gpus.add_parser(parser.add_subparsers(required=True))
+    arguments = parser.parse_args(argv)
+    status: int = arguments.run(arguments)
+    return status
+
+
+def test_the_table_has_a_line_for_every_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("gpus") == 0
+    lines = capsys.readouterr().out.splitlines()
+    named = [line.split()[0] for line in lines[1 : 1 + len(catalogue.names())]]
+    assert tuple(named) == catalogue.names()
+    assert len({len(line) for line in lines[: 1 + len(named)]}) == 1  # columns line up
+
+
+def test_the_table_marks_estimates_and_what_is_absent(capsys: pytest.CaptureFixture[str]) -> None:
+    vramlab("gpus")
+    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
+    # T4: 15,828,320,256 B / 2**30 = 14.74 GiB; the context is an estimate; no bfloat16.
+    assert " ".join(lines["T4"]) == (
+        "T4 14.74 GiB ~134 MiB 7.5 40 320 GB/s 8.1 TFLOP/s 65.0 TFLOP/s -"
+    )
+    assert " ".join(lines["H100"]) == (
+        "H100 79.18 GiB 534 MiB 9.0 132 3,350 GB/s 66.9 TFLOP/s 989.4 TFLOP/s 989.4 TFLOP/s"
+    )
+
+
+def test_one_gpu_shows_every_figure_and_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("gpus", "rtx 3090") == 0
+    shown = capsys.readouterr().out
+    gpu = catalogue.find("RTX-3090")
+    for figure, source in gpu.sources.items():
+        assert f"  {figure} " in shown
+        assert f"  source: {source}\n" in shown
+    assert "  total_bytes  25,286,672,384 B (23.55 GiB)\n" in shown
+    assert "0x2204\n" in shown
+    assert "compute_capability     8.6\n" in shown
+    assert "fp8_tensor_flops_per_s        not in this GPU\n" in shown
+    # 1639 MiB = 1.6006 GiB
+    assert "  context in the past  1,718,616,064 B (1.60 GiB)\n" in shown
+
+
+def test_json_is_the_whole_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("gpus", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [gpu["name"] for gpu in shown] == list(catalogue.names())
+
+
+def test_json_of_one_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("gpus", "A100-80GB", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    gpu = catalogue.find("A100-80GB")
+    assert shown["total_bytes"] == gpu.total_bytes
+    assert shown["compute_capability"] == [8, 0]
+    assert shown["sources"] == dict(gpu.sources)
+    assert shown["fp8_tensor_flops_per_s"] is None
+
+
+def test_an_unknown_name_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("gpus", "A100") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "It could be A100-40GB or A100-80GB: say which." in captured.err

@@ -1,0 +1,148 @@
+"""`vramlab gpus`: the catalogue as a table; `vramlab gpus NAME`: one GPU, every figure's source.
+
+$ vramlab gpus
+$ vramlab gpus a100-40gb
+$ vramlab gpus --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from vramlab import catalogue
+from vramlab.catalogue import GPUModel
+from vramlab.errors import UnknownGPUError
+from vramlab.units import MIB, format_bytes
+
+_EXIT_OK = 0
+_EXIT_USAGE = 2
+
+_COLUMNS = ("GPU", "memory", "context", "capability", "SMs", "bandwidth", "fp32", "fp16", "bf16")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb `gpus` to the command line."""
+    parser = subparsers.add_parser(
+        "gpus",
+        help="show the GPUs that can be attached",
+        description="Show the GPUs that vramlab knows, or one of them with the source of every "
+        "figure. The memory is what programs can have; the context is what a process takes of it "
+        "before its first tensor.",
+    )
+    parser.add_argument("name", nargs="?", help="a GPU, such as T4, 'rtx 3090' or A100-40GB")
+    parser.add_argument("--json", action="store_true", help="print everything, in bytes, as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what was asked for; answer the exit status: 2 for an unknown name, else 0."""
+    try:
+        chosen = [catalogue.find(arguments.name)] if arguments.name else list(catalogue.models())
+    except UnknownGPUError as unknown:
+        print(unknown, file=sys.stderr)
+        return _EXIT_USAGE
+    if arguments.json:
+        shown = [as_dict(gpu) for gpu in chosen]
+        print(json.dumps(shown[0] if arguments.name else shown, indent=2))
+    elif arguments.name:
+        print("\n".join(details(chosen[0])))
+    else:
+        print("\n".join(table(chosen)))
+    return _EXIT_OK
+
+
+def as_dict(gpu: GPUModel) -> dict[str, Any]:
+    """All that is known of a GPU, in types that JSON has; sizes in bytes."""
+    return asdict(gpu) | {"sources": dict(gpu.sources)}
+
+
+def table(gpus: Iterable[GPUModel]) -> list[str]:
+    """One line for each GPU, under a line of headings. `~` marks estimates."""
+    rows = [_COLUMNS, *(_row(gpu) for gpu in gpus)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
+        for row in rows
+    ]
+    return [*lines, "", "~ estimated. `vramlab gpus NAME` shows where each figure comes from."]
+
+
+def _row(gpu: GPUModel) -> tuple[str, ...]:
+    return (
+        gpu.name,
+        format_bytes(gpu.total_bytes),
+        _estimate_mark(gpu, "context_bytes") + f"{gpu.context_bytes // MIB} MiB",
+        "{}.{}".format(*gpu.compute_capability),
+        str(gpu.multiprocessors),
+        f"{gpu.memory_bandwidth_bytes_per_s / 1e9:,.0f} GB/s",
+        _rate(gpu, "fp32_flops_per_s"),
+        _rate(gpu, "fp16_tensor_flops_per_s"),
+        _rate(gpu, "bf16_tensor_flops_per_s"),
+    )
+
+
+def _rate(gpu: GPUModel, field: str) -> str:
+    """A FLOP rate in TFLOP/s, or a dash where the GPU has none."""
+    flops_per_s = getattr(gpu, field)
+    if flops_per_s is None:
+        return "-"
+    return _estimate_mark(gpu, field) + f"{flops_per_s / 1e12:,.1f} TFLOP/s"
+
+
+def _estimate_mark(gpu: GPUModel, field: str) -> str:
+    return "~" if gpu.is_estimated(field) else ""
+
+
+def details(gpu: GPUModel) -> list[str]:
+    """Every figure of one GPU, grouped under the source that gives it, and its past contexts."""
+    lines = [f"{gpu.name}: {gpu.product_name}"]
+    if gpu.aliases:
+        lines.append(f"also found as {', '.join(gpu.aliases)}")
+    order = [field.name for field in fields(gpu) if field.name in gpu.sources]
+    for source in dict.fromkeys(gpu.sources[name] for name in order):
+        named = [name for name in order if gpu.sources[name] == source]
+        lines += ["", *_figures(gpu, named), f"  source: {source}"]
+    for context in gpu.historical_contexts:
+        lines += [
+            "",
+            f"  context in the past  {_readable('context_bytes', context.context_bytes)}",
+            f"  conditions: {context.conditions}",
+            f"  source: {context.source}",
+        ]
+    return lines
+
+
+def _figures(gpu: GPUModel, names: Sequence[str]) -> list[str]:
+    width = max(map(len, names))
+    return [f"  {name.ljust(width)}  {_readable(name, getattr(gpu, name))}" for name in names]
+
+
+def _readable(name: str, value: object) -> str:
+    """A figure with its unit. The exact number of bytes comes first, then what people call it."""
+    match value:
+        case None:
+            return "not in this GPU"
+        case int() if name.endswith("_bytes"):
+            return f"{value:,} B ({format_bytes(value)})"
+        case int() if name.endswith("_bytes_per_s"):
+            return f"{value / 1e9:,.0f} GB/s"
+        case float() if name.endswith("_flops_per_s"):
+            return f"{value / 1e12:,.1f} TFLOP/s"
+        case int() if name == "pci_device_id":
+            return f"0x{value:04X}"
+        case tuple():
+            return ".".join(map(str, value))
+        case int():
+            return f"{value:,}"
+        case _:
+            return str(value)
