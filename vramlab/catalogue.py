@@ -16,9 +16,8 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import resources
-from types import MappingProxyType
 from typing import Any
 
 from vramlab.errors import UnknownGPUError
@@ -150,7 +149,7 @@ class GPUModel:
     pci_device_id: int
     """Device number in the PCI ID database; NVIDIA's vendor number is 0x10DE."""
 
-    sources: Mapping[str, str]
+    sources: Mapping[str, str] = field(compare=False, repr=False)
     """Where each figure comes from, by field name. "estimated: ..." marks those nobody measured."""
 
     @property
@@ -167,9 +166,9 @@ class GPUModel:
         """What the driver keeps for itself: NVML's total without `total_bytes`."""
         return self.nvml_total_bytes - self.total_bytes
 
-    def is_estimated(self, field: str) -> bool:
+    def is_estimated(self, figure: str) -> bool:
         """Whether the figure is an estimate, for want of a published measurement."""
-        return self.sources[field].startswith("estimated:")
+        return self.sources[figure].startswith("estimated:")
 
 
 def models() -> tuple[GPUModel, ...]:
@@ -250,11 +249,11 @@ def _model(entry: Mapping[str, Any], document: Mapping[str, Any]) -> GPUModel:
     def take(table: Mapping[str, Any]) -> None:
         found = {key: value for key, value in table.items() if key not in ("source", "without")}
         found |= dict.fromkeys(table.get("without", ()))
-        for field, value in found.items():
-            if field in figures:
-                raise ValueError(f"{name}: {field} is given twice.")
-            figures[field] = tuple(value) if isinstance(value, list) else value
-            sources[field] = table["source"]
+        for figure, value in found.items():
+            if figure in figures:
+                raise ValueError(f"{name}: {figure} is given twice.")
+            figures[figure] = tuple(value) if isinstance(value, list) else value
+            sources[figure] = table["source"]
 
     for table in entry["figures"]:
         take(table)
@@ -263,7 +262,7 @@ def _model(entry: Mapping[str, Any], document: Mapping[str, Any]) -> GPUModel:
     take(document["every_gpu"])
 
     apart = {"name", "aliases", "historical_contexts", "sources"}
-    wanted = {field.name for field in fields(GPUModel)} - apart
+    wanted = {known.name for known in fields(GPUModel)} - apart
     if figures.keys() != wanted:
         missing, unknown = sorted(wanted - figures.keys()), sorted(figures.keys() - wanted)
         raise ValueError(f"{name}: missing figures {missing}, unknown figures {unknown}.")
@@ -273,6 +272,6 @@ def _model(entry: Mapping[str, Any], document: Mapping[str, Any]) -> GPUModel:
         historical_contexts=tuple(
             HistoricalContext(**context) for context in entry.get("historical_contexts", ())
         ),
-        sources=MappingProxyType(sources),
+        sources=sources,
         **figures,
     )
