@@ -10,8 +10,8 @@ GIB = 2**30
 def format_bytes(size_bytes: int) -> str:
     """Write a number of bytes as PyTorch's error messages do: `512 bytes`, `2.00 MiB`, `1.24 GiB`.
 
-    Source: `format_size` in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13 (units change at one
-    full unit, two decimals).
+    Source: `format_size` in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13 (a unit is used above
+    one of it, two decimals).
     """
     if size_bytes <= KIB:
         return f"{size_bytes} bytes"

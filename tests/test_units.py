@@ -1,0 +1,49 @@
+"""Bytes written as PyTorch writes them; each text below stands in somebody's error message."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramlab.units import GIB, KIB, MIB, format_bytes, mib
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 bytes"),
+        (512, "512 bytes"),
+        # A unit is used above one of it, not from one of it on: format_size compares with <=.
+        (KIB, "1024 bytes"),
+        (KIB + 1, "1.00 KiB"),
+        (MIB, "1024.00 KiB"),
+        (MIB + 1, "1.00 MiB"),
+        (2 * MIB, "2.00 MiB"),
+        (GIB, "1024.00 MiB"),
+        (GIB + 1, "1.00 GiB"),
+        # Beyond GiB there is no larger unit.
+        (2048 * GIB, "2048.00 GiB"),
+        # 20 MiB + 512 B = 20.00048828125 MiB
+        (20 * MIB + 512, "20.00 MiB"),
+        # 3.57 MiB, the remainder in the BERT AdamW figure, from 3,743,744 / 1,048,576 = 3.5703125
+        (3_743_744, "3.57 MiB"),
+    ],
+)
+def test_format_bytes_writes_as_pytorch(size_bytes: int, text: str) -> None:
+    assert format_bytes(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        # Halves that a double holds exactly go to the even digit, in C++ streams as in Python:
+        # 1.125 MiB and 1.375 MiB lie halfway between two decimals.
+        (MIB + MIB // 8, "1.12 MiB"),
+        (MIB + 3 * MIB // 8, "1.38 MiB"),
+    ],
+)
+def test_format_bytes_rounds_as_pytorch(size_bytes: int, text: str) -> None:
+    assert format_bytes(size_bytes) == text
+
+
+def test_mib() -> None:
+    assert mib(3 * MIB // 2) == 1.5
