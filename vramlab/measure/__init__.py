@@ -1,0 +1,83 @@
+"""Measurements of GPU memory through torch's own interface, on a real GPU or a virtual one.
+
+stages.Stages             run named stages; what each does to allocated, reserved, peak bytes
+results.Result            what was measured, as data, JSON and a table beside what was expected
+recording.record_timeline every block over time, from torch's memory history
+categories.breakdown      where the bytes are: parameters, gradients, activations...
+code_lines.code_lines     which lines of the program hold the most
+"""
+
+from vramlab.measure.categories import (
+    Attribution,
+    Breakdown,
+    Category,
+    attribute,
+    breakdown,
+    category_curves,
+)
+from vramlab.measure.code_lines import CodeLine, code_lines, code_lines_table
+from vramlab.measure.figures import (
+    Expectation,
+    Published,
+    Quantity,
+    allocated,
+    device_used,
+    growth,
+    peak,
+    reserved,
+    reserved_growth,
+)
+from vramlab.measure.readings import MemoryReading, read_memory, reset_peaks
+from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
+from vramlab.measure.recording import Recording, record_timeline
+from vramlab.measure.results import Result, StageMeasurement
+from vramlab.measure.stages import Stages
+from vramlab.measure.table import Table
+from vramlab.measure.timeline import (
+    BlockLife,
+    Frame,
+    Moment,
+    OutOfMemoryEvent,
+    Sighting,
+    Stage,
+    Timeline,
+)
+
+__all__ = [
+    "Attribution",
+    "BlockLife",
+    "Breakdown",
+    "Category",
+    "CodeLine",
+    "Expectation",
+    "Frame",
+    "IncompleteTraceError",
+    "MemoryReading",
+    "Moment",
+    "OutOfMemoryEvent",
+    "Published",
+    "Quantity",
+    "Recording",
+    "Result",
+    "Sighting",
+    "Stage",
+    "StageMeasurement",
+    "Stages",
+    "Table",
+    "Timeline",
+    "allocated",
+    "attribute",
+    "breakdown",
+    "category_curves",
+    "code_lines",
+    "code_lines_table",
+    "device_used",
+    "growth",
+    "peak",
+    "read_memory",
+    "record_timeline",
+    "reserved",
+    "reserved_growth",
+    "reset_peaks",
+    "timeline_from_snapshots",
+]

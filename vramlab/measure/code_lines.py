@@ -1,0 +1,96 @@
+"""Which lines of the program hold the most memory, from the tracebacks in a timeline."""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from vramlab.measure.results import format_mib
+from vramlab.measure.table import Table
+from vramlab.measure.timeline import BlockLife, Frame, Moment
+
+_PACKAGE = Path(__file__).parent.parent
+_MACHINERY = tuple(
+    str(_PACKAGE / part) for part in ("allocator", "kernels", "virtual", "measure", "attach.py")
+)
+"""Parts of vramlab that stand between a program and its memory; the rest of it is a program."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """A line of code and the live blocks that were allocated in it or below it."""
+
+    frame: Frame | None
+    """The line; None for blocks without a Python traceback (such as on autograd's own thread)."""
+    size_bytes: int
+    """Allocated bytes of its live blocks."""
+    block_count: int
+    """How many they are."""
+
+    @property
+    def source(self) -> str:
+        """Text of the line; empty if it cannot be found."""
+        return linecache.getline(self.frame.filename, self.frame.line).strip() if self.frame else ""
+
+    def __str__(self) -> str:
+        if self.frame is None:
+            return "(no Python traceback)"
+        return f"{Path(self.frame.filename).name}:{self.frame.line} {self.frame.function}"
+
+
+def is_library_frame(frame: Frame) -> bool:
+    """Whether a frame is in Python's library, an installed package or vramlab's machinery."""
+    if frame.filename.startswith("<frozen"):
+        return True
+    paths = sysconfig.get_paths()
+    libraries = (*(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),)
+    return frame.filename.startswith((*libraries, *_MACHINERY))
+
+
+def user_frame(block: BlockLife) -> Frame | None:
+    """The innermost frame of a block's traceback that is the user's own code.
+
+    If all frames are in libraries, the innermost of all; None if there is no traceback.
+    """
+    for frame in block.frames:
+        if not is_library_frame(frame):
+            return frame
+    return block.frames[0] if block.frames else None
+
+
+def code_lines(moment: Moment) -> tuple[CodeLine, ...]:
+    """The lines that hold memory at a moment, most bytes first; their sum is all that is allocated.
+
+    Args:
+        moment: such as `timeline.peak()`.
+    """
+    blocks_of: dict[Frame | None, list[BlockLife]] = defaultdict(list)
+    for block in moment.blocks:
+        blocks_of[user_frame(block)].append(block)
+    lines = [
+        CodeLine(frame, sum(block.size_bytes for block in blocks), len(blocks))
+        for frame, blocks in blocks_of.items()
+    ]
+    return tuple(sorted(lines, key=lambda line: -line.size_bytes))
+
+
+def code_lines_table(moment: Moment, most: int = 10) -> Table:
+    """The lines that hold the most memory at a moment, as a table of at most `most` rows."""
+    lines = code_lines(moment)
+    rows = [
+        (f"{line}\n    {line.source}".rstrip(), format_mib(line.size_bytes), str(line.block_count))
+        for line in lines[:most]
+    ]
+    rest = lines[most:]
+    if rest:
+        rest_bytes = sum(line.size_bytes for line in rest)
+        rest_count = sum(line.block_count for line in rest)
+        rows.append((f"{len(rest)} more lines", format_mib(rest_bytes), str(rest_count)))
+    return Table(
+        caption=f"Lines of code that hold memory after allocator event {moment.position}",
+        header=("line", "size", "blocks"),
+        rows=tuple(rows),
+    )

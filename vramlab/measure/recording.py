@@ -1,0 +1,220 @@
+"""Record what happens to a GPU's memory, with torch's own memory history.
+
+    with record_timeline() as recording:
+        recording.watch(model=model, optimizer=optimizer, inputs=x)
+        recording.stage("forward")
+        loss = model(x).sum()
+        recording.stage("backward")
+        loss.backward()
+        recording.stage("optimizer step")
+        optimizer.step()
+    timeline = recording.timeline
+    timeline.peak().allocated_bytes
+
+Works on a real GPU and on a virtual one. A recording keeps no tensor alive that it watches.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from vramlab.measure.categories import Category
+from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
+from vramlab.measure.timeline import Timeline
+
+
+@contextmanager
+def record_timeline(device: int | None = None) -> Iterator[Recording]:
+    """Record one device's memory while the body of the with statement runs.
+
+    torch's peak counters start again, and its memory history is switched on, without C++ frames,
+    and off again at the end (also if it was on before). When the body raises, the timeline up to
+    there can still be had.
+
+    Args:
+        device: index of the GPU; the current one if None.
+    """
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    recording = Recording(torch.cuda.current_device() if device is None else device)
+    recording._start()
+    try:
+        yield recording
+    finally:
+        recording._stop()
+
+
+class Recording:
+    """A timeline in the making: what `with record_timeline() as recording` gives."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self._marks: list[tuple[str | None, int]] = []
+        self._sightings: list[tuple[int, int, str, str]] = []
+        self._models: list[weakref.ref[torch.nn.Module]] = []
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._hooks: list[Any] = []
+        self._measured_peak_bytes = 0
+        self._first: Mapping[str, Any] = {}
+        self._last: Mapping[str, Any] = {}
+        self._counted_before = 0
+        self._counted = 0
+        self._timeline: Timeline | None = None
+        self._running = False
+
+    def stage(self, name: str | None) -> None:
+        """Begin a stage here; the one before ends. None ends it and begins no other.
+
+        `Timeline`s are read by these names: what is allocated before a stage whose name begins
+        with 'backward' and still lives when it begins is taken for activations.
+        """
+        self._must_run(f"stage({name!r})")
+        self._look()
+        self._marks.append((name, self._counted))
+
+    def watch(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        inputs: Any = None,
+    ) -> None:
+        """Tell what tensors are to the program, so that their blocks can be named.
+
+        Parameters, buffers, gradients and optimizer states are looked up now, at every `stage()`,
+        before and after every step of the optimizer, and at the end; inputs now.
+
+        Args:
+            model: its parameters (with their gradients) and buffers.
+            optimizer: its parameters (with their gradients) and their states.
+            inputs: a tensor, or tensors in lists, tuples and dicts.
+        """
+        self._must_run("watch()")
+        if model is not None:
+            self._models.append(weakref.ref(model))
+        if optimizer is not None:
+            self._optimizers.append(weakref.ref(optimizer))
+            self._hooks.append(optimizer.register_step_pre_hook(self._look_around_step))
+            self._hooks.append(optimizer.register_step_post_hook(self._look_around_step))
+        self._look()
+        for label, tensor in _tensors_in(inputs, "input"):
+            self._see(tensor, Category.INPUTS, label)
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline; RuntimeError while the recording still runs.
+
+        Raises:
+            IncompleteTraceError: events are missing from torch's trace.
+        """
+        if self._running:
+            raise RuntimeError(
+                "the recording still runs: ask for its timeline after the with block"
+            )
+        if self._timeline is None:
+            self._timeline = timeline_from_snapshots(
+                self._first,
+                self._last,
+                self.device,
+                marks=self._marks,
+                sightings=self._sightings,
+                counted=self._counted,
+                measured_peak_bytes=self._measured_peak_bytes,
+            )
+        return self._timeline
+
+    def _start(self) -> None:
+        torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python")
+        self._first = torch.cuda.memory._snapshot()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        self._counted_before = self._events_counted()
+        self._running = True
+
+    def _stop(self) -> None:
+        self._look()
+        self._last = torch.cuda.memory._snapshot()
+        torch.cuda.memory._record_memory_history(None)
+        for hook in self._hooks:
+            hook.remove()
+        self._running = False
+
+    def _must_run(self, what: str) -> None:
+        if not self._running:
+            raise RuntimeError(f"{what} came after the recording ended: call it in the with block")
+
+    def _events_counted(self) -> int:
+        allocations = torch.cuda.memory_stats_as_nested_dict(self.device)["allocation"]["all"]
+        return int(allocations["allocated"] + allocations["freed"])
+
+    def _count(self) -> int:
+        """Allocations and frees since the recording began: the name of this moment."""
+        counted = self._events_counted() - self._counted_before
+        if counted < 0:
+            raise IncompleteTraceError(
+                "torch.cuda.reset_accumulated_memory_stats() was called while a timeline was "
+                "recorded; moments are told by those counters, so leave them alone meanwhile"
+            )
+        return counted
+
+    def _look_around_step(self, *_: Any) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        """Note the moment, torch's peak, and where the tensors of all watched objects are now."""
+        self._counted = self._count()
+        self._measured_peak_bytes = max(
+            self._measured_peak_bytes, torch.cuda.max_memory_allocated(self.device)
+        )
+        names: dict[torch.Tensor, str] = {}
+        for model in filter(None, (reference() for reference in self._models)):
+            names |= {parameter: name for name, parameter in model.named_parameters()}
+            for name, buffer in model.named_buffers():
+                self._see(buffer, Category.BUFFERS, name)
+        for optimizer in filter(None, (reference() for reference in self._optimizers)):
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    names.setdefault(parameter, f"parameter {len(names)}")
+            for parameter, state in optimizer.state.items():
+                for key, tensor in _tensors_in(state, names.get(parameter, "state")):
+                    self._see(tensor, Category.OPTIMIZER_STATES, key)
+        for parameter, name in names.items():
+            self._see(parameter, Category.PARAMETERS, name)
+            if parameter.grad is not None:
+                self._see(parameter.grad, Category.GRADIENTS, f"{name}.grad")
+
+    def _see(self, tensor: torch.Tensor, category: Category, label: str) -> None:
+        for address in _storage_addresses(tensor, self.device):
+            self._sightings.append((self._counted, address, category, label))
+
+
+def _tensors_in(value: Any, label: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in nested lists, tuples and mappings, with a name that says where."""
+    if isinstance(value, torch.Tensor):
+        yield label, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _tensors_in(item, f"{label}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            yield from _tensors_in(item, f"{label}[{number}]")
+
+
+def _storage_addresses(tensor: torch.Tensor, device: int) -> Iterator[int]:
+    """Where the storages behind a tensor begin, as far as they are on the device.
+
+    A tensor subclass that wraps others (DTensor, quantized weights) stands for those it wraps, a
+    sparse tensor for its indices and values.
+    """
+    if is_traceable_wrapper_subclass(tensor):
+        inner_names, _ = tensor.__tensor_flatten__()
+        for name in inner_names:
+            yield from _storage_addresses(getattr(tensor, name), device)
+    elif tensor.layout is torch.sparse_coo:
+        yield from _storage_addresses(tensor._indices(), device)
+        yield from _storage_addresses(tensor._values(), device)
+    elif tensor.is_cuda and tensor.get_device() == device and tensor.numel():
+        yield tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
