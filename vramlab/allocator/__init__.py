@@ -1,0 +1,31 @@
+"""A model of PyTorch's CUDA caching allocator, to the byte. It imports no torch.
+
+memory = DeviceMemory(16 * GIB)
+allocator = CachingAllocator(memory, AllocatorSettings.parse("max_split_size_mb:128"))
+block = allocator.malloc(3 * MIB)
+allocator.reserved_bytes     # 20 MiB: a segment of the large pool
+allocator.free(block)
+snapshot([allocator])        # what torch.cuda.memory._snapshot() shows
+"""
+
+from vramlab.allocator.blocks import Block, Segment
+from vramlab.allocator.caching import CachingAllocator
+from vramlab.allocator.device_memory import DeviceMemory
+from vramlab.allocator.history import Event
+from vramlab.allocator.settings import AllocatorSettings
+from vramlab.allocator.sizes import round_request, segment_size
+from vramlab.allocator.snapshot import segments, snapshot, traces
+
+__all__ = [
+    "AllocatorSettings",
+    "Block",
+    "CachingAllocator",
+    "DeviceMemory",
+    "Event",
+    "Segment",
+    "round_request",
+    "segment_size",
+    "segments",
+    "snapshot",
+    "traces",
+]

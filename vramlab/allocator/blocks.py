@@ -1,0 +1,200 @@
+"""Blocks, the segments they tile, and the pools that cache the free ones.
+
+A segment is what the driver gave; its blocks form a chain in address order. A pool keeps its free
+blocks per stream, sorted by size and then address, so that the best fit is one binary search.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Any
+
+from vramlab.allocator.statistics import Tally
+
+
+class Block:
+    """A piece of a segment: in use, waiting for a stream, free, or (expandable segments) unmapped.
+
+    Attributes:
+        address: where it starts.
+        size_bytes: how long it is. Never changes while the block is in use.
+        requested_bytes: what the program asked for when it last got this block.
+        segment: the segment it is a piece of.
+        previous, next: its neighbours in the segment.
+        allocated: the program holds it.
+        free: it is in the pool's cache. Neither allocated nor free: a stream still uses it.
+        mapped: there is memory behind its addresses.
+        stream_uses: the other streams that the program says use it, if any.
+        age_base: the pool's search count when it was last cached (garbage collection's clock).
+        context: whatever the caller gave with the allocation.
+        segment_context: whatever the caller gave with the allocation that made the segment.
+    """
+
+    __slots__ = (
+        "address",
+        "age_base",
+        "allocated",
+        "context",
+        "free",
+        "mapped",
+        "next",
+        "previous",
+        "requested_bytes",
+        "segment",
+        "segment_context",
+        "size_bytes",
+        "stream_uses",
+    )
+
+    def __init__(self, address: int, size_bytes: int, segment: Segment) -> None:
+        self.address = address
+        self.size_bytes = size_bytes
+        self.segment = segment
+        self.requested_bytes = 0
+        self.previous: Block | None = None
+        self.next: Block | None = None
+        self.allocated = False
+        self.free = False
+        self.mapped = True
+        self.stream_uses: set[int] | None = None
+        self.age_base = 0
+        self.context: Any = None
+        self.segment_context: Any = None
+
+    @property
+    def stream(self) -> int:
+        """The stream it was allocated on, and the only one that it will serve again."""
+        return self.segment.stream
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it shares its segment with other blocks."""
+        return self.previous is not None or self.next is not None
+
+    def put_between(self, before: Block | None, after: Block | None) -> None:
+        """Join the chain between two blocks that were neighbours until now."""
+        self.previous = before
+        self.next = after
+        if before is None:
+            self.segment.first = self
+        else:
+            before.next = self
+        if after is not None:
+            after.previous = self
+
+    def __repr__(self) -> str:
+        state = "allocated" if self.allocated else "free" if self.free else "awaiting free"
+        return f"<Block {self.address:#x} {self.size_bytes} bytes, {state}, stream {self.stream}>"
+
+
+class Segment:
+    """A range of addresses that the driver gave: by cudaMalloc, or reserved to be mapped later.
+
+    Attributes:
+        pool: the pool whose blocks it holds.
+        stream: the stream whose blocks it holds.
+        address, size_bytes: the range (of an expandable segment: all that is reserved).
+        first: the first block of its chain.
+        expandable: pages are mapped and unmapped one by one.
+    """
+
+    __slots__ = ("address", "expandable", "first", "pool", "size_bytes", "stream")
+
+    expandable: bool
+
+    def __init__(self, pool: BlockPool, stream: int, address: int, size_bytes: int) -> None:
+        self.pool = pool
+        self.stream = stream
+        self.address = address
+        self.size_bytes = size_bytes
+        self.expandable = False
+        self.first = Block(address, size_bytes, self)
+
+    def blocks(self) -> list[Block]:
+        """Its blocks, in address order."""
+        chain: list[Block] = []
+        block: Block | None = self.first
+        while block is not None:
+            chain.append(block)
+            block = block.next
+        return chain
+
+
+class BlockPool:
+    """The cache of one pool: small (blocks up to 1 MiB) or large.
+
+    Attributes:
+        is_small: which of the two.
+        tally: the statistics of this pool.
+        searches: how often a block was searched for, counted only while garbage collection is on.
+    """
+
+    __slots__ = ("_free", "_unmapped", "is_small", "searches", "tally")
+
+    def __init__(self, is_small: bool, tally: Tally) -> None:
+        self.is_small = is_small
+        self.tally = tally
+        self.searches = 0
+        self._free: dict[int, list[tuple[int, int, Block]]] = {}
+        self._unmapped: dict[int, list[tuple[int, Block]]] = {}
+
+    def free_list(self, stream: int) -> list[tuple[int, int, Block]]:
+        """The free blocks of a stream as (size, address, block), sorted: the pool's own list."""
+        blocks = self._free.get(stream)
+        if blocks is None:
+            blocks = self._free[stream] = []
+        return blocks
+
+    def free_blocks(self) -> list[Block]:
+        """All free blocks, by stream, then size, then address."""
+        return [block for stream in sorted(self._free) for _, _, block in self._free[stream]]
+
+    def unmapped_blocks(self, stream: int) -> list[Block]:
+        """The unmapped ranges of a stream's expandable segments, by address."""
+        return [block for _, block in self._unmapped.get(stream, ())]
+
+    def add(self, block: Block) -> None:
+        """Cache a block that nobody uses."""
+        block.free = True
+        block.age_base = self.searches
+        insort(self.free_list(block.segment.stream), (block.size_bytes, block.address, block))
+
+    def remove(self, block: Block) -> None:
+        """Take a block out of the cache, to be used or given back."""
+        block.free = False
+        blocks = self._free[block.segment.stream]
+        del blocks[bisect_left(blocks, (block.size_bytes, block.address))]
+
+    def add_unmapped(self, block: Block) -> None:
+        block.free = True
+        blocks = self._unmapped.setdefault(block.segment.stream, [])
+        insort(blocks, (block.address, block))
+
+    def remove_unmapped(self, block: Block) -> None:
+        block.free = False
+        blocks = self._unmapped[block.segment.stream]
+        del blocks[bisect_left(blocks, (block.address,))]
+
+    def age(self, block: Block) -> int:
+        """How many searches a cached block has sat through."""
+        return self.searches - block.age_base
+
+    def absorb(self, block: Block, neighbour: Block | None) -> int:
+        """Merge a free neighbour into `block` (itself outside the cache).
+
+        Both must be mapped or both unmapped. Returns the neighbour's size, 0 if it stays.
+        """
+        if neighbour is None or not neighbour.free or neighbour.mapped != block.mapped:
+            return 0
+        if neighbour.mapped:
+            self.remove(neighbour)
+        else:
+            self.remove_unmapped(neighbour)
+        if block.previous is neighbour:
+            block.address = neighbour.address
+            block.segment_context = neighbour.segment_context
+            block.put_between(neighbour.previous, block.next)
+        else:
+            block.put_between(block.previous, neighbour.next)
+        block.size_bytes += neighbour.size_bytes
+        return neighbour.size_bytes

@@ -1,0 +1,560 @@
+"""PyTorch's CUDA caching allocator, one GPU's worth of it.
+
+What it does when, and to which bytes, follows `DeviceCachingAllocator` in
+c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13, step by step; the comments there say why it is so.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import RLock
+from typing import Any, NoReturn
+
+from vramlab.allocator import messages, snapshot
+from vramlab.allocator.blocks import Block, BlockPool
+from vramlab.allocator.device_memory import DeviceMemory
+from vramlab.allocator.history import Event, History
+from vramlab.allocator.reserve import Reserve
+from vramlab.allocator.settings import AllocatorSettings
+from vramlab.allocator.sizes import (
+    MIN_BLOCK_BYTES,
+    REFUSED_REQUEST_BYTES,
+    SMALL_REQUEST_BYTES,
+    round_request,
+    segment_size,
+)
+from vramlab.allocator.statistics import Statistics
+from vramlab.errors import AllocatorInvariantError, OutOfDeviceMemory, UnsupportedOnVirtualGPU
+
+OutOfMemoryObserver = Callable[[int, int, int, int], None]
+"""Called with device, bytes asked of the driver, bytes allowed, bytes the driver has free."""
+
+_UNLIMITED_BYTES = 1 << 64
+
+
+class CachingAllocator:
+    """Gives out blocks of one GPU's memory and keeps what comes back for the next request.
+
+    No time passes on a virtual GPU: what a stream had to do is done as soon as somebody looks. The
+    allocator looks when PyTorch's does, at the next `malloc` or when it empties its cache.
+
+    Safe to use from several threads, and from finalizers: a block that is freed while the same
+    thread is inside the allocator (because the garbage collector ran) is freed right after.
+
+    Known limitations: no private pools (CUDA graphs, MemPool), and no `backend:cudaMallocAsync`.
+
+    Args:
+        memory: the GPU's memory; several allocators (processes) may share it.
+        settings: PYTORCH_CUDA_ALLOC_CONF, parsed.
+        device: the GPU's number, for messages and snapshots.
+        clock_us: where recorded events get their time from; default: they are numbered.
+    """
+
+    def __init__(
+        self,
+        memory: DeviceMemory,
+        settings: AllocatorSettings | None = None,
+        device: int = 0,
+        *,
+        clock_us: Callable[[], int] | None = None,
+    ) -> None:
+        self.memory = memory
+        self.device = device
+        self.settings = settings or AllocatorSettings()
+        self.statistics = Statistics(self.settings.max_split_size_bytes)
+        self.history = History(clock_us)
+        self.small_pool = BlockPool(True, self.statistics.small_pool)
+        self.large_pool = BlockPool(False, self.statistics.large_pool)
+        self.reserve = Reserve(memory, self.statistics, self.history)
+        self.memory_fraction = self.settings.per_process_memory_fraction
+        self._awaiting_free: list[Block] = []
+        self._oom_observers: list[OutOfMemoryObserver] = []
+        self._lock = RLock()
+        self._inside = False
+        self._freed_inside: list[tuple[Block, Any]] = []
+
+    # What it holds and how it is set
+
+    @property
+    def settings(self) -> AllocatorSettings:
+        """PYTORCH_CUDA_ALLOC_CONF. Set it at any time; it holds for what comes after."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: AllocatorSettings) -> None:
+        if settings.backend != "native":
+            raise UnsupportedOnVirtualGPU(
+                f"backend:{settings.backend} is an allocator of CUDA's own that is not modelled; "
+                "leave the backend at native"
+            )
+        self._settings = settings
+        self._divisions = settings.active_roundup_divisions
+        self._expandable = settings.expandable_segments
+        self._large_segment_bytes = settings.large_segment_bytes
+        self._max_split_bytes = settings.max_split_size_bytes or _UNLIMITED_BYTES
+
+    @property
+    def memory_fraction(self) -> float:
+        """torch.cuda.get_per_process_memory_fraction: the share of the GPU this may reserve."""
+        if self._allowed_bytes is None:
+            return 1.0
+        return self._allowed_bytes / self.memory.total_bytes
+
+    @memory_fraction.setter
+    def memory_fraction(self, fraction: float) -> None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"invalid fraction:{fraction}. Please set within [0, 1].")
+        self._allowed_bytes = None if fraction == 1 else int(fraction * self.memory.total_bytes)
+
+    @property
+    def allowed_bytes(self) -> int | None:
+        """What a memory fraction below 1 lets it reserve; None: no limit."""
+        return self._allowed_bytes
+
+    @property
+    def allocated_bytes(self) -> int:
+        """torch.cuda.memory_allocated: the blocks that the program holds."""
+        return self.statistics.all.allocated_bytes.current
+
+    @property
+    def reserved_bytes(self) -> int:
+        """torch.cuda.memory_reserved: what was taken from the driver."""
+        return self.reserve.reserved_bytes
+
+    @property
+    def awaiting_free(self) -> tuple[Block, ...]:
+        """Blocks that were freed while another stream used them, and not looked at since."""
+        return tuple(self._awaiting_free)
+
+    def stats(self) -> dict[str, Any]:
+        """What `torch._C._cuda_memoryStats(device)` returns."""
+        return self.statistics.as_dict()
+
+    def segments(self) -> list[dict[str, Any]]:
+        """This GPU's part of `torch._C._cuda_memorySnapshot()["segments"]`."""
+        return snapshot.segments(self)
+
+    def traces(self) -> list[dict[str, Any]]:
+        """This GPU's part of `torch._C._cuda_memorySnapshot()["device_traces"]`."""
+        return snapshot.traces(self)
+
+    def reset_peak_stats(self) -> None:
+        """torch.cuda.reset_peak_memory_stats."""
+        self.statistics.reset_peaks()
+
+    def reset_accumulated_stats(self) -> None:
+        """torch.cuda.reset_accumulated_memory_stats."""
+        self.statistics.reset_accumulated()
+
+    def record_history(
+        self,
+        enabled: str | None = "all",
+        context: str | None = "all",
+        max_entries: int = sys.maxsize,
+        clear_history: bool = False,
+        skip_actions: Iterable[str] = (),
+    ) -> None:
+        """torch.cuda.memory._record_memory_history, for this GPU."""
+        self.history.configure(enabled, context, max_entries, clear_history, skip_actions)
+
+    def add_trace_tracker(self, tracker: Callable[[Event], None]) -> None:
+        """Call `tracker` with every event from now on, whether or not history is recorded."""
+        self.history.add_tracker(tracker)
+
+    def add_oom_observer(self, observer: OutOfMemoryObserver) -> None:
+        """torch._C._cuda_attach_out_of_memory_observer: call it before each error is raised."""
+        self._oom_observers.append(observer)
+
+    # What a program does
+
+    def malloc(self, size_bytes: int, stream: int = 0, context: Any = None) -> Block:
+        """Get a block of at least `size_bytes` (at least 1) that `stream` may use at once.
+
+        Args:
+            context: kept on the block and shown in snapshots; the allocator never looks into it.
+
+        Raises: OutOfDeviceMemory, with PyTorch's message, when even giving back the whole cache
+            does not help. The allocator stays usable.
+        """
+        if not 0 < size_bytes < REFUSED_REQUEST_BYTES:
+            self._refuse(size_bytes)
+        with self._lock:
+            if self._inside:
+                raise AllocatorInvariantError(
+                    f"{size_bytes} bytes were asked for by a finalizer that ran inside the "
+                    "allocator; finalizers may free memory, but not allocate it"
+                )
+            self._inside = True
+            try:
+                if self._awaiting_free:
+                    self._process_events(context)
+                if self._divisions:
+                    block_bytes = round_request(size_bytes, self._divisions)
+                else:
+                    block_bytes = -(-size_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+                pool = self.small_pool if block_bytes <= SMALL_REQUEST_BYTES else self.large_pool
+                block = self._best_fit(pool, block_bytes, stream)
+                if block is None:
+                    block = self._obtain(pool, block_bytes, stream, size_bytes, context)
+                return self._hand_out(block, pool, block_bytes, size_bytes, context)
+            finally:
+                self._inside = False
+                if self._freed_inside:
+                    self._free_late()
+
+    def free(self, block: Block, context: Any = None) -> None:
+        """Give a block back. It can be reused at once, unless other streams were recorded on it."""
+        with self._lock:
+            if self._inside:
+                self._freed_inside.append((block, context))
+                return
+            self._inside = True
+            try:
+                self._free(block, context)
+            finally:
+                self._inside = False
+                if self._freed_inside:
+                    self._free_late()
+
+    def record_stream(self, block: Block, stream: int) -> None:
+        """torch.Tensor.record_stream: do not reuse the block before `stream` is done with it."""
+        with self._lock:
+            if not block.allocated:
+                raise ValueError(f"cannot record a stream on {block!r}: it is not allocated")
+            if stream == block.segment.stream:
+                return
+            if block.stream_uses is None:
+                block.stream_uses = set()
+            block.stream_uses.add(stream)
+
+    def synchronize(self, context: Any = None) -> None:
+        """Look at what the streams have done: blocks that waited for one become free.
+
+        PyTorch's allocator does so only inside `malloc` and `empty_cache`;
+        torch.cuda.synchronize() waits for the GPU, but leaves the allocator's books alone.
+        """
+        with self._exclusive():
+            self._process_events(context)
+
+    def empty_cache(self, context: Any = None) -> None:
+        """torch.cuda.empty_cache: give the driver every segment and page that nobody uses."""
+        with self._exclusive():
+            self._release_cached_blocks(context)
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Hold off other threads, and the frees of finalizers. `malloc` and `free` spell it out."""
+        with self._lock:
+            self._inside = True
+            try:
+                yield
+            finally:
+                self._inside = False
+                self._free_late()
+
+    # Taking blocks
+
+    def _refuse(self, size_bytes: int) -> NoReturn:
+        if size_bytes <= 0:
+            raise ValueError(
+                f"cannot allocate {size_bytes} bytes; PyTorch asks its allocator for nothing when "
+                "a tensor is empty"
+            )
+        raise OutOfDeviceMemory(
+            messages.TOO_LARGE_TO_LOOK_FOR, requested_bytes=size_bytes, segment_bytes=size_bytes
+        )
+
+    def _best_fit(self, pool: BlockPool, block_bytes: int, stream: int) -> Block | None:
+        """The smallest cached block of the stream that is large enough, out of the cache.
+
+        It is a miss, with no further search, when that block may not be split for this request.
+        """
+        if self._collects_garbage:
+            pool.searches += 1
+        cached = pool.free_list(stream)
+        index = bisect_left(cached, (block_bytes,))
+        if index == len(cached):
+            return None
+        block = cached[index][2]
+        if block.segment.expandable:
+            index = self._best_expandable(cached, index)
+            if index == len(cached):
+                return None
+            block = cached[index][2]
+        if block_bytes < self._max_split_bytes:
+            if block.size_bytes >= self._max_split_bytes:
+                return None
+        elif block.size_bytes >= block_bytes + self._settings.max_non_split_rounding_bytes:
+            return None
+        del cached[index]
+        block.free = False
+        return block
+
+    def _best_expandable(self, cached: list[tuple[int, int, Block]], index: int) -> int:
+        """Where to take a block when the best fit lies in an expandable segment.
+
+        Such a block counts as large as it could grow. With the setting turned off since, blocks of
+        expandable segments are passed over.
+        """
+        if not self._expandable:
+            while index < len(cached) and cached[index][2].segment.expandable:
+                index += 1
+            return index
+        while (
+            cached[index][2].segment.expandable
+            and index + 1 < len(cached)
+            and _growable_bytes(cached[index + 1][2]) < _growable_bytes(cached[index][2])
+        ):
+            index += 1
+        return index
+
+    def _hand_out(
+        self, block: Block, pool: BlockPool, block_bytes: int, requested_bytes: int, context: Any
+    ) -> Block:
+        """Split off what the request does not need, and book the rest of it as allocated."""
+        total = self.statistics.all
+        tally = pool.tally
+        segment = block.segment
+        was_split = block.previous is not None or block.next is not None
+        rest_bytes = block.size_bytes - block_bytes
+        if self._splits(pool, block_bytes, rest_bytes):
+            rest = block
+            block = Block(rest.address, block_bytes, segment)
+            block.put_between(rest.previous, rest)
+            rest.address += block_bytes
+            rest.size_bytes = rest_bytes
+            pool.add(rest)
+            if not segment.expandable:
+                if was_split:
+                    total.inactive_split_changed(0, -block_bytes)
+                    tally.inactive_split_changed(0, -block_bytes)
+                else:
+                    total.inactive_split_changed(1, rest_bytes)
+                    tally.inactive_split_changed(1, rest_bytes)
+        elif was_split and not segment.expandable:
+            total.inactive_split_changed(-1, -block.size_bytes)
+            tally.inactive_split_changed(-1, -block.size_bytes)
+        block.allocated = True
+        block.requested_bytes = requested_bytes
+        block.context = context
+        if self.history.active:
+            self.history.record("alloc", block.address, requested_bytes, segment.stream, context)
+        total.block_taken(block.size_bytes, requested_bytes)
+        tally.block_taken(block.size_bytes, requested_bytes)
+        if block.size_bytes >= self._max_split_bytes:
+            self.statistics.oversize_allocations.increase(1)
+        return block
+
+    def _splits(self, pool: BlockPool, block_bytes: int, rest_bytes: int) -> bool:
+        """Whether the rest of a block is worth keeping apart."""
+        if pool.is_small or self._expandable:
+            return rest_bytes >= MIN_BLOCK_BYTES
+        return rest_bytes > SMALL_REQUEST_BYTES and block_bytes < self._max_split_bytes
+
+    # Giving blocks back
+
+    def _free(self, block: Block, context: Any) -> None:
+        if not block.allocated:
+            raise ValueError(f"cannot free {block!r}: it is not allocated")
+        block.allocated = False
+        segment = block.segment
+        self.statistics.all.free_requested(block.size_bytes)
+        segment.pool.tally.free_requested(block.size_bytes)
+        if self.history.active:
+            self.history.record(
+                "free_requested",
+                block.address,
+                block.requested_bytes,
+                segment.stream,
+                context or block.context,
+            )
+        if block.size_bytes >= self._max_split_bytes:
+            self.statistics.oversize_allocations.decrease(1)
+        if block.stream_uses:
+            self._awaiting_free.append(block)
+        else:
+            self._cache(block, context)
+
+    def _free_late(self) -> None:
+        """Free what finalizers gave back while the allocator was busy."""
+        while self._freed_inside:
+            self.free(*self._freed_inside.pop(0))
+
+    def _process_events(self, context: Any) -> None:
+        """Every stream is done: cache the blocks that waited for one."""
+        finished, self._awaiting_free = self._awaiting_free, []
+        for block in finished:
+            block.stream_uses = None
+            self._cache(block, context)
+
+    def _cache(self, block: Block, context: Any) -> None:
+        """Put a block that nobody uses into its pool, merged with its free neighbours."""
+        segment = block.segment
+        pool = segment.pool
+        if self.history.active:
+            self.history.record(
+                "free_completed",
+                block.address,
+                block.requested_bytes,
+                segment.stream,
+                context or block.context,
+            )
+        block.context = None
+        freed_bytes = block.size_bytes
+        pieces = 0
+        pieces_bytes = 0
+        for neighbour in (block.previous, block.next):
+            absorbed_bytes = pool.absorb(block, neighbour)
+            if absorbed_bytes:
+                pieces -= 1
+                pieces_bytes -= absorbed_bytes
+        pool.add(block)
+        if block.previous is not None or block.next is not None:
+            pieces += 1
+            pieces_bytes += block.size_bytes
+        for tally in (self.statistics.all, pool.tally):
+            if not segment.expandable:
+                tally.inactive_split_changed(pieces, pieces_bytes)
+            tally.free_completed(freed_bytes, block.requested_bytes)
+
+    # When the cache has nothing that fits
+
+    @property
+    def _collects_garbage(self) -> bool:
+        return self._allowed_bytes is not None and self._settings.garbage_collection_threshold > 0
+
+    def _obtain(
+        self, pool: BlockPool, block_bytes: int, stream: int, requested_bytes: int, context: Any
+    ) -> Block:
+        """Get a block from the driver; when it has nothing left, after giving back the cache."""
+        if self._collects_garbage:
+            self._collect_garbage(context)
+        block = self._from_driver(pool, block_bytes, stream, requested_bytes, context)
+        if block is None and self._release_oversize(pool, block_bytes, stream, context):
+            block = self._from_driver(pool, block_bytes, stream, requested_bytes, context)
+        if block is None:
+            self._release_cached_blocks(context)
+            self.statistics.num_alloc_retries += 1
+            block = self._from_driver(pool, block_bytes, stream, requested_bytes, context)
+        if block is None:
+            self._run_out(block_bytes, stream, requested_bytes, context)
+        return block
+
+    def _from_driver(
+        self, pool: BlockPool, block_bytes: int, stream: int, requested_bytes: int, context: Any
+    ) -> Block | None:
+        """A new segment, or more pages of an expandable one. None: not enough, or not allowed."""
+        size_bytes = segment_size(block_bytes, self._large_segment_bytes)
+        allowed_bytes = self._allowed_bytes
+        if allowed_bytes is not None and self.reserved_bytes + size_bytes > allowed_bytes:
+            if self._settings.throw_on_cudamalloc_oom:
+                self.statistics.num_oom_rejections += 1
+                raise self._out_of_memory(size_bytes, requested_bytes)
+            return None
+        if self._expandable:
+            return self.reserve.expand(
+                pool, stream, block_bytes, self._large_segment_bytes, context
+            )
+        block = self.reserve.add_segment(pool, stream, size_bytes, context)
+        if block is not None and size_bytes >= self._max_split_bytes:
+            self.statistics.oversize_segments.increase(1)
+        return block
+
+    def _release(self, block: Block, context: Any) -> None:
+        if block.size_bytes >= self._max_split_bytes:
+            self.statistics.oversize_segments.decrease(1)
+        self.reserve.release_segment(block, context)
+
+    def _collect_garbage(self, context: Any) -> None:
+        """Give back large blocks of at least average age until enough is under the threshold."""
+        assert self._allowed_bytes is not None
+        threshold = self._settings.garbage_collection_threshold
+        target_bytes = self.reserved_bytes - int(threshold * self._allowed_bytes)
+        pool = self.large_pool
+        whole = [block for block in pool.free_blocks() if not block.is_split]
+        total_age = sum(pool.age(block) for block in whole)
+        remaining = len(whole)
+        whole = [block for block in whole if not block.segment.expandable]
+        released_bytes = 0
+        released_any = True
+        while released_bytes < target_bytes and released_any and remaining:
+            average_age = total_age / remaining
+            kept: list[Block] = []
+            for block in whole:
+                if pool.age(block) < average_age:
+                    kept.append(block)
+                    continue
+                released_bytes += block.size_bytes
+                total_age -= pool.age(block)
+                remaining -= 1
+                self._release(block, context)
+            released_any = len(kept) < len(whole)
+            whole = kept
+
+    def _release_oversize(
+        self, pool: BlockPool, block_bytes: int, stream: int, context: Any
+    ) -> bool:
+        """Give back just enough blocks too large to be split. Whether that may have helped."""
+        if self._settings.max_split_size_bytes is None:
+            return False
+        needed_bytes = max(block_bytes, self._max_split_bytes)
+        cached = [block for _, _, block in pool.free_list(stream)]
+        index = bisect_left(pool.free_list(stream), (needed_bytes,))
+        if index < len(cached) and not cached[index].segment.expandable:
+            self._release(cached[index], context)
+            return True
+        released_bytes = 0
+        for block in reversed(cached[:index]):  # none is large enough: the largest of them first
+            if released_bytes >= needed_bytes or block.size_bytes < self._max_split_bytes:
+                break
+            if not block.segment.expandable:
+                released_bytes += block.size_bytes
+                self._release(block, context)
+        return released_bytes >= needed_bytes
+
+    def _release_cached_blocks(self, context: Any) -> None:
+        """Give back all that nobody uses, after waiting for every stream."""
+        self.statistics.num_sync_all_streams += 1
+        self._process_events(context)
+        for pool in (self.large_pool, self.small_pool):
+            cached = pool.free_blocks()
+            for block in cached:
+                if not block.segment.expandable and not block.is_split:
+                    self._release(block, context)
+            for block in cached:
+                if block.segment.expandable:
+                    self.reserve.unmap(block, context)
+
+    def _run_out(
+        self, block_bytes: int, stream: int, requested_bytes: int, context: Any
+    ) -> NoReturn:
+        free_bytes = self.memory.free_bytes
+        size_bytes = segment_size(block_bytes, self._large_segment_bytes)
+        if self.history.active:
+            self.history.record("oom", free_bytes, block_bytes, stream, context)
+        self.statistics.num_ooms += 1
+        allowed_bytes = self._allowed_bytes
+        limit_bytes = self.memory.total_bytes if allowed_bytes is None else allowed_bytes
+        for observer in self._oom_observers:
+            observer(self.device, size_bytes, limit_bytes, free_bytes)
+        raise self._out_of_memory(size_bytes, requested_bytes)
+
+    def _out_of_memory(self, size_bytes: int, requested_bytes: int) -> OutOfDeviceMemory:
+        message = messages.out_of_memory(
+            device=self.device,
+            memory=self.memory,
+            segment_bytes=size_bytes,
+            allowed_bytes=self._allowed_bytes,
+            allocated_bytes=self.allocated_bytes,
+            reserved_bytes=self.reserved_bytes,
+        )
+        return OutOfDeviceMemory(message, requested_bytes=requested_bytes, segment_bytes=size_bytes)
+
+
+def _growable_bytes(block: Block) -> int:
+    """How large a block of an expandable segment could become by mapping what follows it."""
+    after = block.next
+    return block.size_bytes + (after.size_bytes if after is not None and not after.mapped else 0)

@@ -1,0 +1,153 @@
+"""The driver's side: one GPU's memory as cudaMalloc, cudaFree, cudaMemGetInfo and VMM see it.
+
+Physical bytes and virtual addresses are kept apart, as in CUDA: `malloc` takes both at once, while
+expandable segments reserve addresses first and put pages behind them later.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from vramlab.allocator.sizes import round_up
+from vramlab.errors import OutOfDeviceMemory
+from vramlab.units import MIB, format_bytes
+
+PAGE_BYTES = 2 * MIB
+"""Granularity and alignment of cudaMalloc (for the sizes that PyTorch asks for) and of
+cuMemCreate: what `cuMemGetAllocationGranularity` answers on every GPU since Volta."""
+
+WINDOW_BYTES = 1 << 44
+"""Addresses set aside for each GPU, so that, as with CUDA's unified addressing, no two GPUs of a
+machine ever hand out the same address: 16 TiB, room for 64 expandable segments on a 192 GB GPU."""
+
+
+class AddressSpace:
+    """Virtual addresses of one GPU. The lowest gap that is large enough is taken, so that the same
+    program always gets the same addresses."""
+
+    def __init__(self, start: int, size_bytes: int) -> None:
+        self._start = start
+        self._end = start + size_bytes
+        self._taken: list[tuple[int, int]] = []  # (first address, address after the last), sorted
+
+    def take(self, size_bytes: int) -> int | None:
+        """Take the lowest gap of `size_bytes` (a multiple of a page). None if there is no such."""
+        gap_start = self._start
+        for start, end in self._taken:
+            if start - gap_start >= size_bytes:
+                break
+            gap_start = end
+        if gap_start + size_bytes > self._end:
+            return None
+        insort(self._taken, (gap_start, gap_start + size_bytes))
+        return gap_start
+
+    def give_back(self, address: int) -> int:
+        """Give back what `take` returned; answers how many bytes it was."""
+        index = bisect_left(self._taken, (address,))
+        if index == len(self._taken) or self._taken[index][0] != address:
+            raise ValueError(f"{address:#x} is not the start of memory that was handed out")
+        start, end = self._taken.pop(index)
+        return end - start
+
+
+class DeviceMemory:
+    """The memory of one GPU, shared by this process, its CUDA context and everybody else.
+
+    Known limitations: cudaMalloc packs requests far below 2 MiB into shared pages; here each takes
+    a page of its own. PyTorch's allocator never asks for less than 2 MiB.
+
+    Args:
+        total_bytes: what `cudaMemGetInfo` calls total.
+        used_by_others_bytes: what other processes hold.
+        ordinal: which GPU of the machine this is. It only decides the addresses.
+    """
+
+    def __init__(
+        self, total_bytes: int, used_by_others_bytes: int = 0, *, ordinal: int = 0
+    ) -> None:
+        if not 0 <= used_by_others_bytes <= total_bytes:
+            raise ValueError(
+                f"others cannot use {used_by_others_bytes} bytes of a GPU of {total_bytes} bytes"
+            )
+        self.total_bytes = total_bytes
+        self._used_by_others_bytes = used_by_others_bytes
+        self._context_bytes = 0
+        self._physical_bytes = 0
+        self._addresses = AddressSpace((ordinal + 1) * WINDOW_BYTES, WINDOW_BYTES)
+
+    @property
+    def used_by_process_bytes(self) -> int:
+        """What nvidia-smi shows for this process: the CUDA context and all that was allocated."""
+        return self._context_bytes + self._physical_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """What `cudaMemGetInfo` calls free."""
+        return self.total_bytes - self._used_by_others_bytes - self.used_by_process_bytes
+
+    @property
+    def context_bytes(self) -> int:
+        """What the CUDA context, its kernels and its library handles hold.
+
+        Raises, when set: OutOfDeviceMemory, if the GPU has not that much left.
+        """
+        return self._context_bytes
+
+    @context_bytes.setter
+    def context_bytes(self, size_bytes: int) -> None:
+        self._charge("the CUDA context", size_bytes - self._context_bytes)
+        self._context_bytes = size_bytes
+
+    @property
+    def used_by_others_bytes(self) -> int:
+        """What other processes hold on this GPU. Raises OutOfDeviceMemory like `context_bytes`."""
+        return self._used_by_others_bytes
+
+    @used_by_others_bytes.setter
+    def used_by_others_bytes(self, size_bytes: int) -> None:
+        self._charge("another process", size_bytes - self._used_by_others_bytes)
+        self._used_by_others_bytes = size_bytes
+
+    def _charge(self, who: str, growth_bytes: int) -> None:
+        if growth_bytes > self.free_bytes:
+            raise OutOfDeviceMemory(
+                f"CUDA error: out of memory ({who} needs {format_bytes(growth_bytes)} more, "
+                f"{format_bytes(self.free_bytes)} of {format_bytes(self.total_bytes)} is free)",
+                requested_bytes=growth_bytes,
+                segment_bytes=growth_bytes,
+            )
+
+    def malloc(self, size_bytes: int) -> int | None:
+        """cudaMalloc: an address, or None when there is not enough memory."""
+        size_bytes = round_up(size_bytes, PAGE_BYTES)
+        if size_bytes > self.free_bytes:
+            return None
+        address = self._addresses.take(size_bytes)
+        if address is not None:
+            self._physical_bytes += size_bytes
+        return address
+
+    def free(self, address: int) -> None:
+        """cudaFree: give back what `malloc` returned."""
+        self._physical_bytes -= self._addresses.give_back(address)
+
+    def reserve_addresses(self, size_bytes: int) -> int | None:
+        """cuMemAddressReserve: addresses with nothing behind them, or None when they run out."""
+        return self._addresses.take(round_up(size_bytes, PAGE_BYTES))
+
+    def release_addresses(self, address: int) -> None:
+        """cuMemAddressFree: give back what `reserve_addresses` returned."""
+        self._addresses.give_back(address)
+
+    def map_pages(self, size_bytes: int) -> bool:
+        """cuMemCreate and cuMemMap: put memory behind reserved addresses. False: not enough."""
+        size_bytes = round_up(size_bytes, PAGE_BYTES)
+        if size_bytes > self.free_bytes:
+            return False
+        self._physical_bytes += size_bytes
+        return True
+
+    def unmap_pages(self, size_bytes: int) -> None:
+        """cuMemUnmap and cuMemRelease: take away what `map_pages` gave."""
+        self._physical_bytes -= round_up(size_bytes, PAGE_BYTES)

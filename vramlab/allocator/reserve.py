@@ -1,0 +1,223 @@
+"""What an allocator holds from the driver: whole segments, and pages of expandable ones.
+
+Everything here changes `reserved_bytes`; nothing here decides when. Source: `alloc_block`,
+`release_block`, `map_block`, `unmap_block` and `struct ExpandableSegment` in
+c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramlab.allocator.blocks import Block, BlockPool, Segment
+from vramlab.allocator.device_memory import DeviceMemory
+from vramlab.allocator.history import History
+from vramlab.allocator.sizes import SMALL_SEGMENT_BYTES, round_up
+from vramlab.allocator.statistics import Statistics
+
+
+class ExpandableSegment(Segment):
+    """A range of reserved addresses, mapped page by page from its start.
+
+    Attributes:
+        page_bytes: what is mapped and unmapped at once: 2 MiB in the small pool,
+            `large_segment_size` in the large one.
+    """
+
+    __slots__ = ("page_bytes",)
+
+    def __init__(
+        self, pool: BlockPool, stream: int, address: int, size_bytes: int, page_bytes: int
+    ) -> None:
+        super().__init__(pool, stream, address, size_bytes)
+        self.expandable = True
+        self.page_bytes = page_bytes
+        self.first.mapped = False
+
+    def whole_pages(self, block: Block) -> tuple[int, int]:
+        """The first address, and the one after the last, of the pages that lie inside a block."""
+        start = round_up(block.address - self.address, self.page_bytes)
+        stop = (block.address + block.size_bytes - self.address) // self.page_bytes
+        return self.address + start, self.address + stop * self.page_bytes
+
+
+class Reserve:
+    """The segments of one allocator.
+
+    Attributes:
+        segments: all of them, by address.
+        reserved_bytes: the memory behind them.
+    """
+
+    def __init__(self, memory: DeviceMemory, statistics: Statistics, history: History) -> None:
+        self.memory = memory
+        self.segments: dict[int, Segment] = {}
+        self.reserved_bytes = 0
+        self._statistics = statistics
+        self._history = history
+
+    def _reserved(self, pool: BlockPool, size_bytes: int) -> None:
+        """Book memory that came from the driver, or (negative) went back to it."""
+        self.reserved_bytes += size_bytes
+        for tally in (self._statistics.all, pool.tally):
+            tally.reserved_bytes.change(size_bytes)
+        if size_bytes > 0:
+            self._statistics.num_device_alloc += 1
+        else:
+            self._statistics.num_device_free += 1
+
+    def add_segment(
+        self, pool: BlockPool, stream: int, size_bytes: int, context: Any
+    ) -> Block | None:
+        """cudaMalloc a segment. Returns its one block, or None when the driver has not enough."""
+        address = self.memory.malloc(size_bytes)
+        if address is None:
+            return None
+        segment = self.segments[address] = Segment(pool, stream, address, size_bytes)
+        segment.first.segment_context = context
+        self._reserved(pool, size_bytes)
+        self._statistics.all.segment.increase(1)
+        pool.tally.segment.increase(1)
+        if self._history.active:
+            self._history.record("segment_alloc", address, size_bytes, stream, context)
+        return segment.first
+
+    def release_segment(self, block: Block, context: Any) -> None:
+        """cudaFree the segment that a cached block fills."""
+        segment = block.segment
+        pool = segment.pool
+        pool.remove(block)
+        self.memory.free(block.address)
+        del self.segments[block.address]
+        self._reserved(pool, -block.size_bytes)
+        self._statistics.all.segment.decrease(1)
+        pool.tally.segment.decrease(1)
+        if self._history.active:
+            self._history.record(
+                "segment_free",
+                block.address,
+                block.size_bytes,
+                segment.stream,
+                context or block.segment_context,
+            )
+
+    def expand(
+        self, pool: BlockPool, stream: int, size_bytes: int, large_page_bytes: int, context: Any
+    ) -> Block | None:
+        """Map pages until there is a free block of `size_bytes`; returns it, out of the cache.
+
+        None when the driver has not enough; what could be mapped stays, cached.
+        """
+        block = self._lowest_room(pool, stream, size_bytes)
+        if block is None:
+            block = self._add_expandable_segment(pool, stream, large_page_bytes)
+        if block is None:
+            return None
+        if not block.mapped and not self._map(block, min(block.size_bytes, size_bytes), context):
+            return None
+        while block.size_bytes < size_bytes:
+            unmapped = block.next
+            assert unmapped is not None
+            missing_bytes = size_bytes - block.size_bytes
+            if not self._map(unmapped, min(unmapped.size_bytes, missing_bytes), context):
+                return None
+            block = unmapped  # it absorbed the free block before it
+        pool.remove(block)
+        return block
+
+    def _lowest_room(self, pool: BlockPool, stream: int, size_bytes: int) -> Block | None:
+        """The lowest run of free and unmapped blocks that `size_bytes` fit into: its first."""
+        for block in pool.unmapped_blocks(stream):
+            first = block.previous if block.previous and block.previous.free else block
+            room_bytes = 0
+            follower: Block | None = first
+            while room_bytes < size_bytes and follower is not None and follower.free:
+                room_bytes += follower.size_bytes
+                follower = follower.next
+            if room_bytes >= size_bytes:
+                return first
+        return None
+
+    def _add_expandable_segment(
+        self, pool: BlockPool, stream: int, large_page_bytes: int
+    ) -> Block | None:
+        """Reserve addresses for an eighth more than the GPU has, so that there is room to move."""
+        page_bytes = SMALL_SEGMENT_BYTES if pool.is_small else large_page_bytes
+        total_bytes = self.memory.total_bytes
+        size_bytes = round_up(total_bytes + total_bytes // 8, page_bytes)
+        address = self.memory.reserve_addresses(size_bytes)
+        if address is None:
+            return None
+        segment = ExpandableSegment(pool, stream, address, size_bytes, page_bytes)
+        self.segments[address] = segment
+        pool.add_unmapped(segment.first)
+        return segment.first
+
+    def _map(self, block: Block, size_bytes: int, context: Any) -> bool:
+        """Put memory behind the first `size_bytes` of an unmapped block, in whole pages."""
+        segment = block.segment
+        assert isinstance(segment, ExpandableSegment)
+        pool = segment.pool
+        address = block.address
+        mapped_bytes = round_up(size_bytes, segment.page_bytes)
+        if not self.memory.map_pages(mapped_bytes):
+            return False
+        pool.remove_unmapped(block)
+        block.mapped = True
+        if mapped_bytes < block.size_bytes:
+            rest = Block(address + mapped_bytes, block.size_bytes - mapped_bytes, segment)
+            rest.mapped = False
+            rest.put_between(block, block.next)
+            pool.add_unmapped(rest)
+            block.size_bytes = mapped_bytes
+        pool.absorb(block, block.previous)
+        pool.absorb(block, block.next)
+        pool.add(block)
+        self._reserved(pool, mapped_bytes)
+        if self._history.active:
+            self._history.record("segment_map", address, mapped_bytes, segment.stream, context)
+        if block.previous is None and block.segment_context is None:
+            block.segment_context = context
+        return True
+
+    def unmap(self, block: Block, context: Any) -> None:
+        """Give back the pages that a cached block of an expandable segment covers entirely.
+
+        When that leaves nothing mapped, the segment's addresses go back, too.
+        """
+        segment = block.segment
+        assert isinstance(segment, ExpandableSegment)
+        pool = segment.pool
+        start, stop = segment.whole_pages(block)
+        if start >= stop:
+            return
+        pool.remove(block)
+        if start > block.address:
+            before = Block(block.address, start - block.address, segment)
+            before.put_between(block.previous, block)
+            pool.add(before)
+        end = block.address + block.size_bytes
+        if stop < end:
+            after = Block(stop, end - stop, segment)
+            after.put_between(block, block.next)
+            pool.add(after)
+        block.address = start
+        block.size_bytes = stop - start
+        block.mapped = False
+        pool.absorb(block, block.previous)
+        pool.absorb(block, block.next)
+        pool.add_unmapped(block)
+        self.memory.unmap_pages(stop - start)
+        self._reserved(pool, start - stop)
+        if self._history.active:
+            self._history.record(
+                "segment_unmap",
+                start,
+                stop - start,
+                segment.stream,
+                context or block.segment_context,
+            )
+        if not block.is_split:
+            pool.remove_unmapped(block)
+            del self.segments[segment.address]
+            self.memory.release_addresses(segment.address)

@@ -1,0 +1,192 @@
+"""The numbers behind torch.cuda.memory_stats().
+
+Every number is kept for the whole allocator and for each of its two pools, as in `DeviceStats` of
+c10/core/CachingDeviceAllocator.h, PyTorch 2.13. The three methods with several numbers in a row are
+on the path of every allocation, so they do without loops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+POOLED = (
+    "allocation",
+    "segment",
+    "active",
+    "inactive_split",
+    "allocated_bytes",
+    "reserved_bytes",
+    "active_bytes",
+    "inactive_split_bytes",
+    "requested_bytes",
+)
+"""Names of the numbers kept per pool, in the order in which torch lists them."""
+
+
+class Counter:
+    """A number that rises and falls: where it stands, how high it was, how much came and went.
+
+    `allocated`, the sum of all rises, is not kept: it is what stands plus what fell, less what
+    stood when the sums were last reset.
+    """
+
+    __slots__ = ("_standing_at_reset", "current", "freed", "peak")
+
+    def __init__(self) -> None:
+        self.current = 0
+        self.peak = 0
+        self.freed = 0
+        self._standing_at_reset = 0
+
+    def increase(self, amount: int) -> None:
+        self.current = current = self.current + amount
+        if current > self.peak:
+            self.peak = current
+
+    def decrease(self, amount: int) -> None:
+        self.current -= amount
+        self.freed += amount
+
+    def change(self, amount: int) -> None:
+        """Rise or fall, by the sign of `amount`."""
+        if amount > 0:
+            self.increase(amount)
+        elif amount < 0:
+            self.decrease(-amount)
+
+    @property
+    def allocated(self) -> int:
+        return self.current + self.freed - self._standing_at_reset
+
+    def reset_peak(self) -> None:
+        self.peak = self.current
+
+    def reset_accumulated(self) -> None:
+        self.freed = 0
+        self._standing_at_reset = self.current
+
+    def as_dict(self) -> dict[str, int]:
+        return {
+            "current": self.current,
+            "peak": self.peak,
+            "allocated": self.allocated,
+            "freed": self.freed,
+        }
+
+
+class Tally:
+    """The nine counters of one pool, or of both together."""
+
+    __slots__ = POOLED
+
+    def __init__(self) -> None:
+        self.allocation = Counter()
+        self.segment = Counter()
+        self.active = Counter()
+        self.inactive_split = Counter()
+        self.allocated_bytes = Counter()
+        self.reserved_bytes = Counter()
+        self.active_bytes = Counter()
+        self.inactive_split_bytes = Counter()
+        self.requested_bytes = Counter()
+
+    def counters(self) -> dict[str, Counter]:
+        return {name: getattr(self, name) for name in POOLED}
+
+    def block_taken(self, size_bytes: int, requested_bytes: int) -> None:
+        """A block went to the program."""
+        self.allocation.increase(1)
+        self.allocated_bytes.increase(size_bytes)
+        self.active.increase(1)
+        self.active_bytes.increase(size_bytes)
+        self.requested_bytes.increase(requested_bytes)
+
+    def free_requested(self, size_bytes: int) -> None:
+        """The program is done with a block; a stream may still be using it."""
+        self.allocation.decrease(1)
+        self.allocated_bytes.decrease(size_bytes)
+
+    def free_completed(self, size_bytes: int, requested_bytes: int) -> None:
+        """Nobody uses the block any more."""
+        self.active.decrease(1)
+        self.active_bytes.decrease(size_bytes)
+        self.requested_bytes.decrease(requested_bytes)
+
+    def inactive_split_changed(self, blocks: int, size_bytes: int) -> None:
+        """Free pieces of a segment that is partly in use became more or fewer."""
+        self.inactive_split.change(blocks)
+        self.inactive_split_bytes.change(size_bytes)
+
+
+class Statistics:
+    """All numbers of one allocator.
+
+    Attributes:
+        num_alloc_retries: cache flushes because the driver had no memory left.
+        num_ooms: out-of-memory errors.
+        num_sync_all_streams: times that the allocator waited for every stream.
+        num_device_alloc: calls that took memory from the driver (cudaMalloc or map).
+        num_device_free: calls that gave memory back (cudaFree or unmap).
+        num_oom_rejections: requests refused by `throw_on_cudamalloc_oom`.
+        max_split_size_bytes: the setting in force when the allocator was made; None: unlimited.
+    """
+
+    def __init__(self, max_split_size_bytes: int | None) -> None:
+        self.all = Tally()
+        self.small_pool = Tally()
+        self.large_pool = Tally()
+        self.oversize_allocations = Counter()
+        self.oversize_segments = Counter()
+        self.max_split_size_bytes = max_split_size_bytes
+        self._reset_events()
+
+    def _reset_events(self) -> None:
+        self.num_alloc_retries = 0
+        self.num_ooms = 0
+        self.num_sync_all_streams = 0
+        self.num_device_alloc = 0
+        self.num_device_free = 0
+        self.num_oom_rejections = 0
+
+    def _counters(self) -> list[Counter]:
+        tallies = (self.all, self.small_pool, self.large_pool)
+        pooled = [counter for tally in tallies for counter in tally.counters().values()]
+        return [*pooled, self.oversize_allocations, self.oversize_segments]
+
+    def reset_peaks(self) -> None:
+        """torch.cuda.reset_peak_memory_stats: every peak becomes what stands now."""
+        for counter in self._counters():
+            counter.reset_peak()
+
+    def reset_accumulated(self) -> None:
+        """torch.cuda.reset_accumulated_memory_stats: sums and event counts start at zero."""
+        for counter in self._counters():
+            counter.reset_accumulated()
+        self._reset_events()
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `torch._C._cuda_memoryStats(device)` returns.
+
+        Source: `THCPModule_memoryStats` in torch/csrc/cuda/Module.cpp, PyTorch 2.13. An unlimited
+        `max_split_size` is -1 there: the largest unsigned number, read as a signed one.
+        """
+        tallies = {"all": self.all, "small_pool": self.small_pool, "large_pool": self.large_pool}
+        pooled = {
+            name: {pool: getattr(tally, name).as_dict() for pool, tally in tallies.items()}
+            for name in POOLED
+        }
+        return {
+            "num_alloc_retries": self.num_alloc_retries,
+            "num_ooms": self.num_ooms,
+            "max_split_size": -1
+            if self.max_split_size_bytes is None
+            else self.max_split_size_bytes,
+            "num_sync_all_streams": self.num_sync_all_streams,
+            "num_device_alloc": self.num_device_alloc,
+            "num_device_free": self.num_device_free,
+            "num_oom_rejections": self.num_oom_rejections,
+            **pooled,
+            "oversize_allocations": self.oversize_allocations.as_dict(),
+            "oversize_segments": self.oversize_segments.as_dict(),
+            "reserved_bytes_by_private_pools": {},
+        }
