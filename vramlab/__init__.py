@@ -1,1 +1,67 @@
-"""vramlab: where GPU memory goes when PyTorch trains a model, on a GPU that need not be there."""
+"""vramlab: where GPU memory goes when PyTorch trains a model, on a GPU that need not be there.
+
+    import vramlab
+    vramlab.attach("A100-40GB")                  # or: with vramlab.VirtualGPU("T4"): ...
+    model.to("cuda"); ...; torch.cuda.max_memory_allocated()
+
+Importing it is quick: torch is imported with the first name that needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vramlab.attach import attach, attached, detach
+    from vramlab.errors import (
+        AllocatorConfigError,
+        NoValuesError,
+        UnknownGPUError,
+        UnsupportedOnVirtualGPU,
+        VramlabError,
+    )
+    from vramlab.units import GIB, KIB, MIB
+    from vramlab.virtual import VirtualGPU
+
+_HOME = {
+    "attach": "vramlab.attach",
+    "attached": "vramlab.attach",
+    "detach": "vramlab.attach",
+    "VirtualGPU": "vramlab.virtual",
+    "AllocatorConfigError": "vramlab.errors",
+    "NoValuesError": "vramlab.errors",
+    "UnknownGPUError": "vramlab.errors",
+    "UnsupportedOnVirtualGPU": "vramlab.errors",
+    "VramlabError": "vramlab.errors",
+    "GIB": "vramlab.units",
+    "KIB": "vramlab.units",
+    "MIB": "vramlab.units",
+}
+
+__all__ = [
+    "GIB",
+    "KIB",
+    "MIB",
+    "AllocatorConfigError",
+    "NoValuesError",
+    "UnknownGPUError",
+    "UnsupportedOnVirtualGPU",
+    "VirtualGPU",
+    "VramlabError",
+    "attach",
+    "attached",
+    "detach",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'vramlab' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value  # also in place of the submodule of the same name
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

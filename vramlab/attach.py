@@ -1,0 +1,135 @@
+"""`vramlab.attach()`: the GPU of this machine if it has one, else a virtual one.
+
+Whatever is attached, PyTorch's own interface works on it; the object returned here only says what it
+is. Lessons begin with it, and run unchanged with and without a GPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from vramlab import catalogue
+from vramlab.units import GIB
+from vramlab.virtual import VirtualGPU
+from vramlab.virtual import attached as attached_virtual
+
+ENVIRONMENT = "VRAMLAB_GPU"
+"""Environment variable that decides instead of the program: `T4`, `A100-40GB:4` (four of them), or
+`real`."""
+
+DEFAULT = "A100-40GB"
+
+
+@dataclass(frozen=True)
+class RealGPU:
+    """The GPUs that are really there.
+
+    Attributes:
+        name: what CUDA calls the first of them.
+        count: how many there are.
+        virtual: False.
+    """
+
+    name: str
+    count: int
+    virtual: Literal[False] = False
+
+
+AttachedGPU = VirtualGPU | RealGPU
+
+_by_attach: VirtualGPU | None = None
+
+
+def attach(
+    name: str | None = None,
+    count: int | None = None,
+    *,
+    virtual: bool | None = None,
+    values: bool = False,
+    quiet: bool = False,
+) -> AttachedGPU:
+    """Attach a GPU for the rest of the program, and print which.
+
+    A fresh one: what an earlier `attach()` left allocated does not count. On a real GPU the cache
+    is emptied and peaks are reset.
+
+    Args:
+        name: the GPU that a virtual one stands for; see `vramlab gpus`.
+        count: how many virtual GPUs.
+        virtual: True: always a virtual one. False: insist on a real one. None: a real one if there
+            is one; the environment variable VRAMLAB_GPU decides otherwise (`T4`, `T4:4`, `real`).
+        values: compute values on the CPU (small programs only); see `VirtualGPU`.
+        quiet: do not print.
+
+    Raises:
+        UnknownGPUError: no GPU of that name is in the catalogue.
+        RuntimeError: a real GPU was insisted on, and there is none.
+    """
+    detach()
+    wanted = os.environ.get(ENVIRONMENT)
+    if wanted and virtual is None:
+        if wanted.lower() == "real":
+            virtual = False
+        else:
+            virtual = True
+            name, _, number = wanted.partition(":")
+            count = int(number) if number else count
+    if virtual is None:
+        virtual = not torch.cuda.is_available()
+    gpu = _attach_virtual(name, count, values) if virtual else _attach_real()
+    if not quiet:
+        print(describe(gpu))
+    return gpu
+
+
+def detach() -> None:
+    """Take away the virtual GPU that `attach()` has attached. Without one, nothing happens."""
+    global _by_attach
+    if _by_attach is not None:
+        _by_attach.detach()
+        _by_attach = None
+
+
+def attached() -> AttachedGPU | None:
+    """What PyTorch runs on now: a virtual GPU, a real one, or None if there is neither."""
+    gpu = attached_virtual()
+    if gpu is not None:
+        return gpu
+    return _real() if torch.cuda.is_available() else None
+
+
+def describe(gpu: AttachedGPU) -> str:
+    """One line that names a GPU: whether it is virtual, its memory, how many there are."""
+    total_bytes = torch.cuda.get_device_properties(0).total_memory
+    kind = "Virtual GPU" if gpu.virtual else "Real GPU"
+    times = f"{gpu.count} x " if gpu.count > 1 else ""
+    return f"{kind}: {times}{gpu.name}, {total_bytes / GIB:.2f} GiB, PyTorch {torch.__version__}"
+
+
+def _attach_virtual(name: str | None, count: int | None, values: bool) -> VirtualGPU:
+    global _by_attach
+    model = catalogue.find(name or DEFAULT)
+    _by_attach = VirtualGPU(model.name, count or 1, values=values).attach()
+    return _by_attach
+
+
+def _attach_real() -> RealGPU:
+    if not torch.cuda.is_available():
+        raise RuntimeError(
+            "there is no GPU on this machine that PyTorch can use; leave out virtual=False (or "
+            f"unset {ENVIRONMENT}) to work on a virtual one"
+        )
+    gc.collect()
+    torch.cuda.empty_cache()
+    for index in range(torch.cuda.device_count()):
+        torch.cuda.reset_peak_memory_stats(index)
+    return _real()
+
+
+def _real() -> RealGPU:
+    return RealGPU(torch.cuda.get_device_name(0), torch.cuda.device_count())

@@ -1,0 +1,105 @@
+"""Ops for which PyTorch takes another path on CUDA than on meta or CPU tensors.
+
+They are decided in C++ above the level that a dispatch mode sees, by asking whether a tensor is on
+CUDA. The tensors of a virtual GPU say no, so these ops get kernels that take CUDA's path for them,
+registered with torch.library and unregistered when the machine is detached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.virtual.attention import AttentionCall, run_attention
+from vramlab.virtual.ledger import holding_of
+from vramlab.virtual.machine import Machine
+
+aten = torch.ops.aten
+
+
+class CudaPaths:
+    """CUDA's paths for the tensors of one machine."""
+
+    def __init__(self, machine: Machine, carrier: torch.device) -> None:
+        self._machine = machine
+        self._backend = "Meta" if carrier.type == "meta" else "CPU"
+
+    def install(self, library: torch.library.Library) -> None:
+        """Register the kernels: above autograd, and below it for inference mode."""
+        for name, path in (
+            ("dropout", self._dropout),
+            ("scaled_dot_product_attention", self._attention),
+            ("rms_norm", self._rms_norm),
+        ):
+            kernel = self._only_on_gpu(getattr(aten, name).default, path)
+            library.impl(name, kernel, f"Autograd{self._backend}")
+            # Library.impl refuses meta kernels of ops that decompose; CUDA's path is one, though.
+            library.m.impl(name, self._backend, kernel)
+
+    def _only_on_gpu(self, func: OpOverload, path: Callable[..., Any]) -> Callable[..., Any]:
+        """Take `path` where the first operand is on a virtual GPU, else PyTorch's own way."""
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            place = _place(args[0])
+            if place is None:
+                return func.decompose(*args, **kwargs)
+            return path(place, *args, **kwargs)
+
+        return kernel
+
+    def _dropout(self, place: int, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        """A fused kernel with a mask of one byte an element.
+
+        Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
+        """
+        if train and 0 < p < 1 and tensor.numel() > 0:
+            return aten.native_dropout(tensor, p, True)[0]  # type: ignore[no-any-return]
+        return aten.dropout.default.decompose(tensor, p, train)  # type: ignore[no-any-return]
+
+    def _attention(
+        self,
+        place: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        call = AttentionCall(
+            query=query,
+            key=key,
+            value=value,
+            mask=attn_mask,
+            dropout_p=dropout_p,
+            is_causal=is_causal,
+            enable_gqa=enable_gqa,
+            capability=self._machine.device(place).model.compute_capability,
+            torch_version=self._machine.torch_version,
+        )
+        return run_attention(call, scale)
+
+    def _rms_norm(
+        self,
+        place: int,
+        tensor: torch.Tensor,
+        normalized_shape: list[int],
+        weight: torch.Tensor | None = None,
+        eps: float | None = None,
+    ) -> torch.Tensor:
+        """One fused kernel. Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, 2.13."""
+        return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]  # type: ignore[no-any-return]
+
+
+def _place(arg: Any) -> int | None:
+    if not isinstance(arg, torch.Tensor):
+        return None
+    with torch._C.DisableTorchFunction():
+        holding = holding_of(arg)
+    return None if holding is None or holding.place < 0 else holding.place

@@ -1,0 +1,286 @@
+"""Let tensors answer as tensors on a GPU, and take device names in their Python API.
+
+Most of PyTorch's API reaches the dispatch mode with the device it was given, and is translated there.
+What does not, because it is answered in C++ from the tensor alone (`tensor.device`), or because C++
+would look for a CUDA driver first (`tensor.cuda()`), is answered here, above autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from vramlab.virtual.dispatch import Dispatcher, pin
+from vramlab.virtual.errors import no_values
+from vramlab.virtual.ledger import HOST, Holding, holding_of
+from vramlab.virtual.transfers import use_on_stream
+
+Answer = Callable[..., Any]
+
+_CPU = torch.device("cpu")
+
+
+def device_of(holding: Holding) -> torch.device:
+    """The device that a program believes a storage to be on."""
+    return _CPU if holding.place == HOST else torch.device("cuda", holding.place)
+
+
+class DeviceMode(TorchFunctionMode):
+    """The function mode of one thread. `answers` maps a torch function to what answers instead."""
+
+    def __init__(self, answers: dict[Any, Answer], is_active: Callable[[], bool]) -> None:
+        super().__init__()
+        self._answers = answers
+        self._is_active = is_active
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        answer = self._answers.get(func)
+        if answer is None or not self._is_active():
+            return func(*args, **(kwargs or {}))
+        return answer(*args, **(kwargs or {}))
+
+
+class Answers:
+    """What tensors answer while a machine is attached.
+
+    Each method stands for the torch function of the same name, called with the same arguments. A
+    tensor that the machine does not manage is passed to the original.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._carrier = dispatcher.carrier
+
+    def table(self) -> dict[Any, Answer]:
+        """The functions that need an answer, for `DeviceMode`."""
+        tensor = torch.Tensor
+        return {
+            # Property getters are made anew at each access, but compare equal.
+            tensor.device.__get__: self.device,  # type: ignore[attr-defined]
+            tensor.is_cuda.__get__: self.is_cuda,  # type: ignore[attr-defined]
+            tensor.is_cpu.__get__: self.is_cpu,  # type: ignore[attr-defined]
+            tensor.is_meta.__get__: self.is_meta,  # type: ignore[attr-defined]
+            tensor.data.__set__: self.set_data,  # type: ignore[attr-defined]
+            tensor.get_device: self.get_device,
+            torch.get_device: self.get_device,
+            tensor.type: self.type,
+            tensor.data_ptr: self.data_ptr,
+            tensor.to: self.to,
+            tensor.cuda: self.cuda,
+            tensor.cpu: self.cpu,
+            tensor.numpy: self.numpy,
+            tensor.__array__: self.array,
+            tensor.tolist: self.tolist,
+            tensor.__repr__: self.repr,
+            tensor.pin_memory: self.pin_memory,
+            tensor.is_pinned: self.is_pinned,
+            tensor.record_stream: self.record_stream,
+            tensor.new_tensor: self.new_tensor,
+            torch.tensor: self.tensor,
+            torch.as_tensor: self.as_tensor,
+            torch.asarray: self.as_tensor,
+        }
+
+    # What a tensor says of itself
+
+    def device(self, tensor: torch.Tensor) -> torch.device:
+        holding = holding_of(tensor)
+        return tensor.device if holding is None else device_of(holding)
+
+    def is_cuda(self, tensor: torch.Tensor) -> bool:
+        holding = holding_of(tensor)
+        return tensor.is_cuda if holding is None else holding.place != HOST
+
+    def is_cpu(self, tensor: torch.Tensor) -> bool:
+        holding = holding_of(tensor)
+        return tensor.is_cpu if holding is None else holding.place == HOST
+
+    def is_meta(self, tensor: torch.Tensor) -> bool:
+        return holding_of(tensor) is None and tensor.is_meta
+
+    def get_device(self, tensor: torch.Tensor) -> int:
+        holding = holding_of(tensor)
+        return tensor.get_device() if holding is None else holding.place
+
+    def data_ptr(self, tensor: torch.Tensor) -> int:
+        holding = holding_of(tensor)
+        if holding is None or holding.block is None:
+            return tensor.data_ptr()
+        return holding.block.address + tensor.storage_offset() * tensor.dtype.itemsize
+
+    def type(self, tensor: torch.Tensor, dtype: Any = None, **kwargs: Any) -> Any:
+        if dtype is not None:
+            return tensor.type(dtype, **kwargs)
+        name = torch.empty((), dtype=tensor.dtype, device=_CPU).type()
+        if self.is_cuda(tensor):
+            name = name.replace("torch.", "torch.cuda.", 1)
+        return name
+
+    def repr(self, tensor: torch.Tensor, **kwargs: Any) -> str:
+        holding = holding_of(tensor)
+        if holding is None or not tensor.is_meta:
+            return tensor.__repr__(**kwargs)
+        value = "no values" if holding.value is None else str(holding.value)
+        grad = ", requires_grad=True" if tensor.requires_grad else ""
+        return (
+            f"tensor(<{value}>, device='{device_of(holding)}', size={tuple(tensor.shape)}, "
+            f"dtype={tensor.dtype}{grad})"
+        )
+
+    # Moving
+
+    def to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if args and isinstance(args[0], torch.Tensor):
+            like, *rest = args
+            args = (self.device(like), like.dtype, *rest)
+        device, dtype, non_blocking, copy, memory_format = _parse_to(*args, **kwargs)
+        if device is not None and device.type == "cuda":
+            device = torch.device("cuda", self._dispatcher.index_of(device))
+        if device is None or device == self.device(tensor):
+            # The same place: C++ knows best what `to` does, except where that place is.
+            options = {"non_blocking": non_blocking, "copy": copy, "memory_format": memory_format}
+            return tensor.to(dtype if dtype is not None else tensor.dtype, **options)
+        copied: torch.Tensor = torch.ops.aten._to_copy.default(
+            tensor,
+            dtype=dtype,
+            device=device,
+            non_blocking=non_blocking,
+            memory_format=memory_format,
+        )
+        return copied
+
+    def cuda(
+        self,
+        tensor: torch.Tensor,
+        device: Any = None,
+        non_blocking: bool = False,
+        memory_format: torch.memory_format = torch.preserve_format,
+    ) -> torch.Tensor:
+        if isinstance(device, int):
+            device = torch.device("cuda", device)
+        device = torch.device("cuda" if device is None else device)
+        return self.to(tensor, device, non_blocking=non_blocking, memory_format=memory_format)
+
+    def cpu(
+        self, tensor: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format
+    ) -> torch.Tensor:
+        return self.to(tensor, _CPU, memory_format=memory_format)
+
+    def pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+        if self.is_cuda(tensor):
+            raise RuntimeError(f"cannot pin '{self.type(tensor)}' only dense CPU tensors can be pinned")
+        if self.is_pinned(tensor):
+            return tensor
+        return torch.ops.aten._pin_memory.default(tensor)  # type: ignore[no-any-return]
+
+    def is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
+        holding = holding_of(tensor)
+        return holding is not None and holding.pinned
+
+    def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
+        use_on_stream(self._dispatcher, tensor, stream.stream_id)
+
+    def set_data(self, tensor: torch.Tensor, new: torch.Tensor) -> None:
+        """`tensor.data = new`. C++ refuses to change between host and meta, so the two swap bodies."""
+        if tensor.device.type == new.device.type:
+            tensor.data = new
+        else:
+            requires_grad = tensor.requires_grad
+            body = new.detach().requires_grad_(requires_grad)
+            if isinstance(tensor, torch.nn.Parameter):
+                body = torch.nn.Parameter(body, requires_grad=requires_grad)
+            torch.utils.swap_tensors(tensor, body)
+
+    # Reading values
+
+    def numpy(self, tensor: torch.Tensor, **kwargs: Any) -> Any:
+        self._must_have_values(tensor, "numpy()")
+        return tensor.numpy(**kwargs)
+
+    def array(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        self._must_have_values(tensor, "numpy()")
+        return tensor.__array__(*args, **kwargs)
+
+    def tolist(self, tensor: torch.Tensor) -> Any:
+        if not tensor.is_meta:
+            return tensor.tolist()
+        holding = holding_of(tensor)
+        if holding is None:
+            return tensor.tolist()
+        if tensor.dim() == 0:
+            return tensor.item()
+        if tensor.numel() == 0:
+            return torch.empty(tensor.size(), dtype=tensor.dtype, device=_CPU).tolist()
+        value = tensor.item() if tensor.numel() == 1 and holding.value is not None else None
+        if value is None:
+            value = self._dispatcher.values.read("tolist()", tensor)
+        return torch.full(tensor.size(), value, dtype=tensor.dtype, device=_CPU).tolist()
+
+    def _must_have_values(self, tensor: torch.Tensor, what: str) -> None:
+        holding = holding_of(tensor)
+        if holding is None:
+            return
+        if holding.place != HOST:
+            raise TypeError(
+                f"can't convert {device_of(holding)} device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
+            )
+        if tensor.is_meta:
+            raise no_values(what, tensor)
+
+    # Making tensors from data
+
+    def tensor(self, data: Any, *, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        requires_grad = kwargs.pop("requires_grad", False)
+        made = self._from_data(torch.tensor, data, device, kwargs)
+        return made.requires_grad_(requires_grad)
+
+    def as_tensor(self, data: Any, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        if args:
+            kwargs["dtype"] = args[0]
+        if len(args) > 1:
+            device = args[1]
+        if isinstance(data, torch.Tensor) and holding_of(data) is not None:
+            return self.to(data, device, kwargs.get("dtype"))
+        return self._from_data(torch.as_tensor, data, device, kwargs)
+
+    def new_tensor(self, tensor: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
+        kwargs.setdefault("dtype", tensor.dtype)
+        kwargs.setdefault("device", self.device(tensor))
+        return self.tensor(data, **kwargs)
+
+    def _from_data(
+        self, make: Callable[..., torch.Tensor], data: Any, device: Any, kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Make it on the host first, as PyTorch does, then copy."""
+        if device is None:
+            device = torch.get_default_device()
+        elif isinstance(device, int):
+            device = torch.device("cuda", device)
+        device = torch.device(device)
+        if device.type != "cuda":
+            return make(data, device=device, **kwargs)
+        pinned = kwargs.pop("pin_memory", False)
+        made = make(data, device=_CPU, **kwargs)
+        if pinned:
+            pin(made)
+        return self.to(made, device)
+
+
+def _parse_to(
+    *args: Any, copy: bool = False, **kwargs: Any
+) -> tuple[torch.device | None, torch.dtype | None, bool, bool, torch.memory_format]:
+    """Read the arguments of `Tensor.to`: (device, dtype, non_blocking, copy, memory format)."""
+    if args and isinstance(args[0], int):
+        args = (torch.device("cuda", args[0]), *args[1:])
+    expected = 4 if args and not isinstance(args[0], torch.dtype) else 3
+    if len(args) == expected:  # copy is the last positional argument
+        *front, copy = args
+        args = tuple(front)
+    device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+    return device, dtype, non_blocking, copy, memory_format or torch.preserve_format

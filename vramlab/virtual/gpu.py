@@ -1,0 +1,221 @@
+"""`VirtualGPU`: GPUs that need not be there, for unmodified PyTorch CUDA code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Literal
+
+import torch
+
+from vramlab import catalogue
+from vramlab.allocator import AllocatorSettings
+from vramlab.catalogue import GPUModel
+from vramlab.units import MIB
+from vramlab.virtual import generators, storages
+from vramlab.virtual.autocast import Autocast, switch_key
+from vramlab.virtual.cuda_paths import CudaPaths
+from vramlab.virtual.dispatch import AllocationMode, Dispatcher
+from vramlab.virtual.functions import Answers, DeviceMode
+from vramlab.virtual.machine import Machine
+from vramlab.virtual.nvml import NvmlStandIn
+from vramlab.virtual.patches import Patches
+from vramlab.virtual.threads import inherit_modes
+from vramlab.virtual.torch_c import CLayer
+from vramlab.virtual.values import AnswerNan, RefuseValues, ValuePolicy
+
+HOST_VALUES_BELOW_BYTES = 16 * MIB
+"""Host tensors from this size on hold no values, so that building a large model on the host, before
+it is moved, takes no more memory than a laptop has."""
+
+_ALLOC_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+
+class VirtualGPU:
+    """One or more GPUs that need not be there.
+
+    Inside `with VirtualGPU("T4"):` (or between `attach()` and `detach()`) PyTorch has the GPU:
+    `model.to("cuda")`, training, `torch.cuda.max_memory_allocated()`, `torch.cuda.memory_summary()`
+    and pynvml work unmodified, and memory is counted to the byte by a model of PyTorch's caching
+    allocator. Tensors have sizes and places, but no values; `values=True` computes them, on the
+    CPU.
+
+    Args:
+        name: a GPU of `vramlab.catalogue`, such as "T4".
+        count: how many of them.
+        values: compute real values on the CPU. For small tensors: they take host memory.
+        on_value: what a program gets where it reads a value that does not exist: "error" says what
+            to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`).
+        torch_version: the PyTorch whose rules are meant, such as "2.11"; by default the installed.
+        alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF, which is the default.
+        host_values_below_bytes: host tensors from this size on hold no values.
+
+    Raises:
+        UnknownGPUError: no GPU of that name.
+        AllocatorConfigError: settings that cannot be understood.
+        ValueError: a count below 1.
+
+    Known limitations:
+        - Kernel images and library handles that CUDA loads on first use are not counted: what NVML
+          reports is the context of the catalogue plus reserved memory.
+        - Ops in the backward pass run on the current stream, not on the stream of their forward.
+        - CUDA graphs, memory pools and torch.compile's own kernels are not modelled.
+        - What kernels take inside an op is known by rules (`vramlab.kernels`); `gpu.unreviewed()`
+          lists the ops of a run that were counted by their outputs only.
+    """
+
+    _attached: list[VirtualGPU] = []  # noqa: RUF012  newest last; the last one is active
+
+    def __init__(
+        self,
+        name: str = "A100-40GB",
+        count: int = 1,
+        *,
+        values: bool = False,
+        on_value: Literal["error", "nan"] = "error",
+        torch_version: str | None = None,
+        alloc_conf: str | None = None,
+        host_values_below_bytes: int = HOST_VALUES_BELOW_BYTES,
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"count={count}: a machine with a virtual GPU has at least one")
+        if alloc_conf is None:
+            alloc_conf = next((os.environ[n] for n in _ALLOC_CONF if n in os.environ), "")
+        self.model: GPUModel = catalogue.find(name)
+        self.values: ValuePolicy = AnswerNan() if on_value == "nan" else RefuseValues()
+        self.machine = Machine(
+            [self.model] * count,
+            AllocatorSettings.parse(alloc_conf),
+            _major_minor(torch_version or torch.__version__),
+        )
+        self.dispatcher = Dispatcher(
+            self.machine,
+            torch.device("cpu" if values else "meta"),
+            self.values,
+            host_values_below_bytes,
+        )
+        self._active = False
+        self._undo = ExitStack()
+        self._answers = Answers(self.dispatcher).table()
+        self._modes = ExitStack()
+
+    @property
+    def name(self) -> str:
+        """Name in the catalogue."""
+        return self.model.name
+
+    @property
+    def count(self) -> int:
+        """How many GPUs there are."""
+        return len(self.machine.devices)
+
+    @property
+    def virtual(self) -> bool:
+        """True: this GPU need not be there."""
+        return True
+
+    def unreviewed(self) -> dict[str, int]:
+        """Ops that ran and whose CUDA kernels nobody has read yet: counted by outputs only.
+
+        Returns:
+            The op's name and how often it ran.
+        """
+        from vramlab.kernels import classify
+
+        return {
+            str(func): times
+            for func, times in sorted(self.dispatcher.seen.items(), key=lambda item: str(item[0]))
+            if classify(func).name == "UNREVIEWED"
+        }
+
+    def attach(self) -> VirtualGPU:
+        """Make this the machine's GPU until `detach()`. A GPU attached before sleeps until then."""
+        if self in VirtualGPU._attached:
+            raise RuntimeError(f"{self!r} is attached already")
+        if VirtualGPU._attached:
+            VirtualGPU._attached[-1]._suspend()
+        VirtualGPU._attached.append(self)
+        self._modes.enter_context(self.thread_modes())
+        self._resume()
+        return self
+
+    def detach(self) -> None:
+        """Take the GPU away: PyTorch is again as it was before `attach()`."""
+        if self not in VirtualGPU._attached:
+            return
+        was_active = VirtualGPU._attached[-1] is self
+        VirtualGPU._attached.remove(self)
+        self._modes.close()
+        if was_active:
+            self._suspend()
+            if VirtualGPU._attached:
+                VirtualGPU._attached[-1]._resume()
+
+    def __enter__(self) -> VirtualGPU:
+        return self.attach()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.detach()
+
+    def __repr__(self) -> str:
+        return f"VirtualGPU({self.name!r}, count={self.count})"
+
+    @contextmanager
+    def thread_modes(self) -> Iterator[None]:
+        """Let the calling thread see this GPU."""
+        is_active = self._is_active
+        with ExitStack() as stack:
+            stack.enter_context(DeviceMode(self._answers, is_active))
+            stack.enter_context(AllocationMode(self.dispatcher, is_active))
+            switch_key(True)
+            stack.callback(switch_key, False)
+            yield
+
+    def _is_active(self) -> bool:
+        return self._active
+
+    def _resume(self) -> None:
+        """Put everything of this GPU in place, in all threads."""
+        patches = Patches()
+        undo = ExitStack()
+        undo.callback(patches.undo)
+        library = torch.library.Library("aten", "IMPL")  # noqa: TOR901
+        undo.callback(library._destroy)
+        CLayer(self.machine).install(patches)
+        storages.install(self.machine, patches)
+        generators.install(self.machine, patches)
+        CudaPaths(self.machine, self.dispatcher.carrier).install(library)
+        Autocast().install(library, patches)
+        inherit_modes(patches, self.thread_modes)
+        nvml = NvmlStandIn(self.machine.devices)
+        nvml.install()
+        undo.callback(nvml.remove)
+        # Moving a module replaces host parameters by GPU ones; torch must keep the same objects.
+        swap = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        undo.callback(torch.__future__.set_swap_module_params_on_conversion, swap)
+        self._undo = undo
+        self._active = True
+
+    def _suspend(self) -> None:
+        self._active = False
+        self._undo.close()
+
+
+def attached() -> VirtualGPU | None:
+    """The virtual GPU that is attached now, or None."""
+    return VirtualGPU._attached[-1] if VirtualGPU._attached else None
+
+
+def _major_minor(version: str) -> tuple[int, int]:
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
+
+

@@ -1,0 +1,75 @@
+"""Which storage is where: the link between torch's storages and the allocator's blocks.
+
+A meta tensor holds no device index and no values, so both are written on its storage, as a
+`Holding`. PyTorch keeps the Python object of a storage alive as long as the storage itself
+(PyObject preservation, torch 2.1 and later), so a holding lives exactly as long as its storage: when
+the last tensor goes, the holding goes, and its block is given back to the cache. No table is kept,
+nothing is looked up, nothing can be forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from vramlab.allocator import Block
+    from vramlab.virtual.machine import Machine
+
+HOST = -1
+"""The place of a host tensor that holds no values."""
+
+_ATTRIBUTE = "_vramlab_holding"
+
+Scalar = bool | int | float | complex
+
+
+class Holding:
+    """What one storage holds, and where.
+
+    Attributes:
+        place: CUDA device index, or `HOST`.
+        block: the allocator's block; None for host storages and for empty ones.
+        value: the single element of the storage where it is known, else None.
+        pinned: host memory that is page-locked.
+    """
+
+    __slots__ = ("_machine", "block", "pinned", "place", "value")
+
+    def __init__(self, place: int, block: Block | None = None, machine: Machine | None = None):
+        self.place = place
+        self.block = block
+        self._machine = machine
+        self.value: Scalar | None = None
+        self.pinned = False
+
+    def release(self) -> None:
+        """Give the block back now, instead of when the storage goes."""
+        block, self.block = self.block, None
+        if block is not None and self._machine is not None:
+            self._machine.free(self.place, block)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def attach_holding(tensor: torch.Tensor, holding: Holding) -> None:
+    """Write on `tensor`'s storage where it is."""
+    tensor.untyped_storage().__dict__[_ATTRIBUTE] = holding
+
+
+def holding_of(tensor: torch.Tensor) -> Holding | None:
+    """Where `tensor`'s storage is: None for what the virtual GPU does not manage.
+
+    Must be called where torch functions are not intercepted (inside a kernel or a handler).
+    """
+    try:
+        return tensor.untyped_storage().__dict__.get(_ATTRIBUTE)
+    except (NotImplementedError, RuntimeError):  # sparse and wrapper tensors have no storage
+        return None
+
+
+def holding_of_storage(storage: torch.UntypedStorage) -> Holding | None:
+    """The same for a storage."""
+    return storage.__dict__.get(_ATTRIBUTE)

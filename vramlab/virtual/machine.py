@@ -1,0 +1,168 @@
+"""The machine that is pretended: its GPUs, what each thread of the program does with them.
+
+Knows the allocators and the drivers' side of memory; knows no tensors. `dispatch.py` brings tensors
+and devices together, `torch_c.py` lets torch.cuda ask about them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from vramlab.allocator import AllocatorSettings, Block, CachingAllocator, DeviceMemory
+from vramlab.catalogue import GPUModel
+from vramlab.kernels import Launch
+from vramlab.kernels.cublas import Workspace
+
+DEFAULT_STREAM = 0
+
+# What the current thread computes is either its own program or, inside loss.backward(), work that
+# CUDA builds of PyTorch hand to the autograd engine's thread of that GPU.
+AUTOGRAD_THREAD = "autograd"
+
+
+class VirtualDevice:
+    """One GPU of the machine: a model from the catalogue, its memory, its caching allocator.
+
+    Attributes:
+        index: the CUDA device index.
+        model: what the catalogue says of this GPU.
+        memory: the driver's side: capacity, what is free.
+        allocator: PyTorch's side: segments, blocks, counters.
+        launch: what the rules in `vramlab.kernels` may ask about the GPU.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        model: GPUModel,
+        settings: AllocatorSettings,
+        torch_version: tuple[int, int],
+    ) -> None:
+        self.index = index
+        self.model = model
+        self.memory = DeviceMemory(model.total_bytes, ordinal=index)
+        self.allocator = CachingAllocator(self.memory, settings, device=index)
+        self.launch = Launch(model=model, torch_version=torch_version, environment=os.environ)
+        self._workspaces: dict[tuple[str, object, int], Block] = {}
+
+    @property
+    def used_bytes(self) -> int:
+        """What the driver counts for this process: CUDA context plus reserved memory, in bytes."""
+        return self.memory.used_by_process_bytes
+
+    def keep_workspace(
+        self, workspace: Workspace, thread: object, stream: int, context: object = None
+    ) -> None:
+        """Allocate a library's workspace that stays, unless `thread` has it on `stream` already.
+
+        A kept one that is too small is replaced, the new one first.
+        """
+        key = (workspace.pool, thread, stream)
+        kept = self._workspaces.get(key)
+        if kept is not None and kept.requested_bytes >= workspace.size_bytes:
+            return
+        self._workspaces[key] = self.allocator.malloc(workspace.size_bytes, stream, context)
+        if kept is not None:
+            self.allocator.free(kept)
+
+    def free_workspaces(self) -> None:
+        """Give every kept workspace back to the cache (`torch._C._cuda_clearCublasWorkspaces`)."""
+        for block in self._workspaces.values():
+            self.allocator.free(block)
+        self._workspaces.clear()
+
+
+@dataclass
+class _ThreadState(threading.local):
+    """Where a thread stands: its current device, and its current stream on each device."""
+
+    device: int = 0
+    streams: dict[int, int] = field(default_factory=dict)
+
+
+class Machine:
+    """All virtual GPUs of one `VirtualGPU`, with the current device and stream of every thread.
+
+    Attributes:
+        torch_version: (major, minor) of the PyTorch whose rules are meant.
+        devices: the GPUs, by index.
+        when_used: called when a GPU is used for the first time.
+        frames_of_caller: gathers the frames of an allocation, while a history is kept.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[GPUModel],
+        settings: AllocatorSettings,
+        torch_version: tuple[int, int],
+    ) -> None:
+        self.torch_version = torch_version
+        self.devices = tuple(
+            VirtualDevice(index, model, settings, torch_version)
+            for index, model in enumerate(models)
+        )
+        self.when_used: Callable[[], None] | None = None
+        self.frames_of_caller: Callable[[], object] | None = None
+        self._thread = _ThreadState()
+        self._stream_ids = itertools.count(1)
+
+    def current_device(self) -> int:
+        """Index of the calling thread's current device."""
+        return self._thread.device
+
+    def set_device(self, index: int) -> int:
+        """Make `index` the calling thread's device; answer the one before. Negative: no change."""
+        before = self._thread.device
+        if index >= 0:
+            self.device(index)
+            self._thread.device = index
+        return before
+
+    def device(self, index: int) -> VirtualDevice:
+        """The GPU with this index; torch's own error where there is none."""
+        if not 0 <= index < len(self.devices):
+            raise RuntimeError(
+                "CUDA error: invalid device ordinal\n"
+                f"cuda:{index} was asked for; this machine has {len(self.devices)} GPU(s), "
+                f"cuda:0 to cuda:{len(self.devices) - 1}"
+            )
+        return self.devices[index]
+
+    def new_stream(self) -> int:
+        """A fresh stream id. 0 is every device's default stream."""
+        return next(self._stream_ids)
+
+    def current_stream(self, device: int) -> int:
+        """The calling thread's current stream on `device`."""
+        return self._thread.streams.get(device, DEFAULT_STREAM)
+
+    def set_stream(self, device: int, stream: int) -> None:
+        """Make `stream` the calling thread's current stream on `device`."""
+        self._thread.streams[device] = stream
+
+    def use(self, index: int) -> VirtualDevice:
+        """The GPU with this index, with a CUDA context: the first use of a GPU creates one."""
+        gpu = self.device(index)
+        if gpu.memory.context_bytes == 0:
+            gpu.memory.context_bytes = gpu.model.context_bytes
+            if self.when_used is not None:
+                self.when_used()
+        return gpu
+
+    def allocation_context(self) -> object:
+        """The frames that led to an allocation, while somebody keeps a history; else None."""
+        return None if self.frames_of_caller is None else self.frames_of_caller()
+
+    def malloc(self, device: int, size_bytes: int) -> Block:
+        """Allocate on a device for the calling thread's current stream there."""
+        return self.use(device).allocator.malloc(
+            size_bytes, self.current_stream(device), self.allocation_context()
+        )
+
+    def free(self, device: int, block: Block) -> None:
+        """Give a block back to the cache of its device."""
+        self.devices[device].allocator.free(block)

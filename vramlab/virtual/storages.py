@@ -1,0 +1,53 @@
+"""Let storages answer as storages on a GPU: their device, their address, and changes of their size.
+
+Storage methods pass neither torch function modes nor the dispatcher, so they are set on torch's class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from vramlab.virtual.functions import device_of
+from vramlab.virtual.ledger import HOST, holding_of_storage
+from vramlab.virtual.machine import Machine
+from vramlab.virtual.patches import Patches
+
+
+def install(machine: Machine, patches: Patches) -> None:
+    """Set the answers on `torch.UntypedStorage`; `patches.undo()` removes them."""
+    raw: Any = torch._C.StorageBase
+    cls = torch.UntypedStorage
+
+    def device(storage: torch.UntypedStorage) -> torch.device:
+        holding = holding_of_storage(storage)
+        return raw.device.__get__(storage) if holding is None else device_of(holding)
+
+    def is_cuda(storage: torch.UntypedStorage) -> bool:
+        return device(storage).type == "cuda"
+
+    def get_device(storage: torch.UntypedStorage) -> int:
+        index = device(storage).index
+        return -1 if index is None else index
+
+    def data_ptr(storage: torch.UntypedStorage) -> int:
+        holding = holding_of_storage(storage)
+        if holding is None or holding.block is None:
+            return int(raw.data_ptr(storage))
+        return int(holding.block.address)
+
+    def resize_(storage: torch.UntypedStorage, size_bytes: int) -> torch.UntypedStorage:
+        holding = holding_of_storage(storage)
+        if holding is not None and holding.place != HOST:
+            block = machine.malloc(holding.place, size_bytes) if size_bytes else None
+            holding.release()
+            holding.block = block
+        raw.resize_(storage, size_bytes)
+        return storage
+
+    patches.set(cls, "device", property(device))
+    patches.set(cls, "is_cuda", property(is_cuda))
+    patches.set(cls, "get_device", get_device)
+    patches.set(cls, "data_ptr", data_ptr)
+    patches.set(cls, "resize_", resize_)

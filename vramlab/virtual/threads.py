@@ -1,0 +1,31 @@
+"""Threads started while a machine is attached see its GPUs too.
+
+Torch's modes belong to a thread. DataParallel, pin-memory threads and thread pools start threads of
+their own, which must inherit them, as a real GPU is there for every thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from vramlab.virtual.patches import Patches
+
+
+def inherit_modes(patches: Patches, modes: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Run every thread that is started from now on inside `modes()`."""
+    start = threading.Thread.start
+
+    def start_attached(thread: threading.Thread) -> None:
+        run = thread.run
+
+        def run_attached() -> None:
+            with modes():
+                run()
+
+        thread.run = run_attached  # type: ignore[method-assign]
+        start(thread)
+
+    patches.set(threading.Thread, "start", start_attached)

@@ -1,0 +1,252 @@
+"""Stand-ins for the C layer under torch.cuda.
+
+`torch.cuda.memory_summary()`, `memory_stats()`, `_snapshot()`, `device_count()` and the rest are
+Python code in torch that asks a handful of C functions, attributes of `torch._C`. Here are those
+functions over the machine's counters, so that torch's own code does all the formatting.
+
+Source of names and argument orders: torch/csrc/cuda/Module.cpp and torch/cuda/*.py, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.accelerator
+import torch.cuda
+
+from vramlab.allocator import snapshot
+from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
+from vramlab.virtual.frames import Frames
+from vramlab.virtual.machine import Machine, VirtualDevice
+from vramlab.virtual.nvml_library import device_uuid, pci_bus
+from vramlab.virtual.patches import Patches
+from vramlab.virtual.streams import (
+    current_stream_data,
+    default_stream_data,
+    stream_and_event_types,
+)
+
+CUDA_VERSION = "13.0"
+"""What `torch.version.cuda` says while a virtual GPU is attached."""
+
+
+class CudaDeviceProperties:
+    """What `torch.cuda.get_device_properties` answers; the fields of torch's own object."""
+
+    def __init__(self, device: VirtualDevice) -> None:
+        model = device.model
+        self.name = model.product_name
+        self.major, self.minor = model.compute_capability
+        self.total_memory = model.total_bytes
+        self.multi_processor_count = model.multiprocessors
+        self.is_integrated = 0
+        self.is_multi_gpu_board = 0
+        self.max_threads_per_multi_processor = model.max_threads_per_multiprocessor
+        self.max_threads_per_block = model.max_threads_per_block
+        self.warp_size = model.warp_size
+        self.regs_per_multiprocessor = model.registers_per_multiprocessor
+        self.shared_memory_per_block = model.shared_memory_per_block_bytes
+        self.shared_memory_per_block_optin = model.shared_memory_per_block_optin_bytes
+        self.shared_memory_per_multiprocessor = model.shared_memory_per_multiprocessor_bytes
+        self.L2_cache_size = model.l2_cache_bytes
+        self.clock_rate = model.clock_rate_khz
+        self.memory_clock_rate = model.memory_clock_rate_khz
+        self.memory_bus_width = model.memory_bus_width_bits
+        self.pci_bus_id = pci_bus(device.index)
+        self.pci_device_id = 0
+        self.pci_domain_id = 0
+        self.uuid = device_uuid(model, device.index).removeprefix("GPU-")
+        self.gcnArchName = model.product_name  # noqa: N815  torch's name
+
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory // 2**20}MB, "
+            f"multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
+            f"pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, "
+            f"pci_domain_id={self.pci_domain_id}, L2_cache_size={self.L2_cache_size // 2**20}MB)"
+        )
+
+
+class CLayer:
+    """The C functions of torch.cuda over one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._raw_blocks: dict[int, tuple[int, Any]] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Put the stand-ins where torch looks for its C functions; `patches.undo()` removes them."""
+        for name, function in self._c_functions().items():
+            patches.set(torch._C, name, function)
+        stream, event = stream_and_event_types(self._machine)
+        for module in (torch.cuda, torch.cuda.streams):
+            patches.set(module, "Stream", stream)
+            patches.set(module, "Event", event)
+            patches.set(module, "ExternalStream", stream.ExternalStream)  # type: ignore[attr-defined]
+        patches.set(torch.cuda, "_cudart", self._cudart())
+        patches.set(torch.cuda, "_initialized", False)
+        patches.set(torch.cuda, "_queued_calls", [])
+        patches.set(torch.cuda, "_cached_device_count", len(self._machine.devices))
+        patches.set(torch.cuda, "_is_in_bad_fork", lambda: False)
+        patches.set(torch.cuda, "_get_device_properties", self._device_properties)
+        patches.set(
+            torch.cuda,
+            "default_generators",
+            tuple(torch.Generator() for _ in self._machine.devices),
+        )
+        patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
+        patches.set(torch._C, "_has_cuda", True)
+        patches.set(torch.version, "cuda", CUDA_VERSION)
+        self._machine.when_used = torch.cuda.init
+
+    def _c_functions(self) -> dict[str, Callable[..., Any]]:
+        machine = self._machine
+        allocator = lambda device: machine.device(device).allocator  # noqa: E731
+        return {
+            "_cuda_init": lambda: None,
+            "_cuda_getDeviceCount": lambda: len(machine.devices),
+            "_cuda_getDevice": machine.current_device,
+            "_cuda_setDevice": machine.set_device,
+            "_cuda_exchangeDevice": machine.set_device,
+            "_cuda_maybeExchangeDevice": machine.set_device,
+            "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
+            "_cuda_getArchFlags": self._arch_flags,
+            "_cuda_isCurrentStreamCapturing": lambda: False,
+            "_cuda_isInBadFork": lambda: False,
+            "_cuda_ipc_collect": lambda: None,
+            "_cuda_sleep": lambda cycles: None,
+            "_cuda_get_sync_debug_mode": lambda: 0,
+            "_cuda_set_sync_debug_mode": lambda mode: None,
+            "_cuda_synchronize": self._synchronize,
+            "_cuda_getCurrentStream": lambda device: current_stream_data(machine, device),
+            "_cuda_getDefaultStream": default_stream_data,
+            "_cuda_setStream": self._set_stream,
+            "_cuda_getCurrentRawStream": machine.current_stream,
+            # memory
+            "_cuda_memoryStats": lambda device: allocator(device).stats(),
+            "_cuda_resetPeakMemoryStats": lambda device: allocator(device).reset_peak_stats(),
+            "_cuda_resetAccumulatedMemoryStats": (
+                lambda device: allocator(device).reset_accumulated_stats()
+            ),
+            "_cuda_emptyCache": self._empty_cache,
+            "_cuda_setMemoryFraction": self._set_memory_fraction,
+            "_cuda_getMemoryFraction": lambda device: allocator(device).memory_fraction,
+            "_cuda_getAllocatorBackend": lambda: "native",
+            "_cuda_cudaCachingAllocator_raw_alloc": self._raw_alloc,
+            "_cuda_cudaCachingAllocator_raw_delete": self._raw_delete,
+            "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
+            "_cuda_cudaCachingAllocator_enable": self._cannot_disable_caching,
+            "_cuda_memorySnapshot": self._snapshot,
+            "_cuda_record_memory_history": self._record_memory_history,
+            "_cuda_clearCublasWorkspaces": self._clear_cublas_workspaces,
+            # the device-neutral names of the same things
+            "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+            "_accelerator_getDeviceIndex": machine.current_device,
+            "_accelerator_setDeviceIndex": machine.set_device,
+            "_accelerator_exchangeDevice": machine.set_device,
+            "_accelerator_maybeExchangeDevice": machine.set_device,
+            "_accelerator_getStream": lambda device: torch.cuda.current_stream(device),
+            "_accelerator_setStream": lambda stream: torch.cuda.set_stream(stream),
+            "_accelerator_synchronizeDevice": lambda device: self._synchronize(),
+            "_accelerator_isAllocatorInitialized": lambda: True,
+            "_accelerator_emptyCache": self._empty_cache,
+            "_accelerator_emptyHostCache": lambda: None,
+            "_accelerator_getDeviceStats": lambda device: allocator(device).stats(),
+            "_accelerator_resetPeakStats": lambda device: allocator(device).reset_peak_stats(),
+            "_accelerator_resetAccumulatedStats": (
+                lambda device: allocator(device).reset_accumulated_stats()
+            ),
+            "_accelerator_getMemoryInfo": self._mem_get_info,
+        }
+
+    def _cudart(self) -> SimpleNamespace:
+        return SimpleNamespace(
+            cudaMemGetInfo=self._mem_get_info,
+            cudaError=SimpleNamespace(success=0),
+            cudaGetErrorString=str,
+            cudaProfilerStart=lambda: 0,
+            cudaProfilerStop=lambda: 0,
+            cudaHostRegister=lambda address, size, flags: 0,
+            cudaHostUnregister=lambda address: 0,
+        )
+
+    def _device_properties(self, index: int) -> CudaDeviceProperties:
+        return CudaDeviceProperties(self._machine.device(index))
+
+    def _arch_flags(self) -> str:
+        capabilities = {device.model.compute_capability for device in self._machine.devices}
+        return " ".join(f"sm_{major}{minor}" for major, minor in sorted(capabilities))
+
+    def _synchronize(self) -> None:
+        """Wait for the GPU. The allocator's books stay as they are, as in PyTorch."""
+        self._machine.use(self._machine.current_device())
+
+    def _set_stream(self, *, stream_id: int, device_index: int, device_type: int) -> None:
+        self._machine.set_device(device_index)
+        self._machine.set_stream(device_index, stream_id)
+
+    def _mem_get_info(self, index: int) -> tuple[int, int]:
+        device = self._machine.use(index)
+        return device.memory.free_bytes, device.memory.total_bytes
+
+    def _empty_cache(self) -> None:
+        for device in self._machine.devices:
+            device.allocator.empty_cache()
+
+    def _set_memory_fraction(self, fraction: float, index: int) -> None:
+        self._machine.device(index).allocator.memory_fraction = fraction
+
+    def _raw_alloc(self, size_bytes: int, stream: int = 0) -> int:
+        index = self._machine.current_device()
+        try:
+            block = self._machine.malloc(index, size_bytes)
+        except OutOfDeviceMemory as error:
+            raise torch.OutOfMemoryError(str(error)) from error
+        self._raw_blocks[block.address] = (index, block)
+        return int(block.address)
+
+    def _raw_delete(self, address: int) -> None:
+        try:
+            index, block = self._raw_blocks.pop(address)
+        except KeyError:
+            raise RuntimeError(f"invalid device pointer: {address:#x}") from None
+        self._machine.free(index, block)
+
+    def _cannot_disable_caching(self, enable: bool) -> None:
+        if not enable:
+            raise UnsupportedOnVirtualGPU(
+                "the caching allocator of a virtual GPU cannot be switched off; "
+                "torch.cuda.empty_cache() returns what is unused"
+            )
+
+    def _clear_cublas_workspaces(self) -> None:
+        for device in self._machine.devices:
+            device.free_workspaces()
+
+    def _record_memory_history(
+        self,
+        enabled: str | None,
+        context: str | None,
+        stacks: str,
+        max_entries: int,
+        clear_history: bool = False,
+        compile_context: bool = False,
+        global_record_annotations: bool = False,
+        skip_actions: list[str] | None = None,
+    ) -> None:
+        """Start or stop the history, as `torch.cuda.memory._record_memory_history` asks."""
+        self._machine.frames_of_caller = Frames.of_caller if enabled and context else None
+        for device in self._machine.devices:
+            device.allocator.record_history(
+                enabled, context, max_entries, clear_history, skip_actions or ()
+            )
+
+    def _snapshot(self, mempool_id: tuple[Any, ...] | None = None) -> dict[str, Any]:
+        """What `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
+        include_traces = mempool_id is None or len(mempool_id) < 3 or bool(mempool_id[2])
+        allocators = [device.allocator for device in self._machine.devices]
+        return snapshot(allocators, include_traces, Frames.as_dicts)

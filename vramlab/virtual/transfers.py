@@ -1,0 +1,210 @@
+"""Copies between the host and GPUs, and between GPUs.
+
+Source of the temporaries: `copy_requires_temporaries` and `copy_kernel_cuda` in
+aten/src/ATen/native/cuda/Copy.cu, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.virtual.dispatch import Dispatcher, handles, pin
+from vramlab.virtual.ledger import HOST, Holding, attach_holding, holding_of
+from vramlab.virtual.values import known, remember
+
+aten = torch.ops.aten
+
+
+def place_of_tensor(tensor: torch.Tensor) -> int:
+    """GPU index, or `HOST` for any host tensor, with values or without."""
+    holding = holding_of(tensor)
+    return HOST if holding is None else holding.place
+
+
+@handles(aten._to_copy.default)
+def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """`tensor.to(...)` where it makes a new tensor: another device, another dtype, or both."""
+    (source,) = args
+    device = kwargs.get("device")
+    source_place = place_of_tensor(source)
+    managed = holding_of(source) is not None
+    if device is None:
+        target_place = source_place
+    elif device.type == "cuda":
+        target_place = dispatcher.index_of(device)
+    elif device.type == "cpu":
+        target_place = HOST
+    else:
+        # "meta" is asked by autograd, which knows no better, where a GPU is meant.
+        target_place = source_place
+        if not managed:
+            return func(*args, **kwargs)
+    if source_place == HOST and target_place == HOST:
+        return _within_host(dispatcher, func, source, kwargs)
+    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
+    if target_place == HOST:
+        return _to_host(dispatcher, func, source, kwargs)
+    carried = source if source.device == dispatcher.carrier else _on_carrier(dispatcher, source)
+    result: torch.Tensor = func(carried, **{**kwargs, "device": dispatcher.carrier})
+    if result.untyped_storage()._cdata == source.untyped_storage()._cdata:
+        result = result.clone()
+    dispatcher.hold(result, target_place)
+    if source_place != target_place:
+        _temporaries(
+            dispatcher, source, result, source_place, target_place, bool(kwargs.get("non_blocking"))
+        )
+    _pass_value_on(source, result)
+    return result
+
+
+@handles(aten.copy_.default)
+def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """`target.copy_(source)`, also behind slice assignment and load_state_dict."""
+    target, source = args[0], args[1]
+    non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
+    target_place, source_place = place_of_tensor(target), place_of_tensor(source)
+    if not target.is_meta and source.is_meta:
+        dispatcher.values.overwrite(target, source)
+    elif target.is_meta and not source.is_meta:
+        func(target, _on_carrier(dispatcher, source))
+    else:
+        func(target, source)
+    if target_place != source_place:
+        _temporaries(dispatcher, source, target, source_place, target_place, non_blocking)
+    _pass_value_on(source, target)
+    return target
+
+
+@handles(aten._foreach_copy_.default)
+def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
+    """Copies pair by pair, as the slow path of CUDA does across devices."""
+    targets, sources = args[0], args[1]
+    for target, source in zip(targets, sources, strict=True):
+        copy_(dispatcher, aten.copy_.default, (target, source), {})
+
+
+@handles(aten._pin_memory.default)
+def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """A page-locked copy of a host tensor."""
+    (source, *_) = args
+    result = source.clone()
+    if result.is_meta:
+        dispatcher.hold_on_host(result)
+    pin(result)
+    return result
+
+
+@handles(aten.is_pinned.default)
+def is_pinned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
+    """Whether a host tensor is page-locked."""
+    holding = holding_of(args[0])
+    return holding is not None and holding.pinned
+
+
+@handles(aten.record_stream.default)
+def record_stream(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
+    """`tensor.record_stream(stream)`: another stream uses the block too."""
+    tensor, stream = args
+    use_on_stream(dispatcher, tensor, stream.stream_id)
+
+
+def use_on_stream(dispatcher: Dispatcher, tensor: torch.Tensor, stream: int) -> None:
+    """Tell the allocator that `stream` uses `tensor`'s block."""
+    holding = holding_of(tensor)
+    if holding is not None and holding.block is not None:
+        dispatcher.machine.device(holding.place).allocator.record_stream(holding.block, stream)
+
+
+def _within_host(
+    dispatcher: Dispatcher, func: OpOverload, source: torch.Tensor, kwargs: dict[str, Any]
+) -> torch.Tensor:
+    pinned = kwargs.get("pin_memory")
+    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
+    if source.is_meta:
+        kwargs = {**kwargs, "device": torch.device("meta")}
+    result: torch.Tensor = func(source, **kwargs)
+    if result.is_meta:
+        dispatcher.hold_on_host(result)
+    if pinned:
+        pin(result)
+    return result
+
+
+def _to_host(
+    dispatcher: Dispatcher, func: OpOverload, source: torch.Tensor, kwargs: dict[str, Any]
+) -> torch.Tensor:
+    if dispatcher.carrier.type == "cpu":
+        return func(source, **{**kwargs, "device": torch.device("cpu")})  # type: ignore[no-any-return]
+    result: torch.Tensor = func(source, **{**kwargs, "device": torch.device("meta")})
+    value = known(source)
+    if value is not None:
+        return torch.full(result.size(), value, dtype=result.dtype, device="cpu")
+    if torch._C._current_graph_task_id() != -1:
+        # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
+        return torch.full(result.size(), float("nan"), dtype=result.dtype, device="cpu")
+    attach_holding(result, Holding(HOST))
+    return result
+
+
+def _on_carrier(dispatcher: Dispatcher, source: torch.Tensor) -> torch.Tensor:
+    """A host tensor's like on the carrier, where it takes no memory."""
+    if dispatcher.carrier.type == "meta" and not source.is_meta:
+        return torch.empty_strided(
+            source.size(), source.stride(), dtype=source.dtype, device="meta"
+        )
+    return source
+
+
+def _temporaries(
+    dispatcher: Dispatcher,
+    source: torch.Tensor,
+    target: torch.Tensor,
+    source_place: int,
+    target_place: int,
+    non_blocking: bool,
+) -> None:
+    """Take and give back what a copy between devices needs when it cannot go in one piece.
+
+    A copy goes in one piece when dtypes are equal and both sides are dense alike. Otherwise both are
+    made contiguous first, and a dtype is converted on the host (on the GPU if `non_blocking`).
+    """
+    same_dtype = source.dtype == target.dtype
+    if same_dtype and source.is_contiguous() and target.is_contiguous():
+        return
+    if same_dtype and source.stride() == target.stride() and _is_dense(source):
+        return
+    converts_on_gpu = non_blocking or (source_place != HOST and target_place != HOST)
+    convert_source = (source_place != HOST) == converts_on_gpu
+    machine = dispatcher.machine
+    taken = []
+    if convert_source:
+        if target_place != HOST and not target.is_contiguous():
+            taken.append((target_place, target.numel() * target.dtype.itemsize))
+        if source_place != HOST and not (same_dtype and source.is_contiguous()):
+            taken.append((source_place, target.numel() * target.dtype.itemsize))
+    else:
+        if target_place != HOST and not (same_dtype and target.is_contiguous()):
+            taken.append((target_place, target.numel() * source.dtype.itemsize))
+        if source_place != HOST and not source.is_contiguous():
+            taken.append((source_place, source.numel() * source.dtype.itemsize))
+    blocks = [(place, machine.malloc(place, size)) for place, size in taken if size]
+    for place, block in reversed(blocks):
+        machine.free(place, block)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return bool(torch._prims_common.is_non_overlapping_and_dense(tensor))
+
+
+def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:
+    if target.is_meta and target.numel() == 1:
+        value = known(source)
+        if value is not None:
+            remember(target, value)
+        elif (holding := holding_of(target)) is not None:
+            holding.value = None
+
+

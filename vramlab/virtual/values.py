@@ -1,0 +1,200 @@
+"""What a program gets where it reads a value of a tensor that has none.
+
+A virtual GPU on the meta carrier keeps no values. A few are known all the same, and then the answer
+is the true one: a one-element tensor made by `torch.ones`, `full`, or copied from the host, until an
+op changes it; and what a healthy run has where a program only branches on it (GradScaler finds no
+infinities). For everything else the policy decides: an error that says what to do, or, under
+`vramlab run`, nan and 0, each noted with the line of the program that asked.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.virtual.dispatch import Dispatcher, handles, tensors_in
+from vramlab.virtual.errors import no_values
+from vramlab.virtual.frames import user_line
+from vramlab.virtual.ledger import Scalar, holding_of
+
+aten = torch.ops.aten
+
+# Factories of a known value -> the value, or the position of the argument that holds it.
+_FILLS: dict[OpOverload, Callable[[tuple[Any, ...]], Any]] = {
+    aten.zeros.default: lambda args: 0,
+    aten.ones.default: lambda args: 1,
+    aten.full.default: lambda args: args[1],
+    aten.scalar_tensor.default: lambda args: args[0],
+}
+
+
+class ValuePolicy(ABC):
+    """Decides what a program gets where it reads a value that does not exist."""
+
+    @abstractmethod
+    def read(self, what: str, tensor: torch.Tensor) -> Scalar:
+        """Answer `tensor.item()`, or raise."""
+
+    @abstractmethod
+    def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
+        """Answer a question such as `torch.equal`, or raise."""
+
+    @abstractmethod
+    def overwrite(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Write unknown values into a host tensor that has values, or raise."""
+
+    def remember_fill(self, func: OpOverload, args: tuple[Any, ...], result: Any) -> None:
+        """Remember the value that a factory has filled a one-element tensor with."""
+        fill = _FILLS.get(func)
+        if fill is not None and result.numel() == 1:
+            remember(result, fill(args))
+
+
+class RefuseValues(ValuePolicy):
+    """Every read of an unknown value is an error that says what to do."""
+
+    def read(self, what: str, tensor: torch.Tensor) -> Scalar:
+        raise no_values(what, tensor)
+
+    def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
+        raise no_values(what, tensor)
+
+    def overwrite(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        raise no_values("copy_() into a host tensor", source)
+
+
+class AnswerNan(ValuePolicy):
+    """Reads answer nan (floating point) or 0, and are counted by the line that asked.
+
+    Attributes:
+        reads: (what, "file:line") -> how often.
+    """
+
+    def __init__(self) -> None:
+        self.reads: Counter[tuple[str, str]] = Counter()
+
+    def read(self, what: str, tensor: torch.Tensor) -> Scalar:
+        self.reads[what, user_line()] += 1
+        if tensor.dtype.is_floating_point:
+            return float("nan")
+        if tensor.dtype.is_complex:
+            return complex("nan")
+        return False if tensor.dtype == torch.bool else 0
+
+    def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
+        self.reads[what, user_line()] += 1
+        return healthy
+
+    def overwrite(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        self.reads["copy_() into a host tensor", user_line()] += 1
+        target.fill_(float("nan") if target.dtype.is_floating_point else 0)
+
+
+def remember(tensor: torch.Tensor, value: Scalar) -> None:
+    """Note the value of a one-element tensor, as its dtype holds it."""
+    holding = holding_of(tensor)
+    if holding is not None:
+        holding.value = torch.tensor(value, dtype=tensor.dtype, device="cpu").item()
+
+
+def known(tensor: torch.Tensor) -> Scalar | None:
+    """The value of a one-element tensor, where it is known."""
+    if not tensor.is_meta:
+        return tensor.item() if tensor.numel() == 1 else None
+    holding = holding_of(tensor)
+    return None if holding is None or tensor.numel() != 1 else holding.value
+
+
+@handles(aten._local_scalar_dense.default)
+def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Scalar:
+    """`tensor.item()`, also behind float(), int(), bool() and formatting."""
+    (tensor,) = args
+    if not tensor.is_meta:
+        value: Scalar = func(tensor)
+        return value
+    value_known = known(tensor)
+    if value_known is not None:
+        return value_known
+    return dispatcher.values.read("item()", tensor)
+
+
+@handles(aten.equal.default)
+def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
+    """`torch.equal`: shapes decide where they differ."""
+    left, right = args
+    if not (left.is_meta or right.is_meta):
+        return bool(func(left, right))
+    if left.shape != right.shape:
+        return False
+    return bool(dispatcher.values.truth("torch.equal", True, left))
+
+
+@handles(
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten._unique2.default,
+    aten.unique_dim.default,
+    aten.unique_consecutive.default,
+    aten.bincount.default,
+    aten.repeat_interleave.Tensor,
+)
+def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Ops whose result has a shape that only the values tell."""
+    if any(tensor.is_meta for tensor in tensors_in(args, kwargs)):
+        name = func._schema.name.removeprefix("aten::")
+        raise no_values(f"the shape of the result of {name}() depends on the values", args[0])
+    plan_place = dispatcher.place_of(func, args, kwargs)
+    result = func(*args, **kwargs)
+    if plan_place is not None and plan_place >= 0:
+        for output in result if isinstance(result, tuple) else (result,):
+            dispatcher.hold(output, plan_place)
+    return result
+
+
+@handles(aten._assert_async.default, aten._assert_async.msg)
+def assert_async(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
+    """An assertion on the device: nothing to check without values."""
+    if not args[0].is_meta:
+        func(*args, **kwargs)
+
+
+@handles(aten._amp_foreach_non_finite_check_and_unscale_.default)
+def unscale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
+    """GradScaler's unscale: a healthy run finds no infinities."""
+    _, found_inf, _ = args
+    if not found_inf.is_meta:
+        func(*args, **kwargs)
+        return
+    dispatcher.place_of(func, args, kwargs)
+    remember(found_inf, 0.0)
+
+
+@handles(aten._amp_update_scale_.default)
+def update_scale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """GradScaler's update: the scale grows after `interval` steps without infinities.
+
+    Source: amp_update_scale_cuda_kernel in aten/src/ATen/native/cuda/AmpKernels.cu, PyTorch 2.13.
+    """
+    scale, growth_tracker, found_inf, growth_factor, backoff_factor, interval = args
+    if not scale.is_meta:
+        func(*args, **kwargs)
+        return scale
+    value, steps, infinite = known(scale), known(growth_tracker), known(found_inf)
+    if value is None or steps is None or infinite is None:
+        for tensor in (scale, growth_tracker):
+            if (holding := holding_of(tensor)) is not None:
+                holding.value = None
+    elif infinite:
+        remember(scale, value * backoff_factor)
+        remember(growth_tracker, 0)
+    elif steps + 1 == interval:
+        remember(scale, value * growth_factor)
+        remember(growth_tracker, 0)
+    else:
+        remember(growth_tracker, steps + 1)
+    return scale
