@@ -14,7 +14,7 @@ from vramlab.allocator.device_memory import DeviceMemory
 from vramlab.allocator.history import Event
 from vramlab.allocator.settings import AllocatorSettings
 from vramlab.allocator.sizes import round_request, segment_size
-from vramlab.allocator.snapshot import segments, snapshot, traces
+from vramlab.allocator.snapshots import segments, snapshot, traces
 
 __all__ = [
     "AllocatorSettings",

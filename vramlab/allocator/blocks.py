@@ -7,6 +7,7 @@ blocks per stream, sorted by size and then address, so that the best fit is one 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from typing import Any
 
 from vramlab.allocator.statistics import Tally
@@ -126,49 +127,42 @@ class BlockPool:
     Attributes:
         is_small: which of the two.
         tally: the statistics of this pool.
+        cached: the free blocks of each stream as (size, address, block), sorted.
         searches: how often a block was searched for, counted only while garbage collection is on.
     """
 
-    __slots__ = ("_free", "_unmapped", "is_small", "searches", "tally")
+    __slots__ = ("_unmapped", "cached", "is_small", "searches", "tally")
 
     def __init__(self, is_small: bool, tally: Tally) -> None:
         self.is_small = is_small
         self.tally = tally
         self.searches = 0
-        self._free: dict[int, list[tuple[int, int, Block]]] = {}
-        self._unmapped: dict[int, list[tuple[int, Block]]] = {}
-
-    def free_list(self, stream: int) -> list[tuple[int, int, Block]]:
-        """The free blocks of a stream as (size, address, block), sorted: the pool's own list."""
-        blocks = self._free.get(stream)
-        if blocks is None:
-            blocks = self._free[stream] = []
-        return blocks
+        self.cached: defaultdict[int, list[tuple[int, int, Block]]] = defaultdict(list)
+        self._unmapped: defaultdict[int, list[tuple[int, Block]]] = defaultdict(list)
 
     def free_blocks(self) -> list[Block]:
         """All free blocks, by stream, then size, then address."""
-        return [block for stream in sorted(self._free) for _, _, block in self._free[stream]]
+        return [block for stream in sorted(self.cached) for _, _, block in self.cached[stream]]
 
     def unmapped_blocks(self, stream: int) -> list[Block]:
         """The unmapped ranges of a stream's expandable segments, by address."""
-        return [block for _, block in self._unmapped.get(stream, ())]
+        return [block for _, block in self._unmapped[stream]]
 
     def add(self, block: Block) -> None:
         """Cache a block that nobody uses."""
         block.free = True
         block.age_base = self.searches
-        insort(self.free_list(block.segment.stream), (block.size_bytes, block.address, block))
+        insort(self.cached[block.segment.stream], (block.size_bytes, block.address, block))
 
     def remove(self, block: Block) -> None:
         """Take a block out of the cache, to be used or given back."""
         block.free = False
-        blocks = self._free[block.segment.stream]
+        blocks = self.cached[block.segment.stream]
         del blocks[bisect_left(blocks, (block.size_bytes, block.address))]
 
     def add_unmapped(self, block: Block) -> None:
         block.free = True
-        blocks = self._unmapped.setdefault(block.segment.stream, [])
-        insort(blocks, (block.address, block))
+        insort(self._unmapped[block.segment.stream], (block.address, block))
 
     def remove_unmapped(self, block: Block) -> None:
         block.free = False
@@ -179,13 +173,11 @@ class BlockPool:
         """How many searches a cached block has sat through."""
         return self.searches - block.age_base
 
-    def absorb(self, block: Block, neighbour: Block | None) -> int:
-        """Merge a free neighbour into `block` (itself outside the cache).
+    def absorb(self, block: Block, neighbour: Block) -> int:
+        """Merge a free neighbour into `block` (itself outside the cache); returns its size.
 
-        Both must be mapped or both unmapped. Returns the neighbour's size, 0 if it stays.
+        Both must be mapped or both unmapped.
         """
-        if neighbour is None or not neighbour.free or neighbour.mapped != block.mapped:
-            return 0
         if neighbour.mapped:
             self.remove(neighbour)
         else:
@@ -198,3 +190,9 @@ class BlockPool:
             block.put_between(block.previous, neighbour.next)
         block.size_bytes += neighbour.size_bytes
         return neighbour.size_bytes
+
+    def absorb_neighbours(self, block: Block) -> None:
+        """Merge the free neighbours of `block` that are mapped, or unmapped, as it is."""
+        for neighbour in (block.previous, block.next):
+            if neighbour is not None and neighbour.free and neighbour.mapped == block.mapped:
+                self.absorb(block, neighbour)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import Any, NoReturn
 
-from vramlab.allocator import messages, snapshot
+from vramlab.allocator import messages, snapshots
 from vramlab.allocator.blocks import Block, BlockPool
 from vramlab.allocator.device_memory import DeviceMemory
 from vramlab.allocator.history import Event, History
@@ -63,6 +64,7 @@ class CachingAllocator:
     ) -> None:
         self.memory = memory
         self.device = device
+        self._allowed_bytes: int | None = None
         self.settings = settings or AllocatorSettings()
         self.statistics = Statistics(self.settings.max_split_size_bytes)
         self.history = History(clock_us)
@@ -74,7 +76,7 @@ class CachingAllocator:
         self._oom_observers: list[OutOfMemoryObserver] = []
         self._lock = RLock()
         self._inside = False
-        self._freed_inside: list[tuple[Block, Any]] = []
+        self._freed_inside: deque[tuple[Block, Any]] = deque()
 
     # What it holds and how it is set
 
@@ -95,6 +97,12 @@ class CachingAllocator:
         self._expandable = settings.expandable_segments
         self._large_segment_bytes = settings.large_segment_bytes
         self._max_split_bytes = settings.max_split_size_bytes or _UNLIMITED_BYTES
+        self._settle_garbage_collection()
+
+    def _settle_garbage_collection(self) -> None:
+        """Garbage is collected only with a threshold and a memory fraction below 1."""
+        threshold = self._settings.garbage_collection_threshold
+        self._collects_garbage = threshold > 0 and self._allowed_bytes is not None
 
     @property
     def memory_fraction(self) -> float:
@@ -108,6 +116,7 @@ class CachingAllocator:
         if not 0 <= fraction <= 1:
             raise ValueError(f"invalid fraction:{fraction}. Please set within [0, 1].")
         self._allowed_bytes = None if fraction == 1 else int(fraction * self.memory.total_bytes)
+        self._settle_garbage_collection()
 
     @property
     def allowed_bytes(self) -> int | None:
@@ -135,11 +144,11 @@ class CachingAllocator:
 
     def segments(self) -> list[dict[str, Any]]:
         """This GPU's part of `torch._C._cuda_memorySnapshot()["segments"]`."""
-        return snapshot.segments(self)
+        return snapshots.segments(self)
 
     def traces(self) -> list[dict[str, Any]]:
         """This GPU's part of `torch._C._cuda_memorySnapshot()["device_traces"]`."""
-        return snapshot.traces(self)
+        return snapshots.traces(self)
 
     def reset_peak_stats(self) -> None:
         """torch.cuda.reset_peak_memory_stats."""
@@ -181,43 +190,47 @@ class CachingAllocator:
         """
         if not 0 < size_bytes < REFUSED_REQUEST_BYTES:
             self._refuse(size_bytes)
-        with self._lock:
-            if self._inside:
-                raise AllocatorInvariantError(
-                    f"{size_bytes} bytes were asked for by a finalizer that ran inside the "
-                    "allocator; finalizers may free memory, but not allocate it"
-                )
-            self._inside = True
-            try:
-                if self._awaiting_free:
-                    self._process_events(context)
-                if self._divisions:
-                    block_bytes = round_request(size_bytes, self._divisions)
-                else:
-                    block_bytes = -(-size_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
-                pool = self.small_pool if block_bytes <= SMALL_REQUEST_BYTES else self.large_pool
-                block = self._best_fit(pool, block_bytes, stream)
-                if block is None:
-                    block = self._obtain(pool, block_bytes, stream, size_bytes, context)
-                return self._hand_out(block, pool, block_bytes, size_bytes, context)
-            finally:
-                self._inside = False
-                if self._freed_inside:
-                    self._free_late()
+        self._lock.acquire()
+        if self._inside:
+            self._lock.release()
+            raise AllocatorInvariantError(
+                f"{size_bytes} bytes were asked for by a finalizer that ran inside the allocator; "
+                "finalizers may free memory, but not allocate it"
+            )
+        self._inside = True
+        try:
+            if self._awaiting_free:
+                self._process_events(context)
+            if self._divisions:
+                block_bytes = round_request(size_bytes, self._divisions)
+            else:
+                block_bytes = -(-size_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+            pool = self.small_pool if block_bytes <= SMALL_REQUEST_BYTES else self.large_pool
+            block = self._best_fit(pool, block_bytes, stream)
+            if block is None:
+                block = self._obtain(pool, block_bytes, stream, size_bytes, context)
+            return self._hand_out(block, pool, block_bytes, size_bytes, context)
+        finally:
+            self._inside = False
+            self._lock.release()
+            if self._freed_inside:
+                self._free_late()
 
     def free(self, block: Block, context: Any = None) -> None:
         """Give a block back. It can be reused at once, unless other streams were recorded on it."""
-        with self._lock:
-            if self._inside:
-                self._freed_inside.append((block, context))
-                return
-            self._inside = True
-            try:
-                self._free(block, context)
-            finally:
-                self._inside = False
-                if self._freed_inside:
-                    self._free_late()
+        self._lock.acquire()
+        if self._inside:
+            self._freed_inside.append((block, context))
+            self._lock.release()
+            return
+        self._inside = True
+        try:
+            self._free(block, context)
+        finally:
+            self._inside = False
+            self._lock.release()
+            if self._freed_inside:
+                self._free_late()
 
     def record_stream(self, block: Block, stream: int) -> None:
         """torch.Tensor.record_stream: do not reuse the block before `stream` is done with it."""
@@ -253,7 +266,7 @@ class CachingAllocator:
                 yield
             finally:
                 self._inside = False
-                self._free_late()
+        self._free_late()
 
     # Taking blocks
 
@@ -274,7 +287,7 @@ class CachingAllocator:
         """
         if self._collects_garbage:
             pool.searches += 1
-        cached = pool.free_list(stream)
+        cached = pool.cached[stream]
         index = bisect_left(cached, (block_bytes,))
         if index == len(cached):
             return None
@@ -320,7 +333,13 @@ class CachingAllocator:
         segment = block.segment
         was_split = block.previous is not None or block.next is not None
         rest_bytes = block.size_bytes - block_bytes
-        if self._splits(pool, block_bytes, rest_bytes):
+        if pool.is_small or self._expandable:
+            worth_splitting = rest_bytes >= MIN_BLOCK_BYTES
+        else:
+            worth_splitting = (
+                rest_bytes > SMALL_REQUEST_BYTES and block_bytes < self._max_split_bytes
+            )
+        if worth_splitting:
             rest = block
             block = Block(rest.address, block_bytes, segment)
             block.put_between(rest.previous, rest)
@@ -348,21 +367,16 @@ class CachingAllocator:
             self.statistics.oversize_allocations.increase(1)
         return block
 
-    def _splits(self, pool: BlockPool, block_bytes: int, rest_bytes: int) -> bool:
-        """Whether the rest of a block is worth keeping apart."""
-        if pool.is_small or self._expandable:
-            return rest_bytes >= MIN_BLOCK_BYTES
-        return rest_bytes > SMALL_REQUEST_BYTES and block_bytes < self._max_split_bytes
-
     # Giving blocks back
 
     def _free(self, block: Block, context: Any) -> None:
         if not block.allocated:
             raise ValueError(f"cannot free {block!r}: it is not allocated")
         block.allocated = False
+        size_bytes = block.size_bytes
         segment = block.segment
-        self.statistics.all.free_requested(block.size_bytes)
-        segment.pool.tally.free_requested(block.size_bytes)
+        total = self.statistics.all
+        tally = segment.pool.tally
         if self.history.active:
             self.history.record(
                 "free_requested",
@@ -371,23 +385,30 @@ class CachingAllocator:
                 segment.stream,
                 context or block.context,
             )
-        if block.size_bytes >= self._max_split_bytes:
+        if size_bytes >= self._max_split_bytes:
             self.statistics.oversize_allocations.decrease(1)
         if block.stream_uses:
+            total.free_requested(size_bytes)
+            tally.free_requested(size_bytes)
             self._awaiting_free.append(block)
         else:
+            total.block_freed(size_bytes, block.requested_bytes)
+            tally.block_freed(size_bytes, block.requested_bytes)
             self._cache(block, context)
 
     def _free_late(self) -> None:
         """Free what finalizers gave back while the allocator was busy."""
         while self._freed_inside:
-            self.free(*self._freed_inside.pop(0))
+            with suppress(IndexError):  # another thread may be quicker
+                self.free(*self._freed_inside.popleft())
 
     def _process_events(self, context: Any) -> None:
         """Every stream is done: cache the blocks that waited for one."""
         finished, self._awaiting_free = self._awaiting_free, []
         for block in finished:
             block.stream_uses = None
+            for tally in (self.statistics.all, block.segment.pool.tally):
+                tally.free_completed(block.size_bytes, block.requested_bytes)
             self._cache(block, context)
 
     def _cache(self, block: Block, context: Any) -> None:
@@ -403,28 +424,21 @@ class CachingAllocator:
                 context or block.context,
             )
         block.context = None
-        freed_bytes = block.size_bytes
         pieces = 0
         pieces_bytes = 0
         for neighbour in (block.previous, block.next):
-            absorbed_bytes = pool.absorb(block, neighbour)
-            if absorbed_bytes:
+            if neighbour is not None and neighbour.free and neighbour.mapped:
                 pieces -= 1
-                pieces_bytes -= absorbed_bytes
+                pieces_bytes -= pool.absorb(block, neighbour)
         pool.add(block)
         if block.previous is not None or block.next is not None:
             pieces += 1
             pieces_bytes += block.size_bytes
-        for tally in (self.statistics.all, pool.tally):
-            if not segment.expandable:
-                tally.inactive_split_changed(pieces, pieces_bytes)
-            tally.free_completed(freed_bytes, block.requested_bytes)
+        if not segment.expandable:
+            self.statistics.all.inactive_split_changed(pieces, pieces_bytes)
+            pool.tally.inactive_split_changed(pieces, pieces_bytes)
 
     # When the cache has nothing that fits
-
-    @property
-    def _collects_garbage(self) -> bool:
-        return self._allowed_bytes is not None and self._settings.garbage_collection_threshold > 0
 
     def _obtain(
         self, pool: BlockPool, block_bytes: int, stream: int, requested_bytes: int, context: Any
@@ -501,8 +515,8 @@ class CachingAllocator:
         if self._settings.max_split_size_bytes is None:
             return False
         needed_bytes = max(block_bytes, self._max_split_bytes)
-        cached = [block for _, _, block in pool.free_list(stream)]
-        index = bisect_left(pool.free_list(stream), (needed_bytes,))
+        cached = [block for _, _, block in pool.cached[stream]]
+        index = bisect_left(pool.cached[stream], (needed_bytes,))
         if index < len(cached) and not cached[index].segment.expandable:
             self._release(cached[index], context)
             return True

@@ -170,8 +170,7 @@ class Reserve:
             rest.put_between(block, block.next)
             pool.add_unmapped(rest)
             block.size_bytes = mapped_bytes
-        pool.absorb(block, block.previous)
-        pool.absorb(block, block.next)
+        pool.absorb_neighbours(block)
         pool.add(block)
         self._reserved(pool, mapped_bytes)
         if self._history.active:
@@ -204,8 +203,7 @@ class Reserve:
         block.address = start
         block.size_bytes = stop - start
         block.mapped = False
-        pool.absorb(block, block.previous)
-        pool.absorb(block, block.next)
+        pool.absorb_neighbours(block)
         pool.add_unmapped(block)
         self.memory.unmap_pages(stop - start)
         self._reserved(pool, start - stop)

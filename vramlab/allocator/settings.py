@@ -100,7 +100,7 @@ class AllocatorSettings:
         values = _split(text)
         large_segment_bytes = self.large_segment_bytes
         if "large_segment_size_mb" in values:
-            large_segment_bytes = _large_segment(*_item(values, "large_segment_size_mb"))
+            large_segment_bytes = _large_segment(values["large_segment_size_mb"])
         changed: dict[str, Any] = {
             "text": text,
             "large_segment_bytes": large_segment_bytes,
@@ -149,10 +149,6 @@ def _split(text: str) -> dict[str, str]:
     return values
 
 
-def _item(values: Mapping[str, str], key: str) -> tuple[str, str]:
-    return key, values[key]
-
-
 def _bad(key: str, value: str, expected: str) -> AllocatorConfigError:
     return AllocatorConfigError(f"{key} cannot be {value!r}: it must be {expected}")
 
@@ -180,10 +176,10 @@ def _positive_mebibytes(key: str, value: str) -> int:
     return size_bytes
 
 
-def _large_segment(key: str, value: str) -> int:
-    size_bytes = _mebibytes(key, value)
+def _large_segment(value: str) -> int:
+    size_bytes = _mebibytes("large_segment_size_mb", value)
     if size_bytes <= PACKED_REQUEST_BYTES:
-        raise _bad(key, value, f"more than {PACKED_REQUEST_BYTES // MIB} MiB")
+        raise _bad("large_segment_size_mb", value, f"more than {PACKED_REQUEST_BYTES // MIB} MiB")
     return size_bytes
 
 

@@ -1,8 +1,8 @@
 """The numbers behind torch.cuda.memory_stats().
 
 Every number is kept for the whole allocator and for each of its two pools, as in `DeviceStats` of
-c10/core/CachingDeviceAllocator.h, PyTorch 2.13. The three methods with several numbers in a row are
-on the path of every allocation, so they do without loops.
+c10/core/CachingDeviceAllocator.h, PyTorch 2.13. `Tally.block_taken` and `Tally.block_freed` run for
+every tensor, so they are spelled out instead of calling `Counter` five times.
 """
 
 from __future__ import annotations
@@ -26,40 +26,46 @@ POOLED = (
 class Counter:
     """A number that rises and falls: where it stands, how high it was, how much came and went.
 
-    `allocated`, the sum of all rises, is not kept: it is what stands plus what fell, less what
-    stood when the sums were last reset.
+    Two of the four are worked out when somebody asks, to keep rising cheap. A number is at its
+    highest just before it falls, so only `decrease` has to look at the peak. The sum of all rises
+    is what stands plus what fell, less what stood when the sums were last reset.
     """
 
-    __slots__ = ("_standing_at_reset", "current", "freed", "peak")
+    __slots__ = ("_standing_at_reset", "current", "freed", "highest")
 
     def __init__(self) -> None:
         self.current = 0
-        self.peak = 0
         self.freed = 0
+        self.highest = 0
         self._standing_at_reset = 0
 
     def increase(self, amount: int) -> None:
-        self.current = current = self.current + amount
-        if current > self.peak:
-            self.peak = current
+        self.current += amount
 
     def decrease(self, amount: int) -> None:
-        self.current -= amount
+        current = self.current
+        if current > self.highest:
+            self.highest = current
+        self.current = current - amount
         self.freed += amount
 
     def change(self, amount: int) -> None:
         """Rise or fall, by the sign of `amount`."""
-        if amount > 0:
-            self.increase(amount)
-        elif amount < 0:
+        if amount >= 0:
+            self.current += amount
+        else:
             self.decrease(-amount)
+
+    @property
+    def peak(self) -> int:
+        return max(self.highest, self.current)
 
     @property
     def allocated(self) -> int:
         return self.current + self.freed - self._standing_at_reset
 
     def reset_peak(self) -> None:
-        self.peak = self.current
+        self.highest = self.current
 
     def reset_accumulated(self) -> None:
         self.freed = 0
@@ -95,26 +101,60 @@ class Tally:
 
     def block_taken(self, size_bytes: int, requested_bytes: int) -> None:
         """A block went to the program."""
-        self.allocation.increase(1)
-        self.allocated_bytes.increase(size_bytes)
-        self.active.increase(1)
-        self.active_bytes.increase(size_bytes)
-        self.requested_bytes.increase(requested_bytes)
+        self.allocation.current += 1
+        self.allocated_bytes.current += size_bytes
+        self.active.current += 1
+        self.active_bytes.current += size_bytes
+        self.requested_bytes.current += requested_bytes
+
+    def block_freed(self, size_bytes: int, requested_bytes: int) -> None:
+        """The program is done with a block, and so is everybody else: `decrease`, five times."""
+        counter = self.allocation
+        current = counter.current
+        if current > counter.highest:
+            counter.highest = current
+        counter.current = current - 1
+        counter.freed += 1
+        counter = self.allocated_bytes
+        current = counter.current
+        if current > counter.highest:
+            counter.highest = current
+        counter.current = current - size_bytes
+        counter.freed += size_bytes
+        counter = self.active
+        current = counter.current
+        if current > counter.highest:
+            counter.highest = current
+        counter.current = current - 1
+        counter.freed += 1
+        counter = self.active_bytes
+        current = counter.current
+        if current > counter.highest:
+            counter.highest = current
+        counter.current = current - size_bytes
+        counter.freed += size_bytes
+        counter = self.requested_bytes
+        current = counter.current
+        if current > counter.highest:
+            counter.highest = current
+        counter.current = current - requested_bytes
+        counter.freed += requested_bytes
 
     def free_requested(self, size_bytes: int) -> None:
-        """The program is done with a block; a stream may still be using it."""
+        """The program is done with a block, but a stream may still be using it."""
         self.allocation.decrease(1)
         self.allocated_bytes.decrease(size_bytes)
 
     def free_completed(self, size_bytes: int, requested_bytes: int) -> None:
-        """Nobody uses the block any more."""
+        """A block that the program gave back earlier is not in use any more."""
         self.active.decrease(1)
         self.active_bytes.decrease(size_bytes)
         self.requested_bytes.decrease(requested_bytes)
 
     def inactive_split_changed(self, blocks: int, size_bytes: int) -> None:
-        """Free pieces of a segment that is partly in use became more or fewer."""
-        self.inactive_split.change(blocks)
+        """Free pieces of segments that are partly in use became more or fewer."""
+        if blocks:
+            self.inactive_split.change(blocks)
         self.inactive_split_bytes.change(size_bytes)
 
 
