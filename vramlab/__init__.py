@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vramlab.attach import attach, attached, detach
+    from vramlab.attachment import attach, attached, detach
     from vramlab.errors import (
         AllocatorConfigError,
         NoValuesError,
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from vramlab.virtual import VirtualGPU
 
 _HOME = {
-    "attach": "vramlab.attach",
-    "attached": "vramlab.attach",
-    "detach": "vramlab.attach",
+    "attach": "vramlab.attachment",
+    "attached": "vramlab.attachment",
+    "detach": "vramlab.attachment",
     "VirtualGPU": "vramlab.virtual",
     "AllocatorConfigError": "vramlab.errors",
     "NoValuesError": "vramlab.errors",
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'vramlab' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value  # also in place of the submodule of the same name
+    globals()[name] = value
     return value
 
 

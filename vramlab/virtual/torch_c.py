@@ -58,7 +58,7 @@ class CudaDeviceProperties:
         self.pci_bus_id = pci_bus(device.index)
         self.pci_device_id = 0
         self.pci_domain_id = 0
-        self.uuid = device_uuid(model, device.index).removeprefix("GPU-")
+        self.uuid = device_uuid(model, device.index)
         self.gcnArchName = model.product_name  # noqa: N815  torch's name
 
     def __repr__(self) -> str:
