@@ -154,3 +154,17 @@ def test_a_sighting_where_nothing_lives_names_nothing() -> None:
     )
     # five counted events: the block at that address has just been freed
     assert attribute(timeline)[1].category is Category.TEMPORARIES
+
+
+def test_what_a_last_forward_pass_leaves_behind_is_an_activation() -> None:
+    timeline = timeline_from_snapshots(
+        *snapshots(
+            [segment(LARGE, block(20 * MIB))],
+            [alloc(LARGE, 2 * MIB), alloc(LARGE + 2 * MIB, 4 * MIB), *free(LARGE)],
+        ),
+        marks=[("forward", 0)],
+    )
+    assert [attribution.category for attribution in attribute(timeline)] == [
+        Category.TEMPORARIES,
+        Category.ACTIVATIONS,
+    ]

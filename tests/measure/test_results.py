@@ -35,7 +35,7 @@ BACKWARD = StageMeasurement(
         peak(377_766_912, Published(360.2744140625, "MiB", "001 §2.24")),
     ),
 )
-RESULT = Result("one step", "Tesla T4", "2.13.0", (FORWARD, BACKWARD))
+RESULT = Result("one step", "Tesla T4", True, "2.13.0", (FORWARD, BACKWARD))
 
 
 def test_numbers_of_a_stage() -> None:
@@ -103,7 +103,8 @@ def test_stage_without_expectations_shows_its_growth() -> None:
 def test_table_names_gpu_and_torch_and_explains_quantities_and_errors() -> None:
     stage = replace(BACKWARD, error="OutOfMemoryError: CUDA out of memory.")
     table = replace(RESULT, stages=(stage,)).table()
-    assert table.caption == "one step, on Tesla T4 with torch 2.13.0"
+    assert table.caption == "one step, on Tesla T4 (virtual) with torch 2.13.0"
+    assert "(virtual)" not in replace(RESULT, virtual=False).table().caption
     assert table.notes == (
         "allocated: allocated bytes after the stage.",
         "peak: highest allocated bytes while the stage ran.",

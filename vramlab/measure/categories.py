@@ -5,9 +5,11 @@ A block is named in one of three ways, and every attribution says which:
     address     A watched tensor was seen at the block's address while the block lived. Certain: it
                 holds for the block's whole life, also before the tensor was seen.
     lifetime    Nothing was seen there. If the block was allocated before a stage 'backward...' and
-                lived when it began, it is taken for an activation; the program may have kept it for
-                another reason (an output, a metric). Every other one is a temporary: so are the
-                gradients of activations, and activations recomputed in the backward pass.
+                lived when it began, it is taken for an activation; so is one that was allocated in
+                a stage 'forward...' and lives at the end of the recording. (The program may have
+                kept it for another reason: an output, a metric.) Every other one is a temporary:
+                so are the gradients of activations, and activations recomputed in the backward
+                pass.
     size        Nothing was seen there, it was never freed, and it is as large as a cuBLAS
                 workspace. At most one is expected per stream and thread: the first that is born
                 outside of 'backward...' stages and the first inside of them. An unwatched tensor
@@ -215,8 +217,12 @@ def _workspaces(
 def _by_lifetime(timeline: Timeline, block: BlockLife, backward_starts: list[int]) -> Category:
     if block.born < 0:
         return Category.OTHER
-    if (timeline.stage_at(block.born + 1) or "").startswith("backward"):
+    stage = timeline.stage_at(block.born + 1) or ""
+    if stage.startswith("backward"):
         return Category.TEMPORARIES
     index = bisect.bisect_right(backward_starts, block.born)
-    lives_on = index < len(backward_starts) and block.lives_at(backward_starts[index])
-    return Category.ACTIVATIONS if lives_on else Category.TEMPORARIES
+    if index < len(backward_starts):
+        kept = block.lives_at(backward_starts[index])
+    else:
+        kept = stage.startswith("forward") and block.freed is None
+    return Category.ACTIVATIONS if kept else Category.TEMPORARIES

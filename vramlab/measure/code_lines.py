@@ -14,9 +14,11 @@ from vramlab.measure.timeline import BlockLife, Frame, Moment
 
 _PACKAGE = Path(__file__).parent.parent
 _MACHINERY = tuple(
-    str(_PACKAGE / part) for part in ("allocator", "kernels", "virtual", "measure", "attach.py")
+    str(_PACKAGE / part) for part in ("allocator", "kernels", "virtual", "measure", "attachment.py")
 )
 """Parts of vramlab that stand between a program and its memory; the rest of it is a program."""
+
+_SOURCE_WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def code_lines_table(moment: Moment, most: int = 10) -> Table:
     """The lines that hold the most memory at a moment, as a table of at most `most` rows."""
     lines = code_lines(moment)
     rows = [
-        (f"{line}\n    {line.source}".rstrip(), format_mib(line.size_bytes), str(line.block_count))
+        (_line_cell(line), format_mib(line.size_bytes), str(line.block_count))
         for line in lines[:most]
     ]
     rest = lines[most:]
@@ -94,3 +96,10 @@ def code_lines_table(moment: Moment, most: int = 10) -> Table:
         header=("line", "size", "blocks"),
         rows=tuple(rows),
     )
+
+
+def _line_cell(line: CodeLine) -> str:
+    """Where the line is, and its text below, cut where it would make the table too wide."""
+    source = line.source
+    text = source if len(source) <= _SOURCE_WIDTH else f"{source[: _SOURCE_WIDTH - 1]}…"
+    return f"{line}\n    {text}".rstrip()

@@ -25,7 +25,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from vramlab.measure.categories import Category
-from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
+from vramlab.measure.rebuild import timeline_from_snapshots
 from vramlab.measure.timeline import Timeline
 
 
@@ -152,13 +152,7 @@ class Recording:
 
     def _count(self) -> int:
         """Allocations and frees since the recording began: the name of this moment."""
-        counted = self._events_counted() - self._counted_before
-        if counted < 0:
-            raise IncompleteTraceError(
-                "torch.cuda.reset_accumulated_memory_stats() was called while a timeline was "
-                "recorded; moments are told by those counters, so leave them alone meanwhile"
-            )
-        return counted
+        return self._events_counted() - self._counted_before
 
     def _look_around_step(self, *_: Any) -> None:
         self._look()

@@ -73,10 +73,17 @@ class Result:
     """The experiment."""
     gpu: str
     """Name of the GPU, as torch.cuda.get_device_name gives it."""
+    virtual: bool
+    """Whether it was a virtual one."""
     torch_version: str
     """Version of torch that ran."""
     stages: tuple[StageMeasurement, ...]
     """In the order in which they ran."""
+
+    @property
+    def gpu_in_words(self) -> str:
+        """The GPU's name, and whether it is there: 'Tesla T4 (virtual)'."""
+        return f"{self.gpu} (virtual)" if self.virtual else self.gpu
 
     def __getitem__(self, stage: str) -> StageMeasurement:
         """The stage of that name; the last one if several have it."""
@@ -105,6 +112,7 @@ class Result:
         return cls(
             name=data["name"],
             gpu=data["gpu"],
+            virtual=data["virtual"],
             torch_version=data["torch_version"],
             stages=tuple(_stage_from_dict(stage) for stage in data["stages"]),
         )
@@ -128,7 +136,7 @@ class Result:
         ]
         errors = [f"'{stage.name}' ended in {stage.error}" for stage in self.stages if stage.error]
         return Table(
-            caption=f"{self.name}, on {self.gpu} with torch {self.torch_version}",
+            caption=f"{self.name}, on {self.gpu_in_words} with torch {self.torch_version}",
             header=("stage", "predicted", "measured", "published", "difference"),
             rows=tuple(rows),
             notes=(*_explain(self.stages), *errors),

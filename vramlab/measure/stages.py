@@ -21,6 +21,7 @@ from dataclasses import replace
 
 import torch
 
+from vramlab.attachment import attached
 from vramlab.measure.figures import Expectation
 from vramlab.measure.readings import read_memory, reset_peaks
 from vramlab.measure.recording import Recording
@@ -113,9 +114,11 @@ class Stages:
 
     def result(self) -> Result:
         """Everything measured so far, as data."""
+        gpu = attached()
         return Result(
             name=self.name,
             gpu=torch.cuda.get_device_name(self.device),
+            virtual=gpu is not None and gpu.virtual,
             torch_version=str(torch.__version__),
             stages=tuple(handle.measurement for handle in self._handles),
         )
