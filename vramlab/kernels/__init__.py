@@ -1,7 +1,14 @@
-"""Rules of what a CUDA kernel takes from the caching allocator inside one op."""
+"""Rules of what a CUDA kernel takes from the caching allocator inside one op.
+
+`TABLE` holds them; `replay` carries one out; `classify` says what is known of an op; `describe`
+lists the table. The rules are grouped by what they are about, one small file each.
+"""
 
 from __future__ import annotations
 
+from vramlab.kernels import matmul, reductions
+from vramlab.kernels.classify import Knowledge, classify
+from vramlab.kernels.describe import Line, describe
 from vramlab.kernels.registry import (
     CUBLAS,
     CUBLASLT,
@@ -32,7 +39,9 @@ __all__ = [
     "Call",
     "GPUModel",
     "Give",
+    "Knowledge",
     "Launch",
+    "Line",
     "Marker",
     "Output",
     "Rule",
@@ -40,6 +49,10 @@ __all__ = [
     "Step",
     "Table",
     "Take",
+    "classify",
+    "describe",
+    "matmul",
+    "reductions",
     "replay",
     "rule",
 ]

@@ -59,13 +59,15 @@ class Launch:
         model: the GPU.
         torch_version: (major, minor) whose kernels are meant.
         environment: the environment variables that kernels read (CUBLAS_WORKSPACE_CONFIG, ...).
-        stream: the stream's handle; 0 is the default stream.
+        cublas_workspace_bytes: set by `torch.backends.cuda.cublas_workspace_size`, or None.
+        cublaslt_workspace_bytes: set by `torch.backends.cuda.cublaslt_workspace_size`, or None.
     """
 
     model: GPUModel
     torch_version: tuple[int, int]
     environment: Mapping[str, str] = field(default_factory=dict)
-    stream: int = 0
+    cublas_workspace_bytes: int | None = None
+    cublaslt_workspace_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ class Allocates(Protocol):
 
 
 def replay(steps: Iterable[Step], output_count: int, target: Allocates) -> None:
-    """Carry out `steps` on `target`.
+    """Carry out `steps` on `target`, which knows which outputs exist already or are undefined.
 
     Outputs that no step names are allocated at the end of the steps, before temporaries are given
     back; temporaries without a Give are given back last taken first, as C++ destroys locals. They

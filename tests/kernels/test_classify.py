@@ -1,0 +1,40 @@
+"""What is known of an op: a rule, nothing to know, a library's secret, or nothing yet."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vramlab.kernels import Knowledge, classify
+from vramlab.kernels.classify import PLAIN, WORKSPACE_UNKNOWN
+from vramlab.kernels.registry import overloads
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize(
+    ("func", "expected"),
+    [
+        (aten.mm.default, Knowledge.RULE),
+        (aten.relu.default, Knowledge.PLAIN),  # tagged pointwise
+        (aten.relu_.default, Knowledge.PLAIN),
+        (aten.add.out, Knowledge.PLAIN),
+        (aten.view.default, Knowledge.PLAIN),  # shares its argument's storage
+        (aten.split.Tensor, Knowledge.PLAIN),
+        (aten.empty.memory_format, Knowledge.PLAIN),  # listed
+        (aten._foreach_add_.List, Knowledge.PLAIN),
+        (aten.convolution.default, Knowledge.WORKSPACE_UNKNOWN),
+        (aten.linalg_svd.default, Knowledge.UNREVIEWED),
+    ],
+)
+def test_classify(func: torch._ops.OpOverload, expected: Knowledge) -> None:
+    assert classify(func) is expected
+
+
+def test_every_listed_name_is_an_op_of_this_torch() -> None:
+    assert [name for name in (*PLAIN, *WORKSPACE_UNKNOWN) if not list(overloads(name))] == []
+
+
+def test_no_op_is_listed_twice() -> None:
+    listed = (*PLAIN, *WORKSPACE_UNKNOWN)
+    assert len(set(listed)) == len(listed)

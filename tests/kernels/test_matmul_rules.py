@@ -1,0 +1,140 @@
+"""Matrix products: which operands are cloned, in which order, and whose workspace is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from vramlab.units import MIB
+
+from .conftest import Events, meta
+
+aten = torch.ops.aten
+OUT = ("output", 0)
+CUBLAS, CUBLASLT = ("workspace", "CUBLAS"), ("workspace", "CUBLASLT")
+
+
+def test_unbroken_operands_take_nothing(events: Events) -> None:
+    assert events(aten.mm.default, meta(64, 32), meta(32, 16)) == [OUT, CUBLAS]
+    assert events(aten.mm.default, meta(32, 64).t(), meta(16, 32).t()) == [OUT, CUBLAS]
+    # a column block of a wider matrix: rows are unbroken, and further apart than they are long
+    assert events(aten.mm.default, meta(64, 96)[:, 32:64], meta(32, 16)) == [OUT, CUBLAS]
+
+
+def test_document_001_the_expanded_gradient_of_sum_is_cloned(events: Events) -> None:
+    gradient = meta().expand(10240, 2048)  # float32: 10240 * 2048 * 4 B = 80 MiB
+    expected = [OUT, ("take", 80 * MIB), CUBLAS, ("give", 80 * MIB)]
+    assert events(aten.mm.default, gradient, meta(2048, 1024)) == expected
+    assert events(aten.mm.default, gradient.t(), meta(10240, 1024)) == expected
+
+
+def test_document_003_the_same_in_float16(events: Events) -> None:
+    gradient = meta(dtype=torch.float16).expand(10240, 1024)  # 10240 * 1024 * 2 B = 20 MiB
+    weight = meta(1024, 1024, dtype=torch.float16)
+    assert ("take", 20 * MIB) in events(aten.mm.default, gradient, weight)
+
+
+def test_with_a_row_major_result_the_right_operand_is_cloned_first(
+    takes: Callable[..., list[int]],
+) -> None:
+    left, right = meta(8, 4, 2)[:, :, 0], meta(4, 16, 2)[:, :, 0]  # every second number
+    assert takes(aten.mm.default, left, right) == [4 * 16 * 4, 8 * 4 * 4]
+    column_major = meta(16, 8).t()
+    assert takes(aten.mm.out, left, right, out=column_major) == [8 * 4 * 4, 4 * 16 * 4]
+
+
+def test_a_result_that_cublas_cannot_write_is_computed_apart(
+    takes: Callable[..., list[int]],
+) -> None:
+    holes = meta(8, 16, 2)[:, :, 0]
+    assert takes(aten.mm.out, meta(8, 4), meta(4, 16), out=holes) == [8 * 16 * 4]
+
+
+@pytest.mark.parametrize("shape", [(1, 32), (32, 1), (1, 1)])
+def test_a_single_row_or_column_is_always_readable(events: Events, shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    assert events(aten.mm.default, meta(rows, columns), meta(columns, 8)) == [OUT, CUBLAS]
+
+
+def test_empty_products_use_no_library(events: Events) -> None:
+    assert events(aten.mm.default, meta(0, 4), meta(4, 8)) == [OUT]
+    assert events(aten.mm.default, meta(8, 0), meta(0, 8)) == [OUT]
+
+
+LINEAR = (meta(16), meta(8, 4), meta(16, 4).t())  # bias, input, weight.t()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "library"),
+    [
+        (LINEAR, {}, CUBLASLT),
+        (LINEAR, {"beta": 2}, CUBLAS),  # cuBLASLt adds the bias as it is
+        ((meta(8, 16), *LINEAR[1:]), {}, CUBLAS),  # a whole matrix is copied into the result
+        ((meta(1, 16), *LINEAR[1:]), {}, CUBLASLT),
+        ((LINEAR[0], meta(1, 4), LINEAR[2]), {}, CUBLAS),  # one row of input
+        ((meta(1), meta(8, 4), meta(1, 4).t()), {}, CUBLAS),  # one feature out
+    ],
+)
+def test_addmm_hands_a_bias_to_cublaslt(
+    events: Events, arguments: tuple[Any, ...], options: dict[str, Any], library: tuple[str, str]
+) -> None:
+    assert events(aten.addmm.default, *arguments, **options) == [OUT, library]
+
+
+def test_cublaslt_can_be_switched_off(events: Events) -> None:
+    off = {"DISABLE_ADDMM_CUDA_LT": "1"}
+    assert events(aten.addmm.default, *LINEAR, environment=off) == [OUT, CUBLAS]
+
+
+def test_an_activation_is_fused_with_a_bias_matrix_too(events: Events) -> None:
+    bias = meta(8, 16)
+    assert events(aten._addmm_activation.default, bias, *LINEAR[1:]) == [OUT, CUBLASLT]
+
+
+def test_integer_products_use_cublaslt(events: Events) -> None:
+    left, right = meta(32, 16, dtype=torch.int8), meta(8, 16, dtype=torch.int8).t()
+    assert events(aten._int_mm.default, left, right) == [OUT, CUBLASLT]
+
+
+def test_batches_of_attention_heads_take_nothing(events: Events) -> None:
+    heads = meta(2 * 12, 128, 64)
+    assert events(aten.bmm.default, heads, heads.transpose(1, 2)) == [OUT, CUBLAS]
+    assert events(aten.bmm.default, heads.transpose(1, 2), heads) == [OUT, CUBLAS]
+
+
+def test_a_batch_of_expanded_matrices_is_cloned(events: Events) -> None:
+    gradient = meta().expand(24, 128, 128)  # 24 * 128 * 128 * 4 B
+    expected = [OUT, ("take", 1_572_864), CUBLAS, ("give", 1_572_864)]
+    assert events(aten.bmm.default, gradient, meta(24, 128, 64)) == expected
+    assert events(aten.baddbmm.default, meta(24, 128, 64), gradient, meta(24, 128, 64)) == expected
+
+
+def test_one_matrix_for_the_whole_batch_is_read_in_place(events: Events) -> None:
+    shared = meta(1, 64, 32).expand(24, 64, 32)
+    assert events(aten.bmm.default, meta(24, 128, 64), shared) == [OUT, CUBLAS]
+
+
+def test_empty_batches_use_no_library(events: Events) -> None:
+    assert events(aten.bmm.default, meta(0, 4, 4), meta(0, 4, 4)) == [OUT]
+    assert events(aten.bmm.default, meta(2, 4, 0), meta(2, 0, 4)) == [OUT]
+
+
+def test_matrix_times_vector(events: Events) -> None:
+    assert events(aten.mv.default, meta(8, 4), meta(4)) == [OUT, CUBLAS]
+    assert events(aten.addmv.default, meta(8), meta(4, 8).t(), meta(4)) == [OUT, CUBLAS]
+    expanded = meta().expand(4)
+    assert events(aten.mv.default, meta(8, 4), expanded) == [
+        OUT,
+        ("take", 16),
+        CUBLAS,
+        ("give", 16),
+    ]
+    holes = meta(8, 4, 2)[:, :, 0]
+    assert ("take", 8 * 4 * 4) in events(aten.mv.default, holes, meta(4))
+
+
+def test_dot_uses_cublas(events: Events) -> None:
+    assert events(aten.dot.default, meta(4), meta(4)) == [OUT, CUBLAS]

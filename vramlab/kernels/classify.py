@@ -1,0 +1,189 @@
+"""What is known of an op's memory: so that a run can say what it counted by its outputs only."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.kernels.registry import TABLE, overloads
+
+
+class Knowledge(Enum):
+    """How well an op's memory is known."""
+
+    RULE = "a rule says what its kernel takes beyond its outputs"
+    PLAIN = "its kernel takes its outputs and nothing else"
+    WORKSPACE_UNKNOWN = "a library decides the size of its workspace: counted by its outputs only"
+    UNREVIEWED = "nobody has read its kernel yet: counted by its outputs only"
+
+
+# cuDNN picks an algorithm, and with it a workspace, when the op runs; the choice depends on the
+# library's version, on the GPU and, with torch.backends.cudnn.benchmark, on the clock.
+WORKSPACE_UNKNOWN = (
+    "aten.convolution",
+    "aten._convolution",
+    "aten.convolution_overrideable",
+    "aten.convolution_backward",
+    "aten.convolution_backward_overrideable",
+    "aten.cudnn_convolution",
+    "aten.cudnn_convolution_transpose",
+    "aten.cudnn_convolution_relu",
+    "aten.cudnn_convolution_add_relu",
+    "aten._cudnn_rnn",
+    "aten._cudnn_rnn_backward",
+    "aten._cudnn_ctc_loss",
+    "aten._cudnn_attention_forward",
+    "aten._cudnn_attention_backward",
+    "aten._scaled_dot_product_cudnn_attention",
+    "aten._scaled_dot_product_cudnn_attention_backward",
+    "aten._fft_c2c",
+    "aten._fft_c2r",
+    "aten._fft_r2c",
+)
+
+# Kernels that were read (aten/src/ATen/native/cuda, PyTorch 2.13) and allocate only their outputs.
+# Views, element-wise ops and random fills need no line here: schemas and tags tell them.
+PLAIN = (
+    # factories
+    "aten.empty",
+    "aten.empty_like",
+    "aten.empty_strided",
+    "aten.empty_permuted",
+    "aten.new_empty",
+    "aten.new_empty_strided",
+    "aten.new_zeros",
+    "aten.new_ones",
+    "aten.new_full",
+    "aten.zeros",
+    "aten.zeros_like",
+    "aten.ones",
+    "aten.ones_like",
+    "aten.full",
+    "aten.full_like",
+    "aten.arange",
+    "aten.linspace",
+    "aten.logspace",
+    "aten.eye",
+    "aten.scalar_tensor",
+    "aten.tril",
+    "aten.triu",
+    "aten.tril_",
+    "aten.triu_",
+    "aten.tril_indices",
+    "aten.triu_indices",
+    "aten.rand",
+    "aten.rand_like",
+    "aten.randn",
+    "aten.randn_like",
+    "aten.randint",
+    "aten.randint_like",
+    # copies and fills
+    "aten.clone",
+    "aten.copy_",
+    "aten.copy",
+    "aten._to_copy",
+    "aten.fill_",
+    "aten.zero_",
+    "aten.zero",
+    "aten.set_",
+    "aten.resize_",
+    "aten.lift_fresh",
+    "aten.contiguous",
+    "aten._local_scalar_dense",
+    "aten.cat",
+    "aten.stack",
+    "aten.constant_pad_nd",
+    "aten.repeat",
+    "aten.flip",
+    "aten.roll",
+    "aten.select_backward",
+    "aten.slice_backward",
+    "aten.diagonal_backward",
+    # random, in place or not
+    "aten.native_dropout",
+    "aten.native_dropout_backward",
+    "aten.bernoulli",
+    "aten.bernoulli_",
+    "aten.normal_",
+    "aten.uniform_",
+    "aten.random_",
+    "aten.exponential_",
+    # rows by index
+    "aten.embedding",
+    "aten.index_select",
+    "aten.gather",
+    "aten.scatter",
+    "aten.scatter_",
+    "aten.scatter_add",
+    "aten.scatter_add_",
+    "aten.masked_fill_",
+    "aten.where",
+    # softmax
+    "aten._softmax",
+    "aten._log_softmax",
+    "aten._softmax_backward_data",
+    "aten._log_softmax_backward_data",
+    # pooling and resampling
+    "aten.max_pool2d_with_indices",
+    "aten._adaptive_avg_pool2d",
+    "aten.avg_pool2d",
+    "aten.upsample_nearest2d",
+    "aten.upsample_bilinear2d",
+    # optimizers
+    "aten._fused_adam_",
+    "aten._fused_adamw_",
+    "aten._fused_sgd_",
+    "aten._amp_update_scale_",
+)
+
+
+def classify(func: OpOverload) -> Knowledge:
+    """Say what is known of an overload's memory."""
+    if func in _resolved()[0]:
+        return Knowledge.WORKSPACE_UNKNOWN
+    if TABLE.find(func) is not None:
+        return Knowledge.RULE
+    if func in _resolved()[1] or _is_view(func) or _is_element_wise(func):
+        return Knowledge.PLAIN
+    return Knowledge.UNREVIEWED
+
+
+def _is_view(func: OpOverload) -> bool:
+    """Whether every result shares its argument's storage."""
+    returns = func._schema.returns
+    return (
+        bool(returns)
+        and all(each.alias_info is not None for each in returns)
+        and not any(
+            argument.alias_info is not None and argument.alias_info.is_write
+            for argument in func._schema.arguments
+        )
+    )
+
+
+def _is_element_wise(func: OpOverload) -> bool:
+    """Whether it is one TensorIterator kernel: CUDA casts operands inside it.
+
+    The in-place and out= forms of an op carry no tag of their own when the op has none.
+    """
+    if torch.Tag.pointwise in func.tags:
+        return True
+    name = func._schema.name
+    if name.startswith("aten::_foreach_"):
+        return name not in ("aten::_foreach_norm", "aten::_foreach_powsum", "aten::_foreach_max")
+    base = getattr(torch.ops.aten, name.removeprefix("aten::").removesuffix("_"), None)
+    return base is not None and any(
+        torch.Tag.pointwise in getattr(base, each).tags for each in base.overloads()
+    )
+
+
+_RESOLVED: list[frozenset[OpOverload]] = []
+
+
+def _resolved() -> list[frozenset[OpOverload]]:
+    if not _RESOLVED:
+        for names in (WORKSPACE_UNKNOWN, PLAIN):
+            _RESOLVED.append(frozenset(each for name in names for each in overloads(name)))
+    return _RESOLVED

@@ -1,0 +1,115 @@
+"""The workspaces that PyTorch gives cuBLAS and cuBLASLt out of its caching allocator.
+
+Which there are, how large they are and whether they are kept changed from release to release. Each
+boundary below was found in the released libraries (`libtorch_cuda.so` of the wheels on PyPI), by
+their symbols and machine code; the source is aten/src/ATen/cuda/CublasHandlePool.cpp, and for
+cuBLASLt before 2.9 aten/src/ATen/cuda/CUDABlas.cpp.
+
+    before 2.0   none: cuBLAS allocates by itself, outside the caching allocator
+    2.0 to 2.8   cuBLAS keeps one; each cuBLASLt call takes 1 MiB and gives it back
+    2.9 to 2.11  cuBLASLt keeps one of 1 MiB as well, and making its handle makes cuBLAS's
+    2.12 to 2.14 cuBLASLt uses cuBLAS's
+    2.15         each call takes its own and gives it back
+
+A workspace that is kept belongs to a handle and a stream. Handles belong to a thread and a device,
+and the backward pass runs on a thread of its own: a training process keeps each of these twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vramlab.kernels.registry import CUBLAS, CUBLASLT, GPUModel, Launch, Marker
+from vramlab.units import KIB, MIB
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A workspace that a call needs.
+
+    Attributes:
+        pool: the library's map that it is kept in, "cublas" or "cublaslt"; with the handle's thread
+            and device and with the stream it is the key of a kept workspace.
+        size_bytes: its size. A kept one that is smaller is replaced: the new one is allocated
+            before the old one is given back (2.13 and later; the size cannot change before).
+        kept: whether it stays until `torch._C._cuda_clearCublasWorkspaces()`. If not, it is taken
+            for the call and given back when the op ends.
+    """
+
+    pool: str
+    size_bytes: int
+    kept: bool
+
+
+def workspaces(library: Marker, launch: Launch) -> tuple[Workspace, ...]:
+    """Say what workspaces a call of `library` needs, in the order in which they are looked up.
+
+    Args:
+        library: CUBLAS or CUBLASLT.
+        launch: where the call runs.
+    """
+    version, environment = launch.torch_version, launch.environment
+    if version < (2, 0):
+        return ()
+    cublas_bytes = launch.cublas_workspace_bytes
+    if cublas_bytes is None:
+        cublas_bytes = cublas_workspace_bytes(launch.model, version, environment)
+    lt_bytes = launch.cublaslt_workspace_bytes
+    if lt_bytes is None:
+        lt_bytes = cublaslt_workspace_bytes(environment)
+    kept = version < (2, 15) or _is_on(environment, "TORCH_CUBLAS_WORKSPACE_CACHE") is True
+    cublas = Workspace("cublas", cublas_bytes, kept)
+    if library is CUBLAS:
+        return (cublas,)
+    if library is not CUBLASLT:
+        raise ValueError(f"{library} is not a library with a workspace: give CUBLAS or CUBLASLT")
+    if version < (2, 9):
+        return (Workspace("cublaslt", lt_bytes, kept=False), cublas)
+    if kept and _is_unified(version, environment):
+        return (cublas,)
+    cublaslt = Workspace("cublaslt", lt_bytes, kept)
+    return (cublas, cublaslt) if version < (2, 12) else (cublaslt,)
+
+
+def cublas_workspace_bytes(
+    model: GPUModel, torch_version: tuple[int, int], environment: Mapping[str, str]
+) -> int:
+    """Return the size of cuBLAS's workspace.
+
+    CUBLAS_WORKSPACE_CONFIG lists buffers as `:SIZE:COUNT` in KiB, `:4096:2:16:8` being 2 of 4 MiB
+    and 8 of 16 KiB = 8,519,680 B, the default up to compute capability 8. From Hopper on it is
+    32 MiB: exactly 9.0 since 2.1, also 10.x and 12.x since 2.12, also 11.x since 2.14.
+    """
+    pairs = re.findall(r":([0-9]+):([0-9]+)", environment.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    if pairs:
+        return sum(int(size) * int(count) * KIB for size, count in pairs)
+    major, minor = model.compute_capability
+    if torch_version >= (2, 14):
+        large = 9 <= major <= 12
+    elif torch_version >= (2, 12):
+        large = major in (9, 10, 12)
+    else:
+        large = torch_version >= (2, 1) and (major, minor) == (9, 0)
+    return 32 * MIB if large else (2 * 4096 + 8 * 16) * KIB
+
+
+def cublaslt_workspace_bytes(environment: Mapping[str, str]) -> int:
+    """Return the size of a cuBLASLt workspace of its own: CUBLASLT_WORKSPACE_SIZE in KiB, or 1 MiB.
+
+    What is no number is ignored, with a warning, by PyTorch too.
+    """
+    leading_number = re.match(r"\s*\d+", environment.get("CUBLASLT_WORKSPACE_SIZE", ""))
+    return int(leading_number[0]) * KIB if leading_number else MIB
+
+
+def _is_unified(version: tuple[int, int], environment: Mapping[str, str]) -> bool:
+    """Whether cuBLASLt uses cuBLAS's workspace: when asked to, by default since 2.12."""
+    asked = _is_on(environment, "TORCH_CUBLASLT_UNIFIED_WORKSPACE")
+    return version >= (2, 12) if asked is None else asked
+
+
+def _is_on(environment: Mapping[str, str], name: str) -> bool | None:
+    """Read a switch as `c10::utils::check_env` does: "1" is on, "0" off, all else is not set."""
+    return {"1": True, "0": False}.get(environment.get(name, ""))

@@ -1,0 +1,284 @@
+"""Rules of matrix products: clones of operands that cuBLAS cannot read, and its workspaces.
+
+cuBLAS reads a matrix whose rows or columns are unbroken (stride 1) and do not overlap. Any other is
+first cloned. The one that everybody meets is the gradient of `sum()`: one number, expanded to the
+whole shape with strides of zero.
+
+Known limitation: complex conjugate views, which are sometimes cloned too, are not modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from vramlab.kernels.registry import CUBLAS, CUBLASLT, OUTPUTS, Call, Status, Step, Take, rule
+
+_BLAS_CPP = "aten/src/ATen/native/cuda/Blas.cpp, PyTorch 2.13"
+
+
+def is_readable(matrix: Tensor) -> bool:
+    """Whether cuBLAS can read a matrix (rows, columns) in place.
+
+    Source: prepare_matrix_for_cublas in aten/src/ATen/native/cuda/cuBlasCommonArgs.h, PyTorch 2.13.
+    """
+    (rows, columns), (row_stride, column_stride) = matrix.shape, matrix.stride()
+    return (
+        (column_stride == 1 and row_stride >= max(1, columns))
+        or (row_stride == 1 and column_stride >= max(1, rows))
+        # Of a row or a column alone, the other stride says nothing.
+        or (rows == 1 and column_stride == 1)
+        or (columns == 1 and row_stride == 1)
+        or (rows == 1 and columns == 1)
+    )
+
+
+def is_batch_readable(batch: Tensor, transpose_result: bool, rows: int, columns: int) -> bool:
+    """Whether cuBLAS can read a batch of matrices in place.
+
+    Args:
+        batch: (matrices, ...) with one matrix in the last two dimensions.
+        transpose_result: whether the result is row-major.
+        rows: of the matrix as cuBLAS names it, m for the first operand and k for the second.
+        columns: likewise, k for the first operand and n for the second.
+
+    Source: prepare_batch_matrix_for_cublas in Blas.cpp, PyTorch 2.13.
+    """
+    fast, leading = (2, 1) if transpose_result else (1, 2)
+    stride = batch.stride()
+    return (
+        (stride[fast] == 1 and stride[leading] >= max(1, rows))
+        or (stride[leading] == 1 and stride[fast] >= max(1, columns))
+        or (batch.is_contiguous() and stride[1] != 0 and stride[2] != 0)
+    )
+
+
+def is_row_major(result: Tensor) -> bool:
+    """Whether cuBLAS takes a result as row-major and computes its transpose, operands swapped."""
+    return result.is_contiguous() or not (
+        result.stride(0) == 1 and result.stride(1) >= max(1, result.shape[0])
+    )
+
+
+def _clone(tensor: Tensor, what: str) -> Take:
+    return Take(tensor.numel() * tensor.element_size(), f"contiguous clone of {what}")
+
+
+def _matrix_clones(result: Tensor, left: Tensor, right: Tensor) -> Iterator[Step]:
+    """Yield what cublasCommonArgs clones, in its order."""
+    if not is_readable(result):
+        yield _clone(result, "the result")
+    operands = [(left, "the left operand"), (right, "the right operand")]
+    if is_row_major(result):
+        operands.reverse()
+    for matrix, what in operands:
+        if not is_readable(matrix):
+            yield _clone(matrix, what)
+
+
+@rule(
+    "aten.mm.default",
+    "aten.mm.out",
+    "aten.mm.dtype",
+    "aten.mm.dtype_out",
+    takes="a clone of each operand without unbroken rows or columns; cuBLAS's workspace",
+    source=_BLAS_CPP,
+    status=Status.PUBLISHED,
+)
+def mm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iterable[Step]:
+    """Document 001: +80 MiB at the peak of a backward pass; document 003: +20 MiB."""
+    (result,) = call.outputs
+    yield OUTPUTS
+    if result is None or result.numel() == 0 or self.shape[1] == 0:
+        return
+    yield from _matrix_clones(result, self, mat2)
+    yield CUBLAS
+
+
+def fuses_bias(
+    call: Call, bias: Tensor, left: Tensor, right: Tensor, *, activation: bool = False
+) -> bool:
+    """Whether `addmm` hands its bias to cuBLASLt rather than copying it into the result first.
+
+    Source: isInputCompliesAddmmCudaLt in Blas.cpp, PyTorch 2.13, for CUDA 12.1 and later.
+    """
+    (result,) = call.outputs
+    is_row = (
+        bias.is_contiguous()
+        and (bias.dim() == 1 or sum(size != 1 for size in bias.shape) == 1)
+        and bias.shape[-1] == right.shape[1]
+    )
+    return (
+        call.launch.environment.get("DISABLE_ADDMM_CUDA_LT") != "1"
+        and result is not None
+        and result.is_contiguous()
+        and (is_row or (activation and bias.dim() == 2))
+        and left.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+        and min(*left.shape, *right.shape) > 1
+    )
+
+
+@rule(
+    "aten.addmm.default",
+    "aten.addmm.out",
+    "aten.addmm_.default",
+    takes="as mm; the workspace is cuBLASLt's when it adds the bias itself",
+    source=_BLAS_CPP,
+    status=Status.PUBLISHED,
+)
+def addmm(
+    call: Call,
+    self: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    *,
+    beta: complex = 1,
+    **_: object,
+) -> Iterable[Step]:
+    """Document 001: the first forward pass leaves one workspace behind."""
+    (result,) = call.outputs
+    yield OUTPUTS
+    if result is None or result.numel() == 0 or mat1.shape[1] == 0:
+        return
+    yield from _matrix_clones(result, mat1, mat2)
+    yield CUBLASLT if beta == 1 and fuses_bias(call, self, mat1, mat2) else CUBLAS
+
+
+@rule(
+    "aten._addmm_activation.default",
+    "aten._addmm_activation.out",
+    takes="as addmm",
+    source=_BLAS_CPP,
+)
+def addmm_activation(
+    call: Call,
+    self: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    *,
+    beta: complex = 1,
+    **_: object,
+) -> Iterable[Step]:
+    (result,) = call.outputs
+    yield OUTPUTS
+    if result is None or result.numel() == 0 or mat1.shape[1] == 0:
+        return
+    yield from _matrix_clones(result, mat1, mat2)
+    fused = beta == 1 and fuses_bias(call, self, mat1, mat2, activation=True)
+    yield CUBLASLT if fused else CUBLAS
+
+
+@rule("aten._int_mm.default", "aten._int_mm.out", takes="as mm, by cuBLASLt", source=_BLAS_CPP)
+def int_mm(call: Call, self: Tensor, mat2: Tensor, **_: object) -> Iterable[Step]:
+    (result,) = call.outputs
+    assert result is not None
+    yield OUTPUTS
+    yield from _matrix_clones(result, self, mat2)
+    yield CUBLASLT
+
+
+def _batch_product(call: Call, left: Tensor, right: Tensor) -> Iterator[Step]:
+    """Yield the steps of a product of batches (b, m, k) @ (b, k, n).
+
+    Source: baddbmm_out_cuda_impl in Blas.cpp, PyTorch 2.13.
+    """
+    (result,) = call.outputs
+    yield OUTPUTS
+    if result is None or result.numel() == 0 or left.shape[2] == 0:
+        return
+    sizes, stride = result.shape, result.stride()
+    transpose_result = False
+    if stride[1] == 1 and (sizes[2] == 1 or stride[2] >= max(1, sizes[1])):
+        pass
+    elif stride[2] == 1 and (sizes[1] == 1 or stride[1] >= max(1, sizes[2])):
+        transpose_result = True
+    else:
+        yield _clone(result, "the result")
+    operands = [(left, "the left operand"), (right, "the right operand")]
+    if transpose_result:
+        operands.reverse()
+    leading = 1 if transpose_result else 2
+    m, n = sizes[2 if transpose_result else 1], sizes[leading]
+    k = operands[0][0].shape[leading]
+    for (batch, what), rows, columns in zip(operands, (m, k), (k, n), strict=True):
+        if not is_batch_readable(batch, transpose_result, rows, columns):
+            yield _clone(batch, what)
+    yield CUBLAS
+
+
+@rule(
+    "aten.bmm.default",
+    "aten.bmm.out",
+    "aten.bmm.dtype",
+    "aten.bmm.dtype_out",
+    takes="a clone of each operand without unbroken rows or columns; cuBLAS's workspace",
+    source=_BLAS_CPP,
+)
+def bmm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iterable[Step]:
+    return _batch_product(call, self, mat2)
+
+
+@rule(
+    "aten.baddbmm.default",
+    "aten.baddbmm.out",
+    "aten.baddbmm_.default",
+    takes="as bmm",
+    source=_BLAS_CPP,
+)
+def baddbmm(
+    call: Call, self: Tensor, batch1: Tensor, batch2: Tensor, **_: object
+) -> Iterable[Step]:
+    return _batch_product(call, batch1, batch2)
+
+
+def _matrix_vector(call: Call, matrix: Tensor, vector: Tensor) -> Iterator[Step]:
+    """Yield the steps of gemv. Source: addmv_out_cuda in Blas.cpp, PyTorch 2.13."""
+    (result,) = call.outputs
+    yield OUTPUTS
+    if result is None or result.numel() == 0 or matrix.numel() == 0:
+        return
+    if vector.stride(0) == 0 and not vector.is_contiguous():
+        yield _clone(vector, "the vector")
+    (rows, columns), stride = matrix.shape, matrix.stride()
+    readable = (stride[0] == 1 and stride[1] >= max(1, rows)) or (
+        stride[1] == 1 and stride[0] >= max(1, columns)
+    )
+    if not readable and not matrix.is_contiguous():
+        yield _clone(matrix, "the matrix")
+    yield CUBLAS
+
+
+@rule(
+    "aten.mv.default",
+    "aten.mv.out",
+    takes="a clone of a matrix without unbroken rows or columns, or of an expanded vector; "
+    "cuBLAS's workspace",
+    source=_BLAS_CPP,
+)
+def mv(call: Call, self: Tensor, vec: Tensor, **_: object) -> Iterable[Step]:
+    return _matrix_vector(call, self, vec)
+
+
+@rule(
+    "aten.addmv.default",
+    "aten.addmv.out",
+    "aten.addmv_.default",
+    takes="as mv",
+    source=_BLAS_CPP,
+)
+def addmv(call: Call, self: Tensor, mat: Tensor, vec: Tensor, **_: object) -> Iterable[Step]:
+    return _matrix_vector(call, mat, vec)
+
+
+@rule(
+    "aten.dot.default",
+    "aten.dot.out",
+    "aten.vdot.default",
+    "aten.vdot.out",
+    takes="cuBLAS's workspace",
+    source=_BLAS_CPP,
+)
+def dot(call: Call, self: Tensor, other: Tensor, **_: object) -> Iterable[Step]:
+    return (OUTPUTS, CUBLAS)
