@@ -1,0 +1,59 @@
+"""How a picture reaches a notebook, and how sizes are written."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import matplotlib as mpl
+import pytest
+
+from vramlab.plots.picture import new_picture
+from vramlab.plots.style import Unit, house_style, short_size
+from vramlab.units import GIB, KIB, MIB
+
+
+def test_html_has_real_alternative_text_and_a_png() -> None:
+    picture = new_picture(1.0)
+    picture.alt = 'Bars: "a" < 2 MiB & more'
+    bundle = picture._repr_mimebundle_()
+    html = bundle["text/html"]
+    assert 'alt="Bars: &quot;a&quot; &lt; 2 MiB &amp; more"' in html
+    assert 'width="900"' in html  # 9 inches at 100 pixels an inch
+    (data,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
+    png = base64.b64decode(data)
+    assert png.startswith(b"\x89PNG")
+    assert int.from_bytes(png[16:20]) == 1800  # twice as fine as shown
+    assert bundle["text/plain"] == picture.alt
+
+
+def test_house_style_leaves_matplotlib_as_it_was() -> None:
+    before = mpl.rcParams["font.size"]
+    with house_style():
+        assert mpl.rcParams["font.size"] == 9.0
+    assert mpl.rcParams["font.size"] == before
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1536, "1.5 KiB"),
+        (8_519_680, "8.125 MiB"),
+        (20 * MIB, "20 MiB"),
+        (100 * MIB, "100 MiB"),
+        (3 * GIB // 2, "1.5 GiB"),
+        (-8192, "-8 KiB"),
+    ],
+)
+def test_short_sizes(size_bytes: int, text: str) -> None:
+    assert short_size(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("largest_bytes", "unit"),
+    [(600, "bytes"), (4 * KIB, "KiB"), (MIB, "KiB"), (2 * MIB, "MiB"), (80 * GIB, "GiB")],
+)
+def test_unit_of_an_axis(largest_bytes: int, unit: str) -> None:
+    assert Unit.for_axis(largest_bytes).name == unit
