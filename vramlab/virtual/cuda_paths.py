@@ -21,10 +21,15 @@ aten = torch.ops.aten
 
 
 class CudaPaths:
-    """CUDA's paths for the tensors of one machine."""
+    """CUDA's paths for the tensors of one machine.
+
+    Known limitation: where values are computed, attention is PyTorch's own math, since the fused
+    kernels exist on CUDA only.
+    """
 
     def __init__(self, machine: Machine, carrier: torch.device) -> None:
         self._machine = machine
+        self._has_values = carrier.type == "cpu"
         self._backend = "Meta" if carrier.type == "meta" else "CPU"
 
     def install(self, library: torch.library.Library) -> None:
@@ -72,6 +77,17 @@ class CudaPaths:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
+        if self._has_values:  # the fused kernels exist on CUDA only
+            return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
+                query,
+                key,
+                value,
+                attn_mask,
+                dropout_p,
+                is_causal,
+                scale=scale,
+                enable_gqa=enable_gqa,
+            )[0]
         call = AttentionCall(
             query=query,
             key=key,
@@ -94,6 +110,8 @@ class CudaPaths:
         eps: float | None = None,
     ) -> torch.Tensor:
         """One fused kernel. Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, 2.13."""
+        if self._has_values:
+            return aten.rms_norm.default.decompose(tensor, normalized_shape, weight, eps)  # type: ignore[no-any-return]
         return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]  # type: ignore[no-any-return]
 
 

@@ -25,7 +25,7 @@ from vramlab.errors import OutOfDeviceMemory
 from vramlab.kernels import TABLE, Marker, Rule, replay
 from vramlab.kernels.cublas import workspaces
 from vramlab.virtual.errors import device_mismatch, no_kernel
-from vramlab.virtual.ledger import HOST, Holding, attach_holding, holding_of
+from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
 from vramlab.virtual.machine import AUTOGRAD_THREAD, Machine
 
 Handler = Callable[["Dispatcher", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
@@ -76,7 +76,7 @@ def _plan(func: OpOverload) -> Plan:
         creates=any(a.name == "device" for a in arguments),
         mutates=bool(mutated),
         resizes=name in ("resize_", "set_", "resize_as_") or any(a.is_out for a in arguments),
-        skips=name.startswith("_foreach_") and bool(mutated) and not schema.returns,
+        skips=name.startswith(("_foreach_", "_fused_")) and bool(mutated) and not schema.returns,
     )
 
 
@@ -108,10 +108,17 @@ class Dispatcher:
             plan = self._plans[func] = _plan(func)
         if plan.handler is not None:
             return plan.handler(self, func, args, kwargs)
+        return self.run_plain(func, args, kwargs)
+
+    def run_plain(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an op that has no handler, or whose handler has done its part."""
+        plan = self._plans[func]
         if plan.creates and (device := kwargs.get("device")) is not None:
             return self.create(plan, func, args, kwargs, device)
         place = self.place_of(func, args, kwargs)
         if place is None:
+            if any(tensor.is_meta for tensor in tensors_in(args)):
+                self.machine.thread.recent = None
             return func(*args, **kwargs)
         if place == HOST:
             return self.run_on_host(func, args, kwargs)
@@ -127,6 +134,7 @@ class Dispatcher:
     ) -> Any:
         """Run a kernel on GPU `place`."""
         self.seen[func] = self.seen.get(func, 0) + 1
+        self.machine.thread.recent = place
         if plan.mutates:
             for tensor in tensors_in(args):
                 if (holding := holding_of(tensor)) is not None:
@@ -140,9 +148,7 @@ class Dispatcher:
                 if output is not None:
                     self.hold(output, place)
         else:
-            steps = plan.rule.steps(
-                self.machine.devices[place].launch, func, args, kwargs, outputs
-            )
+            steps = plan.rule.steps(self.machine.devices[place].launch, func, args, kwargs, outputs)
             with _Kernel(self, place, outputs) as kernel:
                 replay(steps, len(outputs), kernel)
         if plan.resizes:
@@ -167,18 +173,38 @@ class Dispatcher:
         device: torch.device,
     ) -> Any:
         """Run a factory, on a GPU or on the host."""
+        if device.type == "meta" and self.carrier.type == "meta":
+            device = self._meant_by_meta(func, args, kwargs)
         if device.type == "cuda":
             place = self.index_of(device)
             kwargs = {**kwargs, "device": self.carrier}
             kwargs.pop("pin_memory", None)
-            if self.carrier.type == "meta":
-                kwargs.pop("generator", None)
+            if "generator" in kwargs and self.carrier.type == "meta":
+                kwargs["generator"] = None
             result = self.launch(plan, func, args, kwargs, place)
             self.values.remember_fill(func, args, result)
             return result
         if device.type == "cpu":
             return self.create_on_host(func, args, kwargs)
         return func(*args, **kwargs)
+
+    def _meant_by_meta(
+        self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> torch.device:
+        """The device that is meant where a factory is asked for meta.
+
+        PyTorch's C++ code asks for the device of a tensor it works on, and that is meta where a
+        GPU is pretended. What a program itself wants on meta has come through the function mode.
+        """
+        thread = self.machine.thread
+        if thread.wants_meta:
+            return torch.device("meta")
+        place = self.place_of(func, args, {})
+        if place is None:
+            place = thread.recent
+        if place is None or place == HOST:
+            return torch.device("meta" if place is None else "cpu")
+        return torch.device("cuda", place)
 
     def create_on_host(
         self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -191,7 +217,8 @@ class Dispatcher:
             result = func(*args, **{**kwargs, "device": torch.device("meta")})
             self.hold_on_host(result)
         elif self._is_large(args, kwargs):
-            kwargs.pop("generator", None)
+            if "generator" in kwargs:
+                kwargs["generator"] = None
             result = func(*args, **{**kwargs, "device": torch.device("meta"), "pin_memory": None})
             self.hold_on_host(result)
         else:
@@ -217,6 +244,8 @@ class Dispatcher:
     ) -> Any:
         """Run an op on host tensors of which at least one holds no values: nor will its result."""
         if func._schema.is_mutable:
+            if not any(tensor.is_meta for tensor in tensors_in(args[:1])):
+                return args[0]  # host memory whose values are unknown before and after
             args = (args[0], *(_without_values(a) for a in args[1:]))
         else:
             args = tuple(_without_values(a) for a in args)
@@ -275,7 +304,7 @@ class Dispatcher:
             where = None if holding is None else holding.place
             if where is None or where == HOST:
                 stranger = stranger or tensor.dim() > 0
-                if where == HOST and place is None and tensor.is_meta:
+                if where == HOST and place is None and not has_values(tensor):
                     place = HOST
             elif place is None or place == HOST:
                 place = where
@@ -384,6 +413,11 @@ class AllocationMode(TorchDispatchMode):
         super().__init__()
         self._run = dispatcher.run
         self._is_active = is_active
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap every op in a guard against torch.compile, and its frames.
+        return False
 
     def __torch_dispatch__(
         self,

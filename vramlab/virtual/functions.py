@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils._device
 from torch.overrides import TorchFunctionMode
 
 from vramlab.virtual.dispatch import Dispatcher, pin
 from vramlab.virtual.errors import no_values
-from vramlab.virtual.ledger import HOST, Holding, holding_of
+from vramlab.virtual.ledger import HOST, Holding, has_values, holding_of
+from vramlab.virtual.machine import ThreadState
 from vramlab.virtual.transfers import use_on_stream
 
 Answer = Callable[..., Any]
@@ -29,20 +31,33 @@ def device_of(holding: Holding) -> torch.device:
 
 
 class DeviceMode(TorchFunctionMode):
-    """The function mode of one thread. `answers` maps a torch function to what answers instead."""
+    """The function mode of one thread.
 
-    def __init__(self, answers: dict[Any, Answer], is_active: Callable[[], bool]) -> None:
+    Args:
+        answers: torch functions, and what answers in their place.
+        thread: where the thread stands; told when a program itself asks for the device "meta".
+        is_active: whether the machine is awake.
+    """
+
+    def __init__(
+        self, answers: dict[Any, Answer], thread: ThreadState, is_active: Callable[[], bool]
+    ) -> None:
         super().__init__()
         self._answers = answers
+        self._thread = thread
         self._is_active = is_active
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        kwargs = kwargs or {}
         answer = self._answers.get(func)
-        if answer is None or not self._is_active():
-            return func(*args, **(kwargs or {}))
-        return answer(*args, **(kwargs or {}))
+        if answer is not None and self._is_active():
+            return answer(*args, **kwargs)
+        if (device := kwargs.get("device")) is not None and torch.device(device).type == "meta":
+            with self._thread.asking_for_meta():
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
 
 
 class Answers:
@@ -123,7 +138,7 @@ class Answers:
 
     def repr(self, tensor: torch.Tensor, **kwargs: Any) -> str:
         holding = holding_of(tensor)
-        if holding is None or not tensor.is_meta:
+        if holding is None or has_values(tensor):
             return tensor.__repr__(**kwargs)
         value = "no values" if holding.value is None else str(holding.value)
         grad = ", requires_grad=True" if tensor.requires_grad else ""
@@ -145,14 +160,18 @@ class Answers:
             # The same place: C++ knows best what `to` does, except where that place is.
             options = {"non_blocking": non_blocking, "copy": copy, "memory_format": memory_format}
             return tensor.to(dtype if dtype is not None else tensor.dtype, **options)
-        copied: torch.Tensor = torch.ops.aten._to_copy.default(
-            tensor,
-            dtype=dtype,
-            device=device,
-            non_blocking=non_blocking,
-            memory_format=memory_format,
-        )
-        return copied
+        if device.type == "meta":
+            with self._dispatcher.machine.thread.asking_for_meta():
+                return tensor.to(device, dtype=dtype, copy=copy)
+        options = {
+            "dtype": dtype,
+            "device": device,
+            "non_blocking": non_blocking,
+            "memory_format": memory_format,
+        }
+        if tensor.requires_grad and torch.is_grad_enabled():
+            return _Transfer.apply(tensor, options, self)  # type: ignore[no-any-return]
+        return torch.ops.aten._to_copy.default(tensor, **options)  # type: ignore[no-any-return]
 
     def cuda(
         self,
@@ -173,7 +192,9 @@ class Answers:
 
     def pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
         if self.is_cuda(tensor):
-            raise RuntimeError(f"cannot pin '{self.type(tensor)}' only dense CPU tensors can be pinned")
+            raise RuntimeError(
+                f"cannot pin '{self.type(tensor)}' only dense CPU tensors can be pinned"
+            )
         if self.is_pinned(tensor):
             return tensor
         return torch.ops.aten._pin_memory.default(tensor)  # type: ignore[no-any-return]
@@ -207,10 +228,8 @@ class Answers:
         return tensor.__array__(*args, **kwargs)
 
     def tolist(self, tensor: torch.Tensor) -> Any:
-        if not tensor.is_meta:
-            return tensor.tolist()
         holding = holding_of(tensor)
-        if holding is None:
+        if holding is None or has_values(tensor):
             return tensor.tolist()
         if tensor.dim() == 0:
             return tensor.item()
@@ -230,7 +249,7 @@ class Answers:
                 f"can't convert {device_of(holding)} device type tensor to numpy. "
                 "Use Tensor.cpu() to copy the tensor to host memory first."
             )
-        if tensor.is_meta:
+        if not has_values(tensor):
             raise no_values(what, tensor)
 
     # Making tensors from data
@@ -259,7 +278,7 @@ class Answers:
     ) -> torch.Tensor:
         """Make it on the host first, as PyTorch does, then copy."""
         if device is None:
-            device = torch.get_default_device()
+            device = torch.utils._device.CURRENT_DEVICE or _CPU
         elif isinstance(device, int):
             device = torch.device("cuda", device)
         device = torch.device(device)
@@ -270,6 +289,19 @@ class Answers:
         if pinned:
             pin(made)
         return self.to(made, device)
+
+
+class _Transfer(torch.autograd.Function):
+    """A move to another device whose gradient moves back: C++ sees meta on both sides."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, options: dict[str, Any], answers: Answers) -> Any:
+        ctx.device, ctx.dtype, ctx.answers = answers.device(tensor), tensor.dtype, answers
+        return torch.ops.aten._to_copy.default(tensor, **options)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.answers.to(grad, ctx.device, ctx.dtype), None, None
 
 
 def _parse_to(

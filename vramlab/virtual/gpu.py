@@ -14,7 +14,14 @@ from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.units import MIB
-from vramlab.virtual import generators, storages
+from vramlab.virtual import (
+    callbacks,
+    communication,
+    compiling,
+    generators,
+    serialization,
+    storages,
+)
 from vramlab.virtual.autocast import Autocast, switch_key
 from vramlab.virtual.cuda_paths import CudaPaths
 from vramlab.virtual.dispatch import AllocationMode, Dispatcher
@@ -170,13 +177,15 @@ class VirtualGPU:
     @contextmanager
     def thread_modes(self) -> Iterator[None]:
         """Let the calling thread see this GPU."""
-        is_active = self._is_active
         with ExitStack() as stack:
-            stack.enter_context(DeviceMode(self._answers, is_active))
-            stack.enter_context(AllocationMode(self.dispatcher, is_active))
+            stack.enter_context(self._device_mode())
+            stack.enter_context(AllocationMode(self.dispatcher, self._is_active))
             switch_key(True)
             stack.callback(switch_key, False)
             yield
+
+    def _device_mode(self) -> DeviceMode:
+        return DeviceMode(self._answers, self.machine.thread, self._is_active)
 
     def _is_active(self) -> bool:
         return self._active
@@ -186,10 +195,14 @@ class VirtualGPU:
         patches = Patches()
         undo = ExitStack()
         undo.callback(patches.undo)
-        library = torch.library.Library("aten", "IMPL")  # noqa: TOR901
+        library = torch.library.Library("aten", "IMPL")
         undo.callback(library._destroy)
         CLayer(self.machine).install(patches)
         storages.install(self.machine, patches)
+        communication.install(patches)
+        serialization.install(self.values, patches)
+        callbacks.install(self._device_mode, patches)
+        compiling.install(patches)
         generators.install(self.machine, patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
         Autocast().install(library, patches)
@@ -217,5 +230,3 @@ def attached() -> VirtualGPU | None:
 def _major_minor(version: str) -> tuple[int, int]:
     major, minor, *_ = version.split(".")
     return int(major), int(minor)
-
-

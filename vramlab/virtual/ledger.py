@@ -33,9 +33,10 @@ class Holding:
         block: the allocator's block; None for host storages and for empty ones.
         value: the single element of the storage where it is known, else None.
         pinned: host memory that is page-locked.
+        overwritten: host memory with values, over which values were copied that nobody knows.
     """
 
-    __slots__ = ("_machine", "block", "pinned", "place", "value")
+    __slots__ = ("_machine", "block", "overwritten", "pinned", "place", "value")
 
     def __init__(self, place: int, block: Block | None = None, machine: Machine | None = None):
         self.place = place
@@ -43,6 +44,7 @@ class Holding:
         self._machine = machine
         self.value: Scalar | None = None
         self.pinned = False
+        self.overwritten = False
 
     def release(self) -> None:
         """Give the block back now, instead of when the storage goes."""
@@ -68,6 +70,14 @@ def holding_of(tensor: torch.Tensor) -> Holding | None:
         return tensor.untyped_storage().__dict__.get(_ATTRIBUTE)
     except (NotImplementedError, RuntimeError):  # sparse and wrapper tensors have no storage
         return None
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Whether `tensor`'s elements can be read: not on meta, and not overwritten by unknown ones."""
+    if tensor.is_meta:
+        return False
+    holding = holding_of(tensor)
+    return holding is None or not holding.overwritten
 
 
 def holding_of_storage(storage: torch.UntypedStorage) -> Holding | None:

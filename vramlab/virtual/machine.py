@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from vramlab.allocator import AllocatorSettings, Block, CachingAllocator, DeviceMemory
@@ -77,11 +78,29 @@ class VirtualDevice:
 
 
 @dataclass
-class _ThreadState(threading.local):
-    """Where a thread stands: its current device, and its current stream on each device."""
+class ThreadState(threading.local):
+    """Where a thread stands.
+
+    Attributes:
+        device: its current device.
+        streams: its current stream on each device.
+        recent: the GPU that its latest op ran on; None if it ran on real meta tensors.
+        wants_meta: inside a call that names the device "meta" itself.
+    """
 
     device: int = 0
     streams: dict[int, int] = field(default_factory=dict)
+    recent: int | None = None
+    wants_meta: bool = False
+
+    @contextmanager
+    def asking_for_meta(self) -> Iterator[None]:
+        """Note that the program itself names the device "meta" in what follows."""
+        before, self.wants_meta = self.wants_meta, True
+        try:
+            yield
+        finally:
+            self.wants_meta = before
 
 
 class Machine:
@@ -90,6 +109,7 @@ class Machine:
     Attributes:
         torch_version: (major, minor) of the PyTorch whose rules are meant.
         devices: the GPUs, by index.
+        thread: where the calling thread stands.
         when_used: called when a GPU is used for the first time.
         frames_of_caller: gathers the frames of an allocation, while a history is kept.
     """
@@ -107,19 +127,19 @@ class Machine:
         )
         self.when_used: Callable[[], None] | None = None
         self.frames_of_caller: Callable[[], object] | None = None
-        self._thread = _ThreadState()
+        self.thread = ThreadState()
         self._stream_ids = itertools.count(1)
 
     def current_device(self) -> int:
         """Index of the calling thread's current device."""
-        return self._thread.device
+        return self.thread.device
 
     def set_device(self, index: int) -> int:
         """Make `index` the calling thread's device; answer the one before. Negative: no change."""
-        before = self._thread.device
+        before = self.thread.device
         if index >= 0:
             self.device(index)
-            self._thread.device = index
+            self.thread.device = index
         return before
 
     def device(self, index: int) -> VirtualDevice:
@@ -138,11 +158,11 @@ class Machine:
 
     def current_stream(self, device: int) -> int:
         """The calling thread's current stream on `device`."""
-        return self._thread.streams.get(device, DEFAULT_STREAM)
+        return self.thread.streams.get(device, DEFAULT_STREAM)
 
     def set_stream(self, device: int, stream: int) -> None:
         """Make `stream` the calling thread's current stream on `device`."""
-        self._thread.streams[device] = stream
+        self.thread.streams[device] = stream
 
     def use(self, index: int) -> VirtualDevice:
         """The GPU with this index, with a CUDA context: the first use of a GPU creates one."""

@@ -70,7 +70,7 @@ def pci_bus(index: int) -> int:
     return _FIRST_PCI_BUS + index
 
 
-class _Refused(Exception):  # noqa: N818 - never leaves this module
+class _Refused(Exception):
     """Carries the error code that a C function would return."""
 
     def __init__(self, code: int) -> None:

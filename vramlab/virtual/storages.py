@@ -46,6 +46,24 @@ def install(machine: Machine, patches: Patches) -> None:
         raw.resize_(storage, size_bytes)
         return storage
 
+    def to(
+        storage: torch.UntypedStorage, *, device: torch.device, non_blocking: bool = False
+    ) -> torch.UntypedStorage:
+        if torch.device(device).type != "cuda":
+            return original_to(storage, device=device, non_blocking=non_blocking)
+        return torch.empty(
+            storage.nbytes(), dtype=torch.uint8, device=torch.device(device)
+        ).untyped_storage()
+
+    def cuda(
+        storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False
+    ) -> torch.UntypedStorage:
+        index = torch.cuda._utils._get_device_index(device, optional=True)
+        return to(storage, device=torch.device("cuda", index), non_blocking=non_blocking)
+
+    original_to = cls.to
+    patches.set(cls, "to", to)
+    patches.set(cls, "cuda", cuda)
     patches.set(cls, "device", property(device))
     patches.set(cls, "is_cuda", property(is_cuda))
     patches.set(cls, "get_device", get_device)

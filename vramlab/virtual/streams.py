@@ -20,11 +20,11 @@ _DEVICE_TYPE_CUDA = 1  # c10::DeviceType::CUDA in torch/headeronly/core/DeviceTy
 def stream_and_event_types(machine: Machine) -> tuple[type, type]:
     """Make the `Stream` and `Event` classes of one machine, with torch.cuda's interface."""
 
-    class Stream:
+    class Stream(torch.Stream):
         """A queue of work on one GPU; 0 is the default stream."""
 
-        def __init__(
-            self,
+        def __new__(
+            cls,
             device: Any = None,
             priority: int = 0,
             *,
@@ -32,7 +32,7 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
             device_index: int | None = None,
             device_type: int = _DEVICE_TYPE_CUDA,
             stream_ptr: int | None = None,
-        ) -> None:
+        ) -> Stream:
             if stream_ptr is not None:
                 raise UnsupportedOnVirtualGPU(
                     f"stream_ptr={stream_ptr:#x}: a virtual GPU has no streams of other "
@@ -41,12 +41,15 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
             if device_index is None:
                 device_index = torch.cuda._utils._get_device_index(device, optional=True)
             machine.device(device_index)
-            self.stream_id = machine.new_stream() if stream_id is None else stream_id
-            self.device_index = device_index
-            self.device_type = device_type
-            self.device = torch.device("cuda", device_index)
-            self.priority = priority
-            self._outer: list[tuple[int, int]] = []
+            made: Stream = super().__new__(
+                cls,
+                stream_id=machine.new_stream() if stream_id is None else stream_id,
+                device_index=device_index,
+                device_type=device_type,
+            )
+            made.priority = priority
+            made._outer = []
+            return made
 
         @property
         def cuda_stream(self) -> int:
@@ -88,7 +91,9 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
             self.wait_event(stream.record_event())
 
         def __enter__(self) -> Stream:
-            self._outer.append((machine.current_device(), machine.current_stream(self.device_index)))
+            self._outer.append(
+                (machine.current_device(), machine.current_stream(self.device_index))
+            )
             machine.set_device(self.device_index)
             machine.set_stream(self.device_index, self.stream_id)
             return self
@@ -99,9 +104,9 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
             machine.set_device(device)
 
         def __eq__(self, other: object) -> bool:
-            return (
-                isinstance(other, Stream)
-                and (self.stream_id, self.device_index) == (other.stream_id, other.device_index)
+            return isinstance(other, Stream) and (self.stream_id, self.device_index) == (
+                other.stream_id,
+                other.device_index,
             )
 
         def __hash__(self) -> int:
@@ -113,8 +118,8 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
     class ExternalStream(Stream):
         """A stream of another library: there are none on a virtual GPU."""
 
-        def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
-            super().__init__(device, stream_ptr=stream_ptr, **kwargs)
+        def __new__(cls, stream_ptr: int, device: Any = None, **kwargs: Any) -> ExternalStream:
+            return super().__new__(cls, device, stream_ptr=stream_ptr, **kwargs)
 
     class Event:
         """A marker in a stream. It has happened as soon as it is recorded."""
@@ -153,15 +158,17 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
                 ValueError: an event has no timing, or is not recorded; torch's words.
             """
             if not (self._enable_timing and end_event._enable_timing):
-                raise ValueError(
-                    "Both events must be created with argument 'enable_timing=True'."
-                )
+                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
             if not (self._recorded and end_event._recorded):
                 raise ValueError("Both events must be recorded before calculating elapsed time.")
             return 0.0
 
         def __repr__(self) -> str:
-            return "<torch.cuda.Event recorded>" if self._recorded else "<torch.cuda.Event uninitialized>"
+            return (
+                "<torch.cuda.Event recorded>"
+                if self._recorded
+                else "<torch.cuda.Event uninitialized>"
+            )
 
     Stream.ExternalStream = ExternalStream  # type: ignore[attr-defined]
     return Stream, Event

@@ -59,7 +59,7 @@ class CudaDeviceProperties:
         self.pci_device_id = 0
         self.pci_domain_id = 0
         self.uuid = device_uuid(model, device.index)
-        self.gcnArchName = model.product_name  # noqa: N815  torch's name
+        self.gcnArchName = model.product_name
 
     def __repr__(self) -> str:
         return (
@@ -83,10 +83,12 @@ class CLayer:
         for name, function in self._c_functions().items():
             patches.set(torch._C, name, function)
         stream, event = stream_and_event_types(self._machine)
-        for module in (torch.cuda, torch.cuda.streams):
+        for module in (torch, torch.cuda, torch.cuda.streams):
             patches.set(module, "Stream", stream)
             patches.set(module, "Event", event)
-            patches.set(module, "ExternalStream", stream.ExternalStream)  # type: ignore[attr-defined]
+        patches.set(torch.cuda, "ExternalStream", stream.ExternalStream)  # type: ignore[attr-defined]
+        patches.set(torch.cuda, "_exchange_device", self._machine.set_device)
+        patches.set(torch.cuda, "_maybe_exchange_device", self._machine.set_device)
         patches.set(torch.cuda, "_cudart", self._cudart())
         patches.set(torch.cuda, "_initialized", False)
         patches.set(torch.cuda, "_queued_calls", [])
@@ -98,6 +100,8 @@ class CLayer:
             "default_generators",
             tuple(torch.Generator() for _ in self._machine.devices),
         )
+        # Without cuDNN's kernels recurrent layers take PyTorch's own; torch would warn of it.
+        patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
         patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
         patches.set(torch._C, "_has_cuda", True)
         patches.set(torch.version, "cuda", CUDA_VERSION)

@@ -12,7 +12,7 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.virtual.dispatch import Dispatcher, handles, pin
-from vramlab.virtual.ledger import HOST, Holding, attach_holding, holding_of
+from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
 from vramlab.virtual.values import known, remember
 
 aten = torch.ops.aten
@@ -30,18 +30,16 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     (source,) = args
     device = kwargs.get("device")
     source_place = place_of_tensor(source)
-    managed = holding_of(source) is not None
     if device is None:
         target_place = source_place
     elif device.type == "cuda":
         target_place = dispatcher.index_of(device)
     elif device.type == "cpu":
         target_place = HOST
-    else:
-        # "meta" is asked by autograd, which knows no better, where a GPU is meant.
+    elif dispatcher.machine.thread.wants_meta or holding_of(source) is None:
+        return func(*args, **kwargs)
+    else:  # autograd asks for meta where the same place is meant
         target_place = source_place
-        if not managed:
-            return func(*args, **kwargs)
     if source_place == HOST and target_place == HOST:
         return _within_host(dispatcher, func, source, kwargs)
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
@@ -66,8 +64,8 @@ def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     target, source = args[0], args[1]
     non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
     target_place, source_place = place_of_tensor(target), place_of_tensor(source)
-    if not target.is_meta and source.is_meta:
-        dispatcher.values.overwrite(target, source)
+    if not target.is_meta and not has_values(source):
+        _overwrite(target)
     elif target.is_meta and not source.is_meta:
         func(target, _on_carrier(dispatcher, source))
     else:
@@ -195,6 +193,15 @@ def _temporaries(
         machine.free(place, block)
 
 
+def _overwrite(target: torch.Tensor) -> None:
+    """Note that a host tensor has values no longer, though it has the memory for them."""
+    holding = holding_of(target)
+    if holding is None:
+        holding = Holding(HOST)
+        attach_holding(target, holding)
+    holding.overwritten = True
+
+
 def _is_dense(tensor: torch.Tensor) -> bool:
     return bool(torch._prims_common.is_non_overlapping_and_dense(tensor))
 
@@ -206,5 +213,3 @@ def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:
             remember(target, value)
         elif (holding := holding_of(target)) is not None:
             holding.value = None
-
-

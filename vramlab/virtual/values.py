@@ -19,8 +19,8 @@ from torch._ops import OpOverload
 
 from vramlab.virtual.dispatch import Dispatcher, handles, tensors_in
 from vramlab.virtual.errors import no_values
-from vramlab.virtual.frames import user_line
-from vramlab.virtual.ledger import Scalar, holding_of
+from vramlab.virtual.frames import called_from, user_line
+from vramlab.virtual.ledger import Scalar, has_values, holding_of
 
 aten = torch.ops.aten
 
@@ -45,8 +45,8 @@ class ValuePolicy(ABC):
         """Answer a question such as `torch.equal`, or raise."""
 
     @abstractmethod
-    def overwrite(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Write unknown values into a host tensor that has values, or raise."""
+    def save(self, tensor: torch.Tensor) -> None:
+        """Allow that a tensor without values is saved, or raise."""
 
     def remember_fill(self, func: OpOverload, args: tuple[Any, ...], result: Any) -> None:
         """Remember the value that a factory has filled a one-element tensor with."""
@@ -56,16 +56,21 @@ class ValuePolicy(ABC):
 
 
 class RefuseValues(ValuePolicy):
-    """Every read of an unknown value is an error that says what to do."""
+    """Every read of an unknown value is an error that says what to do.
+
+    PyTorch's own optimizers may read: what they do with it changes values, never memory.
+    """
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
+        if called_from(torch.optim.__path__[0]):
+            return unknown(tensor.dtype)
         raise no_values(what, tensor)
 
     def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
         raise no_values(what, tensor)
 
-    def overwrite(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        raise no_values("copy_() into a host tensor", source)
+    def save(self, tensor: torch.Tensor) -> None:
+        raise no_values("saving", tensor)
 
 
 class AnswerNan(ValuePolicy):
@@ -80,19 +85,23 @@ class AnswerNan(ValuePolicy):
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
         self.reads[what, user_line()] += 1
-        if tensor.dtype.is_floating_point:
-            return float("nan")
-        if tensor.dtype.is_complex:
-            return complex("nan")
-        return False if tensor.dtype == torch.bool else 0
+        return unknown(tensor.dtype)
 
     def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
         self.reads[what, user_line()] += 1
         return healthy
 
-    def overwrite(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        self.reads["copy_() into a host tensor", user_line()] += 1
-        target.fill_(float("nan") if target.dtype.is_floating_point else 0)
+    def save(self, tensor: torch.Tensor) -> None:
+        self.reads["saving (shapes only)", user_line()] += 1
+
+
+def unknown(dtype: torch.dtype) -> Scalar:
+    """What stands for a value that nobody knows: nan, or 0 where a dtype has no nan."""
+    if dtype.is_floating_point:
+        return float("nan")
+    if dtype.is_complex:
+        return complex("nan")
+    return False if dtype == torch.bool else 0
 
 
 def remember(tensor: torch.Tensor, value: Scalar) -> None:
@@ -104,30 +113,29 @@ def remember(tensor: torch.Tensor, value: Scalar) -> None:
 
 def known(tensor: torch.Tensor) -> Scalar | None:
     """The value of a one-element tensor, where it is known."""
-    if not tensor.is_meta:
-        return tensor.item() if tensor.numel() == 1 else None
+    if tensor.numel() != 1:
+        return None
+    if has_values(tensor):
+        return tensor.item()
     holding = holding_of(tensor)
-    return None if holding is None or tensor.numel() != 1 else holding.value
+    return None if holding is None else holding.value
 
 
 @handles(aten._local_scalar_dense.default)
 def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Scalar:
     """`tensor.item()`, also behind float(), int(), bool() and formatting."""
     (tensor,) = args
-    if not tensor.is_meta:
-        value: Scalar = func(tensor)
-        return value
-    value_known = known(tensor)
-    if value_known is not None:
-        return value_known
-    return dispatcher.values.read("item()", tensor)
+    if has_values(tensor):
+        return func(tensor)
+    value = known(tensor)
+    return dispatcher.values.read("item()", tensor) if value is None else value
 
 
 @handles(aten.equal.default)
 def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
     """`torch.equal`: shapes decide where they differ."""
     left, right = args
-    if not (left.is_meta or right.is_meta):
+    if has_values(left) and has_values(right):
         return bool(func(left, right))
     if left.shape != right.shape:
         return False
@@ -145,7 +153,7 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
 )
 def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Ops whose result has a shape that only the values tell."""
-    if any(tensor.is_meta for tensor in tensors_in(args, kwargs)):
+    if not all(has_values(tensor) for tensor in tensors_in(args, kwargs)):
         name = func._schema.name.removeprefix("aten::")
         raise no_values(f"the shape of the result of {name}() depends on the values", args[0])
     plan_place = dispatcher.place_of(func, args, kwargs)

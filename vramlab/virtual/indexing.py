@@ -1,0 +1,51 @@
+"""Indexing with tensors: indices may come from the host, and masks may decide the result's shape.
+
+Source: `make_info` and `expandTensors` in aten/src/ATen/native/IndexingUtils.h and
+TensorAdvancedIndexing.cpp, PyTorch 2.13: host indices are copied to the GPU of the tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.virtual.dispatch import Dispatcher, handles
+from vramlab.virtual.errors import no_values
+from vramlab.virtual.ledger import has_values, holding_of
+
+aten = torch.ops.aten
+
+
+@handles(
+    aten.index.Tensor,
+    aten.index_put.default,
+    aten.index_put_.default,
+    aten._index_put_impl_.default,
+    aten._unsafe_index.Tensor,
+)
+def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """`tensor[indices]` and `tensor[indices] = values`."""
+    tensor, indices, *rest = args
+    holding = holding_of(tensor)
+    if holding is None or holding.place < 0:
+        return dispatcher.run_plain(func, args, kwargs)
+    device = torch.device("cuda", holding.place)
+
+    def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
+        copied: torch.Tensor = dispatcher.run(aten._to_copy.default, (tensor,), {"device": device})
+        return copied
+
+    moved: list[torch.Tensor | None] = []
+    for each in indices:
+        if each is not None and holding_of(each) is None:
+            if each.dtype in (torch.bool, torch.uint8):
+                moved += [to_gpu(part) for part in each.nonzero(as_tuple=True)]
+                continue
+            each = to_gpu(each)
+        moved.append(each)
+    takes_mask = any(each is not None and each.dtype == torch.bool for each in moved)
+    if takes_mask and not rest and not all(has_values(e) for e in moved if e is not None):
+        raise no_values("the shape of tensor[mask] depends on the values", tensor)
+    return dispatcher.run_plain(func, (tensor, moved, *rest), kwargs)
