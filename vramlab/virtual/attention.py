@@ -1,7 +1,7 @@
 """Scaled dot product attention as CUDA runs it: which backend is chosen, and what it is given.
 
-On meta and CPU tensors PyTorch takes other paths. Here is CUDA's choice, to the letter where a GPU's
-compute capability, dtypes, shapes and masks decide.
+On meta and CPU tensors PyTorch takes other paths. Here is CUDA's choice, to the letter where a
+GPU's compute capability, dtypes, shapes and masks decide.
 
 Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (the choice),
 sdp_utils_cpp.h (the checks that backends share) and attention.cpp (padding), PyTorch 2.13.

@@ -1,8 +1,8 @@
 """Keep answering for devices in code of the program that PyTorch calls back.
 
 A function mode is off while it handles a call. `loss.backward()` is such a call, and so is every op
-that saves a tensor: hooks, custom autograd functions and checkpointed forward passes would run with the
-mode off. Here it is switched on again around them.
+that saves a tensor: hooks, custom autograd functions and checkpointed forward passes would run with
+the mode off. Here it is switched on again around them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`torch.compile` on a virtual GPU: the program runs eagerly, and is told so.
 
-The kernels that Inductor writes, and so the memory they take, exist only where they can be compiled and
-run.
+The kernels that Inductor writes, and so the memory they take, exist only where they can be compiled
+and run.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ class CudaPaths:
             kernel = self._only_on_gpu(getattr(aten, name).default, path)
             library.impl(name, kernel, f"Autograd{self._backend}")
             # Library.impl refuses meta kernels of ops that decompose; CUDA's path is one, though.
-            library.m.impl(name, self._backend, kernel)
+            registered: Any = library.m
+            registered.impl(name, self._backend, kernel)
 
     def _only_on_gpu(self, func: OpOverload, path: Callable[..., Any]) -> Callable[..., Any]:
         """Take `path` where the first operand is on a virtual GPU, else PyTorch's own way."""
@@ -61,8 +62,8 @@ class CudaPaths:
         Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
         """
         if train and 0 < p < 1 and tensor.numel() > 0:
-            return aten.native_dropout(tensor, p, True)[0]  # type: ignore[no-any-return]
-        return aten.dropout.default.decompose(tensor, p, train)  # type: ignore[no-any-return]
+            return aten.native_dropout(tensor, p, True)[0]
+        return aten.dropout.default.decompose(tensor, p, train)
 
     def _attention(
         self,
@@ -78,7 +79,7 @@ class CudaPaths:
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         if self._has_values:  # the fused kernels exist on CUDA only
-            return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
+            return aten._scaled_dot_product_attention_math(
                 query,
                 key,
                 value,
@@ -109,10 +110,13 @@ class CudaPaths:
         weight: torch.Tensor | None = None,
         eps: float | None = None,
     ) -> torch.Tensor:
-        """One fused kernel. Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, 2.13."""
+        """One fused kernel.
+
+        Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, PyTorch 2.13.
+        """
         if self._has_values:
-            return aten.rms_norm.default.decompose(tensor, normalized_shape, weight, eps)  # type: ignore[no-any-return]
-        return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]  # type: ignore[no-any-return]
+            return aten.rms_norm.default.decompose(tensor, normalized_shape, weight, eps)
+        return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]
 
 
 def _place(arg: Any) -> int | None:

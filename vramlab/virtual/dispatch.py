@@ -1,12 +1,12 @@
 """See every ATen op below autograd, and make the allocations that its CUDA kernel would make.
 
-The op itself runs on its carrier (meta tensors, or CPU tensors where values are wanted). Each storage
-among its outputs that was not there before is an allocation on the GPU where the op runs; what the
-kernel takes and gives back in between is said by the rules of `vramlab.kernels`. A storage's end is
-its block's free (`ledger.py`).
+The op itself runs on its carrier (meta tensors, or CPU tensors where values are wanted). Each
+storage among its outputs that was not there before is an allocation on the GPU where the op runs;
+what the kernel takes and gives back in between is said by the rules of `vramlab.kernels`. A
+storage's end is its block's free (`ledger.py`).
 
-Ops that move data, read values or depend on them are not computations, and have handlers of their own
-(`transfers.py`, `values.py`).
+Ops that move data, read values or depend on them are not computations, and have handlers of their
+own (`transfers.py`, `values.py`).
 """
 
 from __future__ import annotations

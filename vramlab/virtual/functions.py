@@ -1,8 +1,8 @@
 """Let tensors answer as tensors on a GPU, and take device names in their Python API.
 
-Most of PyTorch's API reaches the dispatch mode with the device it was given, and is translated there.
-What does not, because it is answered in C++ from the tensor alone (`tensor.device`), or because C++
-would look for a CUDA driver first (`tensor.cuda()`), is answered here, above autograd.
+Most of PyTorch's API reaches the dispatch mode with the device it was given, and is translated
+there. What does not, because it is answered in C++ from the tensor alone (`tensor.device`), or
+because C++ would look for a CUDA driver first (`tensor.cuda()`), is answered here, above autograd.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Answers:
         tensor = torch.Tensor
         return {
             # Property getters are made anew at each access, but compare equal.
-            tensor.device.__get__: self.device,  # type: ignore[attr-defined]
+            tensor.device.__get__: self.device,
             tensor.is_cuda.__get__: self.is_cuda,  # type: ignore[attr-defined]
             tensor.is_cpu.__get__: self.is_cpu,  # type: ignore[attr-defined]
             tensor.is_meta.__get__: self.is_meta,  # type: ignore[attr-defined]
@@ -120,13 +120,13 @@ class Answers:
 
     def get_device(self, tensor: torch.Tensor) -> int:
         holding = holding_of(tensor)
-        return tensor.get_device() if holding is None else holding.place
+        return int(tensor.get_device()) if holding is None else holding.place
 
     def data_ptr(self, tensor: torch.Tensor) -> int:
         holding = holding_of(tensor)
         if holding is None or holding.block is None:
             return tensor.data_ptr()
-        return holding.block.address + tensor.storage_offset() * tensor.dtype.itemsize
+        return holding.block.address + int(tensor.storage_offset()) * tensor.dtype.itemsize
 
     def type(self, tensor: torch.Tensor, dtype: Any = None, **kwargs: Any) -> Any:
         if dtype is not None:
@@ -158,8 +158,12 @@ class Answers:
             device = torch.device("cuda", self._dispatcher.index_of(device))
         if device is None or device == self.device(tensor):
             # The same place: C++ knows best what `to` does, except where that place is.
-            options = {"non_blocking": non_blocking, "copy": copy, "memory_format": memory_format}
-            return tensor.to(dtype if dtype is not None else tensor.dtype, **options)
+            return tensor.to(
+                dtype if dtype is not None else tensor.dtype,
+                non_blocking=non_blocking,
+                copy=copy,
+                memory_format=memory_format,
+            )
         if device.type == "meta":
             with self._dispatcher.machine.thread.asking_for_meta():
                 return tensor.to(device, dtype=dtype, copy=copy)
@@ -170,8 +174,8 @@ class Answers:
             "memory_format": memory_format,
         }
         if tensor.requires_grad and torch.is_grad_enabled():
-            return _Transfer.apply(tensor, options, self)  # type: ignore[no-any-return]
-        return torch.ops.aten._to_copy.default(tensor, **options)  # type: ignore[no-any-return]
+            return _Transfer.apply(tensor, options, self)
+        return torch.ops.aten._to_copy.default(tensor, **options)
 
     def cuda(
         self,
@@ -197,7 +201,7 @@ class Answers:
             )
         if self.is_pinned(tensor):
             return tensor
-        return torch.ops.aten._pin_memory.default(tensor)  # type: ignore[no-any-return]
+        return torch.ops.aten._pin_memory.default(tensor)
 
     def is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
         holding = holding_of(tensor)
@@ -207,7 +211,7 @@ class Answers:
         use_on_stream(self._dispatcher, tensor, stream.stream_id)
 
     def set_data(self, tensor: torch.Tensor, new: torch.Tensor) -> None:
-        """`tensor.data = new`. C++ refuses to change between host and meta, so the two swap bodies."""
+        """`tensor.data = new`. C++ refuses to change between host and meta: they swap bodies."""
         if tensor.device.type == new.device.type:
             tensor.data = new
         else:

@@ -1,7 +1,7 @@
 """`torch.Generator(device="cuda")`: a CPU generator that says it is the GPU's.
 
-Random numbers have no values on a virtual GPU, so a generator needs only to be there, to be seeded, and
-to have a state that can be saved and restored.
+Random numbers have no values on a virtual GPU, so a generator needs only to be there, to be seeded,
+and to have a state that can be saved and restored.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
 def install(machine: Machine, patches: Patches) -> None:
     """Replace `torch.Generator` by one that knows the machine's GPUs."""
 
-    class Generator(torch._C.Generator, metaclass=_AnyGenerator):
+    base: Any = torch._C.Generator
+
+    class Generator(base, metaclass=_AnyGenerator):  # type: ignore[misc]
+        _device: torch.device
+
         def __new__(cls, device: Any = "cpu") -> Generator:
             wanted = torch.device(device)
-            made: Generator = super().__new__(cls, "cpu" if wanted.type == "cuda" else wanted)
+            made: Generator = base.__new__(cls, "cpu" if wanted.type == "cuda" else wanted)
             if wanted.type == "cuda":
                 index = machine.current_device() if wanted.index is None else wanted.index
                 machine.device(index)

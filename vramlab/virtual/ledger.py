@@ -2,9 +2,9 @@
 
 A meta tensor holds no device index and no values, so both are written on its storage, as a
 `Holding`. PyTorch keeps the Python object of a storage alive as long as the storage itself
-(PyObject preservation, torch 2.1 and later), so a holding lives exactly as long as its storage: when
-the last tensor goes, the holding goes, and its block is given back to the cache. No table is kept,
-nothing is looked up, nothing can be forgotten.
+(PyObject preservation, torch 2.1 and later), so a holding lives exactly as long as its storage:
+when the last tensor goes, the holding goes, and its block is given back to the cache. No table is
+kept, nothing is looked up, nothing can be forgotten.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Saving tensors that have no values.
 
-A checkpoint of a virtual GPU could only hold rubbish. By default saving one is an error that says so;
-where unknown values are answered with nan, the file keeps shapes and dtypes, and loads as meta tensors.
+A checkpoint of a virtual GPU could only hold rubbish. By default saving one is an error that says
+so; where unknown values are answered with nan, the file keeps shapes and dtypes, and loads as meta
+tensors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Let storages answer as storages on a GPU: their device, their address, and changes of their size.
 
-Storage methods pass neither torch function modes nor the dispatcher, so they are set on torch's class.
+Storage methods pass neither torch function modes nor the dispatcher, so they are set on torch's
+class.
 """
 
 from __future__ import annotations

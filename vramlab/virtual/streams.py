@@ -23,6 +23,9 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
     class Stream(torch.Stream):
         """A queue of work on one GPU; 0 is the default stream."""
 
+        priority: int
+        _outer: list[tuple[int, int]]
+
         def __new__(
             cls,
             device: Any = None,
@@ -118,7 +121,7 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
     class ExternalStream(Stream):
         """A stream of another library: there are none on a virtual GPU."""
 
-        def __new__(cls, stream_ptr: int, device: Any = None, **kwargs: Any) -> ExternalStream:
+        def __new__(cls, stream_ptr: int, device: Any = None, **kwargs: Any) -> Any:
             return super().__new__(cls, device, stream_ptr=stream_ptr, **kwargs)
 
     class Event:

@@ -79,7 +79,7 @@ class CLayer:
         self._raw_blocks: dict[int, tuple[int, Any]] = {}
 
     def install(self, patches: Patches) -> None:
-        """Put the stand-ins where torch looks for its C functions; `patches.undo()` removes them."""
+        """Put the stand-ins where torch looks for them; `patches.undo()` removes them."""
         for name, function in self._c_functions().items():
             patches.set(torch._C, name, function)
         stream, event = stream_and_event_types(self._machine)

@@ -135,7 +135,7 @@ def _to_host(
     dispatcher: Dispatcher, func: OpOverload, source: torch.Tensor, kwargs: dict[str, Any]
 ) -> torch.Tensor:
     if dispatcher.carrier.type == "cpu":
-        return func(source, **{**kwargs, "device": torch.device("cpu")})  # type: ignore[no-any-return]
+        return func(source, **{**kwargs, "device": torch.device("cpu")})
     result: torch.Tensor = func(source, **{**kwargs, "device": torch.device("meta")})
     value = known(source)
     if value is not None:
@@ -166,8 +166,8 @@ def _temporaries(
 ) -> None:
     """Take and give back what a copy between devices needs when it cannot go in one piece.
 
-    A copy goes in one piece when dtypes are equal and both sides are dense alike. Otherwise both are
-    made contiguous first, and a dtype is converted on the host (on the GPU if `non_blocking`).
+    A copy goes in one piece when dtypes are equal and both sides are dense alike. Otherwise both
+    are made contiguous first, and a dtype is converted on the host (on the GPU if `non_blocking`).
     """
     same_dtype = source.dtype == target.dtype
     if same_dtype and source.is_contiguous() and target.is_contiguous():
@@ -203,7 +203,14 @@ def _overwrite(target: torch.Tensor) -> None:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    return bool(torch._prims_common.is_non_overlapping_and_dense(tensor))
+    """Whether the elements fill one stretch of memory, in whatever order of dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
 
 
 def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:

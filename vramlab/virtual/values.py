@@ -1,9 +1,9 @@
 """What a program gets where it reads a value of a tensor that has none.
 
 A virtual GPU on the meta carrier keeps no values. A few are known all the same, and then the answer
-is the true one: a one-element tensor made by `torch.ones`, `full`, or copied from the host, until an
-op changes it; and what a healthy run has where a program only branches on it (GradScaler finds no
-infinities). For everything else the policy decides: an error that says what to do, or, under
+is the true one: a one-element tensor made by `torch.ones`, `full`, or copied from the host, until
+an op changes it; and what a healthy run has where a program only branches on it (GradScaler finds
+no infinities). For everything else the policy decides: an error that says what to do, or, under
 `vramlab run`, nan and 0, each noted with the line of the program that asked.
 """
 
