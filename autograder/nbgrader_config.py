@@ -1,0 +1,58 @@
+"""nbgrader's settings for this course; read from the repository's root and from this folder.
+
+What each setting is for stands beside it. `vramlab/grading/__init__.py` tells how grading works.
+"""
+
+from pathlib import Path
+
+from nbgrader.preprocessors import (
+    AssignLatePenalties,
+    CheckCellMetadata,
+    ClearOutput,
+    DeduplicateIds,
+    LimitOutput,
+    OverwriteCells,
+    OverwriteKernelspec,
+)
+
+from vramlab.grading.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
+
+HERE = Path(__file__).resolve().parent
+
+c = get_config()  # noqa: F821  (given by nbgrader)
+
+c.CourseDirectory.course_id = "vramlab"
+c.CourseDirectory.root = str(HERE.parent)
+c.CourseDirectory.source_directory = "solutions"
+c.CourseDirectory.release_directory = "exercises"
+c.CourseDirectory.submitted_directory = "autograder/submitted"
+c.CourseDirectory.autograded_directory = "autograder/autograded"
+c.CourseDirectory.feedback_directory = "autograder/feedback"
+c.CourseDirectory.db_url = f"sqlite:///{HERE / 'gradebook.db'}"
+
+# One answer of a learner at a time, in processes of our own: nothing of a submission is executed
+# in a kernel, so no kernel can die, print to stderr or outlast its time.
+c.Autograde.sanitize_preprocessors = [
+    RestoreCells,
+    ClearOutput,
+    DeduplicateIds,
+    OverwriteKernelspec,
+    OverwriteCells,
+    CheckCellMetadata,
+]
+c.Autograde.autograde_preprocessors = [
+    JudgeTasks,
+    LimitOutput,
+    SaveGrades,
+    AssignLatePenalties,
+    CheckCellMetadata,
+]
+c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")
+
+# JupyterLab's Validate button does execute the notebook. A first check starts a process that
+# imports torch, which takes longer than nbgrader's 30 s on a busy laptop.
+c.Execute.timeout = 120
+# exercises/ is committed, and always what solutions/ gives: nbgrader may write it anew, or it would
+# skip the exercise and leave its gradebook empty.
+c.GenerateAssignment.force = True
+c.ClearSolutions.code_stub = {"python": "# your answer\nraise NotImplementedError"}

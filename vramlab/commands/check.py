@@ -1,0 +1,87 @@
+"""`vramlab check`: judges the answers in an exercise notebook on the visible cases.
+
+$ vramlab check 02
+$ vramlab check 02 --notebook my-copy.ipynb
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from vramlab.errors import VramlabError
+
+_EXIT_OK = 0
+_EXIT_NOT_SOLVED = 1
+_EXIT_USAGE = 2
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb `check` to the command line."""
+    parser = subparsers.add_parser(
+        "check",
+        help="judge your answers to an exercise",
+        description="Judge the answers in an exercise notebook on the cases that learners may "
+        "see. Ends with status 0 if every task is solved, else 1.",
+    )
+    parser.add_argument("exercise", help="its number or name, such as 02 or 02_pages_and_blocks")
+    parser.add_argument(
+        "--notebook",
+        type=Path,
+        help="the notebook; by default exercises/NAME/NAME.ipynb, here or in a folder above",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the verdicts; answer the exit status."""
+    from vramlab.grading.bench import Bench
+    from vramlab.grading.exercises import find_exercise
+    from vramlab.grading.judge import Judge
+    from vramlab.grading.notebooks import tasks_with_cells
+
+    try:
+        exercise = find_exercise(arguments.exercise)
+        path = arguments.notebook or _find_notebook(exercise.name)
+        notebook = _read(path)
+    except VramlabError as error:
+        print(error, file=sys.stderr)
+        return _EXIT_USAGE
+    cells = {task: above for task, _, above in tasks_with_cells(notebook)}
+    every_cell = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    with Bench() as bench:
+        judge = Judge(bench)
+        earned = 0
+        for task in exercise.tasks:
+            # A test cell that was deleted is no reason not to judge the answer.
+            verdict = judge.judge(exercise, task.name, cells.get(task.name, every_cell))
+            earned += verdict.score or 0
+            print(f"{verdict}\n", flush=True)
+    print(f"{exercise.name}: {earned} of {exercise.points} points on the visible cases")
+    return _EXIT_OK if earned == exercise.points else _EXIT_NOT_SOLVED
+
+
+def _find_notebook(name: str) -> Path:
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        path = folder / "exercises" / name / f"{name}.ipynb"
+        if path.exists():
+            return path
+    raise VramlabError(
+        f"there is no exercises/{name}/{name}.ipynb in {here} or above it; "
+        "go to the course's folder, or name the notebook with --notebook"
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import nbformat
+
+    try:
+        notebook: dict[str, Any] = nbformat.read(path, as_version=4)
+    except FileNotFoundError:
+        raise VramlabError(f"there is no notebook {path}") from None
+    except (nbformat.reader.NotJSONError, UnicodeDecodeError):
+        raise VramlabError(f"{path} is not a notebook: it is not JSON") from None
+    return notebook

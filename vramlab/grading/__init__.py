@@ -1,0 +1,36 @@
+"""Grading: from the cells of a notebook to points that were earned.
+
+What a task is
+    `vramlab/grading/tasks/` has one file per exercise (`task.py` says what it is made of). A task
+    holds cases and the program that measures their truth, never an expected number.
+
+What an answer is
+    Source text: the last cell that binds the task's name, with the definitions of other cells that
+    it needs (`answers.py`). The learner's objects are never looked at, and a submission is never
+    executed as a notebook, so what else it does (input transformers, patches, `sys.exit`, threads,
+    output without end) has nobody to do it to.
+
+Where it runs
+    On a bench (`bench.py`, `bench_server.py`): a process of the package's own, which forks once
+    per job, with limits of time and memory. A learner's code runs there in a smaller language
+    (`restricted.py`, `vocabulary.py`). A prediction has arithmetic only, so it cannot measure
+    instead of predict, read the hidden cases' seed, or write to the gradebook. A repaired program
+    shares its process with the virtual GPU it runs on, but it can write to its own objects only,
+    and resetting counters is not in its vocabulary, so what torch.cuda says afterwards is true.
+
+Who decides
+    The judge (`judge.py`), which compares data of exact types with what the bench measured in a
+    fresh fork. Visible cases let the learner know where they stand; hidden ones, drawn from a seed
+    that only the teacher's `autograder/` has, decide. A wrong answer is told its likely mistake.
+    What could not be graded has no score at all, and is listed (`gradebooks.py`).
+
+Three ways in, one verdict
+    `check()` in a test cell (JupyterLab, and nbgrader's Validate button), `vramlab check` in the
+    shell, and `JudgeTasks` (`nbgrader_steps.py`) inside `nbgrader autograde`.
+"""
+
+from __future__ import annotations
+
+from vramlab.grading.live import check, evidence
+
+__all__ = ["check", "evidence"]

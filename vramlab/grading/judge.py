@@ -1,0 +1,170 @@
+"""Comes to a verdict on an answer: tries it on every case and compares with what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from vramlab.grading.bench import Bench, BenchError, JobDied, JobLate
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, Mistake, Predict, Task
+from vramlab.grading.verdict import CaseResult, Grade, Verdict
+from vramlab.units import mib
+
+Outcome = Mapping[str, Any]
+Truth = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Try:
+    """An answer to one case, and the truth."""
+
+    arguments: Mapping[str, Any]
+    outcome: Outcome
+    """From the bench: exact `type`, plain `value`, text; or the `problem`."""
+
+    truth: int | str
+
+    @property
+    def is_right(self) -> bool:
+        kind = self.outcome.get("type")
+        return kind == type(self.truth).__name__ and self.outcome["value"] == self.truth
+
+    @property
+    def shown(self) -> str:
+        return f"{self.outcome.get('shown', 'none')}"
+
+    def agrees(self, mistake: Mistake) -> bool:
+        """Tell whether this is what somebody who makes the mistake would answer."""
+        return bool(mistake.answer(**self.arguments) == self.outcome.get("value"))
+
+
+class Judge:
+    """Judges answers to any exercise. Remembers what it measured: hidden cases are shared."""
+
+    def __init__(self, bench: Bench, seed: str | None = None) -> None:
+        """Prepare.
+
+        Args:
+            bench: where answers are tried and truths are measured.
+            seed: decides the hidden cases; without one, only the visible cases are tried.
+        """
+        self._bench = bench
+        self._seed = seed
+        self._truths: dict[str, Truth] = {}
+
+    def judge(self, exercise: Exercise, name: str, cells: Sequence[str]) -> Verdict:
+        """Judge the answer to the task `name` that is found in the sources of code cells."""
+        task = exercise.task(name)
+        try:
+            if isinstance(task, Fix):
+                return self._judge_repair(exercise, task, cells)
+            assert isinstance(task, Predict | Diagnose)
+            return self._judge_answers(exercise, task, cells)
+        except JobLate as late:
+            return Verdict(task.name, task.points, Grade.FAILED, f"No answer: {late}.")
+        except JobDied as death:
+            message = f"The answer could not be tried: {death}."
+            return Verdict(task.name, task.points, Grade.UNGRADED, message)
+        except BenchError as failure:
+            return Verdict(task.name, task.points, Grade.UNGRADED, str(failure))
+
+    def arguments(self, exercise: Exercise, name: str) -> Mapping[str, Any]:
+        """Give what a task's first visible case shows, or passes to the learner's function."""
+        task = exercise.task(name)
+        arguments: Mapping[str, Any] = self._truth(exercise, task, task.visible[0])["arguments"]
+        return arguments
+
+    def _hidden(self, exercise: Exercise, task: Task) -> list[Config]:
+        if self._seed is None:
+            return []
+        return list(task.hidden(Random(f"{self._seed}/{exercise.name}/{task.name}")))
+
+    def _judge_answers(
+        self, exercise: Exercise, task: Predict | Diagnose, cells: Sequence[str]
+    ) -> Verdict:
+        configs = [*task.visible, *self._hidden(exercise, task)]
+        if isinstance(task, Predict):
+            calls = configs
+        else:
+            calls = [self._truth(exercise, task, config)["arguments"] for config in configs]
+        outcomes = self._bench.answers(exercise, task, cells, calls)
+        if any(outcome.get("unanswered") for outcome in outcomes):
+            return Verdict(task.name, task.points, Grade.UNANSWERED, outcomes[0]["problem"])
+        tries = [
+            Try(arguments, outcome, self._truth(exercise, task, config)["truth"])
+            for config, arguments, outcome in zip(configs, calls, outcomes, strict=True)
+        ]
+        cases = tuple(
+            CaseResult(config, each.is_right, each.shown, str(each.truth), config in task.visible)
+            for config, each in zip(configs, tries, strict=True)
+        )
+        if all(each.is_right for each in tries):
+            return Verdict(task.name, task.points, Grade.PASSED, "", cases)
+        return Verdict(task.name, task.points, Grade.FAILED, _explain(task, tries), cases)
+
+    def _judge_repair(self, exercise: Exercise, task: Fix, cells: Sequence[str]) -> Verdict:
+        results: list[CaseResult] = []
+        for visible, configs in ((True, task.visible), (False, self._hidden(exercise, task))):
+            for config in configs:
+                outcome = self._bench.trial(exercise, task, cells, config)
+                if outcome.get("unanswered"):
+                    return Verdict(task.name, task.points, Grade.UNANSWERED, outcome["problem"])
+                if "problem" in outcome:
+                    case = "" if visible else f" (tried with {_show_config(config)})"
+                    message = f"{outcome['problem']}{case}"
+                    return Verdict(task.name, task.points, Grade.FAILED, message, tuple(results))
+                results.append(CaseResult(config, True, "runs", outcome["achieved"], visible))
+        return Verdict(task.name, task.points, Grade.PASSED, "", tuple(results))
+
+    def _truth(self, exercise: Exercise, task: Task, config: Config) -> Truth:
+        key = json.dumps([exercise.module, task.name, config], sort_keys=True)
+        if key not in self._truths:
+            self._truths[key] = self._bench.measure(exercise, task, config)
+        return self._truths[key]
+
+
+def _explain(task: Predict | Diagnose, tries: Sequence[Try]) -> str:
+    """Name the likely mistake behind a wrong answer."""
+    wrong = [each for each in tries if not each.is_right]
+    for each in wrong:
+        if "problem" in each.outcome:
+            return f"{each.outcome['problem']}"
+    first = wrong[0]
+    if first.outcome["type"] != type(first.truth).__name__:
+        return _explain_type(task, first)
+    # A mistake has to explain every wrong case; the one that explains most of the right ones, too,
+    # is the likeliest.
+    agreements = {
+        mistake: sum(each.agrees(mistake) for each in tries)
+        for mistake in task.mistakes
+        if all(each.agrees(mistake) for each in wrong)
+    }
+    if agreements:
+        return max(agreements, key=lambda mistake: agreements[mistake]).message
+    if not isinstance(first.truth, int):
+        return "That is not what happened."
+    difference = first.outcome["value"] - first.truth
+    return (
+        f"{len(wrong)} of {len(tries)} cases are wrong; "
+        f"the first is off by {difference:+} ({mib(difference):+.4f} MiB)."
+    )
+
+
+def _explain_type(task: Task, wrong: Try) -> str:
+    kind, shown = wrong.outcome["type"], wrong.outcome["shown"]
+    if kind == "NoneType":
+        return f"{task.name} gave None. Does every path through it end in a return?"
+    if kind == "float" and isinstance(wrong.truth, int):
+        return (
+            f"{task.name} gave the float {shown}, but bytes are counted in whole numbers: "
+            "divide with //, and round up with -(-a // b)."
+        )
+    wanted = "an int" if isinstance(wrong.truth, int) else "a str"
+    return f"{task.name} gave {shown} ({kind}); it should be {wanted}."
+
+
+def _show_config(config: Config) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in config.items())

@@ -1,0 +1,39 @@
+"""Which cells of an exercise notebook are what.
+
+An answer's cell carries the task's name as its nbgrader id, the test below it that name with
+`-test` at its end. Works on anything that has nbformat's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+TEST_SUFFIX = "-test"
+
+Cell = dict[str, Any]
+
+
+def grade_id(cell: Cell) -> str | None:
+    """Give nbgrader's name of a cell, if it has one."""
+    name = cell["metadata"].get("nbgrader", {}).get("grade_id")
+    return name if isinstance(name, str) else None
+
+
+def tested_task(cell: Cell) -> str | None:
+    """Give the name of the task that a cell tests, if it tests one."""
+    name = grade_id(cell)
+    if cell["cell_type"] == "code" and name and name.endswith(TEST_SUFFIX):
+        return name.removesuffix(TEST_SUFFIX)
+    return None
+
+
+def tasks_with_cells(notebook: Mapping[str, Any]) -> Iterator[tuple[str, Cell, list[str]]]:
+    """Give each tested task, its test cell, and the sources of the code cells above that."""
+    above: list[str] = []
+    for cell in notebook["cells"]:
+        task = tested_task(cell)
+        if task is not None:
+            yield task, cell, list(above)
+        elif cell["cell_type"] == "code":
+            above.append(cell["source"])

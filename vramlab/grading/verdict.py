@@ -1,0 +1,109 @@
+"""The verdict on one task, and how it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from vramlab.errors import VramlabError
+
+MAX_CASE_CHARACTERS = 60
+
+
+class Grade(Enum):
+    """What became of a task."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNANSWERED = "not answered yet"
+    UNGRADED = "could not be graded"
+    """Nobody knows what the answer is worth. Never counted as zero: a human decides."""
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """How an answer did on one case."""
+
+    config: Mapping[str, Any]
+    right: bool
+    answered: str
+    """The learner's answer as text, or what kept it from being one."""
+
+    truth: str
+    """What was measured, or what a repair achieved."""
+
+    visible: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one task, with everything that a learner needs to go on."""
+
+    task: str
+    points: int
+    """Points that the task is worth."""
+
+    grade: Grade
+    message: str
+    """Names the likely mistake, or the reason of a missing grade; empty for a right answer."""
+
+    cases: tuple[CaseResult, ...] = ()
+
+    @property
+    def score(self) -> int | None:
+        """Points earned; None when the task could not be graded."""
+        if self.grade is Grade.UNGRADED:
+            return None
+        return self.points if self.grade is Grade.PASSED else 0
+
+    def __str__(self) -> str:
+        lines = [self._headline()]
+        if self.message:
+            lines.append(self.message)
+        if self.cases:
+            lines.extend(["", *self._table()])
+        return "\n".join(lines)
+
+    def _headline(self) -> str:
+        if self.score is None:
+            return f"{self.task}: {self.grade.value}"
+        tried = f" in {_count(len(self.cases), 'case')}" if self.grade is Grade.PASSED else ""
+        earned = f"{self.score} of {_count(self.points, 'point')}"
+        return f"{self.task}: {self.grade.value}{tried}, {earned}"
+
+    def _table(self) -> list[str]:
+        rows = [("case", "your answer", "measured", "")]
+        rows += [
+            (_show(case), case.answered, case.truth, "right" if case.right else "wrong")
+            for case in self.cases
+        ]
+        case, answer, measured, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+        return [
+            f"{row[0]:<{case}}  {row[1]:>{answer}}  {row[2]:>{measured}}  {row[3]}".rstrip()
+            for row in rows
+        ]
+
+
+class WrongAnswer(VramlabError):
+    """Raised by `check` for a task that is not solved; shows as the verdict, without traceback."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
+
+    def _render_traceback_(self) -> list[str]:
+        """Give IPython what to show."""
+        return str(self.verdict).splitlines()
+
+
+def _show(case: CaseResult) -> str:
+    text = ", ".join(f"{name}={value!r}" for name, value in case.config.items())
+    if len(text) > MAX_CASE_CHARACTERS:
+        text = f"{text[: MAX_CASE_CHARACTERS - 3]}..."
+    return text if case.visible else f"{text} (hidden)"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
