@@ -1,0 +1,54 @@
+"""The command line: finds the verbs in `vramlab.commands` and runs the one that was asked for.
+
+A verb is a module there that has `add_parser(subparsers)`; its parser sets `run`, which gets the
+parsed arguments and answers the exit status. Verbs import torch only when they run, so that
+`vramlab --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from vramlab import commands
+from vramlab.errors import VramlabError
+
+_EXIT_USAGE = 2
+_EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; answer its exit status, 2 for what vramlab itself refuses.
+
+    Args:
+        argv: the words after `vramlab`; by default those of the command line.
+    """
+    arguments = parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+    except VramlabError as error:
+        print(f"vramlab: {error}", file=sys.stderr)
+        return _EXIT_USAGE
+    except KeyboardInterrupt:
+        return _EXIT_INTERRUPTED
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of the whole command line, one subparser for each verb."""
+    made = argparse.ArgumentParser(
+        prog="vramlab",
+        description="Where GPU memory goes when PyTorch trains a model, on a GPU that need not be "
+        "there.",
+        allow_abbrev=False,
+    )
+    made.add_argument("--version", action="version", version=f"vramlab {version('vramlab')}")
+    subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in pkgutil.iter_modules(commands.__path__):
+        verb = importlib.import_module(f"{commands.__name__}.{module.name}")
+        verb.add_parser(subparsers)
+    return made

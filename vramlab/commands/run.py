@@ -1,0 +1,130 @@
+"""`vramlab run train.py`: run a training script on a virtual GPU and tell where its memory went.
+
+$ vramlab run train.py --lr 0.1
+$ vramlab run --gpu T4 --alloc-conf expandable_segments:True train.py
+$ vramlab run --gpu A100-80GB --count 4 -m package.train
+
+The script runs unmodified; its exit status is this command's. The report goes to stderr, so that
+the script's own stdout stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vramlab.report.program import Program
+
+_EXIT_USAGE = 2
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb `run` to the command line."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run a training script on a virtual GPU, and tell where its memory went",
+        description="Run a training script, unmodified, on a virtual GPU, and end with whether it "
+        "fits and where its peak of memory came from. The report goes to stderr; the exit status "
+        "is the script's.",
+        usage="%(prog)s [options] (script.py | -m module) [arguments of the program ...]",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME",
+        default="A100-40GB",
+        help="the GPU; see `vramlab gpus` (default: %(default)s)",
+    )
+    parser.add_argument("--count", type=int, default=1, help="how many of them (default: 1)")
+    parser.add_argument(
+        "--on-value",
+        choices=("nan", "error"),
+        default="nan",
+        help="what a read of a value that does not exist gets, such as loss.item(): nan (0 for "
+        "whole numbers), and a note in the report; or an error (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--alloc-conf",
+        metavar="SETTINGS",
+        help="settings of PyTorch's allocator (default: PYTORCH_CUDA_ALLOC_CONF)",
+    )
+    parser.add_argument(
+        "--torch-version",
+        metavar="VERSION",
+        help="the PyTorch whose rules to follow, such as 2.11 (default: the installed one)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the report as JSON, in bytes")
+    parser.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help="record every allocation, and write a snapshot for pytorch.org/memory_viz",
+    )
+    parser.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as `python -m` does"
+    )
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program and report; answer its exit status."""
+    words = arguments.program if arguments.module is None else arguments.module
+    if not words:
+        arguments.parser.error("a script, or -m and a module, must be given")
+    is_module = arguments.module is not None
+    if not is_module and not os.path.exists(words[0]):
+        print(f"vramlab: can't open file {words[0]!r}: there is none", file=sys.stderr)
+        return _EXIT_USAGE
+
+    from vramlab.report.program import Program
+
+    return _run_on_gpu(Program(words[0], tuple(words[1:]), is_module), arguments)
+
+
+def _run_on_gpu(program: Program, arguments: argparse.Namespace) -> int:
+    from vramlab.report.collect import summarize
+    from vramlab.report.text import as_text
+    from vramlab.report.watch import Watch
+    from vramlab.virtual import VirtualGPU
+
+    gpu = VirtualGPU(
+        arguments.gpu,
+        arguments.count,
+        on_value=arguments.on_value,
+        torch_version=arguments.torch_version,
+        alloc_conf=arguments.alloc_conf,
+    )
+    with Watch(gpu) as watch, gpu:
+        if arguments.snapshot:
+            _record()
+        started = time.perf_counter()
+        ending = program.run()
+        seconds = time.perf_counter() - started
+        if arguments.snapshot:
+            _dump(arguments.snapshot)
+    command = shlex.join([*(["-m"] if program.is_module else []), program.name, *program.arguments])
+    summary = summarize(gpu, watch, command, ending, seconds)
+    sys.stdout.flush()
+    print(f"\n{as_text(summary)}", file=sys.stderr)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
+    return ending.status
+
+
+def _record() -> None:
+    import torch
+
+    torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python")
+
+
+def _dump(path: str) -> None:
+    import torch
+
+    torch.cuda.memory._dump_snapshot(path)

@@ -1,0 +1,138 @@
+"""Put together what a run has found: from the watch and the virtual GPU to a `Summary`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import torch
+
+from vramlab.measure import Category, Frame
+from vramlab.report.attribution import category_of
+from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
+from vramlab.report.program import Ending
+from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
+from vramlab.report.watch import Watch
+from vramlab.virtual import VirtualGPU
+from vramlab.virtual.machine import VirtualDevice
+from vramlab.virtual.values import AnswerNan
+
+
+def summarize(
+    gpu: VirtualGPU, watch: Watch, program: str, ending: Ending, seconds: float
+) -> Summary:
+    """Tell what a program did to the memory of a virtual GPU.
+
+    Args:
+        gpu: where it ran.
+        watch: what was seen.
+        program: its command line.
+        ending: how it ended.
+        seconds: how long it ran.
+    """
+    out_of_memory = _ran_out(ending.error)
+    return Summary(
+        program=program,
+        gpu=gpu.name,
+        gpu_count=gpu.count,
+        torch_version=".".join(map(str, gpu.machine.torch_version)),
+        seconds=seconds,
+        status=ending.status,
+        error=None if ending.error is None else _named(ending.error),
+        ended_out_of_memory=out_of_memory,
+        devices=tuple(
+            _device_use(device, seen, watch.backward_starts, out_of_memory)
+            for device, seen in zip(gpu.machine.devices, watch.devices, strict=True)
+        ),
+        out_of_memory=tuple(_out_of_memory(watch.devices)),
+        value_reads=_value_reads(gpu),
+        counted_by_outputs=gpu.unreviewed(),
+    )
+
+
+def _ran_out(error: BaseException | None) -> bool:
+    """Whether an exception comes from running out of memory; libraries raise their own after it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, torch.OutOfMemoryError):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _named(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _device_use(
+    device: VirtualDevice, watch: PeakWatch, backward_starts: Sequence[int], ran_out: bool
+) -> DeviceUse:
+    peak = live = watch.peak()
+    failed = watch.last_out_of_memory if ran_out else None
+    if failed is not None:
+        live = failed.live
+    categories = {block: category_of(block, backward_starts) for block in live.blocks}
+    return DeviceUse(
+        index=device.index,
+        total_bytes=device.memory.total_bytes,
+        context_bytes=device.memory.context_bytes,
+        context_is_estimated=device.model.is_estimated("context_bytes"),
+        peak_reserved_bytes=watch.peak_reserved_bytes,
+        peak_allocated_bytes=peak.allocated_bytes,
+        at_out_of_memory=failed is not None,
+        allocated_bytes=live.allocated_bytes,
+        reserved_bytes=live.reserved_bytes,
+        category_bytes=_by_category(live.blocks, categories),
+        lines=_line_uses(live, categories),
+    )
+
+
+def _by_category(
+    blocks: Sequence[LiveBlock], categories: dict[LiveBlock, Category]
+) -> dict[Category, int]:
+    sums: Counter[Category] = Counter()
+    for block in blocks:
+        sums[categories[block]] += block.size_bytes
+    return {category: sums[category] for category in Category if category in sums}
+
+
+def _line_uses(live: LiveBlocks, categories: dict[LiveBlock, Category]) -> tuple[LineUse, ...]:
+    blocks_of: dict[tuple[Frame | None, Frame | None], list[LiveBlock]] = defaultdict(list)
+    for block in live.blocks:
+        blocks_of[block.origin.line, block.origin.caller].append(block)
+    uses = [
+        LineUse(
+            line,
+            caller,
+            sum(block.size_bytes for block in blocks),
+            len(blocks),
+            dict(sorted(_by_category(blocks, categories).items(), key=lambda item: -item[1])),
+        )
+        for (line, caller), blocks in blocks_of.items()
+    ]
+    return tuple(sorted(uses, key=lambda use: -use.size_bytes))
+
+
+def _out_of_memory(watches: Sequence[PeakWatch]) -> list[OutOfMemoryUse]:
+    return [
+        OutOfMemoryUse(
+            device=failed.device,
+            count=watch.out_of_memory_count,
+            segment_bytes=failed.segment_bytes,
+            line=failed.origin.line,
+            in_backward=failed.origin.in_backward,
+        )
+        for watch in watches
+        if (failed := watch.last_out_of_memory) is not None
+    ]
+
+
+def _value_reads(gpu: VirtualGPU) -> dict[str, dict[str, int]]:
+    """What was read where, in the order of first reads; empty where reads are errors."""
+    reads: dict[str, dict[str, int]] = {}
+    if isinstance(gpu.values, AnswerNan):
+        for (what, line), times in gpu.values.reads.items():
+            reads.setdefault(line, {})[what] = times
+    return reads

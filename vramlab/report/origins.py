@@ -1,0 +1,195 @@
+"""Which line of the program a block comes from, and in which part of a training step.
+
+Below the dispatcher only the Python frames are left to tell who asked. In the forward pass they do:
+the line is the innermost frame outside of PyTorch, Python's library and vramlab. In the backward
+pass the innermost such frame is `loss.backward()` for everything. But each autograd node has a
+sequence number, given to it in the forward pass (ascending, thread by thread), and the engine says
+which node it is running. So the forward pass notes which line made the node of which number, and a
+block that the engine's node allocates is booked on that line.
+
+Code that the backward pass runs in Python (hooks, custom functions, a checkpoint's recomputation)
+has frames of its own below the engine's, and those count.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.measure import Category, Frame
+from vramlab.virtual.dispatch import Dispatcher
+from vramlab.virtual.ledger import holding_of
+from vramlab.virtual.machine import VirtualDevice
+
+_TORCH = str(Path(torch.__file__).parent)
+_OWN = str(Path(__file__).parents[1])
+_STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+_INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+
+_ENGINE = torch.autograd.graph._engine_run_backward.__code__
+_WORKSPACE = VirtualDevice.keep_workspace.__code__
+_WITHOUT_NUMBER = 2**64 - 1
+"""The sequence number of every AccumulateGrad node. Source: the constructor in
+torch/csrc/autograd/functions/accumulate_grad.cpp passes UINT64_MAX, PyTorch 2.13."""
+
+_NOTED_LINES = 1 << 18
+"""Nodes of which a line is remembered, at least: more than graphs have that fit on a GPU."""
+
+Line = tuple[CodeType, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a block comes from."""
+
+    line: Frame | None
+    """The innermost line outside of PyTorch. For the backward pass the line whose gradient is
+    computed, where that is known."""
+    caller: Frame | None
+    """The innermost line of the user's own code, where `line` is in an installed package."""
+    in_backward: bool
+    """Whether the autograd engine was running."""
+    recorded: bool
+    """Whether autograd has recorded the op: a backward pass may need what it allocates."""
+    owner: Category | None
+    """What the block is, where its allocation alone tells: workspaces of libraries, gradients that
+    autograd clones, data from the host or made by a factory such as torch.randn."""
+
+
+class _Kind(Enum):
+    """Whose code a file is."""
+
+    MACHINERY = "vramlab, PyTorch, Python's library"
+    PACKAGE = "any other installed package"
+    USER = "the program"
+
+
+class _Thread(threading.local):
+    """What one thread is doing."""
+
+    number: int = 0  # the sequence number that its next autograd node will have
+    recorded: bool = False
+    brings_data: bool = False
+
+
+class Origins:
+    """Follows the ops of one dispatcher, and answers for each allocation where it comes from.
+
+    Args:
+        dispatcher: whose `run` is wrapped; before its machine is attached.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._run = dispatcher.run
+        self._thread = _Thread()
+        self._thread.number = torch._C._autograd._get_sequence_nr()
+        self._kinds: dict[str, _Kind] = {}
+        self._factories: dict[OpOverload, bool] = {}
+        self._frames: dict[Line, Frame] = {}
+        # Line by sequence number, in two generations: when the new one is full, the old one goes.
+        self._lines: dict[int, tuple[Frame | None, Frame | None]] = {}
+        self._older_lines: dict[int, tuple[Frame | None, Frame | None]] = {}
+        dispatcher.run = self._follow  # type: ignore[method-assign]
+
+    def of_allocation(self) -> Origin:
+        """The origin of what the calling thread allocates right now."""
+        line, caller, in_engine, is_workspace = self._look(sys._getframe(1))
+        in_backward = torch._C._current_graph_task_id() != -1
+        thread = self._thread
+        owner = None
+        if in_engine and (node := torch._C._current_autograd_node()) is not None:
+            number = node._sequence_nr()
+            line, caller = self._line_of_node(number) or (line, caller)
+            owner = Category.GRADIENTS if number == _WITHOUT_NUMBER else None
+        if is_workspace:
+            owner = Category.WORKSPACES
+        elif thread.brings_data and not in_backward:
+            owner = Category.INPUTS
+        return Origin(line, caller, in_backward, thread.recorded, owner)
+
+    def _follow(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an op; before, note which autograd nodes are new and what the op is about to do."""
+        thread = self._thread
+        number: int = torch._C._autograd._get_sequence_nr()
+        thread.recorded = number != thread.number
+        if thread.recorded:
+            self._note(range(thread.number, number))
+            thread.number = number
+        thread.brings_data = self._brings_data(func, args, kwargs)
+        return self._run(func, args, kwargs)
+
+    def _brings_data(
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> bool:
+        """Whether an op puts new data on a GPU: a copy from the host, or a factory's result."""
+        device = kwargs.get("device")
+        if device is None or device.type != "cuda":
+            return False
+        if func is torch.ops.aten._to_copy.default:
+            holding = holding_of(args[0])
+            return holding is None or holding.place < 0
+        is_factory = self._factories.get(func)
+        if is_factory is None:
+            is_factory = all("Tensor" not in str(a.type) for a in func._schema.arguments)
+            self._factories[func] = is_factory
+        return is_factory
+
+    def _note(self, numbers: range) -> None:
+        line, caller, _, _ = self._look(sys._getframe(2))
+        if len(self._lines) >= _NOTED_LINES:
+            self._older_lines, self._lines = self._lines, {}
+        for number in numbers:
+            self._lines[number] = (line, caller)
+
+    def _line_of_node(self, number: int) -> tuple[Frame | None, Frame | None] | None:
+        return self._lines.get(number) or self._older_lines.get(number)
+
+    def _look(self, start: FrameType) -> tuple[Frame | None, Frame | None, bool, bool]:
+        """Search the callers: (line, caller, whether the engine is nearer, whether a workspace)."""
+        frame: FrameType | None = start
+        line: FrameType | None = None
+        in_engine = is_workspace = False
+        kinds = self._kinds
+        while frame is not None:
+            code = frame.f_code
+            kind = kinds.get(code.co_filename) or self._kind(code.co_filename)
+            if kind is _Kind.USER:
+                if line is None:
+                    return self._frame(frame), None, in_engine, is_workspace
+                return self._frame(line), self._frame(frame), in_engine, is_workspace
+            if kind is _Kind.PACKAGE:
+                line = line or frame
+            elif line is None:
+                in_engine = in_engine or code is _ENGINE
+                is_workspace = is_workspace or code is _WORKSPACE
+            frame = frame.f_back
+        return None if line is None else self._frame(line), None, in_engine, is_workspace
+
+    def _kind(self, filename: str) -> _Kind:
+        if filename.startswith((_TORCH, _OWN, "<frozen")):
+            kind = _Kind.MACHINERY
+        elif filename.startswith(_INSTALLED):
+            kind = _Kind.PACKAGE
+        else:
+            kind = _Kind.MACHINERY if filename.startswith(_STDLIB) else _Kind.USER
+        self._kinds[filename] = kind
+        return kind
+
+    def _frame(self, frame: FrameType) -> Frame:
+        """A frame as data; one object for each line, however often it runs."""
+        key = (frame.f_code, frame.f_lineno)
+        known = self._frames.get(key)
+        if known is None:
+            code, line = key
+            known = self._frames[key] = Frame(code.co_filename, line, code.co_qualname)
+        return known

@@ -1,0 +1,173 @@
+"""Which blocks hold parameters, buffers, gradients and optimizer states: seen while they live.
+
+Nothing is asked of the program. PyTorch's own hooks tell of every module that gets a parameter, a
+buffer or a submodule, and of every optimizer that steps; where their tensors are is looked up when
+modules move, after each backward pass, around each optimizer step and when memory runs out. Modules
+and optimizers are remembered weakly, so that a run is the same as without anybody looking.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch.nn.modules import module as module_hooks
+from torch.optim import Optimizer
+from torch.optim import optimizer as optimizer_hooks
+
+from vramlab.measure import Category
+from vramlab.virtual.ledger import holding_of
+from vramlab.virtual.patches import Patches
+
+Claim = Callable[[int, int, Category], None]
+"""Called with a device, an address and what the tensor whose storage begins there is."""
+
+
+class Owners:
+    """Looks for the owners of blocks.
+
+    Args:
+        claim: is told of every tensor that was seen.
+        backward_begins: is called when an outermost backward pass begins.
+    """
+
+    def __init__(self, claim: Claim, backward_begins: Callable[[], None]) -> None:
+        self._claim = claim
+        self._backward_begins = backward_begins
+        self._modules: WeakSet[torch.nn.Module] = WeakSet()
+        self._optimizers: WeakSet[Optimizer] = WeakSet()
+        self._patches = Patches()
+        self._hooks: list[Any] = []
+        self._thread = threading.local()
+
+    def install(self) -> None:
+        """Begin to look."""
+        self._hooks = [
+            module_hooks.register_module_parameter_registration_hook(self._on_parameter),
+            module_hooks.register_module_buffer_registration_hook(self._on_buffer),
+            module_hooks.register_module_module_registration_hook(self._on_module),
+            optimizer_hooks.register_optimizer_step_pre_hook(self._around_step),
+            optimizer_hooks.register_optimizer_step_post_hook(self._around_step),
+        ]
+        self._patches.set(torch.nn.Module, "_apply", self._applying(torch.nn.Module._apply))
+        run = self._running_backward(torch.autograd.graph._engine_run_backward)
+        for namespace in (torch.autograd, torch.autograd.graph):
+            self._patches.set(namespace, "_engine_run_backward", run)
+
+    def remove(self) -> None:
+        """Look no more."""
+        self._patches.undo()
+        for hook in self._hooks:
+            hook.remove()
+
+    def look_everywhere(self) -> None:
+        """Claim all that is known to be a parameter, a buffer, a gradient or an optimizer state."""
+        with torch._C.DisableTorchFunction():
+            for module in _with_submodules(list(self._modules)):
+                self._look_at_module(module)
+            for optimizer in list(self._optimizers):
+                self._look_at_optimizer(optimizer)
+
+    def _on_parameter(self, module: torch.nn.Module, name: str, parameter: Any) -> None:
+        self._modules.add(module)
+        with torch._C.DisableTorchFunction():
+            self._see(parameter, Category.PARAMETERS)
+
+    def _on_buffer(self, module: torch.nn.Module, name: str, buffer: Any) -> None:
+        self._modules.add(module)
+        with torch._C.DisableTorchFunction():
+            self._see(buffer, Category.BUFFERS)
+
+    def _on_module(self, module: torch.nn.Module, name: str, submodule: Any) -> None:
+        self._modules.add(module)
+
+    def _applying(self, apply: Callable[..., Any]) -> Callable[..., Any]:
+        """Look at a module after `model.to()`, `.cuda()`, `.half()` have replaced its tensors."""
+
+        @functools.wraps(apply)
+        def look_after(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            result = apply(module, *args, **kwargs)
+            self._modules.add(module)
+            with torch._C.DisableTorchFunction():
+                self._look_at_module(module)
+            return result
+
+        return look_after
+
+    def _running_backward(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Mark when a backward pass begins, and look at the gradients when it is over."""
+
+        @functools.wraps(run)
+        def mark_and_look(*args: Any, **kwargs: Any) -> Any:
+            depth = getattr(self._thread, "backward_depth", 0)
+            if depth == 0:
+                self._backward_begins()
+            self._thread.backward_depth = depth + 1
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self._thread.backward_depth = depth
+                if depth == 0:
+                    self.look_everywhere()
+
+        return mark_and_look
+
+    def _around_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._optimizers.add(optimizer)
+        with torch._C.DisableTorchFunction():
+            self._look_at_optimizer(optimizer)
+
+    def _look_at_module(self, module: torch.nn.Module) -> None:
+        for parameter in module._parameters.values():
+            self._look_at_parameter(parameter)
+        for buffer in module._buffers.values():
+            self._see(buffer, Category.BUFFERS)
+
+    def _look_at_optimizer(self, optimizer: Optimizer) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self._look_at_parameter(parameter)
+        for state in optimizer.state.values():
+            for tensor in _tensors_in(state):
+                self._see(tensor, Category.OPTIMIZER_STATES)
+
+    def _look_at_parameter(self, parameter: torch.Tensor | None) -> None:
+        if parameter is not None:
+            self._see(parameter, Category.PARAMETERS)
+            if parameter.is_leaf:
+                self._see(parameter.grad, Category.GRADIENTS)
+
+    def _see(self, tensor: Any, category: Category) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            return
+        holding = holding_of(tensor)
+        if holding is not None and holding.block is not None:
+            self._claim(holding.place, holding.block.address, category)
+
+
+def _with_submodules(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Module]:
+    """Every module once, also those below the given ones (copies of modules register nothing)."""
+    seen: set[torch.nn.Module] = set()
+    waiting = list(modules)
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            yield module
+            waiting += [child for child in module._modules.values() if child is not None]
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested lists, tuples and mappings."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_in(item)

@@ -1,0 +1,145 @@
+"""Run a script or a module as `python` runs it, and tell how it ended."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import runpy
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from vramlab.errors import OutOfDeviceMemory
+
+_OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
+_EXIT_ERROR = 1
+_EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a program ended."""
+
+    status: int
+    """Its exit status."""
+    error: BaseException | None
+    """What it raised and did not catch; None also for sys.exit()."""
+    namespace: dict[str, Any]
+    """Its global variables, if it came to its end; they keep alive what it made."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Python program with its arguments."""
+
+    name: str
+    """Path of a script (or of a folder or zip file with `__main__.py`), or name of a module."""
+    arguments: tuple[str, ...] = ()
+    """What it finds in sys.argv after its own name."""
+    is_module: bool = False
+    """Whether it is meant as in `python -m name`."""
+
+    def run(self) -> Ending:
+        """Run it as `__main__`.
+
+        An exception that it does not catch is printed as python would, without vramlab's own
+        frames, and is in the `Ending`; nothing is raised.
+        """
+        with _command_line_of(self):
+            try:
+                if self.is_module:
+                    namespace = runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+                elif os.path.isdir(self.name) or zipfile.is_zipfile(self.name):
+                    namespace = runpy.run_path(self.name, run_name="__main__")
+                else:
+                    namespace = _run_file(self.name)
+            except SystemExit as leaving:
+                return Ending(_status_of(leaving), None, {})
+            except BaseException as error:
+                as_python_shows(error)
+                sys.excepthook(type(error), error, error.__traceback__)
+                interrupted = isinstance(error, KeyboardInterrupt)
+                return Ending(_EXIT_INTERRUPTED if interrupted else _EXIT_ERROR, error, {})
+        return Ending(0, None, namespace)
+
+
+def _run_file(path: str) -> dict[str, Any]:
+    """Run a file as `python path` does: like runpy, but sys.argv[0] stays as it was given."""
+    module = ModuleType("__main__")
+    module.__file__ = os.path.abspath(path)
+    module.__dict__["__builtins__"] = builtins
+    main_before = sys.modules["__main__"]
+    sys.modules["__main__"] = module
+    try:
+        with io.open_code(module.__file__) as file:
+            code = compile(file.read(), module.__file__, "exec", dont_inherit=True)
+        exec(code, module.__dict__)
+    finally:
+        sys.modules["__main__"] = main_before
+    return module.__dict__
+
+
+@contextmanager
+def _command_line_of(program: Program) -> Iterator[None]:
+    """Give the program the sys.argv and sys.path that python would; undone afterwards.
+
+    Its own folder (the current one for a module) comes first in sys.path, in the place of
+    vramlab's command, unless python was told not to do so (`python -P`).
+    """
+    argv, path = sys.argv, sys.path[:]
+    sys.argv = [program.name, *program.arguments]
+    if not sys.flags.safe_path:
+        sys.path[0] = _folder_of(program)
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def _folder_of(program: Program) -> str:
+    if program.is_module:
+        return os.getcwd()
+    path = os.path.abspath(program.name)
+    return path if os.path.isdir(path) or zipfile.is_zipfile(path) else os.path.dirname(path)
+
+
+def _status_of(leaving: SystemExit) -> int:
+    """The exit status that python makes of sys.exit(code); words are printed, and mean 1."""
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code
+    print(leaving.code, file=sys.stderr)
+    return _EXIT_ERROR
+
+
+def as_python_shows(error: BaseException) -> None:
+    """Leave of an exception's tracebacks what python would show had a real GPU run the program.
+
+    Frames of vramlab and of runpy go, from every exception of the chain, and so does the virtual
+    allocator's own exception behind torch.OutOfMemoryError.
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        current.__traceback__ = _without_machinery(current.__traceback__)
+        if isinstance(current.__cause__, OutOfDeviceMemory):
+            current.__cause__ = None
+        current = current.__cause__ or current.__context__
+
+
+def _without_machinery(traceback: TracebackType | None) -> TracebackType | None:
+    if traceback is None:
+        return None
+    rest = _without_machinery(traceback.tb_next)
+    filename = traceback.tb_frame.f_code.co_filename
+    if filename.startswith(_OWN_FOLDER) or filename == "<frozen runpy>":
+        return rest
+    return TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)

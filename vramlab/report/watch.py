@@ -1,0 +1,68 @@
+"""Everything that watches one run on a virtual GPU.
+
+with Watch(gpu := VirtualGPU("T4")) as watch, gpu:
+    train(model)
+watch.devices[0].peak()
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from vramlab.measure import Category
+from vramlab.report.origins import Origins
+from vramlab.report.owners import Owners
+from vramlab.report.peak import PeakWatch
+from vramlab.virtual import VirtualGPU
+
+_PRECEDENCE = (
+    Category.PARAMETERS,
+    Category.BUFFERS,
+    Category.OPTIMIZER_STATES,
+    Category.GRADIENTS,
+    Category.WORKSPACES,
+    Category.INPUTS,
+)
+"""Which category a block has that several tensors share."""
+
+
+class Watch:
+    """Watches all GPUs of a machine while the body of the with statement runs.
+
+    Args:
+        gpu: not attached yet.
+
+    Attributes:
+        devices: one watch for each GPU, by index.
+        backward_starts: the moments at which outermost backward passes began.
+    """
+
+    def __init__(self, gpu: VirtualGPU) -> None:
+        self._tick = itertools.count(1).__next__
+        self.backward_starts: list[int] = []
+        origins = Origins(gpu.dispatcher)
+        self.devices = tuple(
+            PeakWatch(device.allocator, self._tick, origins.of_allocation)
+            for device in gpu.machine.devices
+        )
+        self._owners = Owners(self._claim, self._backward_begins)
+        for device in gpu.machine.devices:
+            device.allocator.add_oom_observer(lambda *_: self._owners.look_everywhere())
+
+    def __enter__(self) -> Watch:
+        self._owners.install()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._owners.look_everywhere()
+        self._owners.remove()
+
+    def _backward_begins(self) -> None:
+        self.backward_starts.append(self._tick())
+
+    def _claim(self, device: int, address: int, category: Category) -> None:
+        block = self.devices[device].block_at(address)
+        if block is not None and (
+            block.owner is None or _PRECEDENCE.index(category) < _PRECEDENCE.index(block.owner)
+        ):
+            block.owner = category
