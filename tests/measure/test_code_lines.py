@@ -15,6 +15,7 @@ from vramlab.units import MIB
 MINE = Frame("/home/me/train.py", 7, "forward")
 TORCH = Frame(str(Path(torch.__file__).parent / "nn" / "modules" / "linear.py"), 134, "forward")
 STDLIB = Frame(sysconfig.get_path("stdlib") + "/contextlib.py", 81, "inner")
+DEBIAN = Frame("/usr/lib/python3/dist-packages/numpy/core.py", 3, "f")
 MACHINERY = Frame(str(Path(vramlab.__file__).parent / "virtual" / "dispatch.py"), 5, "dispatch")
 FROZEN = Frame("<frozen runpy>", 198, "_run_module_as_main")
 
@@ -28,7 +29,7 @@ def moment(*blocks: BlockLife) -> Moment:
 
 
 def test_libraries_and_machinery_are_not_the_users() -> None:
-    assert all(map(is_library_frame, (TORCH, STDLIB, MACHINERY, FROZEN)))
+    assert all(map(is_library_frame, (TORCH, STDLIB, DEBIAN, MACHINERY, FROZEN)))
     assert not is_library_frame(MINE)
     assert not is_library_frame(Frame("/tmp/ipykernel_12/345.py", 2, "<module>"))
     experiment = str(Path(vramlab.__file__).parent / "experiments" / "one_training_step.py")
@@ -56,6 +57,19 @@ def test_lines_are_summed_and_ordered_by_bytes() -> None:
         "(no Python traceback)",
         "linear.py:134 forward",
     ]
+
+
+def test_a_notebook_cell_is_called_so() -> None:
+    cell = Frame("/tmp/ipykernel_12/3456789.py", 2, "<module>")
+    assert str(CodeLine(cell, 512, 1)) == "notebook cell, line 2 <module>"
+
+
+def test_a_long_line_is_cut_in_the_table(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("x = [" + "1, " * 40 + "]\n")
+    (row,) = code_lines_table(moment(life(512, Frame(str(script), 1, "f")))).rows
+    # 60 characters: "x = [" + 18 times "1, " = 59, and an ellipsis
+    assert row[0] == "train.py:1 f\n    x = [" + "1, " * 18 + "…"
 
 
 def test_the_text_of_a_line_is_shown_where_it_can_be_found(tmp_path: Path) -> None:

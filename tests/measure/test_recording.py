@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from vramlab.measure import (
     code_lines,
     record_timeline,
 )
+from vramlab.measure.recording import _storage_addresses
 from vramlab.units import MIB
 
 
@@ -131,13 +134,21 @@ def test_views_belong_to_the_block_of_their_storage() -> None:
 
 
 def test_sparse_tensors_are_their_indices_and_values() -> None:
-    with record_timeline() as recording:
-        indices = torch.zeros(1, 64, dtype=torch.long, device="cuda")
-        values = torch.zeros(64, 256, device="cuda")
-        sparse = torch.sparse_coo_tensor(indices, values, (1024, 256), check_invariants=False)
-        recording.watch(inputs=sparse)
-    # indices 1 * 64 * 8 B = 512 B, values 64 * 256 * 4 B = 64 KiB
-    assert breakdown(recording.timeline).category_bytes == {Category.INPUTS: 512 + 65536}
+    indices = torch.zeros(1, 64, dtype=torch.long, device="cuda")
+    values = torch.zeros(64, 256, device="cuda")
+    sparse = SimpleNamespace(
+        layout=torch.sparse_coo, _indices=lambda: indices, _values=lambda: values
+    )
+    addresses = list(_storage_addresses(cast(torch.Tensor, sparse), device=0))
+    assert addresses == [indices.data_ptr(), values.data_ptr()]
+
+
+def test_tensors_elsewhere_have_no_address_here() -> None:
+    with VirtualGPU("T4", count=2):
+        there = torch.zeros(8, device="cuda:1")
+        assert list(_storage_addresses(there, device=0)) == []
+        assert list(_storage_addresses(there, device=1)) == [there.data_ptr()]
+        assert list(_storage_addresses(torch.zeros(8), device=0)) == []
 
 
 def test_a_recording_keeps_nothing_alive() -> None:

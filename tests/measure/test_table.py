@@ -27,6 +27,12 @@ def test_text_aligns_names_left_and_numbers_right() -> None:
     ]
 
 
+def test_ipython_shows_the_same_text() -> None:
+    from IPython.lib.pretty import pretty
+
+    assert pretty(TABLE) == str(TABLE)
+
+
 def test_html_has_caption_scopes_and_escapes_what_it_is_given() -> None:
     html = TABLE._repr_html_()
     assert ">Sizes &lt;of&gt; things</caption>" in html

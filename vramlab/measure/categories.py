@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from vramlab.measure.results import format_mib
 from vramlab.measure.table import Table
@@ -124,6 +124,9 @@ class Breakdown:
 
     def __str__(self) -> str:
         return str(self.table())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sysconfig
 from collections import defaultdict
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ _MACHINERY = tuple(
 )
 """Parts of vramlab that stand between a program and its memory; the rest of it is a program."""
 
+_STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_NOTEBOOK_CELL = f"{os.sep}ipykernel_"
 _SOURCE_WIDTH = 60
 
 
@@ -40,16 +44,17 @@ class CodeLine:
     def __str__(self) -> str:
         if self.frame is None:
             return "(no Python traceback)"
+        if _NOTEBOOK_CELL in self.frame.filename:
+            return f"notebook cell, line {self.frame.line} {self.frame.function}"
         return f"{Path(self.frame.filename).name}:{self.frame.line} {self.frame.function}"
 
 
 def is_library_frame(frame: Frame) -> bool:
     """Whether a frame is in Python's library, an installed package or vramlab's machinery."""
-    if frame.filename.startswith("<frozen"):
-        return True
-    paths = sysconfig.get_paths()
-    libraries = (*(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),)
-    return frame.filename.startswith((*libraries, *_MACHINERY))
+    name = frame.filename
+    return name.startswith(("<frozen", *_STDLIB, *_MACHINERY)) or any(
+        folder in name for folder in _INSTALLED
+    )
 
 
 def user_frame(block: BlockLife) -> Frame | None:

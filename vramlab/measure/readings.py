@@ -30,7 +30,7 @@ def read_memory(device: int | None = None) -> MemoryReading:
     Args:
         device: index of the GPU; the current one if None.
     """
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():
         return MemoryReading(0, 0, 0, 0, 0)
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     return MemoryReading(
@@ -44,5 +44,5 @@ def read_memory(device: int | None = None) -> MemoryReading:
 
 def reset_peaks(device: int | None = None) -> None:
     """Let the peaks start again from what is allocated now; nothing to do before CUDA is used."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats(device)

@@ -40,7 +40,7 @@ def record_timeline(device: int | None = None) -> Iterator[Recording]:
     Args:
         device: index of the GPU; the current one if None.
     """
-    torch.cuda.init()  # type: ignore[no-untyped-call]
+    torch.cuda.init()
     recording = Recording(torch.cuda.current_device() if device is None else device)
     recording._start()
     try:

@@ -145,6 +145,9 @@ class Result:
     def __str__(self) -> str:
         return str(self.table())
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 _GAP = "  "
 _CELL_STYLE = "padding: 0.25em 0.75em; vertical-align: top;"
@@ -47,6 +48,9 @@ class Table:
         for row in lines_of[1:]:
             text += _align(row, widths)
         return "\n".join([*text, *self.notes])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         head = "".join(

@@ -60,6 +60,7 @@ def draw_timeline(
             level = (capacity_bytes,) * (timeline.event_count + 1)
             handles.append(_draw_line(axes, level, unit, "memory of the GPU", "solid"))
         _mark_peak(axes, timeline, unit)
+        _mark_failures(axes, timeline)
         axes.set_xlabel("allocator events (allocations, frees, segments)")
         axes.set_ylabel(unit.name)
         picture.legend(handles=handles, loc="outside lower left", ncols=5)
@@ -79,13 +80,18 @@ def describe_timeline(timeline: Timeline, *, title: str = "Memory over time") ->
         f"After '{stage.name}': {short_size(timeline.allocated_bytes[stage.end])} allocated."
         for stage in timeline.stages
     )
+    failures = "".join(
+        f" Out of memory at event {failure.position}: {short_size(failure.requested_bytes)} more "
+        "were asked for."
+        for failure in timeline.out_of_memory
+    )
     return (
         f"{title}, over {timeline.event_count} allocator events: allocated bytes begin at "
         f"{short_size(timeline.allocated_bytes[0])}, peak at {short_size(timeline.peak_bytes)} at "
         f"event {at_peak.moment.position}{where}, and end at "
         f"{short_size(timeline.allocated_bytes[-1])}. At the peak: {parts or 'nothing'}. "
         f"Reserved at the end: {short_size(timeline.reserved_bytes[-1])}. {stages}"
-    ).rstrip()
+    ).rstrip() + failures
 
 
 def _draw_areas(axes: Axes, curves: Mapping[Category, Sequence[int]], unit: Unit) -> None:
@@ -175,6 +181,24 @@ def _place_names(timeline: Timeline) -> list[_StageName]:
                 names.append(_StageName(stage.name, middle, level))
                 break
     return names
+
+
+def _mark_failures(axes: Axes, timeline: Timeline) -> None:
+    """Say where a request could not be served."""
+    for failure in timeline.out_of_memory:
+        axes.axvline(failure.position, color=style.VERMILLION, linewidth=1.5)
+        axes.annotate(
+            f"out of memory: {short_size(failure.requested_bytes)} more were asked for",
+            (failure.position, 0.02),
+            xycoords=("data", "axes fraction"),
+            xytext=(-4, 0),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            rotation=90,
+            fontsize=style.SMALL_FONT_SIZE,
+            bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"},
+        )
 
 
 def _mark_peak(axes: Axes, timeline: Timeline, unit: Unit) -> None:

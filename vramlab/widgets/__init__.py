@@ -1,0 +1,21 @@
+"""Things to play with in a notebook: explorers, and predictions to commit to.
+
+predict(question)         commit to a number before it is shown
+allocator_explorer()      what the caching allocator makes of allocations and frees
+training_step_explorer()  how batch, width and optimizer shape a training step's memory
+Explorer, View            the base to build further ones on
+"""
+
+from vramlab.widgets.allocator_explorer import allocator_explorer
+from vramlab.widgets.explorer import Explorer, View
+from vramlab.widgets.predict import Prediction, predict
+from vramlab.widgets.training_step_explorer import training_step_explorer
+
+__all__ = [
+    "Explorer",
+    "Prediction",
+    "View",
+    "allocator_explorer",
+    "predict",
+    "training_step_explorer",
+]

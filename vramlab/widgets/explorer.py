@@ -1,0 +1,174 @@
+"""The base of all explorers: controls on top, and below them what they lead to.
+
+What a reader can count on:
+
+- Sliders are not redrawn while they are dragged, and the output keeps its height, so that nothing
+  jumps. Every control has a name and is reached and changed with the keyboard.
+- A setting that leads to an error shows the error in place, with what to do; the next setting works
+  again.
+- A saved page makes sense without a kernel: beside the live widget, an explorer displays what its
+  first state looks like as plain HTML. (When nbconvert runs the notebook, leave widget state out:
+  `store_widget_state=False`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import ipywidgets
+
+from vramlab.measure import Table
+from vramlab.plots import Picture
+
+HEIGHT_PX = 640
+"""Usual height of an explorer's output; what does not fit is scrolled to."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What an explorer shows for one setting of its controls."""
+
+    summary: str
+    """The outcome in a sentence; read out by screen readers at every change."""
+    picture: Picture
+    tables: tuple[Table, ...] = ()
+
+    def to_html(self) -> str:
+        """Summary, picture and tables as HTML."""
+        tables = "".join(table._repr_html_() for table in self.tables)
+        return (
+            f'<p role="status" aria-live="polite">{escape(self.summary)}</p>'
+            f"{self.picture.to_html()}{tables}"
+        )
+
+
+class Explorer:
+    """Controls, and a view that follows them; leave it as a cell's last line to show it.
+
+    Attributes:
+        controls: the ipywidgets controls, by the name of the setting they change.
+        output: the ipywidgets HTML element that holds the view.
+
+    Args:
+        title: what can be explored.
+        controls: ipywidgets controls; their `value`s are passed to `render` by these names.
+        render: makes the view for a setting. What it raises is shown in place.
+        height_px: height of the output.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        controls: Mapping[str, Any],
+        render: Callable[..., View],
+        height_px: int = HEIGHT_PX,
+    ) -> None:
+        self.title = title
+        self.controls = dict(controls)
+        self._render = render
+        self.output = ipywidgets.HTML(
+            layout=ipywidgets.Layout(height=f"{height_px}px", overflow="auto", width="100%")
+        )
+        self.box = ipywidgets.VBox(
+            [
+                ipywidgets.HTML(f"<h4>{escape(title)}</h4>"),
+                ipywidgets.HBox(
+                    list(self.controls.values()), layout=ipywidgets.Layout(flex_flow="row wrap")
+                ),
+                self.output,
+            ]
+        )
+        for control in self.controls.values():
+            control.observe(self._update, names="value")
+        self._update()
+        self._first_html = self.output.value
+        self._first_words = self._describe_settings()
+
+    def settings(self) -> dict[str, Any]:
+        """The values of all controls, by name."""
+        return {name: control.value for name, control in self.controls.items()}
+
+    def _update(self, _change: object = None) -> None:
+        try:
+            self.output.value = self._render(**self.settings()).to_html()
+        except Exception as error:  # whatever it is, the reader wants to see it here
+            self.output.value = error_html(error)
+
+    def _describe_settings(self) -> str:
+        """The settings in words, such as 'batch: 32, optimizer: Adam'."""
+        return ", ".join(
+            f"{control.description or name}: {control.value}"
+            for name, control in self.controls.items()
+        )
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = dict(self.box._repr_mimebundle_(**options))
+        bundle["text/html"] = (
+            f"<h4>{escape(self.title)}</h4><p>With {escape(self._first_words)}. "
+            f"(Run this notebook to change it.)</p>{self._first_html}"
+        )
+        bundle["text/plain"] = f"{self.title}: {self._first_words}"
+        return bundle
+
+
+def error_html(error: Exception) -> str:
+    """An error as an alert: what happened, and that another setting can be tried."""
+    kind = type(error).__name__
+    return (
+        f'<div role="alert" style="border: 2px solid; padding: 0.5em 1em;">'
+        f'<p><strong>{escape(kind)}</strong></p><p style="white-space: pre-wrap;">'
+        f"{escape(str(error))}</p><p>Change a setting above to go on.</p></div>"
+    )
+
+
+def slider(description: str, value: int, smallest: int, largest: int, step: int = 1) -> Any:
+    """An integer slider that reports its value when it is let go; its number can be typed too."""
+    return ipywidgets.IntSlider(
+        value=value,
+        min=smallest,
+        max=largest,
+        step=step,
+        description=description,
+        continuous_update=False,
+        **_LOOK,
+    )
+
+
+def power_slider(description: str, value: int, smallest: int, largest: int) -> Any:
+    """A slider over the powers of two from `smallest` to `largest`."""
+    options = [2**power for power in range(smallest.bit_length() - 1, largest.bit_length())]
+    return ipywidgets.SelectionSlider(
+        options=options, value=value, description=description, continuous_update=False, **_LOOK
+    )
+
+
+def choice(description: str, options: Sequence[str], value: str) -> Any:
+    """A drop-down list."""
+    return ipywidgets.Dropdown(options=options, value=value, description=description, **_LOOK)
+
+
+def text(description: str, value: str, placeholder: str = "") -> Any:
+    """A line of text that is reported when Enter is pressed or the line is left."""
+    return ipywidgets.Text(
+        value=value,
+        placeholder=placeholder,
+        description=description,
+        continuous_update=False,
+        **_LOOK,
+    )
+
+
+def paragraph(description: str, value: str, rows: int) -> Any:
+    """Several lines of text that are reported when they are left."""
+    return ipywidgets.Textarea(
+        value=value, rows=rows, description=description, continuous_update=False, **_LOOK
+    )
+
+
+_LOOK: dict[str, Any] = {
+    "style": {"description_width": "initial"},  # descriptions are never cut off
+    "layout": {"width": "320px"},
+}

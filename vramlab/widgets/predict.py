@@ -1,0 +1,184 @@
+"""Commit to a number before it is shown.
+
+    prediction = predict("How much does the first forward pass add?", unit="MiB")
+    prediction                       # a field and a button; or, without widgets:
+    prediction.commit(160)
+    ...                              # measure
+    prediction.reveal(result["forward"].growth_bytes)
+
+'Run all' never waits: where no number was committed, `reveal` says so and shows what was measured.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from html import escape
+from typing import Any
+
+import ipywidgets
+
+from vramlab.measure import Table
+from vramlab.measure.figures import UNIT_BYTES
+
+NO_PREDICTION = "no prediction made"
+
+
+class Prediction:
+    """A question, and the number that the learner commits to. Made by `predict`.
+
+    Attributes:
+        field: the ipywidgets text field for the number.
+        button: the ipywidgets button that commits it.
+        message: the ipywidgets element that tells what became of it.
+    """
+
+    def __init__(self, question: str, unit: str) -> None:
+        self.question = question
+        self.unit = unit
+        self._committed: Decimal | None = None
+        self._revealed = False
+        self.field = ipywidgets.Text(
+            description=f"Your prediction in {unit}",
+            placeholder="a number",
+            style={"description_width": "initial"},
+        )
+        self.button = ipywidgets.Button(
+            description="Commit", tooltip="Commit to this number before it is measured"
+        )
+        self.message = ipywidgets.HTML(_status("Enter a number, then commit to it."))
+        self.box = ipywidgets.VBox(
+            [
+                ipywidgets.HTML(f"<p>{escape(question)}</p>"),
+                ipywidgets.HBox([self.field, self.button]),
+                self.message,
+            ]
+        )
+        self.button.on_click(self._commit_field)
+
+    @property
+    def value(self) -> float | None:
+        """The committed number in `unit`, or None."""
+        return None if self._committed is None else float(self._committed)
+
+    @property
+    def predicted_bytes(self) -> int | None:
+        """The committed number in bytes, to the nearest whole byte, or None."""
+        if self._committed is None:
+            return None
+        return round(self._committed * UNIT_BYTES[self.unit])
+
+    def commit(self, number: float | str) -> Prediction:
+        """Commit to a number in `unit`; it can be changed until something is revealed.
+
+        Raises:
+            ValueError: that is no number.
+            RuntimeError: the measured value has been revealed to this prediction already.
+        """
+        if self._revealed:
+            raise RuntimeError(
+                f"the answer to {self.question!r} has been revealed; a prediction counts only "
+                "before. Run the cell with predict(...) again to start afresh"
+            )
+        self._committed = _parse(number)
+        self.field.value = f"{self._committed:f}"
+        self.message.value = _status(f"Committed: {self._committed:,f} {self.unit}.")
+        return self
+
+    def reveal(self, measured_bytes: int) -> Table:
+        """Show the prediction beside what was measured.
+
+        A prediction that was made is final from here on. One that was not may still be made, and
+        this called again.
+
+        Args:
+            measured_bytes: such as `result["forward"].growth_bytes`.
+        """
+        unit_bytes = UNIT_BYTES[self.unit]
+        measured = Decimal(measured_bytes) / unit_bytes
+        if self._committed is None:
+            predicted, difference = NO_PREDICTION, "-"
+            notes: tuple[str, ...] = ("Commit to a number above and run this cell again.",)
+        else:
+            self._revealed = True
+            self.field.disabled = self.button.disabled = True
+            predicted = _number(self._committed, self.unit)
+            difference = _verdict(self._committed, measured, self.unit)
+            notes = ()
+        return Table(
+            caption=self.question,
+            header=("", "your prediction", "measured", "difference"),
+            rows=(
+                (
+                    "size",
+                    predicted,
+                    f"{_number(measured, self.unit)}\n{measured_bytes:,} B",
+                    difference,
+                ),
+            ),
+            notes=notes,
+        )
+
+    def _commit_field(self, _source: object) -> None:
+        try:
+            self.commit(self.field.value)
+        except (ValueError, RuntimeError) as error:
+            self.message.value = f'<p role="alert">{escape(str(error))}</p>'
+
+    def _in_words(self) -> str:
+        if self._committed is None:
+            return f"{self.question} ({NO_PREDICTION}; prediction.commit(number) makes one)"
+        return f"{self.question} (committed: {_number(self._committed, self.unit)})"
+
+    def __repr__(self) -> str:
+        return self._in_words()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = dict(self.box._repr_mimebundle_(**options))
+        bundle["text/html"] = f"<p>{escape(self._in_words())}</p>"
+        bundle["text/plain"] = self._in_words()
+        return bundle
+
+
+def predict(question: str, unit: str = "MiB") -> Prediction:
+    """Ask for a prediction.
+
+    Args:
+        question: what will be measured.
+        unit: the unit of the answer: B, KiB, MiB, GiB (powers of two), KB, MB or GB.
+    """
+    if unit not in UNIT_BYTES:
+        raise ValueError(f"unknown unit {unit!r}; known: {', '.join(UNIT_BYTES)}")
+    return Prediction(question, unit)
+
+
+def _parse(number: float | str) -> Decimal:
+    try:
+        parsed = Decimal(str(number).strip().replace(",", ""))
+    except InvalidOperation:
+        parsed = Decimal("nan")
+    if not parsed.is_finite():
+        raise ValueError(f"{number!r} is not a number: enter one such as 160 or 8.125")
+    return parsed
+
+
+def _number(number: Decimal, unit: str) -> str:
+    """A number for a cell: at most six decimals, no idle zeros."""
+    text = f"{number:,.6f}".rstrip("0").rstrip(".")
+    return f"{text} {unit}"
+
+
+def _verdict(predicted: Decimal, measured: Decimal, unit: str) -> str:
+    """Measured minus predicted, and what share of the measured value was missed."""
+    difference = measured - predicted
+    if not difference:
+        return "equal"
+    sign = "+" if difference > 0 else "-"
+    text = f"{sign}{_number(abs(difference), unit)}"
+    if not measured:
+        return text
+    direction = "too low" if difference > 0 else "too high"
+    return f"{text}\n{abs(difference / measured):.1%} {direction}"
+
+
+def _status(message: str) -> str:
+    return f'<p role="status" aria-live="polite">{escape(message)}</p>'
