@@ -1,0 +1,49 @@
+"""The documents' experiments, as programs: run one, and see predicted, measured and published.
+
+    import vramlab
+    from vramlab import experiments
+    vramlab.attach("A100-40GB")
+    outcome = experiments.run("three-linear")
+    outcome                                      # a table, in a notebook; print(outcome) elsewhere
+    outcome["forward"].growth_bytes              # an int
+    outcome.finding("three-linear-peak").verdict
+
+An experiment measures through torch's own interface on whatever GPU is attached.
+`run_as_published` attaches the virtual GPU, and stands for the PyTorch, that the documents had.
+"""
+
+from vramlab.experiments import cuda_context, fragmentation, pages_and_blocks
+from vramlab.experiments.outcome import Difference, Finding, Outcome, Verdict
+from vramlab.experiments.published import Figure, figure, figures
+from vramlab.experiments.registry import (
+    Conditions,
+    Experiment,
+    experiment,
+    get,
+    names,
+    run,
+    run_as_published,
+)
+from vramlab.experiments.trial import Trial, expected
+
+__all__ = [
+    "Conditions",
+    "Difference",
+    "Experiment",
+    "Figure",
+    "Finding",
+    "Outcome",
+    "Trial",
+    "Verdict",
+    "cuda_context",
+    "expected",
+    "experiment",
+    "figure",
+    "figures",
+    "fragmentation",
+    "get",
+    "names",
+    "pages_and_blocks",
+    "run",
+    "run_as_published",
+]

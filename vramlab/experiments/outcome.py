@@ -1,0 +1,259 @@
+"""What an experiment came to: its stages, and a finding for each published figure. Knows no torch.
+
+A finding holds one published number against what was predicted and measured, and passes a verdict.
+Where the two differ, the difference is data as well: how much of it has which reason. A difference
+that the reasons do not account for, to the last printed digit, is unexplained.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from vramlab.measure import Result, StageMeasurement, Table
+from vramlab.measure.figures import UNIT_BYTES, Published
+from vramlab.units import MIB
+
+FORMAT = 1
+"""Version of the JSON form; raised when a field changes its meaning."""
+
+Number = int | float
+
+
+class Verdict(Enum):
+    """How a measured number stands to the published one."""
+
+    EQUAL = "equal"
+    """They read the same, to the last printed digit."""
+    EXPLAINED = "explained"
+    """They differ, and the reasons account for all of the difference."""
+    QUOTED = "quoted"
+    """It depends on hardware or drivers of the past, or was not measured here: quoted only."""
+    OTHER_CONDITIONS = "other conditions"
+    """It was measured here under conditions for which it was not published."""
+    UNEXPLAINED = "unexplained"
+    """They differ, and nobody knows why."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A part of the difference between measured and published, and its reason."""
+
+    amount: Number
+    """Measured minus published: in bytes, or in the published unit where that is not of memory."""
+    why: str
+    """The reason, in one sentence."""
+    source: str = ""
+    """Where the reason can be checked: a file, a paper, an issue."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One published number, and what came of it."""
+
+    figure: str
+    """Id of the published figure."""
+    published: str
+    """The number, with the digits that were printed."""
+    unit: str
+    """Its unit: B, KiB, MiB, GiB, KB, MB, GB, or a word such as 'fraction' or 'parameters'."""
+    source: str
+    """Document and section."""
+    measured: Number | None
+    """Bytes where the unit is one of memory, else in the published unit. None: not measured."""
+    predicted: Number | None = None
+    """From a closed form, in the same unit as `measured`."""
+    part: str = ""
+    """Which number of the figure, where it has several."""
+    differences: tuple[Difference, ...] = ()
+    """The reasons for the difference, if there is one."""
+    note: str = ""
+    """Why it is quoted only, or under which other conditions it was published."""
+    quoted: bool = False
+    """Whether the number is quoted, not reproduced."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the measured number stands to the published one."""
+        if self.quoted or self.measured is None:
+            return Verdict.QUOTED
+        if self._reads_as_published(self.measured):
+            return Verdict.EQUAL
+        accounted = sum(difference.amount for difference in self.differences)
+        if self.differences and self._reads_as_published(self.measured - accounted):
+            return Verdict.EXPLAINED
+        return Verdict.OTHER_CONDITIONS if self.note else Verdict.UNEXPLAINED
+
+    @property
+    def difference(self) -> Number | None:
+        """Measured minus published; None where nothing was measured."""
+        if self.measured is None:
+            return None
+        if self.is_memory:
+            return int(self.measured) - self._memory.nearest_bytes
+        return float(Decimal(str(self.measured)) - Decimal(self.published))
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether it is an amount of memory; measured and predicted are then in bytes."""
+        return self.unit in UNIT_BYTES
+
+    @property
+    def _memory(self) -> Published:
+        return Published(float(self.published), self.unit, self.source)
+
+    def _reads_as_published(self, value: Number) -> bool:
+        """Whether a value, printed with as many digits, reads the same."""
+        printed = Decimal(self.published)
+        exact = Decimal(str(value)) / UNIT_BYTES.get(self.unit, 1)
+        exponent = printed.as_tuple().exponent
+        assert isinstance(exponent, int)  # a printed number is finite
+        return exact.quantize(Decimal(1).scaleb(exponent)) == printed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that one run of an experiment measured and found, on one GPU."""
+
+    experiment: str
+    """Its name in the registry."""
+    parameters: Mapping[str, Any]
+    """What it was run with."""
+    rules: str
+    """The PyTorch whose rules held: the installed one, or another that a virtual GPU stood for."""
+    result: Result
+    """The stages, in the order in which they ran."""
+    findings: tuple[Finding, ...]
+    """One for each published number that the experiment reproduces."""
+
+    def __getitem__(self, stage: str) -> StageMeasurement:
+        """The stage of that name, as `result[stage]`."""
+        return self.result[stage]
+
+    def finding(self, figure: str, part: str = "") -> Finding:
+        """The finding on a published figure; KeyError with those there are if it has none."""
+        for finding in self.findings:
+            if finding.figure == figure and finding.part == part:
+                return finding
+        there = ", ".join(f"{f.figure} {f.part}".strip() for f in self.findings)
+        raise KeyError(f"{self.experiment!r} found nothing on {figure!r} {part!r}; it has: {there}")
+
+    def findings_on(self, figure: str) -> tuple[Finding, ...]:
+        """The findings on all parts of a published figure."""
+        return tuple(finding for finding in self.findings if finding.figure == figure)
+
+    def findings_table(self) -> Table:
+        """Published, predicted and measured side by side, with verdict and reasons."""
+        return findings_table(self.findings, f"{self.experiment}: the published figures")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers, ready for json.dump."""
+        return {
+            "format": FORMAT,
+            "experiment": self.experiment,
+            "parameters": dict(self.parameters),
+            "rules": self.rules,
+            "result": self.result.to_dict(),
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+    def to_json(self) -> str:
+        """The outcome as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Outcome:
+        """Read what `to_dict` wrote; ValueError if it has another format."""
+        if data.get("format") != FORMAT:
+            raise ValueError(
+                f"an outcome of format {data.get('format')!r} cannot be read; this version of "
+                f"vramlab reads format {FORMAT}: run the experiment again"
+            )
+        return cls(
+            experiment=data["experiment"],
+            parameters=data["parameters"],
+            rules=data["rules"],
+            result=Result.from_dict(data["result"]),
+            findings=tuple(_finding_from_dict(finding) for finding in data["findings"]),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Outcome:
+        """Read what `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+    def __str__(self) -> str:
+        tables = [self.result.table()] if self.result.stages else []
+        if self.findings:
+            tables.append(self.findings_table())
+        return "\n\n".join(map(str, tables))
+
+    def _repr_html_(self) -> str:
+        tables = [self.result.table()] if self.result.stages else []
+        if self.findings:
+            tables.append(self.findings_table())
+        return "\n".join(table._repr_html_() for table in tables)
+
+
+def findings_table(findings: tuple[Finding, ...], caption: str) -> Table:
+    """Findings as rows; the reasons for differences stand below."""
+    rows = tuple(
+        (
+            f"{finding.figure}\n{finding.part}" if finding.part else finding.figure,
+            f"{finding.published} {finding.unit}",
+            format_number(finding.predicted, finding),
+            format_number(finding.measured, finding),
+            format_difference(finding),
+            finding.verdict.value,
+        )
+        for finding in findings
+    )
+    header = ("figure", "published", "predicted", "measured", "difference", "verdict")
+    return Table(caption, header, rows, tuple(line for f in findings for line in reasons(f)))
+
+
+def reasons(finding: Finding) -> tuple[str, ...]:
+    """What there is to say about a finding, a line each."""
+    name = f"{finding.figure} {finding.part}".strip()
+    lines = [
+        f"{name}: {format_amount(difference.amount, finding)}: {difference.why}"
+        + (f" ({difference.source})" if difference.source else "")
+        for difference in (finding.differences if finding.verdict is Verdict.EXPLAINED else ())
+    ]
+    return (*lines, *([f"{name}: {finding.note}"] if finding.note else []))
+
+
+def format_number(value: Number | None, finding: Finding) -> str:
+    """A predicted or measured number: memory in MiB and bytes, anything else in its unit."""
+    if value is None:
+        return ""
+    if finding.is_memory:
+        return f"{value / MIB:,.4f} MiB\n{value:,} B"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def format_amount(amount: Number, finding: Finding) -> str:
+    """A difference with its sign and unit."""
+    unit = "B" if finding.is_memory else finding.unit
+    return f"{amount:+,} {unit}" if isinstance(amount, int) else f"{amount:+,.6g} {unit}"
+
+
+def format_difference(finding: Finding) -> str:
+    """Measured minus published: 'equal', 'same digits', or the signed amount."""
+    difference = finding.difference
+    if difference is None:
+        return ""
+    if difference == 0:
+        return "equal"
+    if finding.verdict is Verdict.EQUAL:
+        return "same digits"
+    return format_amount(difference, finding)
+
+
+def _finding_from_dict(data: dict[str, Any]) -> Finding:
+    plain = {**data, "differences": tuple(Difference(**d) for d in data["differences"])}
+    return Finding(**plain)

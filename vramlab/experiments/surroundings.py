@@ -1,0 +1,98 @@
+"""Under which conditions an experiment runs: facts of the attached GPU, and whose rules hold.
+
+Experiments measure through torch's interface alone. Predictions depend on a few facts of the GPU
+and of the PyTorch version; those are gathered here.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+import torch
+
+from vramlab.attachment import attached
+from vramlab.formulas import reductions, workspaces
+from vramlab.virtual import VirtualGPU
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The facts that predictions depend on."""
+
+    compute_capability: tuple[int, int]
+    """Major and minor, such as (8, 0)."""
+    multiprocessors: int
+    """How many the GPU has."""
+    threads_per_multiprocessor: int
+    """How many can be resident."""
+    torch_version: tuple[int, int]
+    """The PyTorch whose rules hold: the installed one, or the one a virtual GPU stands for."""
+
+    @property
+    def rules(self) -> str:
+        """The version as text, such as '2.13'."""
+        return ".".join(map(str, self.torch_version))
+
+    def linear_workspace_bytes(self, bias: bool = True) -> int:
+        """What the first forward pass of Linear layers leaves behind."""
+        return workspaces.kept_by_linear_bytes(self.compute_capability, self.torch_version, bias)
+
+    def matmul_workspace_bytes(self) -> int:
+        """What a thread's first plain matrix product leaves behind."""
+        return workspaces.cublas_bytes(self.compute_capability, self.torch_version)
+
+    def column_sum_bytes(self, rows: int, columns: int) -> int:
+        """What summing a float32 (rows, columns) over its rows takes while it runs."""
+        return sum(
+            reductions.column_sum_bytes(
+                rows, columns, self.multiprocessors, self.threads_per_multiprocessor
+            )
+        )
+
+    def total_sum_bytes(self, numel: int) -> int:
+        """What summing all of a tensor takes while it runs."""
+        return sum(
+            reductions.total_sum_bytes(numel, self.multiprocessors, self.threads_per_multiprocessor)
+        )
+
+
+def surroundings() -> Surroundings:
+    """The conditions here and now; RuntimeError without a GPU, real or virtual."""
+    require_gpu()
+    properties = torch.cuda.get_device_properties(0)
+    gpu = attached()
+    if isinstance(gpu, VirtualGPU):
+        version = gpu.machine.torch_version
+    else:
+        major, minor, *_ = torch.__version__.split(".")
+        version = int(major), int(minor)
+    return Surroundings(
+        compute_capability=torch.cuda.get_device_capability(),
+        multiprocessors=properties.multi_processor_count,
+        threads_per_multiprocessor=properties.max_threads_per_multi_processor,
+        torch_version=version,
+    )
+
+
+def require_gpu() -> None:
+    """Say what to do where there is no GPU to measure."""
+    if attached() is None:
+        raise RuntimeError(
+            "an experiment needs a GPU and none is attached: call vramlab.attach(), or run it "
+            'inside `with vramlab.VirtualGPU("A100-40GB"):`'
+        )
+
+
+def start_afresh() -> None:
+    """Give back what earlier work left on the GPU, as far as nobody holds it.
+
+    Garbage is collected, cuBLAS's workspaces and the cache are given back, and the counters start
+    anew, so that an experiment's first stage is measured as in a fresh process.
+    """
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_accumulated_memory_stats()
+        torch.cuda.reset_peak_memory_stats()

@@ -1,0 +1,16 @@
+"""Predictions of GPU memory in closed form: small pure functions, bytes or counts out, as `int`.
+
+Nothing here is measured, and nothing imports torch: each function is arithmetic that fits on a
+sheet of paper, with its source. `vramlab.experiments` holds them against measurements.
+
+storage         what the caching allocator makes of a tensor's bytes
+parameters      how many parameters a layer has
+activations     what a forward pass keeps for the backward pass
+training        what a training step of a chain of Linear layers holds, and its peak
+optimizers      optimizer states, and what step() takes besides
+workspaces      what cuBLAS keeps out of the caching allocator
+reductions      what a sum takes while it runs
+per_parameter   bytes per parameter, by how a model is trained
+vgg16           VGG16's layers
+bert            BERT's parameters and activations
+"""
