@@ -56,10 +56,10 @@ def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def flat(result: Any) -> list[torch.Tensor | None]:
-    """The tensors that an op returns, in the order of its schema."""
+    """The tensors that an op returns in the order of its schema, None for one that is undefined."""
     if isinstance(result, (tuple, list)):
         return [each for part in result for each in flat(part)]
-    return [result if isinstance(result, torch.Tensor) else None]
+    return [result] if result is None or isinstance(result, torch.Tensor) else []
 
 
 Events = Callable[..., list[tuple[str, Any]]]

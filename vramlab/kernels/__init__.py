@@ -6,7 +6,17 @@ lists the table. The rules are grouped by what they are about, one small file ea
 
 from __future__ import annotations
 
-from vramlab.kernels import matmul, reductions
+from vramlab.kernels import (
+    attention,
+    convolution,
+    embedding,
+    gradients,
+    losses,
+    matmul,
+    normalization,
+    pooling,
+    reductions,
+)
 from vramlab.kernels.classify import Knowledge, classify
 from vramlab.kernels.describe import Line, describe
 from vramlab.kernels.registry import (
@@ -49,9 +59,16 @@ __all__ = [
     "Step",
     "Table",
     "Take",
+    "attention",
     "classify",
+    "convolution",
     "describe",
+    "embedding",
+    "gradients",
+    "losses",
     "matmul",
+    "normalization",
+    "pooling",
     "reductions",
     "replay",
     "rule",

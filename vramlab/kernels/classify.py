@@ -43,7 +43,7 @@ WORKSPACE_UNKNOWN = (
     "aten._fft_r2c",
 )
 
-# Kernels that were read (aten/src/ATen/native/cuda, PyTorch 2.13) and allocate only their outputs.
+# Ops whose CUDA kernels (aten/src/ATen/native/cuda, PyTorch 2.13) allocate only their outputs.
 # Views, element-wise ops and random fills need no line here: schemas and tags tell them.
 PLAIN = (
     # factories
@@ -102,7 +102,6 @@ PLAIN = (
     "aten.slice_backward",
     "aten.diagonal_backward",
     # random, in place or not
-    "aten.native_dropout",
     "aten.native_dropout_backward",
     "aten.bernoulli",
     "aten.bernoulli_",
@@ -120,22 +119,25 @@ PLAIN = (
     "aten.scatter_add_",
     "aten.masked_fill_",
     "aten.where",
-    # softmax
-    "aten._softmax",
-    "aten._log_softmax",
-    "aten._softmax_backward_data",
-    "aten._log_softmax_backward_data",
-    # pooling and resampling
-    "aten.max_pool2d_with_indices",
-    "aten._adaptive_avg_pool2d",
-    "aten.avg_pool2d",
-    "aten.upsample_nearest2d",
-    "aten.upsample_bilinear2d",
+    # activations whose schemas carry no tag
+    "aten.hardtanh_backward",
+    "aten.leaky_relu_backward",
+    "aten.elu_backward",
+    "aten.softplus_backward",
+    "aten.mish_backward",
+    "aten.log_sigmoid_backward",
+    "aten.glu",
+    "aten.glu_backward",
+    "aten.mse_loss_backward",
+    "aten.smooth_l1_loss_backward",
+    "aten.huber_loss_backward",
+    "aten.binary_cross_entropy_backward",
     # optimizers
     "aten._fused_adam_",
     "aten._fused_adamw_",
     "aten._fused_sgd_",
     "aten._amp_update_scale_",
+    "aten._amp_foreach_non_finite_check_and_unscale_",
 )
 
 

@@ -241,6 +241,30 @@ def reduction_steps(
     yield from _kernel_steps(layout, partial_bytes, _gpu(launch))
 
 
+def whole_column_sum(launch: Launch, rows: int, columns: int, read: dtype) -> tuple[Step, ...]:
+    """What `matrix.sum(0)` takes for a contiguous matrix, once its result is there."""
+    layout = Layout(
+        (rows, columns),
+        (columns, 1),
+        0,
+        read.itemsize,
+        ((0, read.itemsize),),
+        read.itemsize,
+        read in (torch.float16, torch.bfloat16),
+        512,
+    )
+    return _kernel_steps(layout, _opmath_bytes(read), _gpu(launch))
+
+
+def whole_sum(launch: Launch, numel: int, read: dtype) -> tuple[Step, ...]:
+    """What the sum or mean of a contiguous tensor takes, once its result is there."""
+    if not numel:
+        return ()
+    halves = read in (torch.float16, torch.bfloat16)
+    layout = Layout((numel,), (1,), 0, read.itemsize, ((0,),), read.itemsize, halves, 512)
+    return _kernel_steps(layout, _opmath_bytes(read), _gpu(launch))
+
+
 def _gpu(launch: Launch) -> Gpu:
     return Gpu(launch.model.multiprocessors, launch.model.max_threads_per_multiprocessor)
 

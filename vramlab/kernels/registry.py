@@ -77,8 +77,8 @@ class Call:
     Attributes:
         launch: where it runs.
         func: the overload.
-        outputs: its tensors, one entry per result of the schema (lists flattened), None for a
-            result that the op leaves undefined.
+        outputs: its tensors in the schema's order, lists flattened and numbers left out; None for
+            a result that the op leaves undefined.
     """
 
     launch: Launch
@@ -208,8 +208,8 @@ def overloads(name: str) -> Iterator[OpOverload]:
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     if not isinstance(packet, OpOverloadPacket):
         return
-    names: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
-    for each in names:
+    names: Any = packet
+    for each in names.overloads():
         if overload_name in ("", each):
             yield getattr(packet, each)
 

@@ -1,0 +1,251 @@
+"""Rules of scaled dot-product attention: flash and memory-efficient kernels, both ways.
+
+Shapes: B batch, H heads, G heads of keys and values, M queries, N keys, K head size.
+The ops get (B, H, M, K); their kernels see (B, M, H, K), a view.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from vramlab.kernels.operands import nbytes
+from vramlab.kernels.registry import OUTPUTS, Call, Give, GPUModel, Output, Step, Take, rule
+
+_FLASH_API = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, PyTorch 2.13"
+_EFFICIENT = "aten/src/ATen/native/transformers/cuda/mem_eff_attention, PyTorch 2.13"
+_MOST_SPLITS = 128
+
+
+def _ceil_div(number: int, by: int) -> int:
+    return -(-number // by)
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return _ceil_div(number, multiple) * multiple
+
+
+def _float32(number: float) -> float:
+    """Round as C++'s float does: the heuristic compares such numbers."""
+    rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    return rounded
+
+
+def flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
+    """Into how many parts flash attention splits the keys, to keep a GPU busy with few queries.
+
+    Args:
+        blocks: of 64 queries, over batch and heads.
+        slots: blocks that the GPU can run at once: two on each multiprocessor.
+        key_blocks: blocks that the keys are read in.
+
+    Source: num_splits_heuristic in flash_api.cpp, PyTorch 2.13.
+    """
+    if blocks >= _float32(0.8) * slots:
+        return 1
+    efficiencies = {}
+    for splits in range(1, min(_MOST_SPLITS, slots, key_blocks) + 1):
+        if splits == 1 or _ceil_div(key_blocks, splits) != _ceil_div(key_blocks, splits - 1):
+            waves = _float32(blocks * splits / slots)
+            efficiencies[splits] = _float32(waves / math.ceil(waves))
+    best = max(efficiencies.values(), default=0.0)
+    return next((n for n, each in efficiencies.items() if each >= 0.85 * best), 1)
+
+
+def _flash_head_size(head_size: int) -> int:
+    """The head size that flash attention's accumulators have room for."""
+    return _round_up(head_size, 32) if head_size <= 192 else 256
+
+
+@rule(
+    "aten._scaled_dot_product_flash_attention.default",
+    takes="with so few queries that keys are split: a float32 output and logsumexp for each part",
+    source=_FLASH_API,
+)
+def flash_attention(
+    call: Call,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    *_: object,
+    **__: object,
+) -> Iterable[Step]:
+    batch, heads, queries, head_size = query.shape
+    key_heads, keys = key.shape[1], key.shape[2]
+    yield Output(0)
+    yield Output(1)
+    if queries == 1 and heads > key_heads and not dropout_p:
+        queries, heads = heads // key_heads, key_heads  # grouped heads are taken for queries
+    if not dropout_p:
+        keys_per_block = 256 if head_size <= 64 else 128 if head_size <= 128 else 64
+        splits = flash_splits(
+            batch * heads * _ceil_div(queries, 64),
+            2 * call.launch.model.multiprocessors,
+            _ceil_div(keys, keys_per_block),
+        )
+        if splits > 1:
+            rows = splits * batch * heads * queries
+            yield Take(4 * rows, "logsumexp of each part")
+            yield Take(4 * rows * _flash_head_size(head_size), "output of each part")
+    yield OUTPUTS
+
+
+@rule(
+    "aten._scaled_dot_product_flash_attention_backward.default",
+    takes="a float32 accumulator of the query's gradient and a float32 for each query, queries "
+    "rounded up to 128 and head size to 32; full gradients of keys and values where heads share",
+    source=_FLASH_API,
+)
+def flash_attention_backward(
+    call: Call,
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    *_: object,
+    **__: object,
+) -> Iterable[Step]:
+    batch, heads, queries, head_size = query.shape
+    key_heads, keys = key.shape[1], key.shape[2]
+    yield from _contiguous_by_query(grad_out, "the gradient")
+    yield from _contiguous_by_query(out, "the output")
+    yield OUTPUTS
+    rows = batch * heads * _round_up(queries, 128)
+    yield Take(4 * rows, "sums of gradient times output")
+    parts = 1
+    if torch.are_deterministic_algorithms_enabled():
+        parts = _ceil_div(call.launch.model.multiprocessors, batch * heads)
+    yield Take(4 * parts * rows * _flash_head_size(head_size), "gradient of the query")
+    if key_heads != heads:
+        expanded_bytes = batch * keys * heads * head_size * key.element_size()
+        yield Take(expanded_bytes, "gradient of each head's keys")
+        yield Take(expanded_bytes, "gradient of each head's values")
+
+
+def _contiguous_by_query(tensor: Tensor, what: str) -> Iterator[Step]:
+    """Yield the copy of (B, H, M, K) that makes its (B, M, H, K) view contiguous."""
+    expected = 1
+    batch, heads, rows, columns = tensor.shape
+    strides = tensor.stride()
+    for size, stride in (
+        (columns, strides[3]),
+        (heads, strides[1]),
+        (rows, strides[2]),
+        (batch, strides[0]),
+    ):
+        if size != 1 and stride != expected:
+            yield Take(nbytes(tensor), f"contiguous copy of {what}")
+            return
+        expected *= size
+
+
+@rule(
+    "aten._scaled_dot_product_efficient_attention.default",
+    takes="a float32 output if the head size is above 128 and inputs are 16-bit; its seed and "
+    "offset are on the host",
+    source=_EFFICIENT + "/kernel_forward.h and attention.cu beside it",
+)
+def efficient_attention(
+    call: Call, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
+) -> Iterable[Step]:
+    yield Output(0)
+    yield Output(2, storage_bytes=0)
+    yield Output(3, storage_bytes=0)
+    yield Output(1)
+    if max(query.shape[-1], value.shape[-1]) > 128 and query.element_size() == 2:
+        output_numel = query.shape[0] * query.shape[1] * query.shape[2] * value.shape[-1]
+        yield Take(4 * output_numel, "output in float32")
+
+
+def efficient_backward_blocks(
+    head_size: int, dtype: torch.dtype, model: GPUModel
+) -> tuple[int, int, int]:
+    """Which kernel runs: queries and keys in a block, and the head size it is made for.
+
+    Known limitation: above a head size of 64 the kernel with larger blocks is taken if it fits into
+    shared memory. That is known of compute capability 8.0 and 9.0 alone; others are taken to use
+    the smaller one.
+
+    Source: kernels/cutlassB.h, PyTorch 2.13.
+    """
+    if head_size <= 64:
+        return 64, 64, 32 if head_size <= 32 else 64
+    roomy = model.compute_capability in ((8, 0), (9, 0))
+    made_for = 128 if head_size <= 128 else 65536
+    if not roomy:
+        return 64, 64, made_for
+    keys = 128 if dtype != torch.float32 and made_for == 128 else 64
+    return 128, keys, made_for
+
+
+@rule(
+    "aten._scaled_dot_product_efficient_attention_backward.default",
+    takes="a copy of a gradient that is not contiguous by query; the query's gradient in float32 "
+    "blocks, each with a lock; for float32 the product of output and its gradient; a float32 for "
+    "each query",
+    source=_EFFICIENT + "/kernel_backward.h and attention_backward.cu beside it",
+)
+def efficient_attention_backward(
+    call: Call,
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    out: Tensor,
+    *_: object,
+    **__: object,
+) -> Iterable[Step]:
+    batch, heads, queries, head_size = query.shape
+    keys, value_size = key.shape[2], value.shape[3]
+    half = query.element_size() == 2
+    model = call.launch.model
+    block_queries, block_keys, made_for = efficient_backward_blocks(
+        max(head_size, value_size), query.dtype, model
+    )
+    in_registers = half and made_for <= block_queries
+    before_turing = model.compute_capability < (7, 5)
+
+    yield from _contiguous_by_query(grad_out, "the gradient")
+    yield OUTPUTS
+    row_bytes = 4 * batch * heads * queries
+    if half and (in_registers or not before_turing):
+        yield Take(row_bytes, "sums of gradient times output")
+    else:
+        if half:
+            yield Take(2 * nbytes(grad_out), "gradient in float32")
+            yield Take(2 * nbytes(out), "output in float32")
+        yield Take(row_bytes * value_size, "gradient times output")
+        yield Take(row_bytes, "its sums")
+        if heads > 1 and queries > 1:
+            yield Take(row_bytes, "sums of gradient times output")
+            yield Give("its sums")
+        yield Give("gradient times output")
+        yield Give("output in float32")
+        yield Give("gradient in float32")
+
+    blocks = _ceil_div(queries, block_queries) * _ceil_div(head_size, block_keys)
+    workspace_numel = blocks * (4 + block_queries * block_keys)  # a lock, a counter, padding
+    if half and not in_registers:
+        splits = _key_splits(batch * heads, _ceil_div(keys, block_keys))
+        for size in (head_size, value_size):
+            workspace_numel += splits * block_keys * _round_up(size, block_queries)
+    yield Take(4 * batch * heads * _round_up(workspace_numel, 4), "workspace")
+
+
+def _key_splits(batch_heads: int, key_blocks: int) -> int:
+    """How many blocks share the keys where each needs accumulators of its own.
+
+    Source: the heuristic in attention_backward.cu, PyTorch 2.13.
+    """
+    if torch.are_deterministic_algorithms_enabled():
+        return 1
+    if batch_heads >= 256 and key_blocks <= 2:
+        key_blocks = 1
+    return max(1, min(key_blocks, 200 // batch_heads))

@@ -1,0 +1,193 @@
+"""Rules of normalization layers: contiguous copies, and sums over the batch in parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from torch import Tensor
+
+from vramlab.kernels.operands import accumulate_bytes, contiguous
+from vramlab.kernels.reductions import whole_column_sum
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule
+
+_LAYER_NORM_CU = "aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13"
+_GROUP_NORM_CU = "aten/src/ATen/native/cuda/group_norm_kernel.cu, PyTorch 2.13"
+_LONG_BATCH = 64 * 1024
+_BLOCK_COLUMNS = 32
+_BLOCK_ROWS = 32
+_MOST_BLOCKS = 32 * 1024
+
+
+def partial_gradient_rows(rows: int, columns: int, multiprocessors: int) -> int:
+    """Rows of partial sums for the gradients of weight and bias; 0 where blocks sum by themselves.
+
+    Only a batch that is much longer than a row is wide is summed in parts.
+
+    Source: LaunchGammaBetaBackwardCUDAKernel in layer_norm_kernel.cu, PyTorch 2.13.
+    """
+    if rows <= _LONG_BATCH or columns // _BLOCK_COLUMNS >= multiprocessors // 2:
+        return 0
+    blocks_across = math.ceil(columns / _BLOCK_COLUMNS)
+    return min(_MOST_BLOCKS // blocks_across, math.ceil(rows / _BLOCK_ROWS))
+
+
+@rule(
+    "aten.native_layer_norm.default",
+    takes="a contiguous copy of an input, weight or bias that is not",
+    source=_LAYER_NORM_CU,
+)
+def layer_norm(
+    call: Call,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> Iterable[Step]:
+    yield from contiguous(input, "the input")
+    yield from contiguous(weight, "the weight")
+    yield from contiguous(bias, "the bias")
+    yield OUTPUTS
+
+
+def _parameter_gradients(
+    call: Call, input: Tensor, normalized_shape: Sequence[int], outputs: Sequence[int]
+) -> Iterator[Step]:
+    """Yield the gradients of the input and then of the parameters, whose outputs are given."""
+    yield Output(0)
+    columns = math.prod(normalized_shape)
+    rows = input.numel() // columns if columns else 0
+    wanted = [index for index in outputs if call.outputs[index] is not None]
+    partial_rows = partial_gradient_rows(rows, columns, call.launch.model.multiprocessors)
+    if not partial_rows:
+        yield OUTPUTS
+        return
+    # The gradients are first made as always, then replaced by the sums of the parts.
+    element_bytes = input.element_size()
+    for index in wanted:
+        yield Take(columns * element_bytes, f"first gradient {index}")
+    for index in wanted:
+        yield Take(partial_rows * columns * element_bytes, f"partial gradient {index}")
+    for index in wanted:
+        yield Output(index)
+        yield from whole_column_sum(call.launch, partial_rows, columns, input.dtype)
+        yield Give(f"first gradient {index}")
+
+
+@rule(
+    "aten.native_layer_norm_backward.default",
+    takes="a contiguous copy of an operand that is not; with more than 65536 rows that are short, "
+    "partial gradients of weight and bias",
+    source=_LAYER_NORM_CU,
+)
+def layer_norm_backward(
+    call: Call,
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Iterable[Step]:
+    yield from contiguous(input, "the input")
+    yield from contiguous(weight, "the weight")
+    yield from contiguous(bias, "the bias")
+    yield from contiguous(grad_out, "the gradient")
+    yield from _parameter_gradients(call, input, normalized_shape, (1, 2))
+
+
+@rule(
+    "aten._fused_rms_norm.default",
+    takes="a contiguous copy of an input or weight that is not",
+    source=_LAYER_NORM_CU,
+)
+def rms_norm(
+    call: Call,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    eps: float | None,
+) -> Iterable[Step]:
+    yield from contiguous(input, "the input")
+    yield from contiguous(weight, "the weight")
+    yield OUTPUTS
+
+
+@rule(
+    "aten._fused_rms_norm_backward.default",
+    takes="as native_layer_norm_backward, of the weight alone",
+    source=_LAYER_NORM_CU,
+)
+def rms_norm_backward(
+    call: Call,
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    rstd: Tensor,
+    weight: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Iterable[Step]:
+    yield from contiguous(input, "the input")
+    yield from contiguous(weight, "the weight")
+    yield from contiguous(grad_out, "the gradient")
+    yield from _parameter_gradients(call, input, normalized_shape, (1,))
+
+
+@rule(
+    "aten.native_group_norm.default",
+    takes="a contiguous copy of an operand that is not; a scale and a shift for each sample and "
+    "channel, in float32",
+    source=_GROUP_NORM_CU,
+)
+def group_norm(
+    call: Call,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    N: int,  # noqa: N803 - the op's own names
+    C: int,  # noqa: N803
+    HxW: int,  # noqa: N803
+    group: int,
+    eps: float,
+) -> Iterable[Step]:
+    yield from contiguous(input, "the input")
+    yield OUTPUTS
+    if HxW != 1 and input.numel() and (weight is not None or bias is not None):
+        yield Take(N * C * accumulate_bytes(input.dtype), "scales")
+        yield Take(N * C * accumulate_bytes(input.dtype), "shifts")
+
+
+@rule(
+    "aten.native_group_norm_backward.default",
+    takes="sums of each sample and channel, and coefficients of each sample and group, in float32",
+    source=_GROUP_NORM_CU,
+)
+def group_norm_backward(
+    call: Call,
+    grad_out: Tensor,
+    input: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    N: int,  # noqa: N803
+    C: int,  # noqa: N803
+    HxW: int,  # noqa: N803
+    group: int,
+    output_mask: Sequence[bool],
+) -> Iterable[Step]:
+    """Known limitation: with one position per channel another kernel runs, not modelled here."""
+    yield OUTPUTS
+    if HxW == 1 or not input.numel():
+        return
+    per_channel = N * C * accumulate_bytes(input.dtype)
+    per_group = N * group * accumulate_bytes(input.dtype)
+    yield Take(per_channel, "sums of gradient times input")
+    yield Take(per_channel, "sums of the gradient")
+    if output_mask[0]:
+        yield Take(per_group, "coefficients of the input")
+        yield Take(per_group, "constants")
+        if weight is not None:
+            yield Take(per_channel, "coefficients of the gradient")

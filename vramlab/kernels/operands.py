@@ -1,0 +1,26 @@
+"""What rules ask about operands: their bytes, and the copies that make them contiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from vramlab.kernels.registry import Step, Take
+
+
+def nbytes(tensor: Tensor) -> int:
+    """The bytes of a tensor's numbers, without holes between them."""
+    return tensor.numel() * tensor.element_size()
+
+
+def accumulate_bytes(dtype: torch.dtype) -> int:
+    """Size of the floating-point type that a kernel accumulates in: float32, or the dtype's own."""
+    return 8 if dtype == torch.float64 else 4
+
+
+def contiguous(tensor: Tensor | None, what: str) -> Iterator[Step]:
+    """Yield the copy that `Tensor.contiguous()` makes, if it makes one."""
+    if tensor is not None and not tensor.is_contiguous():
+        yield Take(nbytes(tensor), f"contiguous copy of {what}")

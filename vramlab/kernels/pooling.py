@@ -1,0 +1,54 @@
+"""Rules of pooling: contiguous copies, in the memory format that the input suggests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from vramlab.kernels.operands import nbytes
+from vramlab.kernels.registry import OUTPUTS, Call, Step, Take, rule
+
+_SOURCE = "aten/src/ATen/native/cuda/DilatedMaxPool2d.cu and AveragePool2d.cu, PyTorch 2.13"
+
+
+def _in_suggested_format(tensor: Tensor, like: Tensor, what: str) -> Iterator[Step]:
+    """Yield the copy that brings `tensor` into the memory format of `like`."""
+    channels_last = (
+        like.dim() == 4
+        and not like.is_contiguous()
+        and like.is_contiguous(memory_format=torch.channels_last)
+    )
+    there = (
+        tensor.is_contiguous(memory_format=torch.channels_last)
+        if channels_last
+        else tensor.is_contiguous()
+    )
+    if not there:
+        yield Take(nbytes(tensor), f"contiguous copy of {what}")
+
+
+@rule(
+    "aten.max_pool2d_with_indices.default",
+    "aten.avg_pool2d.default",
+    takes="a contiguous copy of an input that is not",
+    source=_SOURCE,
+)
+def pool(call: Call, self: Tensor, *_: object, **__: object) -> Iterable[Step]:
+    yield OUTPUTS
+    yield from _in_suggested_format(self, self, "the input")
+
+
+@rule(
+    "aten.max_pool2d_with_indices_backward.default",
+    "aten.avg_pool2d_backward.default",
+    takes="a contiguous copy of a gradient or input that is not",
+    source=_SOURCE,
+)
+def pool_backward(
+    call: Call, grad_output: Tensor, self: Tensor, *_: object, **__: object
+) -> Iterable[Step]:
+    yield OUTPUTS
+    yield from _in_suggested_format(grad_output, self, "the gradient")
+    yield from _in_suggested_format(self, self, "the input")
