@@ -10,13 +10,13 @@ import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import RLock
 from typing import Any, NoReturn
 
 from vramlab.allocator import messages, snapshots
 from vramlab.allocator.blocks import Block, BlockPool
-from vramlab.allocator.device_memory import DeviceMemory
+from vramlab.allocator.device_memory import PAGE_BYTES, DeviceMemory
 from vramlab.allocator.history import Event, History
 from vramlab.allocator.reserve import Reserve
 from vramlab.allocator.settings import AllocatorSettings
@@ -28,7 +28,13 @@ from vramlab.allocator.sizes import (
     segment_size,
 )
 from vramlab.allocator.statistics import Statistics
-from vramlab.errors import AllocatorInvariantError, OutOfDeviceMemory, UnsupportedOnVirtualGPU
+from vramlab.errors import (
+    AllocatorConfigError,
+    AllocatorInvariantError,
+    OutOfDeviceMemory,
+    UnsupportedOnVirtualGPU,
+)
+from vramlab.units import MIB
 
 OutOfMemoryObserver = Callable[[int, int, int, int], None]
 """Called with device, bytes asked of the driver, bytes allowed, bytes the driver has free."""
@@ -91,6 +97,11 @@ class CachingAllocator:
             raise UnsupportedOnVirtualGPU(
                 f"backend:{settings.backend} is an allocator of CUDA's own that is not modelled; "
                 "leave the backend at native"
+            )
+        if settings.expandable_segments and settings.large_segment_bytes % PAGE_BYTES:
+            raise AllocatorConfigError(
+                f"expandable segments cannot have pages of {settings.large_segment_bytes // MIB} "
+                "MiB: CUDA maps multiples of 2 MiB; set large_segment_size_mb to an even number"
             )
         self._settings = settings
         self._divisions = settings.active_roundup_divisions
@@ -193,10 +204,7 @@ class CachingAllocator:
         self._lock.acquire()
         if self._inside:
             self._lock.release()
-            raise AllocatorInvariantError(
-                f"{size_bytes} bytes were asked for by a finalizer that ran inside the allocator; "
-                "finalizers may free memory, but not allocate it"
-            )
+            raise _entered_twice(f"allocate {size_bytes} bytes")
         self._inside = True
         try:
             if self._awaiting_free:
@@ -260,13 +268,18 @@ class CachingAllocator:
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         """Hold off other threads, and the frees of finalizers. `malloc` and `free` spell it out."""
-        with self._lock:
-            self._inside = True
-            try:
-                yield
-            finally:
-                self._inside = False
-        self._free_late()
+        try:
+            with self._lock:
+                if self._inside:
+                    raise _entered_twice("empty the cache or synchronize")
+                self._inside = True
+                try:
+                    yield
+                finally:
+                    self._inside = False
+        finally:
+            if not self._inside:
+                self._free_late()
 
     # Taking blocks
 
@@ -399,8 +412,11 @@ class CachingAllocator:
     def _free_late(self) -> None:
         """Free what finalizers gave back while the allocator was busy."""
         while self._freed_inside:
-            with suppress(IndexError):  # another thread may be quicker
-                self.free(*self._freed_inside.popleft())
+            try:
+                block, context = self._freed_inside.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            self.free(block, context)
 
     def _process_events(self, context: Any) -> None:
         """Every stream is done: cache the blocks that waited for one."""
@@ -511,20 +527,24 @@ class CachingAllocator:
     def _release_oversize(
         self, pool: BlockPool, block_bytes: int, stream: int, context: Any
     ) -> bool:
-        """Give back just enough blocks too large to be split. Whether that may have helped."""
+        """Give back just enough blocks too large to be split. Whether that may have helped.
+
+        Only a limit that was lowered at run time can find such a block split already. It stays;
+        PyTorch would give the driver an address inside a segment, and fail.
+        """
         if self._settings.max_split_size_bytes is None:
             return False
         needed_bytes = max(block_bytes, self._max_split_bytes)
         cached = [block for _, _, block in pool.cached[stream]]
         index = bisect_left(pool.cached[stream], (needed_bytes,))
-        if index < len(cached) and not cached[index].segment.expandable:
+        if index < len(cached) and _is_whole_segment(cached[index]):
             self._release(cached[index], context)
             return True
         released_bytes = 0
-        for block in reversed(cached[:index]):  # none is large enough: the largest of them first
+        for block in reversed(cached[:index]):  # the largest first, as none alone is enough
             if released_bytes >= needed_bytes or block.size_bytes < self._max_split_bytes:
                 break
-            if not block.segment.expandable:
+            if _is_whole_segment(block):
                 released_bytes += block.size_bytes
                 self._release(block, context)
         return released_bytes >= needed_bytes
@@ -536,7 +556,7 @@ class CachingAllocator:
         for pool in (self.large_pool, self.small_pool):
             cached = pool.free_blocks()
             for block in cached:
-                if not block.segment.expandable and not block.is_split:
+                if _is_whole_segment(block):
                     self._release(block, context)
             for block in cached:
                 if block.segment.expandable:
@@ -566,6 +586,18 @@ class CachingAllocator:
             reserved_bytes=self.reserved_bytes,
         )
         return OutOfDeviceMemory(message, requested_bytes=requested_bytes, segment_bytes=size_bytes)
+
+
+def _is_whole_segment(block: Block) -> bool:
+    """Whether cudaFree can give the block back."""
+    return not block.is_split and not block.segment.expandable
+
+
+def _entered_twice(purpose: str) -> AllocatorInvariantError:
+    return AllocatorInvariantError(
+        f"a finalizer, tracker or observer that ran inside the allocator tried to {purpose}; "
+        "there it may free memory, but nothing else"
+    )
 
 
 def _growable_bytes(block: Block) -> int:

@@ -141,8 +141,10 @@ class DeviceMemory:
         self._addresses.give_back(address)
 
     def map_pages(self, size_bytes: int) -> bool:
-        """cuMemCreate and cuMemMap: put memory behind reserved addresses. False: not enough."""
-        size_bytes = round_up(size_bytes, PAGE_BYTES)
+        """cuMemCreate and cuMemMap: put memory behind reserved addresses, a multiple of a page.
+
+        Returns False when there is not enough.
+        """
         if size_bytes > self.free_bytes:
             return False
         self._physical_bytes += size_bytes
@@ -150,4 +152,4 @@ class DeviceMemory:
 
     def unmap_pages(self, size_bytes: int) -> None:
         """cuMemUnmap and cuMemRelease: take away what `map_pages` gave."""
-        self._physical_bytes -= round_up(size_bytes, PAGE_BYTES)
+        self._physical_bytes -= size_bytes
