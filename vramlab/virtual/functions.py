@@ -15,10 +15,10 @@ import torch.utils._device
 from torch.overrides import TorchFunctionMode
 
 from vramlab.virtual.dispatch import Dispatcher, pin
-from vramlab.virtual.errors import no_values
 from vramlab.virtual.ledger import HOST, Holding, has_values, holding_of
 from vramlab.virtual.machine import ThreadState
 from vramlab.virtual.transfers import use_on_stream
+from vramlab.virtual.values import known
 
 Answer = Callable[..., Any]
 
@@ -92,6 +92,7 @@ class Answers:
             tensor.__array__: self.array,
             tensor.tolist: self.tolist,
             tensor.__repr__: self.repr,
+            tensor.__format__: self.format,
             tensor.pin_memory: self.pin_memory,
             tensor.is_pinned: self.is_pinned,
             tensor.record_stream: self.record_stream,
@@ -223,13 +224,21 @@ class Answers:
 
     # Reading values
 
-    def numpy(self, tensor: torch.Tensor, **kwargs: Any) -> Any:
-        self._must_have_values(tensor, "numpy()")
-        return tensor.numpy(**kwargs)
+    def numpy(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
+        if force:
+            tensor = self.cpu(tensor.detach())
+        return self._readable(tensor).numpy(force=force)
 
     def array(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        self._must_have_values(tensor, "numpy()")
-        return tensor.__array__(*args, **kwargs)
+        return self._readable(tensor).__array__(*args, **kwargs)
+
+    def format(self, tensor: torch.Tensor, form: str) -> str:
+        """Behind f"{tensor:.4f}": a number if it is one, as in `Tensor.__format__`."""
+        if holding_of(tensor) is None or has_values(tensor):
+            return tensor.__format__(form)
+        if tensor.dim() == 0 and type(tensor) is torch.Tensor:
+            return format(tensor.item(), form)
+        return self.repr(tensor) if form == "" else object.__format__(tensor, form)
 
     def tolist(self, tensor: torch.Tensor) -> Any:
         holding = holding_of(tensor)
@@ -244,17 +253,33 @@ class Answers:
             value = self._dispatcher.values.read("tolist()", tensor)
         return torch.full(tensor.size(), value, dtype=tensor.dtype, device=_CPU).tolist()
 
-    def _must_have_values(self, tensor: torch.Tensor, what: str) -> None:
+    def _readable(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A host tensor as NumPy can have it: unknown values become what the policy answers.
+
+        Raises:
+            TypeError, RuntimeError: as PyTorch does for a tensor on a GPU or one that needs a
+                gradient.
+            NoValuesError: the policy is to refuse.
+        """
         holding = holding_of(tensor)
         if holding is None:
-            return
+            return tensor
         if holding.place != HOST:
             raise TypeError(
                 f"can't convert {device_of(holding)} device type tensor to numpy. "
                 "Use Tensor.cpu() to copy the tensor to host memory first."
             )
-        if not has_values(tensor):
-            raise no_values(what, tensor)
+        if has_values(tensor):
+            return tensor
+        if tensor.requires_grad:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
+                "instead."
+            )
+        value = known(tensor)
+        if value is None:
+            value = self._dispatcher.values.read("numpy()", tensor)
+        return torch.full(tensor.size(), value, dtype=tensor.dtype, device=_CPU)
 
     # Making tensors from data
 
