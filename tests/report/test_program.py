@@ -134,9 +134,8 @@ def test_an_interrupted_program_ends_as_shells_expect(
 
 def test_the_virtual_allocators_exception_is_not_shown_behind_torchs() -> None:
     own = OutOfDeviceMemory("own words", requested_bytes=1, segment_bytes=2)
-    try:
+    with pytest.raises(torch.OutOfMemoryError) as raised:
         raise torch.OutOfMemoryError("torch's words") from own
-    except torch.OutOfMemoryError as error:
-        as_python_shows(error)
-        assert error.__cause__ is None
-        assert error.__suppress_context__
+    as_python_shows(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
