@@ -17,12 +17,17 @@ from torch.overrides import TorchFunctionMode
 from vramlab.virtual.dispatch import Dispatcher, pin
 from vramlab.virtual.ledger import HOST, Holding, has_values, holding_of
 from vramlab.virtual.machine import ThreadState
+from vramlab.virtual.tensor_types import cuda_type
 from vramlab.virtual.transfers import use_on_stream
 from vramlab.virtual.values import known
 
 Answer = Callable[..., Any]
 
 _CPU = torch.device("cpu")
+
+
+def _cuda(index: int) -> torch.device:
+    return torch.device("cuda", index)
 
 
 def device_of(holding: Holding) -> torch.device:
@@ -51,10 +56,15 @@ class DeviceMode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if not self._is_active():
+            return func(*args, **kwargs)
+        device = kwargs.get("device")
+        if isinstance(device, int):  # C++ would ask for the accelerator that is really there
+            kwargs = {**kwargs, "device": _cuda(device)}
         answer = self._answers.get(func)
-        if answer is not None and self._is_active():
+        if answer is not None:
             return answer(*args, **kwargs)
-        if (device := kwargs.get("device")) is not None and torch.device(device).type == "meta":
+        if device is not None and torch.device(kwargs["device"]).type == "meta":
             with self._thread.asking_for_meta():
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
@@ -100,6 +110,8 @@ class Answers:
             torch.tensor: self.tensor,
             torch.as_tensor: self.as_tensor,
             torch.asarray: self.as_tensor,
+            torch.device: self.torch_device,
+            torch._C._nn._parse_to: self.parse_to,
         }
 
     # What a tensor says of itself
@@ -130,6 +142,8 @@ class Answers:
         return holding.block.address + int(tensor.storage_offset()) * tensor.dtype.itemsize
 
     def type(self, tensor: torch.Tensor, dtype: Any = None, **kwargs: Any) -> Any:
+        if (on_gpu := cuda_type(dtype)) is not None:
+            return self.to(tensor, "cuda", on_gpu.dtype, **kwargs)
         if dtype is not None:
             return tensor.type(dtype, **kwargs)
         name = torch.empty((), dtype=tensor.dtype, device=_CPU).type()
@@ -147,6 +161,19 @@ class Answers:
             f"tensor(<{value}>, device='{device_of(holding)}', size={tuple(tensor.shape)}, "
             f"dtype={tensor.dtype}{grad})"
         )
+
+    # Names of devices: a number alone is a GPU's
+
+    def torch_device(self, *args: Any, **kwargs: Any) -> torch.device:
+        if args and isinstance(args[0], int):
+            args = ("cuda", *args)
+        return torch.device(*args, **kwargs)
+
+    def parse_to(self, *args: Any, **kwargs: Any) -> Any:
+        """What `Module.to` reads its arguments with."""
+        if args and isinstance(args[0], int):
+            args = (_cuda(args[0]), *args[1:])
+        return torch._C._nn._parse_to(*args, **kwargs)
 
     # Moving
 
@@ -167,7 +194,7 @@ class Answers:
             )
         if device.type == "meta":
             with self._dispatcher.machine.thread.asking_for_meta():
-                return tensor.to(device, dtype=dtype, copy=copy)
+                return torch.ops.aten._to_copy.default(tensor, dtype=dtype, device=device)
         options = {
             "dtype": dtype,
             "device": device,
@@ -186,7 +213,7 @@ class Answers:
         memory_format: torch.memory_format = torch.preserve_format,
     ) -> torch.Tensor:
         if isinstance(device, int):
-            device = torch.device("cuda", device)
+            device = _cuda(device)
         device = torch.device("cuda" if device is None else device)
         return self.to(tensor, device, non_blocking=non_blocking, memory_format=memory_format)
 
@@ -308,8 +335,6 @@ class Answers:
         """Make it on the host first, as PyTorch does, then copy."""
         if device is None:
             device = torch.utils._device.CURRENT_DEVICE or _CPU
-        elif isinstance(device, int):
-            device = torch.device("cuda", device)
         device = torch.device(device)
         if device.type != "cuda":
             return make(data, device=device, **kwargs)
@@ -338,7 +363,7 @@ def _parse_to(
 ) -> tuple[torch.device | None, torch.dtype | None, bool, bool, torch.memory_format]:
     """Read the arguments of `Tensor.to`: (device, dtype, non_blocking, copy, memory format)."""
     if args and isinstance(args[0], int):
-        args = (torch.device("cuda", args[0]), *args[1:])
+        args = (_cuda(args[0]), *args[1:])
     expected = 4 if args and not isinstance(args[0], torch.dtype) else 3
     if len(args) == expected:  # copy is the last positional argument
         *front, copy = args

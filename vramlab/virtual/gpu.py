@@ -21,6 +21,7 @@ from vramlab.virtual import (
     generators,
     serialization,
     storages,
+    tensor_types,
 )
 from vramlab.virtual.autocast import Autocast, switch_key
 from vramlab.virtual.cuda_paths import CudaPaths
@@ -204,6 +205,7 @@ class VirtualGPU:
         callbacks.install(self._device_mode, patches)
         compiling.install(patches)
         generators.install(self.machine, patches)
+        tensor_types.install(patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
         Autocast().install(library, patches)
         inherit_modes(patches, self.thread_modes)

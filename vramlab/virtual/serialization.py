@@ -29,3 +29,11 @@ def install(values: ValuePolicy, patches: Patches) -> None:
         return torch._utils._rebuild_meta_tensor_no_storage, description
 
     patches.set(torch.Tensor, "_reduce_ex_internal", reduce_ex)
+    patches.set(torch.Tensor, "__copy__", _copy)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """`copy.copy(tensor)`, which PyTorch makes by pickling: another tensor of the same storage."""
+    same = torch.Tensor._make_subclass(type(tensor), tensor.detach(), tensor.requires_grad)
+    same.__dict__.update(tensor.__dict__)
+    return same

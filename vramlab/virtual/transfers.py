@@ -30,6 +30,8 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     (source,) = args
     device = kwargs.get("device")
     source_place = place_of_tensor(source)
+    if device is not None and device.type != "meta":
+        _must_have_data(source)
     if device is None:
         target_place = source_place
     elif device.type == "cuda":
@@ -64,6 +66,8 @@ def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     target, source = args[0], args[1]
     non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
     target_place, source_place = place_of_tensor(target), place_of_tensor(source)
+    if not target.is_meta or holding_of(target) is not None:
+        _must_have_data(source)
     if not target.is_meta and not has_values(source):
         _overwrite(target)
     elif target.is_meta and not source.is_meta:
@@ -114,6 +118,12 @@ def use_on_stream(dispatcher: Dispatcher, tensor: torch.Tensor, stream: int) -> 
     holding = holding_of(tensor)
     if holding is not None and holding.block is not None:
         dispatcher.machine.device(holding.place).allocator.record_stream(holding.block, stream)
+
+
+def _must_have_data(source: torch.Tensor) -> None:
+    """Refuse what the program itself keeps on meta, in torch's words."""
+    if source.is_meta and holding_of(source) is None:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
 
 
 def _within_host(
