@@ -35,9 +35,6 @@ def test_every_optimizer_is_explained_to_the_byte(optimizer: str) -> None:
     ]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="torch.cuda._initialized is lost when an outer virtual GPU is resumed"
-)
 def test_an_attached_gpu_is_not_disturbed() -> None:
     with VirtualGPU("A100-40GB"):
         kept = torch.empty(6 * MIB, dtype=torch.uint8, device="cuda")
