@@ -1,0 +1,190 @@
+"""Scaled dot-product attention, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from vramlab.kernels.attention import efficient_backward_blocks, flash_splits
+
+from .conftest import A100, H200, RTX3090, T4, V100, Events, Model, meta
+
+aten = torch.ops.aten
+Takes = Callable[..., list[int]]
+FLASH = aten._scaled_dot_product_flash_attention.default
+FLASH_BACKWARD = aten._scaled_dot_product_flash_attention_backward.default
+EFFICIENT = aten._scaled_dot_product_efficient_attention.default
+EFFICIENT_BACKWARD = aten._scaled_dot_product_efficient_attention_backward.default
+
+
+def heads(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    """(B, H, M, K), laid out as a model does: (B, M, H, K)."""
+    batch, count, rows, columns = shape
+    return meta(batch, rows, count, columns, dtype=dtype).transpose(1, 2)
+
+
+def test_flash_attention_takes_its_outputs_when_training(events: Events) -> None:
+    query = heads(8, 12, 1024, 64)
+    # output, logsumexp; two undefined; rng state, unused; no mask to debug
+    expected = [("output", index) for index in (0, 1, 4, 5, 6)]
+    assert events(FLASH, query, query, query, 0.0, True) == expected
+
+
+@pytest.mark.parametrize(
+    ("blocks", "slots", "key_blocks", "splits"),
+    [
+        (173, 216, 64, 1),  # 80 % of 216 slots are busy without splitting
+        (12, 216, 1, 1),  # one block of keys cannot be split
+        (12, 216, 16, 16),  # 192 of 216 busy; 8 parts would leave half idle
+        (108, 216, 16, 2),  # 2 parts fill it exactly
+    ],
+)
+def test_flash_splits(blocks: int, slots: int, key_blocks: int, splits: int) -> None:
+    assert flash_splits(blocks, slots, key_blocks) == splits
+
+
+def test_one_query_over_a_long_cache_is_split(takes: Takes) -> None:
+    """12 heads, one query, 4096 keys in 16 blocks of 256, as above: 16 parts of 12 rows of 64."""
+    query, cache = heads(1, 12, 1, 64), heads(1, 12, 4096, 64)
+    assert takes(FLASH, query, cache, cache, gpu=A100) == [4 * 16 * 12, 4 * 16 * 12 * 64]
+    assert takes(FLASH, query, cache, cache, 0.1, gpu=A100) == []  # not with dropout
+
+
+def test_shared_heads_count_as_queries(takes: Takes) -> None:
+    """32 heads on 8 of keys: 8 blocks for 216 slots; 32 blocks of 128 keys: 27 would be best,
+    but 27 to 31 parts all have blocks of 2; 16 parts are 128 / 216, 32 are 256 / 432: both 59 %.
+    """
+    query, cache = heads(1, 32, 1, 128), heads(1, 8, 4096, 128)
+    assert takes(FLASH, query, cache, cache, gpu=A100) == [4 * 16 * 32, 4 * 16 * 32 * 128]
+
+
+def test_flash_backward_accumulates_the_gradient_of_the_query_in_float32(events: Events) -> None:
+    """(8, 12, 1000, 80): queries rounded up to 1024, head size to 96."""
+    query = heads(8, 12, 1000, 80)
+    seed = meta(2, dtype=torch.uint64)
+    arguments = (query, query, query, query, query, meta(8, 12, 1000), None, None, 1000, 1000)
+    rows = 8 * 12 * 1024
+    assert events(FLASH_BACKWARD, *arguments, 0.0, True, seed, seed) == [
+        ("output", 0),
+        ("output", 1),
+        ("output", 2),
+        ("take", 4 * rows),
+        ("take", 4 * rows * 96),
+        ("give", 4 * rows * 96),
+        ("give", 4 * rows),
+    ]
+
+
+def test_flash_backward_copies_a_gradient_that_is_laid_out_otherwise(takes: Takes) -> None:
+    query, gradient = heads(2, 4, 128, 64), meta(2, 4, 128, 64, dtype=torch.bfloat16)
+    seed = meta(2, dtype=torch.uint64)
+    arguments = (gradient, query, query, query, query, meta(2, 4, 128), None, None, 128, 128)
+    sizes = takes(FLASH_BACKWARD, *arguments, 0.0, True, seed, seed)
+    assert sizes == [2 * 4 * 128 * 64 * 2, 4 * 1024, 4 * 1024 * 64]
+
+
+def test_flash_backward_of_shared_heads_expands_keys_and_values(takes: Takes) -> None:
+    query, key = heads(2, 8, 128, 64), heads(2, 2, 256, 64)
+    seed = meta(2, dtype=torch.uint64)
+    arguments = (query, query, key, key, query, meta(2, 8, 128), None, None, 128, 256)
+    expanded = 2 * 256 * 8 * 64 * 2
+    sizes = takes(FLASH_BACKWARD, *arguments, 0.0, True, seed, seed)
+    assert sizes[2:] == [expanded, expanded]
+
+
+def test_deterministic_flash_backward_keeps_several_gradients(takes: Takes) -> None:
+    query, seed = heads(2, 4, 128, 64), meta(2, dtype=torch.uint64)
+    arguments = (query, query, query, query, query, meta(2, 4, 128), None, None, 128, 128)
+    torch.use_deterministic_algorithms(True)
+    try:
+        sizes = takes(FLASH_BACKWARD, *arguments, 0.0, True, seed, seed, gpu=A100)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert sizes[1] == 14 * 4 * 1024 * 64  # 108 multiprocessors / 8 heads = 14 parts
+
+
+def test_efficient_attention_keeps_its_seed_on_the_host(events: Events) -> None:
+    query = heads(2, 12, 100, 64, dtype=torch.float32)
+    assert events(EFFICIENT, query, query, query, None, True) == [
+        ("output", 0),
+        ("output", (2, 0)),
+        ("output", (3, 0)),
+        ("output", 1),
+    ]
+
+
+def test_large_heads_of_halves_need_a_float32_output(takes: Takes) -> None:
+    query = heads(2, 4, 100, 256, dtype=torch.float16)
+    assert takes(EFFICIENT, query, query, query, None, True) == [4 * 2 * 4 * 100 * 256]
+    query = heads(2, 4, 100, 256, dtype=torch.float32)
+    assert takes(EFFICIENT, query, query, query, None, True) == []
+
+
+@pytest.mark.parametrize(
+    ("head_size", "dtype", "gpu", "blocks"),
+    [
+        (32, torch.float32, T4, (64, 64, 32)),
+        (64, torch.float16, T4, (64, 64, 64)),
+        (128, torch.bfloat16, A100, (128, 128, 128)),
+        (128, torch.float32, H200, (128, 64, 128)),
+        (128, torch.float16, RTX3090, (64, 64, 128)),
+        (256, torch.float16, A100, (128, 64, 65536)),
+    ],
+)
+def test_efficient_backward_kernels(
+    head_size: int, dtype: torch.dtype, gpu: Model, blocks: tuple[int, int, int]
+) -> None:
+    assert efficient_backward_blocks(head_size, dtype, gpu) == blocks
+
+
+def efficient_backward(
+    query: torch.Tensor, key: torch.Tensor
+) -> tuple[torch.Tensor | float | list[bool] | None, ...]:
+    seed = meta(dtype=torch.int64)
+    logsumexp = meta(query.shape[0], query.shape[1], query.shape[2])
+    mask = [True, True, True, False]
+    return query, query, key, key, None, query, logsumexp, seed, seed, 0.0, mask
+
+
+def test_efficient_backward_in_float32(events: Events) -> None:
+    """(2, 12, 512, 64): the product of output and gradient; 8 blocks of 64 * 64 and a lock."""
+    query = heads(2, 12, 512, 64, dtype=torch.float32)
+    rows = 4 * 2 * 12 * 512
+    workspace = 4 * 2 * 12 * 8 * (4 + 64 * 64)
+    assert events(EFFICIENT_BACKWARD, *efficient_backward(query, query)) == [
+        ("output", 0),
+        ("output", 1),
+        ("output", 2),
+        ("take", rows * 64),
+        ("take", rows),
+        ("take", rows),
+        ("give", rows),
+        ("give", rows * 64),
+        ("take", workspace),
+        ("give", workspace),
+        ("give", rows),
+    ]
+
+
+def test_efficient_backward_in_float16(takes: Takes) -> None:
+    query = heads(2, 12, 512, 64, dtype=torch.float16)
+    arguments = efficient_backward(query, query)
+    rows, workspace = 4 * 2 * 12 * 512, 4 * 2 * 12 * 8 * (4 + 64 * 64)
+    assert takes(EFFICIENT_BACKWARD, *arguments, gpu=T4) == [rows, workspace]
+
+
+def test_efficient_backward_of_large_heads_accumulates_keys_and_values_too(takes: Takes) -> None:
+    """Head size 128 in blocks of 64: not in registers. 8 blocks of keys, but 200 / 24 = 8 splits.
+
+    16 blocks of the query's gradient (8 rows of blocks, 2 columns), and twice 8 * 64 * 128.
+    """
+    query = heads(2, 12, 512, 128, dtype=torch.float16)
+    arguments = efficient_backward(query, query)
+    per_head = 16 * (4 + 64 * 64) + 2 * 8 * 64 * 128
+    assert takes(EFFICIENT_BACKWARD, *arguments, gpu=T4) == [4 * 24 * 512, 4 * 24 * per_head]
+    # Before Turing the sums of gradient times output are PyTorch's to compute, in float32.
+    sizes = takes(EFFICIENT_BACKWARD, *arguments, gpu=V100)
+    each = 4 * 24 * 512 * 128
+    assert sizes == [each, each, each, 4 * 24 * 512, 4 * 24 * 512, 4 * 24 * per_head]

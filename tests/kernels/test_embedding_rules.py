@@ -1,0 +1,84 @@
+"""The gradient of an embedding's weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from vramlab.kernels.cub import radix_sort_pairs_bytes, scan_bytes, unique_by_key_bytes
+from vramlab.kernels.embedding import partial_rows
+
+from .conftest import A100, Events, meta
+
+aten = torch.ops.aten
+OUT = ("output", 0)
+Takes = Callable[..., list[int]]
+
+
+def tokens(*shape: int) -> torch.Tensor:
+    return meta(*shape, dtype=torch.int64)
+
+
+def test_up_to_3072_indices_one_kernel_does_it(events: Events) -> None:
+    backward = aten.embedding_dense_backward.default
+    assert events(backward, meta(6, 512, 768), tokens(6, 512), 30522, 0, False) == [OUT]
+
+
+def test_rows_of_partial_sums() -> None:
+    # 16384 tokens: at most 16384 different ones, and 1638 more parts of 10 repetitions
+    assert partial_rows(16_384, 30_522) == 18_022
+    # at most 2 different ones
+    assert partial_rows(16_384, 2) == 1640
+
+
+def test_bert_words_of_32_sequences_of_512(events: Events) -> None:
+    count, index_bytes = 32 * 512, 32 * 512 * 8
+    sort, select = radix_sort_pairs_bytes(count, 8, A100), unique_by_key_bytes(count, A100)
+    scan = scan_bytes(count, 8)
+    gradient = meta(32, 512, 768)
+    backward = aten.embedding_dense_backward.default
+    assert events(backward, gradient, tokens(32, 512), 30522, 0, False, gpu=A100) == [
+        ("take", index_bytes),  # sorted
+        ("take", index_bytes),  # places before
+        ("take", index_bytes),  # places in order
+        ("take", sort),
+        ("give", sort),
+        ("give", index_bytes),
+        OUT,
+        ("take", index_bytes),  # where each token begins
+        ("take", 8),
+        ("take", index_bytes),  # different tokens
+        ("take", select),
+        ("give", select),
+        ("give", index_bytes),
+        ("take", index_bytes),  # parts of each token: 16384 < 30522
+        ("take", index_bytes),
+        ("take", scan),
+        ("give", scan),
+        ("take", 8),
+        ("take", 18_022 * 8),
+        ("take", 18_022 * 768 * 4),  # 52.8 MiB of partial sums
+        ("give", 18_022 * 768 * 4),
+        ("give", 18_022 * 8),
+        ("give", 8),
+        ("give", index_bytes),
+        ("give", index_bytes),
+        ("give", 8),
+        ("give", index_bytes),
+        ("give", index_bytes),
+        ("give", index_bytes),
+    ]
+
+
+def test_partial_sums_of_halves_are_float32(takes: Takes) -> None:
+    gradient = meta(4096, 64, dtype=torch.bfloat16)
+    backward = aten.embedding_dense_backward.default
+    # 4096 tokens of a vocabulary of 100: 409 + 100 rows
+    assert takes(backward, gradient, tokens(4096), 100, -1, False)[-1] == 509 * 64 * 4
+
+
+def test_scattered_operands_are_copied_first(takes: Takes) -> None:
+    gradient, indices = meta(64, 8).t(), tokens(16)[::2]
+    backward = aten.embedding_dense_backward.default
+    assert takes(backward, gradient, indices, 100, -1, False) == [8 * 8, 8 * 64 * 4]
