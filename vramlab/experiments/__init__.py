@@ -12,7 +12,7 @@ An experiment measures through torch's own interface on whatever GPU is attached
 `run_as_published` attaches the virtual GPU, and stands for the PyTorch, that the documents had.
 """
 
-from vramlab.experiments import cuda_context, fragmentation, pages_and_blocks
+from vramlab.experiments import cuda_context, fragmentation, pages_and_blocks, training_step
 from vramlab.experiments.outcome import Difference, Finding, Outcome, Verdict
 from vramlab.experiments.published import Figure, figure, figures
 from vramlab.experiments.registry import (
