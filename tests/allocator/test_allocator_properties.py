@@ -10,24 +10,31 @@ from itertools import pairwise
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from vramlab.allocator import Block, CachingAllocator, DeviceMemory, snapshot
 from vramlab.allocator.invariants import check
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.units import KIB, MIB
 
-TOTAL_BYTES = 300 * MIB
+TOTAL_BYTES = 600 * MIB
 
 EDGES = [512, MIB, 2 * MIB, 10 * MIB, 19 * MIB, 20 * MIB, 40 * MIB, 100 * MIB]
 SIZES = st.one_of(
     st.integers(1, 4 * KIB),
     st.integers(1, 3 * MIB),
-    st.integers(1, 120 * MIB),
+    st.integers(1, 60 * MIB),
     st.builds(int.__add__, st.sampled_from(EDGES), st.integers(-511, 513)),
 )
 STREAMS = st.integers(0, 2)
 PICKS = st.integers(0, 999)
+FRACTIONS = st.sampled_from([1.0, 0.5, 0.9])
 
 OPTIONS = [
     "",
@@ -51,12 +58,17 @@ class Program(RuleBasedStateMachine):
         self.allocator = CachingAllocator(DeviceMemory(TOTAL_BYTES))
         self.held: list[Block] = []
 
+    @initialize(text=st.sampled_from(OPTIONS), fraction=FRACTIONS)
+    def start_with(self, text: str, fraction: float) -> None:
+        self.set_options(text)
+        self.set_memory_fraction(fraction)
+
     @rule(sizes=st.lists(SIZES, min_size=1, max_size=6), stream=STREAMS)
     def allocate(self, sizes: list[int], stream: int) -> None:
         for size_bytes in sizes:
             self.allocate_one(size_bytes, stream)
 
-    @rule(size_bytes=st.sampled_from(EDGES), times=st.integers(1, 12))
+    @rule(size_bytes=st.sampled_from(EDGES), times=st.integers(1, 8))
     def fill(self, size_bytes: int, times: int) -> None:
         for _ in range(times):
             self.allocate_one(size_bytes, 0)
@@ -119,7 +131,7 @@ class Program(RuleBasedStateMachine):
     def set_options(self, text: str) -> None:
         self.allocator.settings = self.allocator.settings.updated(text)
 
-    @rule(fraction=st.sampled_from([0.2, 0.5, 1.0]))
+    @rule(fraction=FRACTIONS)
     def set_memory_fraction(self, fraction: float) -> None:
         self.allocator.memory_fraction = fraction
 
@@ -174,5 +186,5 @@ class Program(RuleBasedStateMachine):
 
 TestProgram = Program.TestCase
 TestProgram.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, derandomize=True, database=None
+    max_examples=150, stateful_step_count=30, deadline=None, derandomize=True, database=None
 )

@@ -18,6 +18,7 @@ from vramlab.allocator import messages, snapshots
 from vramlab.allocator.blocks import Block, BlockPool
 from vramlab.allocator.device_memory import PAGE_BYTES, DeviceMemory
 from vramlab.allocator.history import Event, History
+from vramlab.allocator.release import collect_garbage, release_all, release_oversize
 from vramlab.allocator.reserve import Reserve
 from vramlab.allocator.settings import AllocatorSettings
 from vramlab.allocator.sizes import (
@@ -499,68 +500,39 @@ class CachingAllocator:
         self.reserve.release_segment(block, context)
 
     def _collect_garbage(self, context: Any) -> None:
-        """Give back large blocks of at least average age until enough is under the threshold."""
+        """Give back old blocks of the large pool, down to the threshold's share of the limit."""
         assert self._allowed_bytes is not None
-        threshold = self._settings.garbage_collection_threshold
-        target_bytes = self.reserved_bytes - int(threshold * self._allowed_bytes)
-        pool = self.large_pool
-        whole = [block for block in pool.free_blocks() if not block.is_split]
-        total_age = sum(pool.age(block) for block in whole)
-        remaining = len(whole)
-        whole = [block for block in whole if not block.segment.expandable]
-        released_bytes = 0
-        released_any = True
-        while released_bytes < target_bytes and released_any and remaining:
-            average_age = total_age / remaining
-            kept: list[Block] = []
-            for block in whole:
-                if pool.age(block) < average_age:
-                    kept.append(block)
-                    continue
-                released_bytes += block.size_bytes
-                total_age -= pool.age(block)
-                remaining -= 1
-                self._release(block, context)
-            released_any = len(kept) < len(whole)
-            whole = kept
+        threshold_bytes = int(self._settings.garbage_collection_threshold * self._allowed_bytes)
+        collect_garbage(
+            self.large_pool,
+            self.reserved_bytes - threshold_bytes,
+            lambda block: self._release(block, context),
+        )
 
     def _release_oversize(
         self, pool: BlockPool, block_bytes: int, stream: int, context: Any
     ) -> bool:
-        """Give back just enough blocks too large to be split. Whether that may have helped.
-
-        Only a limit that was lowered at run time can find such a block split already. It stays;
-        PyTorch would give the driver an address inside a segment, and fail.
-        """
+        """With a limit on splitting, give back blocks beyond it. Whether that may have helped."""
         if self._settings.max_split_size_bytes is None:
             return False
-        needed_bytes = max(block_bytes, self._max_split_bytes)
-        cached = [block for _, _, block in pool.cached[stream]]
-        index = bisect_left(pool.cached[stream], (needed_bytes,))
-        if index < len(cached) and _is_whole_segment(cached[index]):
-            self._release(cached[index], context)
-            return True
-        released_bytes = 0
-        for block in reversed(cached[:index]):  # the largest first, as none alone is enough
-            if released_bytes >= needed_bytes or block.size_bytes < self._max_split_bytes:
-                break
-            if _is_whole_segment(block):
-                released_bytes += block.size_bytes
-                self._release(block, context)
-        return released_bytes >= needed_bytes
+        return release_oversize(
+            pool,
+            stream,
+            max(block_bytes, self._max_split_bytes),
+            self._max_split_bytes,
+            lambda block: self._release(block, context),
+        )
 
     def _release_cached_blocks(self, context: Any) -> None:
         """Give back all that nobody uses, after waiting for every stream."""
         self.statistics.num_sync_all_streams += 1
         self._process_events(context)
         for pool in (self.large_pool, self.small_pool):
-            cached = pool.free_blocks()
-            for block in cached:
-                if _is_whole_segment(block):
-                    self._release(block, context)
-            for block in cached:
-                if block.segment.expandable:
-                    self.reserve.unmap(block, context)
+            release_all(
+                pool,
+                lambda block: self._release(block, context),
+                lambda block: self.reserve.unmap(block, context),
+            )
 
     def _run_out(
         self, block_bytes: int, stream: int, requested_bytes: int, context: Any
@@ -586,11 +558,6 @@ class CachingAllocator:
             reserved_bytes=self.reserved_bytes,
         )
         return OutOfDeviceMemory(message, requested_bytes=requested_bytes, segment_bytes=size_bytes)
-
-
-def _is_whole_segment(block: Block) -> bool:
-    """Whether cudaFree can give the block back."""
-    return not block.is_split and not block.segment.expandable
 
 
 def _entered_twice(purpose: str) -> AllocatorInvariantError:
