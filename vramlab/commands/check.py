@@ -7,7 +7,6 @@ $ vramlab check 02 --notebook my-copy.ipynb
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from vramlab.errors import VramlabError
 
 _EXIT_OK = 0
 _EXIT_NOT_SOLVED = 1
-_EXIT_USAGE = 2
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,19 +34,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the verdicts; answer the exit status."""
+    """Print the verdicts; answer the exit status.
+
+    Raises:
+        UnknownExerciseError: no exercise of that name.
+        VramlabError: its notebook is not there, or is none.
+    """
     from vramlab.grading.bench import Bench
     from vramlab.grading.exercises import find_exercise
     from vramlab.grading.judge import Judge
     from vramlab.grading.notebooks import tasks_with_cells
 
-    try:
-        exercise = find_exercise(arguments.exercise)
-        path = arguments.notebook or _find_notebook(exercise.name)
-        notebook = _read(path)
-    except VramlabError as error:
-        print(error, file=sys.stderr)
-        return _EXIT_USAGE
+    exercise = find_exercise(arguments.exercise)
+    notebook = _read(arguments.notebook or _find_notebook(exercise.name))
     cells = {task: above for task, _, above in tasks_with_cells(notebook)}
     every_cell = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
     with Bench() as bench:

@@ -105,19 +105,18 @@ def _needed(statements: Iterable[Statement]) -> frozenset[str]:
 
 def _helpers(names: Iterable[str], statements: Sequence[Statement]) -> list[Statement]:
     """Choose the statements that give `names` their values, each after those that it needs."""
-    last_binding = {name: statement for statement in statements for name in statement.binds}
-    chosen: list[Statement] = []
-    seen: set[int] = set()
+    last_binding = {
+        name: index for index, statement in enumerate(statements) for name in statement.binds
+    }
+    chosen: dict[int, Statement] = {}
+    entered: set[int] = set()
 
-    def choose(name: str) -> None:
-        statement = last_binding.get(name)
-        if statement is None or id(statement) in seen:
-            return
-        seen.add(id(statement))
-        for needed in sorted(statement.needs):
-            choose(needed)
-        chosen.append(statement)
+    def choose(needs: Iterable[str]) -> None:
+        for index in sorted({last_binding[name] for name in needs if name in last_binding}):
+            if index not in entered:
+                entered.add(index)
+                choose(statements[index].needs)
+                chosen[index] = statements[index]
 
-    for name in sorted(names):
-        choose(name)
-    return chosen
+    choose(names)
+    return list(chosen.values())

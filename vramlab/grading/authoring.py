@@ -22,7 +22,9 @@ from vramlab.grading.task import Diagnose, Exercise, Fix, Task
 
 BEGIN_SOLUTION, END_SOLUTION = "### BEGIN SOLUTION", "### END SOLUTION"
 
-SETUP = "from vramlab.grading import check"
+SETUP = """from vramlab.grading import check
+
+MIB = 2**20"""
 
 
 def master(exercise: Exercise) -> Any:

@@ -79,10 +79,12 @@ class Bench:
 
     def close(self) -> None:
         """End the process, if there is one."""
-        if self._process is not None:
-            with self._process:
-                self._process.kill()
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            # A request that was never read is lost with its process.
+            with contextlib.suppress(BrokenPipeError), process:
+                pass
 
     def __enter__(self) -> Self:
         return self

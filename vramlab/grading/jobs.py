@@ -115,7 +115,7 @@ def _data(value: object) -> Reply:
 def _problem(error: BaseException, source: str) -> Reply:
     """Say what kept an answer from being given, with the learner's line where it happened."""
     if isinstance(error, NotImplementedError):
-        return {"problem": "not answered yet", "unanswered": True}
+        return {"problem": "", "unanswered": True}
     text = str(error)[:MAX_SHOWN_CHARACTERS]
     if not isinstance(error, NotAllowed):
         text = f"{type(error).__name__}: {text}"

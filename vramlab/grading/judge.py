@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -168,3 +170,11 @@ def _explain_type(task: Task, wrong: Try) -> str:
 
 def _show_config(config: Config) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in config.items())
+
+
+@cache
+def shared_judge(seed: str | None = None) -> Judge:
+    """Give this process's judge for a seed, so that nothing is measured, or started, twice."""
+    bench = Bench()
+    atexit.register(bench.close)
+    return Judge(bench, seed)

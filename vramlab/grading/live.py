@@ -6,17 +6,14 @@ cells itself, and nothing that happened in this kernel counts.
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from IPython.core.getipython import get_ipython
 
 from vramlab.errors import VramlabError
-from vramlab.grading.bench import Bench
 from vramlab.grading.exercises import find_exercise
-from vramlab.grading.judge import Judge
+from vramlab.grading.judge import shared_judge
 from vramlab.grading.verdict import Grade, WrongAnswer
 
 
@@ -35,7 +32,9 @@ def check(exercise: str, task: str) -> None:
     shell = get_ipython()
     if shell is None or shell.history_manager is None:
         raise VramlabError("check() reads the cells of a notebook; in a shell: vramlab check 02")
-    verdict = _judge().judge(find_exercise(exercise), task, shell.history_manager.input_hist_raw)
+    verdict = shared_judge().judge(
+        find_exercise(exercise), task, shell.history_manager.input_hist_raw
+    )
     if verdict.grade is not Grade.PASSED:
         raise WrongAnswer(verdict)
     print(verdict)
@@ -48,12 +47,5 @@ def evidence(exercise: str, task: str) -> Mapping[str, Any]:
         What the learner's function is called with, by argument name.
     """
     found = find_exercise(exercise)
-    arguments: Mapping[str, Any] = _judge().arguments(found, task)
+    arguments: Mapping[str, Any] = shared_judge().arguments(found, task)
     return arguments
-
-
-@cache
-def _judge() -> Judge:
-    bench = Bench()
-    atexit.register(bench.close)
-    return Judge(bench)

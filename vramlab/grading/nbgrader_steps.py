@@ -17,9 +17,8 @@ from nbgrader.api import Gradebook, SourceCell
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from traitlets import Unicode
 
-from vramlab.grading.bench import Bench
 from vramlab.grading.exercises import find_exercise
-from vramlab.grading.judge import Judge
+from vramlab.grading.judge import shared_judge
 from vramlab.grading.notebooks import grade_id, tasks_with_cells, tested_task
 from vramlab.grading.seeds import hidden_seed
 from vramlab.grading.verdict import Grade, Verdict
@@ -75,7 +74,8 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
     def preprocess(self, nb: Notebook, resources: Resources) -> tuple[Notebook, Resources]:
         """Put a verdict under every test cell."""
         exercise = find_exercise(resources["nbgrader"]["notebook"])
-        judge = _shared_judge(hidden_seed(Path(self.seed_file)))
+        # nbgrader makes its steps anew for every notebook; what was measured is kept.
+        judge = shared_judge(hidden_seed(Path(self.seed_file)))
         verdicts = {}
         for task, cell, cells in tasks_with_cells(nb):
             verdict = judge.judge(exercise, task, cells)
@@ -110,16 +110,6 @@ class SaveGrades(SaveAutoGrades):  # type: ignore[misc]
             )
             comment.auto_comment = str(verdict)
             self.gradebook.db.commit()
-
-
-_judges: dict[str, Judge] = {}
-
-
-def _shared_judge(seed: str) -> Judge:
-    """Give the judge of this process: nbgrader makes its steps anew for every notebook."""
-    if seed not in _judges:
-        _judges[seed] = Judge(Bench(), seed)
-    return _judges[seed]
 
 
 def _metadata(cell: SourceCell, points: float | None, is_answer: bool) -> dict[str, Any]:
