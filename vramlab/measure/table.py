@@ -11,7 +11,8 @@ from html import escape
 from typing import Any
 
 _GAP = "  "
-_CELL_STYLE = "padding: 0.25em 0.75em; vertical-align: top;"
+# The line height is said because ipywidgets would stretch it.
+_CELL_STYLE = "padding: 0.25em 0.75em; vertical-align: top; line-height: 1.3;"
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def allocator_explorer(
         "options": text("PYTORCH_CUDA_ALLOC_CONF", options, "expandable_segments:True"),
         "memory_mib": slider("GPU memory in MiB", memory_mib, 32, max(1024, memory_mib), step=32),
     }
-    explorer = Explorer("What the caching allocator does", controls, show_allocator)
+    explorer = Explorer("What the caching allocator does", controls, show_allocator, height_px=760)
 
     def follow_program(change: dict[str, str]) -> None:
         """Let the slider end where the program ends; a program with a mistake leaves it alone."""

@@ -111,7 +111,7 @@ class Prediction:
                 (
                     "size",
                     predicted,
-                    f"{_number(measured, self.unit)}\n{measured_bytes:,} B",
+                    _with_bytes(_number(measured, self.unit), measured_bytes),
                     difference,
                 ),
             ),
@@ -159,6 +159,12 @@ def _parse(number: float | str) -> Decimal:
     if not parsed.is_finite():
         raise ValueError(f"{number!r} is not a number: enter one such as 160 or 8.125")
     return parsed
+
+
+def _with_bytes(amount: str, size_bytes: int) -> str:
+    """An amount, and the bytes behind it where it is not in bytes itself."""
+    in_bytes = f"{size_bytes:,} B"
+    return amount if amount == in_bytes else f"{amount}\n{in_bytes}"
 
 
 def _number(number: Decimal, unit: str) -> str:
