@@ -123,7 +123,7 @@ class Program(RuleBasedStateMachine):
     @rule()
     def empty_cache(self) -> None:
         self.allocator.empty_cache()
-        for segment in self.allocator.segments():
+        for segment in segments(self.allocator):
             if not segment["is_expandable"]:
                 assert segment["allocated_size"] > 0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vramlab.allocator import Block, CachingAllocator, Event, snapshot
+from vramlab.allocator import Block, CachingAllocator, Event, segments, snapshot, traces
 from vramlab.errors import AllocatorInvariantError, OutOfDeviceMemory
 from vramlab.units import GIB, MIB
 
@@ -20,12 +20,12 @@ THERE = [{"filename": "train.py", "line": 9, "name": "zero_grad"}]
 
 
 def actions(allocator: CachingAllocator) -> list[str]:
-    return [entry["action"] for entry in allocator.traces()]
+    return [entry["action"] for entry in traces(allocator)]
 
 
 def test_a_segment_and_its_blocks_have_torchs_keys(allocator: CachingAllocator) -> None:
     block = allocator.malloc(19 * MIB, stream=5, context=HERE)
-    assert allocator.segments() == [
+    assert segments(allocator) == [
         {
             "device": 0,
             "address": block.address,
@@ -56,7 +56,7 @@ def test_segments_are_listed_by_address(allocator: CachingAllocator) -> None:
     allocator.free(blocks[0])
     allocator.empty_cache()
     allocator.malloc(25 * MIB)  # in the gap of 40, before the others
-    assert [segment["total_size"] for segment in allocator.segments()] == [
+    assert [segment["total_size"] for segment in segments(allocator)] == [
         26 * MIB,
         20 * MIB,
         30 * MIB,
@@ -65,7 +65,7 @@ def test_segments_are_listed_by_address(allocator: CachingAllocator) -> None:
 
 def test_nothing_is_recorded_unless_asked_for(allocator: CachingAllocator) -> None:
     allocator.free(allocator.malloc(512))
-    assert allocator.traces() == []
+    assert traces(allocator) == []
 
 
 def test_the_history_of_a_block(allocator: CachingAllocator) -> None:
@@ -83,7 +83,7 @@ def test_the_history_of_a_block(allocator: CachingAllocator) -> None:
         ("free_completed", 700, HERE),
         ("segment_free", 2 * MIB, None),  # split, a segment forgets who made it, as in PyTorch
     ]
-    assert allocator.traces() == [
+    assert traces(allocator) == [
         {"action": action, "addr": address, "size": size, "time_us": time}
         | common
         | ({"frames": frames} if frames else {})
@@ -96,14 +96,14 @@ def test_the_history_of_an_expandable_segment(make_allocator: MakeAllocator) -> 
     allocator.record_history(context=None)
     allocator.free(allocator.malloc(30 * MIB, context=HERE))
     allocator.empty_cache()
-    assert [(entry["action"], entry["size"]) for entry in allocator.traces()] == [
+    assert [(entry["action"], entry["size"]) for entry in traces(allocator)] == [
         ("segment_map", 40 * MIB),
         ("alloc", 30 * MIB),
         ("free_requested", 30 * MIB),
         ("free_completed", 30 * MIB),
         ("segment_unmap", 40 * MIB),
     ]
-    assert all("frames" not in entry for entry in allocator.traces())
+    assert all("frames" not in entry for entry in traces(allocator))
 
 
 def test_an_oom_tells_what_the_driver_had_left(make_allocator: MakeAllocator) -> None:
@@ -111,7 +111,7 @@ def test_an_oom_tells_what_the_driver_had_left(make_allocator: MakeAllocator) ->
     allocator.record_history()
     with pytest.raises(OutOfDeviceMemory):
         allocator.malloc(31 * MIB)
-    (entry,) = allocator.traces()
+    (entry,) = traces(allocator)
     assert (entry["action"], entry["device_free"], entry["size"]) == ("oom", 30 * MIB, 31 * MIB)
     assert "addr" not in entry
 
@@ -123,7 +123,7 @@ def test_taking_a_snapshot_is_recorded_after_the_fact(allocator: CachingAllocato
         "segment_alloc",
         "alloc",
     ]
-    last = allocator.traces()[-1]
+    last = traces(allocator)[-1]
     assert (last["action"], last["addr"], last["size"]) == ("snapshot", 0, 1024)
 
 
@@ -138,9 +138,9 @@ def test_state_alone_keeps_stacks_of_blocks_but_one_entry(allocator: CachingAllo
     assert allocator.history.wants_context_of_malloc
     assert not allocator.history.wants_context_of_free
     allocator.malloc(700, context=HERE)
-    assert [entry["action"] for entry in allocator.traces()] == ["alloc"]
-    assert "frames" not in allocator.traces()[0]
-    assert allocator.segments()[0]["blocks"][0]["frames"] == HERE
+    assert [entry["action"] for entry in traces(allocator)] == ["alloc"]
+    assert "frames" not in traces(allocator)[0]
+    assert segments(allocator)[0]["blocks"][0]["frames"] == HERE
 
 
 def test_actions_can_be_skipped(allocator: CachingAllocator) -> None:
@@ -182,7 +182,7 @@ def test_metadata_is_put_on_what_follows(allocator: CachingAllocator) -> None:
     allocator.malloc(700)
     allocator.history.user_metadata = "step 2"
     allocator.malloc(700)
-    assert [entry["user_metadata"] for entry in allocator.traces()] == ["", "step 2"]
+    assert [entry["user_metadata"] for entry in traces(allocator)] == ["", "step 2"]
 
 
 def test_two_gpus_share_one_snapshot(make_allocator: MakeAllocator) -> None:
@@ -300,7 +300,7 @@ class TestTrackers:
             "free_requested",
             "free_completed",
         ]
-        assert allocator.traces() == []
+        assert traces(allocator) == []
 
     def test_they_can_leave(self, allocator: CachingAllocator) -> None:
         heard: list[Event] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from vramlab.allocator import AllocatorSettings, CachingAllocator
+from vramlab.allocator import AllocatorSettings, CachingAllocator, segments, traces
 from vramlab.errors import AllocatorConfigError, OutOfDeviceMemory
 from vramlab.units import GIB, MIB
 
@@ -41,7 +41,7 @@ def test_cuda_cannot_map_an_odd_number_of_mebibytes(make_allocator: MakeAllocato
 def test_blocks_of_one_segment_lie_side_by_side(growing: CachingAllocator) -> None:
     first, second = growing.malloc(50 * MIB), growing.malloc(70 * MIB)
     assert second.address == first.address + 50 * MIB
-    (segment,) = growing.segments()
+    (segment,) = segments(growing)
     assert segment["is_expandable"] is True
     assert segment["total_size"] == 120 * MIB  # 6 pages
 
@@ -73,11 +73,11 @@ def test_only_whole_empty_pages_are_unmapped(growing: CachingAllocator) -> None:
     growing.free(hole)  # 30 to 90 MiB; its whole pages are 40 to 80
     growing.empty_cache()
     assert growing.reserved_bytes == (100 - 40) * MIB
-    unmapped = [entry for entry in growing.traces() if entry["action"] == "segment_unmap"]
+    unmapped = [entry for entry in traces(growing) if entry["action"] == "segment_unmap"]
     assert [(entry["addr"], entry["size"]) for entry in unmapped] == [
         (first.address + 40 * MIB, 40 * MIB)
     ]
-    below, above = growing.segments()  # one for each stretch that is mapped
+    below, above = segments(growing)  # one for each stretch that is mapped
     assert (below["address"], below["total_size"]) == (first.address, 40 * MIB)
     assert (above["address"], above["total_size"]) == (first.address + 80 * MIB, 20 * MIB)
     assert last.address == above["address"] + 10 * MIB
@@ -106,7 +106,7 @@ def test_each_stream_and_pool_has_its_own_segment(growing: CachingAllocator) -> 
         growing.malloc(512, stream)
         growing.malloc(2 * MIB, stream)
     assert sorted(
-        (segment["stream"], segment["segment_type"]) for segment in growing.segments()
+        (segment["stream"], segment["segment_type"]) for segment in segments(growing)
     ) == [(0, "large"), (0, "small"), (1, "large"), (1, "small")]
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from vramlab.allocator import CachingAllocator
+from vramlab.allocator import CachingAllocator, segments
 from vramlab.units import GIB, KIB, MIB
 
 MakeAllocator = Callable[..., CachingAllocator]
 
 
 def block_sizes(allocator: CachingAllocator) -> list[int]:
-    return [block["size"] for segment in allocator.segments() for block in segment["blocks"]]
+    return [block["size"] for segment in segments(allocator) for block in segment["blocks"]]
 
 
 def test_the_smallest_tensor_takes_512_bytes_of_a_2_mib_segment(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Any, NoReturn
 
-from vramlab.allocator import messages, snapshots
+from vramlab.allocator import messages
 from vramlab.allocator.blocks import Block, BlockPool
 from vramlab.allocator.device_memory import PAGE_BYTES, DeviceMemory
 from vramlab.allocator.history import Event, History
@@ -153,14 +153,6 @@ class CachingAllocator:
     def stats(self) -> dict[str, Any]:
         """What `torch._C._cuda_memoryStats(device)` returns."""
         return self.statistics.as_dict()
-
-    def segments(self) -> list[dict[str, Any]]:
-        """This GPU's part of `torch._C._cuda_memorySnapshot()["segments"]`."""
-        return snapshots.segments(self)
-
-    def traces(self) -> list[dict[str, Any]]:
-        """This GPU's part of `torch._C._cuda_memorySnapshot()["device_traces"]`."""
-        return snapshots.traces(self)
 
     def reset_peak_stats(self) -> None:
         """torch.cuda.reset_peak_memory_stats."""
