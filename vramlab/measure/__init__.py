@@ -4,9 +4,12 @@ stages.Stages             run named stages; what each does to allocated, reserve
 results.Result            what was measured, as data, JSON and a table beside what was expected
 recording.record_timeline every block over time, from torch's memory history
 categories.breakdown      where the bytes are: parameters, gradients, activations...
+device.read_device        who has the GPU's memory, nvidia-smi's view and torch's together
+allocations_table         every allocation, what it is, where it begins and ends
 code_lines.code_lines     which lines of the program hold the most
 """
 
+from vramlab.measure.allocations import allocations_table
 from vramlab.measure.categories import (
     Attribution,
     Breakdown,
@@ -16,6 +19,7 @@ from vramlab.measure.categories import (
     category_curves,
 )
 from vramlab.measure.code_lines import CodeLine, code_lines, code_lines_table
+from vramlab.measure.device import DeviceReading, read_device
 from vramlab.measure.figures import (
     Expectation,
     Published,
@@ -49,6 +53,7 @@ __all__ = [
     "Breakdown",
     "Category",
     "CodeLine",
+    "DeviceReading",
     "Expectation",
     "Frame",
     "IncompleteTraceError",
@@ -66,6 +71,7 @@ __all__ = [
     "Table",
     "Timeline",
     "allocated",
+    "allocations_table",
     "attribute",
     "breakdown",
     "category_curves",
@@ -74,6 +80,7 @@ __all__ = [
     "device_used",
     "growth",
     "peak",
+    "read_device",
     "read_memory",
     "record_timeline",
     "reserved",
