@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from vramlab.kernels.cub import radix_sort_pairs_bytes, scan_bytes, unique_by_key_bytes
+from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
 from vramlab.kernels.embedding import partial_rows
 
 from .conftest import A100, Events, meta
@@ -34,7 +34,7 @@ def test_rows_of_partial_sums() -> None:
 
 def test_bert_words_of_32_sequences_of_512(events: Events) -> None:
     count, index_bytes = 32 * 512, 32 * 512 * 8
-    sort, select = radix_sort_pairs_bytes(count, 8, A100), unique_by_key_bytes(count, A100)
+    sort, select = radix_sort_bytes(count, 8, 8, A100), unique_by_key_bytes(count, A100)
     scan = scan_bytes(count, 8)
     gradient = meta(32, 512, 768)
     backward = aten.embedding_dense_backward.default

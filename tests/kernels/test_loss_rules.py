@@ -100,3 +100,18 @@ def test_pooling_backward_brings_the_gradient_into_the_inputs_format(takes: Take
     assert takes(backward, gradient, image, *pooled) == []
     channels_last = image.to(memory_format=torch.channels_last)
     assert takes(backward, gradient, channels_last, *pooled) == [2 * 3 * 16 * 4]
+
+
+def test_adaptive_pooling_copies_before_its_output(events: Events) -> None:
+    scattered = meta(2, 3, 8, 16)[:, :, :, ::2]
+    size = 2 * 3 * 64 * 4
+    pool = aten._adaptive_avg_pool2d.default
+    assert events(pool, scattered, [2, 2]) == [("take", size), OUT, ("give", size)]
+    backward = aten._adaptive_avg_pool2d_backward.default
+    assert takes_of(events(backward, meta(2, 3, 2, 2), meta(2, 3, 8, 8))) == []
+    scattered_gradient = meta(2, 3, 2, 4)[:, :, :, ::2]
+    assert takes_of(events(backward, scattered_gradient, meta(2, 3, 8, 8))) == [2 * 3 * 4 * 4]
+
+
+def takes_of(happened: list[tuple[str, int]]) -> list[int]:
+    return [size for kind, size in happened if kind == "take"]

@@ -11,11 +11,13 @@ from vramlab.kernels import (
     convolution,
     embedding,
     gradients,
+    indexing,
     losses,
     matmul,
     normalization,
     pooling,
     reductions,
+    sorting,
 )
 from vramlab.kernels.classify import Knowledge, classify
 from vramlab.kernels.describe import Line, describe
@@ -65,6 +67,7 @@ __all__ = [
     "describe",
     "embedding",
     "gradients",
+    "indexing",
     "losses",
     "matmul",
     "normalization",
@@ -72,4 +75,5 @@ __all__ = [
     "reductions",
     "replay",
     "rule",
+    "sorting",
 ]

@@ -29,52 +29,74 @@ def aliased_bytes(allocations: Iterable[int]) -> int:
     return sum(_ceil_div(size, 256) * 256 for size in allocations) + 255
 
 
-def radix_sort_pairs_bytes(count: int, item_bytes: int, model: GPUModel) -> int:
-    """Storage to sort `count` pairs of an integer key and an integer value by all the key's bits.
+def key_bits(largest: int) -> int:
+    """How many bits sort keys up to `largest` (at::cuda::cub::get_num_bits)."""
+    return max(largest, 1).bit_length()
+
+
+def radix_sort_bytes(
+    count: int, key_bytes: int, value_bytes: int, model: GPUModel, bits: int | None = None
+) -> int:
+    """Storage to sort `count` keys, and the values that go with them, by radix.
 
     Args:
-        count: how many pairs.
-        item_bytes: size of a key and of a value: 4 or 8.
+        count: how many keys.
+        key_bytes: size of a key: 4 or 8. Smaller keys are sorted in other ways.
+        value_bytes: size of a value: 0 for none, 4 or 8.
         model: the GPU.
+        bits: how many bits of a key are sorted by; None for all.
 
     Source: dispatch_radix_sort.cuh (InvokeSingleTile, InvokeOnesweep), tuning_radix_sort.cuh.
     """
-    if item_bytes not in (4, 8):
-        raise ValueError(f"keys of {item_bytes} B are sorted in another way: give 4 or 8")
+    if key_bytes not in (4, 8):
+        raise ValueError(f"keys of {key_bytes} B are sorted in another way: give 4 or 8")
+    item_bytes = max(key_bytes, value_bytes)
     if count <= _SINGLE_TILE_THREADS * (19 * 4 // item_bytes):
         return 1
-    capability = model.compute_capability
-    if capability >= (9, 0):
-        threads, items = 384, (17 if item_bytes == 4 else 24 * 4 // 8)
-    elif capability >= (8, 0):
-        threads, items = 384, (17 if item_bytes == 4 else 21 * 4 // 8)
-    else:
-        threads, items = 256, (46 if item_bytes == 4 else 23 * 4 // 8)
+    threads, items = _radix_tuning(key_bytes, value_bytes, model)
+    items = items * 4 // item_bytes
     by_shared_memory = _ceil_div(_ceil_div(_SHARED_MEMORY_BYTES, item_bytes * items), 32) * 32
     tile = min(threads, by_shared_memory) * items
-    passes = item_bytes  # of 8 bits each
+    passes = _ceil_div(8 * key_bytes if bits is None else bits, 8)
     portion = (2**28 - 1) // tile * tile
     portions = _ceil_div(count, portion)
+    between_passes = count if passes > 1 else 0
     return aliased_bytes(
         [
             portions * passes * _RADIX_DIGITS * 8,
             _ceil_div(min(count, portion), tile) * _RADIX_DIGITS * 4,
-            count * item_bytes,  # the keys between passes
-            count * item_bytes,  # the values between passes
+            between_passes * key_bytes,
+            between_passes * value_bytes,
             portions * passes * 4,
         ]
     )
 
 
+def _radix_tuning(key_bytes: int, value_bytes: int, model: GPUModel) -> tuple[int, int]:
+    """Threads of a block, and items of a thread were they 4 B each; offsets are 8 B."""
+    if model.compute_capability >= (9, 0):
+        if key_bytes == 8:
+            return 384, 30 if value_bytes < 8 else 24
+        return 384, 19 if not value_bytes else 17 if value_bytes < 8 else 29
+    if model.compute_capability >= (8, 0):
+        return 384, 17 if key_bytes == 4 and value_bytes else 21
+    return 256, 46 if key_bytes == value_bytes == 4 else 23
+
+
+def segmented_sort_bytes(count: int, key_bytes: int, value_bytes: int) -> int:
+    """Storage to sort pairs within segments: a second copy of both (dispatch_radix_sort.cuh)."""
+    return aliased_bytes([count * key_bytes, count * value_bytes])
+
+
 def scan_bytes(count: int, item_bytes: int) -> int:
-    """Storage of a prefix sum with PyTorch's own sum operator, 4 or 8 B an item.
+    """Storage of a prefix sum with PyTorch's own sum operator, of items up to 8 B.
 
     CUB's tuning is for its own operators only: with another, tiles are 128 threads wide everywhere.
 
     Source: dispatch_scan.cuh, tuning_scan.cuh (DefaultPolicy).
     """
-    tile = 128 * (15 * 4 // item_bytes)
-    state_bytes = _SCAN_TILE_STATE_BYTES if item_bytes == 8 else 8
+    tile = 128 * min(15 * 4 // item_bytes, 15 * 2)
+    state_bytes = max(4, 2 * item_bytes)  # a status as wide as the value
     return aliased_bytes([(_ceil_div(count, tile) + _SCAN_PADDING_TILES) * state_bytes])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from vramlab.kernels.cub import radix_sort_pairs_bytes, scan_bytes, unique_by_key_bytes
+from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
 from vramlab.kernels.operands import accumulate_bytes, contiguous
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Step, Take, rule
 
@@ -45,7 +45,7 @@ def embedding_dense_backward(
     yield Take(count * index_bytes, "sorted indices")
     yield Take(count * index_bytes, "their places before")
     yield Take(count * index_bytes, "places in order")
-    yield Take(radix_sort_pairs_bytes(count, index_bytes, model), "storage of the sort")
+    yield Take(radix_sort_bytes(count, index_bytes, index_bytes, model), "storage of the sort")
     yield Give("storage of the sort")
     yield Give("places in order")
     if scale_grad_by_freq:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from vramlab.kernels.operands import is_dense
 from vramlab.kernels.reductions import norm_steps
 from vramlab.kernels.registry import OUTPUTS, Call, Output, Step, Take, rule
 
@@ -20,19 +21,8 @@ def _is_fast(tensors: Sequence[Tensor]) -> bool:
     """
     first = tensors[0]
     return first.is_floating_point() and all(
-        each.dtype == first.dtype and (each.is_contiguous() or _is_dense(each)) for each in tensors
+        each.dtype == first.dtype and is_dense(each) for each in tensors
     )
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers fill their memory, in any order of dimensions."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
 
 
 @rule(

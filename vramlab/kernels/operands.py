@@ -24,3 +24,14 @@ def contiguous(tensor: Tensor | None, what: str) -> Iterator[Step]:
     """Yield the copy that `Tensor.contiguous()` makes, if it makes one."""
     if tensor is not None and not tensor.is_contiguous():
         yield Take(nbytes(tensor), f"contiguous copy of {what}")
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers fill their memory, in any order of dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -52,3 +52,23 @@ def pool_backward(
     yield OUTPUTS
     yield from _in_suggested_format(grad_output, self, "the gradient")
     yield from _in_suggested_format(self, self, "the input")
+
+
+@rule(
+    "aten._adaptive_avg_pool2d.default",
+    takes="a contiguous copy of an input that is not, before its output",
+    source="aten/src/ATen/native/cuda/AdaptiveAveragePooling.cu, PyTorch 2.13",
+)
+def adaptive_pool(call: Call, self: Tensor, output_size: Sequence[int]) -> Iterable[Step]:
+    yield from _in_suggested_format(self, self, "the input")
+    yield OUTPUTS
+
+
+@rule(
+    "aten._adaptive_avg_pool2d_backward.default",
+    takes="a contiguous copy of a gradient that is not",
+    source="aten/src/ATen/native/cuda/AdaptiveAveragePooling.cu, PyTorch 2.13",
+)
+def adaptive_pool_backward(call: Call, grad_output: Tensor, self: Tensor) -> Iterable[Step]:
+    yield OUTPUTS
+    yield from _in_suggested_format(grad_output, self, "the gradient")

@@ -430,13 +430,20 @@ def max_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
-    yield from _flat_reduction(call.launch, self, [result], self.element_size())
+    yield from flat_reduction(call.launch, self, self.element_size(), result)
 
 
-def _flat_reduction(
-    launch: Launch, input: Tensor, outputs: Sequence[Tensor], partial_bytes: int
+def flat_reduction(
+    launch: Launch, input: Tensor, partial_bytes: int, result: Tensor | None = None
 ) -> Iterator[Step]:
-    """Reduce everything, of a contiguous copy where the input is not contiguous."""
+    """Yield what reducing everything takes, of a contiguous copy where the input is not contiguous.
+
+    Args:
+        launch: where it runs.
+        input: what is reduced.
+        partial_bytes: size of one partial result.
+        result: the one number, if its size is another than the input's numbers have.
+    """
     if input.numel() == 0:
         return
     offset = int(input.storage_offset())
@@ -448,8 +455,8 @@ def _flat_reduction(
         (1,),
         offset,
         input.element_size(),
-        ((0,),) * len(outputs),
-        outputs[0].element_size(),
+        ((0,),),
+        (input if result is None else result).element_size(),
         False,
         512,
     )
@@ -493,7 +500,7 @@ def argmax(
     yield OUTPUTS
     partial_bytes = _value_and_index_bytes(_opmath_bytes(self.dtype))
     if dim is None:
-        yield from _flat_reduction(call.launch, self, [result], partial_bytes)
+        yield from flat_reduction(call.launch, self, partial_bytes, result)
     elif self.dim() > 0 and self.shape[dim] != 1:
         yield from reduction_steps(call.launch, self, [result], dim, partial_bytes, self.dtype)
 

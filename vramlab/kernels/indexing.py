@@ -1,0 +1,129 @@
+"""Rules of advanced indexing: reading by index, and adding into places that may repeat.
+
+Indices are int64 or int32: those of a mask depend on values, which meta tensors have not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from vramlab.kernels.cub import key_bits, radix_sort_bytes
+from vramlab.kernels.operands import contiguous
+from vramlab.kernels.reductions import flat_reduction
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Step, Take, rule
+
+Indices = Sequence[Tensor | None]
+
+
+def _shape(indices: Iterable[Tensor]) -> tuple[int, ...]:
+    return tuple(torch.broadcast_shapes(*(index.shape for index in indices)))
+
+
+def _broadcast_strides(index: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of `index.expand(shape)`."""
+    missing = len(shape) - index.dim()
+    own = zip(index.shape, index.stride(), shape[missing:], strict=True)
+    return (0,) * missing + tuple(0 if size != wide else step for size, step, wide in own)
+
+
+def _as_int64(indices: Iterable[Tensor]) -> Iterator[Step]:
+    for index in indices:
+        if index.dtype == torch.int32:
+            yield Take(8 * index.numel(), "index as int64")
+
+
+def _one_layout(indices: Sequence[Tensor]) -> Iterator[Step]:
+    """Yield copies of several indices that broadcast in different ways (AdvancedIndex)."""
+    shape = _shape(indices)
+    layouts = [_broadcast_strides(index, shape) for index in indices]
+    if len(set(layouts)) > 1:
+        for index, layout in zip(indices, layouts, strict=True):
+            if index.shape != shape or not index.is_contiguous():
+                yield Take(8 * math.prod(shape), f"index laid out as the others, from {layout}")
+
+
+@rule(
+    "aten.index.Tensor",
+    takes="copies of indices that are int32, or that broadcast in different ways",
+    source="aten/src/ATen/native/TensorAdvancedIndexing.cpp, PyTorch 2.13",
+)
+def index(call: Call, self: Tensor, indices: Indices) -> Iterable[Step]:
+    defined = [each for each in indices if each is not None]
+    yield from _as_int64(defined)
+    yield from _one_layout(defined)
+    yield OUTPUTS
+
+
+@rule(
+    "aten.index_put.default",
+    "aten.index_put_.default",
+    "aten._index_put_impl_.default",
+    takes="adding: the linear index of each row, sorted, with its places before; the sort's "
+    "storage; a copy of values that are expanded or not contiguous. Else as index",
+    source="aten/src/ATen/native/cuda/Indexing.cu and TensorAdvancedIndexing.cpp, PyTorch 2.13",
+)
+def index_put(
+    call: Call,
+    self: Tensor,
+    indices: Indices,
+    values: Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> Iterable[Step]:
+    """Known limitation: indices with a slice between them, which move `self`, are not modelled."""
+    yield OUTPUTS
+    defined = [each for each in indices if each is not None]
+    if not accumulate and not torch.are_deterministic_algorithms_enabled():
+        yield from _as_int64(defined)
+        yield from _one_layout(defined)
+        return
+    yield from contiguous(self, "the tensor")
+    yield from _as_int64(defined)
+    shape = _shape(defined)
+    count = math.prod(shape)
+    for nth, each in enumerate(defined):
+        yield from _linear_index(call.launch, each, count, check_range=not unsafe)
+        if nth > 0:
+            yield Give("linear index")  # added to the first
+    sliced = [size for dim, size in enumerate(self.shape) if not _is_indexed(indices, dim)]
+    if values.numel() < count * math.prod(sliced):
+        yield Take(count * math.prod(sliced) * values.element_size(), "expanded values")
+    else:
+        yield from contiguous(values, "the values")
+    after = [
+        size
+        for dim, size in enumerate(self.shape)
+        if not _is_indexed(indices, dim) and any(_is_indexed(indices, d) for d in range(dim))
+    ]
+    slice_numel = math.prod(after)
+    if not count or not slice_numel:
+        return
+    yield Take(8 * count, "sorted index")
+    yield Take(8 * count, "places before")
+    yield Take(8 * count, "places in order")
+    bits = key_bits((self.numel() - 1) // slice_numel)
+    yield Take(radix_sort_bytes(count, 8, 8, call.launch.model, bits), "storage of the sort")
+    yield Give("storage of the sort")
+    yield Give("places in order")
+
+
+def _is_indexed(indices: Indices, dim: int) -> bool:
+    return dim < len(indices) and indices[dim] is not None
+
+
+def _linear_index(
+    launch: Launch, index: Tensor, count: int, *, check_range: bool
+) -> Iterator[Step]:
+    """Yield the steps from one index to its part of the linear one (computeLinearIndex)."""
+    if check_range and count:
+        for what in ("largest index", "smallest index"):
+            yield Take(8, what)
+            yield from flat_reduction(launch, index, 8)
+            yield Give(what)
+    yield Take(8 * count, "wrapped index")
+    yield Take(8 * count, "linear index")
+    yield Give("wrapped index")
