@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from vramlab.allocator import Block, CachingAllocator, DeviceMemory, snapshot
+from vramlab.allocator import Block, CachingAllocator, DeviceMemory, segments, snapshot
 from vramlab.allocator.invariants import check
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.units import KIB, MIB
