@@ -4,12 +4,14 @@
     draw_timeline(timeline)   allocated bytes over time by category, with stages and peak
     draw_stages(result)       predicted, measured and published, as bars
     draw_breakdown(at)        one stacked bar: where the bytes are
+    draw_device(readings)     who has the GPU's memory: driver, contexts, tensors, cache
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
 `describe_...` that gives the same text without drawing.
 """
 
 from vramlab.plots.breakdown import describe_breakdown, draw_breakdown
+from vramlab.plots.device import describe_device, draw_device
 from vramlab.plots.picture import Picture
 from vramlab.plots.segments import describe_segments, draw_segments
 from vramlab.plots.stages import describe_stages, draw_stages
@@ -18,10 +20,12 @@ from vramlab.plots.timeline import describe_timeline, draw_timeline
 __all__ = [
     "Picture",
     "describe_breakdown",
+    "describe_device",
     "describe_segments",
     "describe_stages",
     "describe_timeline",
     "draw_breakdown",
+    "draw_device",
     "draw_segments",
     "draw_stages",
     "draw_timeline",

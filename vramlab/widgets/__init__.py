@@ -1,12 +1,14 @@
 """Things to play with in a notebook: explorers, and predictions to commit to.
 
 predict(question)         commit to a number before it is shown
+context_explorer()        how many processes share a GPU
 allocator_explorer()      what the caching allocator makes of allocations and frees
 training_step_explorer()  how batch, width and optimizer shape a training step's memory
 Explorer, View            the base to build further ones on
 """
 
 from vramlab.widgets.allocator_explorer import allocator_explorer
+from vramlab.widgets.context_explorer import context_explorer
 from vramlab.widgets.explorer import Explorer, View
 from vramlab.widgets.predict import Prediction, predict
 from vramlab.widgets.training_step_explorer import training_step_explorer
@@ -16,6 +18,7 @@ __all__ = [
     "Prediction",
     "View",
     "allocator_explorer",
+    "context_explorer",
     "predict",
     "training_step_explorer",
 ]

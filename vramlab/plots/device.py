@@ -1,0 +1,114 @@
+"""Who has a GPU's memory at one or several moments, as stacked bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+
+from vramlab.measure import DeviceReading
+from vramlab.plots import style
+from vramlab.plots.picture import Picture, new_picture
+from vramlab.plots.style import Look, Unit, fits, short_size
+
+_LOOKS = {
+    "driver": Look(style.GREY, "xx"),
+    "context, other processes": style.OUTSIDE_LOOK,
+    "tensors": Look(style.SKY_BLUE),
+    "cached by PyTorch": style.CACHED_LOOK,
+}
+_ROW_IN = 0.42
+_PLOT_WIDTH_IN = 6.6  # what is left of a picture's width beside the names of the moments
+
+
+def draw_device(
+    readings: Mapping[str, DeviceReading],
+    *,
+    title: str = "Who has the GPU's memory",
+    capacity_bytes: int | None = None,
+) -> Picture:
+    """Draw one bar for each moment; what is free is left white, and mostly cut off.
+
+    Args:
+        readings: from `vramlab.measure.read_device`, by the name of the moment.
+        title: the picture's title.
+        capacity_bytes: the GPU's memory, drawn as a line if given.
+    """
+    taken_bytes = [reading.driver_bytes + reading.used_bytes for reading in readings.values()]
+    longest_bytes = max([*taken_bytes, capacity_bytes or 0])
+    unit = Unit.for_axis(longest_bytes)
+    with style.house_style():
+        picture = new_picture(1.35 + _ROW_IN * len(readings))
+        axes = picture.subplots()
+        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_xlim(0, unit.of(longest_bytes) * 1.02 or 1)
+        for row, reading in enumerate(readings.values()):
+            _draw_parts(axes, row, reading, unit)
+        handles: list[Artist] = [look.patch(name) for name, look in _LOOKS.items()]
+        if capacity_bytes is not None:
+            edge = unit.of(capacity_bytes)
+            label = f"memory of the GPU: {short_size(capacity_bytes)}"
+            handles.append(axes.axvline(edge, color=style.BLACK, linewidth=2, label=label))
+        axes.set_xlabel(unit.name)
+        axes.set_yticks(range(len(readings)), list(readings))
+        axes.set_ylim(len(readings) - 0.5, -0.5)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        picture.legend(handles=handles, loc="outside lower left", ncols=3)
+    picture.alt = describe_device(readings, title=title)
+    return picture
+
+
+def describe_device(
+    readings: Mapping[str, DeviceReading], *, title: str = "Who has the GPU's memory"
+) -> str:
+    """Say in words what `draw_device` draws."""
+    sentences = [f"{title}."]
+    for moment, reading in readings.items():
+        listed = ", ".join(
+            f"{name} {short_size(size_bytes)}" for name, size_bytes in _parts(reading) if size_bytes
+        )
+        sentences.append(f"{moment}: {listed or 'nothing in use'}.")
+    return " ".join(sentences)
+
+
+def _parts(reading: DeviceReading) -> list[tuple[str, int]]:
+    sizes = (
+        reading.driver_bytes,
+        reading.outside_bytes,
+        reading.allocated_bytes,
+        reading.cached_bytes,
+    )
+    return list(zip(_LOOKS, sizes, strict=True))
+
+
+def _draw_parts(axes: Axes, row: int, reading: DeviceReading, unit: Unit) -> None:
+    start = 0.0
+    for name, size_bytes in _parts(reading):
+        width, look = unit.of(size_bytes), _LOOKS[name]
+        if not size_bytes:
+            continue
+        axes.barh(
+            row,
+            width,
+            left=start,
+            height=0.7,
+            color=look.color,
+            hatch=look.hatch,
+            edgecolor=style.INK,
+            linewidth=0.6,
+        )
+        label = short_size(size_bytes)
+        if fits(axes, label, width, _PLOT_WIDTH_IN):
+            axes.text(
+                start + width / 2,
+                row,
+                label,
+                ha="center",
+                va="center",
+                color=look.text_color,
+                fontsize=style.SMALL_FONT_SIZE,
+                bbox={"facecolor": look.color, "edgecolor": "none", "pad": 1.5},
+            )
+        start += width

@@ -1,0 +1,88 @@
+"""Explore how many processes share a GPU: each pays for a CUDA context of its own."""
+
+from __future__ import annotations
+
+import torch
+
+from vramlab import VirtualGPU, catalogue
+from vramlab.measure import DeviceReading, Table, read_device
+from vramlab.measure.results import format_mib
+from vramlab.plots import draw_device
+from vramlab.plots.style import short_size
+from vramlab.units import MIB
+from vramlab.widgets.explorer import Explorer, View, choice, slider
+
+
+def context_explorer(
+    gpu: str = "T4", processes: int = 8, tensors_mib: int = 512, freed_mib: int = 256
+) -> Explorer:
+    """Show what equal processes take of a GPU together.
+
+    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
+
+    Args:
+        gpu: a GPU of the catalogue.
+        processes: how many.
+        tensors_mib: what the tensors of each of them hold.
+        freed_mib: what each has freed, and keeps in its cache.
+    """
+    controls = {
+        "gpu": choice("GPU", catalogue.names(), gpu),
+        "processes": slider("Processes", processes, 1, 64),
+        "tensors_mib": slider("Tensors of each, in MiB", tensors_mib, 0, 8192, step=64),
+        "freed_mib": slider("Freed by each, in MiB", freed_mib, 0, 8192, step=64),
+    }
+    return Explorer("Processes that share a GPU", controls, show_processes, height_px=430)
+
+
+def show_processes(gpu: str, processes: int, tensors_mib: int, freed_mib: int) -> View:
+    """Measure one process on a fresh virtual GPU, and add up that many of them."""
+    with VirtualGPU(gpu):
+        torch.cuda.mem_get_info()  # makes the context, even where no tensor is asked for
+        tensors = [_bytes_on_gpu(mib * MIB) for mib in (tensors_mib, freed_mib)]
+        tensors.pop()
+        one = read_device()
+        tensors.clear()
+    capacity_bytes = one.total_bytes - one.driver_bytes
+    fit = capacity_bytes // one.used_bytes
+    together = _times(one, processes)
+    verdict = "they fit" if processes <= fit else "they do not fit"
+    summary = (
+        f"{processes} processes take {short_size(together.used_bytes)} of "
+        f"{short_size(capacity_bytes)}: {verdict}. At most {fit} do."
+    )
+    readings = {"one process": one, f"{processes} processes": together}
+    picture = draw_device(
+        readings, title=f"{gpu}: what the processes take", capacity_bytes=one.total_bytes
+    )
+    return View(summary, picture, (_table(readings),))
+
+
+def _bytes_on_gpu(size_bytes: int) -> torch.Tensor:
+    return torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
+
+
+def _times(one: DeviceReading, processes: int) -> DeviceReading:
+    """What that many such processes take together. Less than nothing is free if they do not fit."""
+    return DeviceReading(
+        driver_bytes=one.driver_bytes,
+        outside_bytes=processes * one.outside_bytes,
+        cached_bytes=processes * one.cached_bytes,
+        allocated_bytes=processes * one.allocated_bytes,
+        free_bytes=one.free_bytes - (processes - 1) * one.used_bytes,
+    )
+
+
+def _table(readings: dict[str, DeviceReading]) -> Table:
+    rows = tuple(
+        (
+            name,
+            format_mib(reading.outside_bytes),
+            format_mib(reading.allocated_bytes),
+            format_mib(reading.cached_bytes),
+            format_mib(reading.used_bytes),
+        )
+        for name, reading in readings.items()
+    )
+    header = ("", "CUDA context", "tensors", "cached", "nvidia-smi shows")
+    return Table("What nvidia-smi adds up", header, rows)
