@@ -12,7 +12,15 @@ An experiment measures through torch's own interface on whatever GPU is attached
 `run_as_published` attaches the virtual GPU, and stands for the PyTorch, that the documents had.
 """
 
-from vramlab.experiments import cuda_context, fragmentation, pages_and_blocks, training_step
+from vramlab.experiments import (
+    activations,
+    cuda_context,
+    fragmentation,
+    optimizer_states,
+    pages_and_blocks,
+    parameters,
+    training_step,
+)
 from vramlab.experiments.outcome import Difference, Finding, Outcome, Verdict
 from vramlab.experiments.published import Figure, figure, figures
 from vramlab.experiments.registry import (
@@ -35,6 +43,7 @@ __all__ = [
     "Outcome",
     "Trial",
     "Verdict",
+    "activations",
     "cuda_context",
     "expected",
     "experiment",
@@ -43,7 +52,10 @@ __all__ = [
     "fragmentation",
     "get",
     "names",
+    "optimizer_states",
     "pages_and_blocks",
+    "parameters",
     "run",
     "run_as_published",
+    "training_step",
 ]

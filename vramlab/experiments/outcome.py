@@ -16,7 +16,7 @@ from typing import Any
 
 from vramlab.measure import Result, StageMeasurement, Table
 from vramlab.measure.figures import UNIT_BYTES, Published
-from vramlab.units import MIB
+from vramlab.units import KIB, MIB
 
 FORMAT = 1
 """Version of the JSON form; raised when a field changes its meaning."""
@@ -231,6 +231,8 @@ def format_number(value: Number | None, finding: Finding) -> str:
     """A predicted or measured number: memory in MiB and bytes, anything else in its unit."""
     if value is None:
         return ""
+    if finding.is_memory and value < KIB:
+        return f"{value:,} B"
     if finding.is_memory:
         return f"{value / MIB:,.4f} MiB\n{value:,} B"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"

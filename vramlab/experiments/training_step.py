@@ -205,9 +205,9 @@ FP16_BATCH, FP16_WIDTH, FP16_APPLICATIONS = 10240, 1024, 2
 _DOCUMENT_003 = Conditions(
     gpu="V100-16GB",
     torch_version="1.13",
-    why="no workspace of cuBLAS is in its figures, so it was PyTorch 1.x; the 2 KiB that sum() took "
-    "are those of a V100 (80 multiprocessors of 2048 threads), and its out-of-memory message is "
-    "that of a V100 with 16 GB; Adam's loop was the default then",
+    why="no workspace of cuBLAS is in its figures, so it was PyTorch 1.x; the 2 KiB that sum() "
+    "took are those of a V100 (80 multiprocessors of 2048 threads), and its out-of-memory message "
+    "is that of a V100 with 16 GB; Adam's loop was the default then",
 )
 
 

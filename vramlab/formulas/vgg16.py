@@ -6,11 +6,16 @@ torchvision's (torchvision/models/vgg.py).
 
 from __future__ import annotations
 
-from vramlab.formulas.parameters import conv2d, linear
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from itertools import pairwise
+from typing import Literal
 
-CONVOLUTIONS = (64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool")
-CONVOLUTIONS += (512, 512, 512, "pool", 512, 512, 512, "pool")
+from vramlab.formulas.parameters import conv2d, linear
+from vramlab.formulas.storage import tensor_bytes
+
+CONVOLUTIONS: tuple[int | Literal["pool"], ...] = (
+    *(64, 64, "pool", 128, 128, "pool"),
+    *(256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool"),
+)
 """Output channels of each 3 x 3 convolution, and the 2 x 2 poolings between them."""
 
 FULLY_CONNECTED = (512 * 7 * 7, 4096, 4096, 1000)
@@ -28,7 +33,7 @@ def parameter_counts() -> list[int]:
         if isinstance(outputs, int):
             counts += [conv2d(channels, outputs, 3, bias=False), outputs]
             channels = outputs
-    for inputs, outputs in zip(FULLY_CONNECTED, FULLY_CONNECTED[1:], strict=False):
+    for inputs, outputs in pairwise(FULLY_CONNECTED):
         counts += [linear(inputs, outputs, bias=False), outputs]
     return counts
 
@@ -64,26 +69,44 @@ def layer_outputs_bytes(batch: int = 1) -> int:
     return tensor_bytes((batch, elements))
 
 
-def forward_growth_bytes(batch: int = 1) -> int:
-    """What a forward pass in training leaves on the GPU, besides workspaces and the image.
+def forward_requests_bytes(batch: int = 1, workspace_bytes: int = 0) -> list[int]:
+    """What a forward pass in training asks for and keeps, in order, the images not included.
 
     The output of every layer, because the next one needs it in the backward pass; and besides: for
-    every pooling the place of each maximum, an int64; the output of the average pooling, a copy;
-    for both dropouts an output, and a mask of one byte per element.
+    every max pooling the place of each maximum, an int64; the output of the average pooling, a
+    copy; for both dropouts an output, and a mask of one byte per element.
+
+    Args:
+        batch: images.
+        workspace_bytes: what the first Linear layer leaves in cuBLAS's workspace; 0 if it is there.
     """
-    growth_bytes = 0
+    requests_bytes: list[int] = []
     for kind, count in feature_counts():
-        growth_bytes += _block(batch, count)
+        requests_bytes.append(tensor_bytes((batch, count)))
         if kind == "pooling":
-            growth_bytes += _block(batch, count, "int64")
-    features, *widths = FULLY_CONNECTED
-    growth_bytes += _block(batch, features)
-    for width in widths:
-        growth_bytes += _block(batch, width)
-    for width in widths[:-1]:
-        growth_bytes += _block(batch, width) + _block(batch, width, "bool")
-    return growth_bytes
+            requests_bytes.append(tensor_bytes((batch, count), "int64"))
+    features, *hidden, classes = FULLY_CONNECTED
+    requests_bytes.append(tensor_bytes((batch, features)))
+    for number, width in enumerate(hidden):
+        requests_bytes.append(tensor_bytes((batch, width)))
+        if number == 0:
+            requests_bytes.append(workspace_bytes)
+        requests_bytes.append(tensor_bytes((batch, width)))
+        requests_bytes.append(tensor_bytes((batch, width), "bool"))
+    requests_bytes.append(tensor_bytes((batch, classes)))
+    return requests_bytes
 
 
-def _block(batch: int, count: int, dtype: str = "float32") -> int:
-    return block_bytes(tensor_bytes((batch, count), dtype))
+def peak_per_image_bytes() -> int:
+    """What an image costs at the peak of a training step, besides the image.
+
+    The peak is where the gradient of the first Linear layer's weight is made, the largest of all,
+    392 MiB. The classifier has by then given back what it kept, and there are the gradients of that
+    layer's output and input; of the features everything is still kept.
+    """
+    features, *hidden, classes = FULLY_CONNECTED
+    given_back_bytes = tensor_bytes((classes,))
+    for width in hidden:
+        given_back_bytes += 2 * tensor_bytes((width,)) + tensor_bytes((width,), "bool")
+    gradients_bytes = tensor_bytes((hidden[0],)) + tensor_bytes((features,))
+    return sum(forward_requests_bytes()) - given_back_bytes + gradients_bytes
