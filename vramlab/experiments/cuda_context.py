@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
+from vramlab import catalogue
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import experiment
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas.storage import block_bytes, segment_bytes
+from vramlab.measure import Table
 from vramlab.units import MIB
 
 
@@ -48,3 +52,29 @@ def cuda_context() -> Outcome:
     for figure in ("context-3090", "context-v100"):
         trial.find(figure, None, note=note, quoted=True)
     return trial.outcome()
+
+
+def contexts_table(names: Iterable[str]) -> Table:
+    """How large the CUDA contexts of some GPUs are, today and under drivers of the past.
+
+    Args:
+        names: of GPUs in the catalogue.
+    """
+    models = [catalogue.find(name) for name in names]
+    rows = tuple(
+        (
+            model.name,
+            f"{'~' if model.is_estimated('context_bytes') else ''}{model.context_bytes / MIB:,.0f}",
+            f"{model.context_bytes / model.total_bytes:.1%}",
+            "\n".join(f"{past.context_bytes / MIB:,.0f}" for past in model.historical_contexts),
+        )
+        for model in models
+    )
+    today = [f"{model.name}, today: {model.sources['context_bytes']}" for model in models]
+    past = [
+        f"{model.name}, in the past: {past.conditions} ({past.source})"
+        for model in models
+        for past in model.historical_contexts
+    ]
+    header = ("GPU", "today", "share of the GPU", "in the past")
+    return Table("CUDA contexts in MiB; ~ is estimated", header, rows, (*today, *past))

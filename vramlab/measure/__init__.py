@@ -19,7 +19,7 @@ from vramlab.measure.categories import (
     category_curves,
 )
 from vramlab.measure.code_lines import CodeLine, code_lines, code_lines_table
-from vramlab.measure.device import DeviceReading, read_device
+from vramlab.measure.device import DeviceReading, device_table, read_device
 from vramlab.measure.figures import (
     Expectation,
     Published,
@@ -77,6 +77,7 @@ __all__ = [
     "category_curves",
     "code_lines",
     "code_lines_table",
+    "device_table",
     "device_used",
     "growth",
     "peak",

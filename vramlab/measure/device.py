@@ -7,9 +7,13 @@ what.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+
+from vramlab.measure.table import Table
+from vramlab.units import MIB
 
 
 @dataclass(frozen=True)
@@ -66,3 +70,28 @@ def read_device(index: int = 0) -> DeviceReading:
         allocated_bytes=allocated_bytes,
         free_bytes=memory.free,
     )
+
+
+def device_table(readings: Mapping[str, DeviceReading]) -> Table:
+    """What nvidia-smi and torch.cuda say at each moment, and what is left between them.
+
+    Args:
+        readings: from `read_device`, by the name of the moment.
+    """
+    rows = tuple(
+        (
+            moment,
+            *(
+                f"{size_bytes / MIB:,.4f}"
+                for size_bytes in (
+                    reading.used_bytes,
+                    reading.reserved_bytes,
+                    reading.allocated_bytes,
+                    reading.outside_bytes,
+                )
+            ),
+        )
+        for moment, reading in readings.items()
+    )
+    header = ("moment", "nvidia-smi", "reserved", "allocated", "nvidia-smi - reserved")
+    return Table("All readings, in MiB", header, rows)
