@@ -14,6 +14,7 @@ with the CUDA 13 wheels of that PyTorch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -96,10 +97,36 @@ def run_attention(call: AttentionCall, scale: float | None) -> torch.Tensor:
             q, k, v, mask, call.requires_grad, call.dropout_p, call.is_causal, False, scale=scale
         )[0]
     else:
-        out = aten._scaled_dot_product_attention_math(
-            q, k, v, mask, call.dropout_p, call.is_causal, scale=scale, enable_gqa=call.enable_gqa
-        )[0]
+        out = _math(call, mask, scale)
     assert isinstance(out, torch.Tensor)
+    return out
+
+
+def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -> torch.Tensor:
+    """Attention of ordinary ops, step by step as `_scaled_dot_product_attention_math` takes them.
+
+    PyTorch's own would add the mask out of place, because it sees that a dispatch mode is on.
+    """
+    q, k, v = call.query, call.key, call.value
+    if q.dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
+        q, k, v = q.float(), k.float(), v.float()
+    half_scale = math.sqrt(q.size(-1) ** -0.5 if scale is None else abs(scale))
+    q = q * (-half_scale if scale is not None and scale < 0 else half_scale)
+    if call.is_causal:
+        ones = torch.ones((q.size(-2), k.size(-2)), dtype=torch.bool, device=q.device)
+        mask = _additive(ones.tril(), q.dtype)
+    if call.enable_gqa:
+        groups = q.size(-3) // k.size(-3)
+        k, v = (t.repeat_interleave(groups, -3) for t in (k, v))
+    attention = q @ (k.transpose(-2, -1) * half_scale)
+    if mask is not None:
+        attention.add_(mask)
+    attention = aten._safe_softmax(attention, -1)
+    if call.dropout_p > 0:
+        attention = torch.dropout(attention, call.dropout_p, True)
+    weights = attention.to(call.query.dtype)  # returned too, by PyTorch's function
+    out = (attention @ v).to(call.query.dtype)
+    del weights
     return out
 
 
@@ -219,9 +246,9 @@ def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A boolean mask as one to add: 0 to keep, -inf to leave out."""
     if mask.dtype != torch.bool:
         return mask
-    additive = torch.zeros_like(mask, dtype=dtype)
-    additive.masked_fill_(mask.logical_not(), float("-inf"))
-    return additive
+    leave_out = torch.scalar_tensor(float("-inf"), dtype=dtype, device=mask.device)
+    keep = torch.scalar_tensor(0.0, dtype=dtype, device=mask.device)
+    return torch.where(mask, keep, leave_out)
 
 
 def _aligned(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
