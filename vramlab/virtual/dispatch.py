@@ -24,7 +24,13 @@ from vramlab.allocator import Block
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.kernels import TABLE, Marker, Rule, replay
 from vramlab.kernels.cublas import workspaces
-from vramlab.virtual.errors import device_mismatch, no_kernel
+from vramlab.virtual.checks import CHECKS, Check
+from vramlab.virtual.errors import (
+    device_mismatch,
+    is_written_to,
+    no_kernel,
+    raise_as_on_cpu,
+)
 from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
 from vramlab.virtual.machine import AUTOGRAD_THREAD, Machine
 
@@ -54,6 +60,7 @@ class Plan:
         creates: a factory: it takes a `device`, and no tensor decides where it runs.
         mutates: an argument is changed, so that a known value no longer is.
         resizes: an argument's storage may grow (`out=`, `resize_`, `set_`).
+        check: refuses operands that CUDA's kernel refuses and the meta kernel lets pass.
         skips: changes values only and has none of its own to return: nothing to do without values.
     """
 
@@ -63,6 +70,7 @@ class Plan:
     mutates: bool
     resizes: bool
     skips: bool
+    check: Check | None
 
 
 def _plan(func: OpOverload) -> Plan:
@@ -77,6 +85,7 @@ def _plan(func: OpOverload) -> Plan:
         mutates=bool(mutated),
         resizes=name in ("resize_", "set_", "resize_as_") or any(a.is_out for a in arguments),
         skips=name.startswith(("_foreach_", "_fused_")) and bool(mutated) and not schema.returns,
+        check=CHECKS.get(func),
     )
 
 
@@ -141,6 +150,8 @@ class Dispatcher:
                     holding.value = None
         if plan.skips and self.carrier.type == "meta" and plan.rule is None:
             return None
+        if plan.check is not None:
+            plan.check(*args)
         result = self.compute(func, args, kwargs)
         outputs = list(_flat(result))
         if plan.rule is None:
@@ -163,6 +174,9 @@ class Dispatcher:
             return func(*args, **kwargs)
         except NotImplementedError as error:
             raise no_kernel(func, error) from error
+        except RuntimeError:
+            raise_as_on_cpu(func, args, kwargs)
+            raise
 
     def create(
         self,
@@ -303,7 +317,7 @@ class Dispatcher:
             holding = holding_of(tensor)
             where = None if holding is None else holding.place
             if where is None or where == HOST:
-                stranger = stranger or tensor.dim() > 0
+                stranger = stranger or tensor.dim() > 0 or is_written_to(tensor, func, args, kwargs)
                 if where == HOST and place is None and not has_values(tensor):
                     place = HOST
             elif place is None or place == HOST:

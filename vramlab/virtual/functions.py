@@ -14,7 +14,8 @@ import torch
 import torch.utils._device
 from torch.overrides import TorchFunctionMode
 
-from vramlab.virtual.dispatch import Dispatcher, pin
+from vramlab.virtual.dispatch import Dispatcher, pin, tensors_in
+from vramlab.virtual.errors import raise_in_torchs_words, type_name
 from vramlab.virtual.ledger import HOST, Holding, has_values, holding_of
 from vramlab.virtual.machine import ThreadState
 from vramlab.virtual.tensor_types import cuda_type
@@ -61,13 +62,17 @@ class DeviceMode(TorchFunctionMode):
         device = kwargs.get("device")
         if isinstance(device, int):  # C++ would ask for the accelerator that is really there
             kwargs = {**kwargs, "device": _cuda(device)}
-        answer = self._answers.get(func)
-        if answer is not None:
-            return answer(*args, **kwargs)
-        if device is not None and torch.device(kwargs["device"]).type == "meta":
-            with self._thread.asking_for_meta():
-                return func(*args, **kwargs)
-        return func(*args, **kwargs)
+        try:
+            answer = self._answers.get(func)
+            if answer is not None:
+                return answer(*args, **kwargs)
+            if device is not None and torch.device(kwargs["device"]).type == "meta":
+                with self._thread.asking_for_meta():
+                    return func(*args, **kwargs)
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            raise_in_torchs_words(error, list(tensors_in(args, kwargs)))
+            raise
 
 
 class Answers:
@@ -91,6 +96,7 @@ class Answers:
             tensor.is_cpu.__get__: self.is_cpu,  # type: ignore[attr-defined]
             tensor.is_meta.__get__: self.is_meta,  # type: ignore[attr-defined]
             tensor.data.__set__: self.set_data,  # type: ignore[attr-defined]
+            tensor.grad.__set__: self.set_grad,  # type: ignore[union-attr]
             tensor.get_device: self.get_device,
             torch.get_device: self.get_device,
             tensor.type: self.type,
@@ -146,10 +152,7 @@ class Answers:
             return self.to(tensor, "cuda", on_gpu.dtype, **kwargs)
         if dtype is not None:
             return tensor.type(dtype, **kwargs)
-        name = torch.empty((), dtype=tensor.dtype, device=_CPU).type()
-        if self.is_cuda(tensor):
-            name = name.replace("torch.", "torch.cuda.", 1)
-        return name
+        return type_name(tensor)
 
     def repr(self, tensor: torch.Tensor, **kwargs: Any) -> str:
         holding = holding_of(tensor)
@@ -248,6 +251,17 @@ class Answers:
             if isinstance(tensor, torch.nn.Parameter):
                 body = torch.nn.Parameter(body, requires_grad=requires_grad)
             torch.utils.swap_tensors(tensor, body)
+
+    def set_grad(self, tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
+        """`tensor.grad = grad`. To C++ all GPUs are one; their indices must be equal."""
+        places = self.get_device(tensor), -1 if grad is None else self.get_device(grad)
+        if min(places) >= 0 and places[0] != places[1]:
+            raise RuntimeError(
+                f"attempting to assign a gradient located on device with index '{places[1]}' to a "
+                f"tensor located on device with index '{places[0]}'. Please ensure that the "
+                "gradient and the tensor are on the same device"
+            )
+        tensor.grad = grad
 
     # Reading values
 

@@ -12,7 +12,7 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.virtual.dispatch import Dispatcher, handles
-from vramlab.virtual.errors import no_values
+from vramlab.virtual.errors import device_name, no_values
 from vramlab.virtual.ledger import has_values, holding_of
 
 aten = torch.ops.aten
@@ -29,6 +29,12 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
     """`tensor[indices]` and `tensor[indices] = values`."""
     tensor, indices, *rest = args
     holding = holding_of(tensor)
+    for each in indices:
+        if each is not None and device_name(each) not in ("cpu", device_name(tensor)):
+            raise RuntimeError(
+                "indices should be either on cpu or on the same device as the indexed tensor "
+                f"({device_name(tensor)})"
+            )
     if holding is None or holding.place < 0:
         return dispatcher.run_plain(func, args, kwargs)
     device = torch.device("cuda", holding.place)
@@ -49,3 +55,12 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
     if takes_mask and not rest and not all(has_values(e) for e in moved if e is not None):
         raise no_values("the shape of tensor[mask] depends on the values", tensor)
     return dispatcher.run_plain(func, (tensor, moved, *rest), kwargs)
+
+
+@handles(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)
+def masked_fill(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """`tensor.masked_fill(mask, value)`: the value may be a scalar of the host."""
+    tensor, mask, value = args
+    if tensor.is_meta and not value.is_meta and value.dim() == 0:
+        value = torch.empty((), dtype=value.dtype, device="meta")
+    return dispatcher.run_plain(func, (tensor, mask, value), kwargs)

@@ -131,15 +131,16 @@ def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Sc
     return dispatcher.values.read("item()", tensor) if value is None else value
 
 
-@handles(aten.equal.default)
+@handles(aten.equal.default, aten.allclose.default)
 def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """`torch.equal`: shapes decide where they differ."""
-    left, right = args
+    """`torch.equal` and `torch.allclose`: shapes decide where they differ."""
+    left, right = args[:2]
     if has_values(left) and has_values(right):
-        return bool(func(left, right))
-    if left.shape != right.shape:
+        return bool(func(*args, **kwargs))
+    if func is aten.equal.default and left.shape != right.shape:
         return False
-    return bool(dispatcher.values.truth("torch.equal", True, left))
+    name = func._schema.name.removeprefix("aten::")
+    return bool(dispatcher.values.truth(f"torch.{name}", True, left))
 
 
 @handles(
