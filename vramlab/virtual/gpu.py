@@ -19,6 +19,7 @@ from vramlab.virtual import (
     communication,
     compiling,
     generators,
+    safetensors_files,
     serialization,
     storages,
     tensor_types,
@@ -202,6 +203,7 @@ class VirtualGPU:
         storages.install(self.machine, patches)
         communication.install(patches)
         serialization.install(self.values, patches)
+        safetensors_files.install(self.values, patches)
         callbacks.install(self._device_mode, patches)
         compiling.install(patches)
         generators.install(self.machine, patches)
