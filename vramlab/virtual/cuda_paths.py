@@ -61,7 +61,9 @@ class CudaPaths:
 
         Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
         """
-        if train and 0 < p < 1 and tensor.numel() > 0:
+        if not train or p == 0 or tensor.numel() == 0:
+            return tensor  # the very tensor; `decompose` would answer a copy
+        if p < 1:
             return aten.native_dropout(tensor, p, True)[0]
         return aten.dropout.default.decompose(tensor, p, train)
 
