@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nbformat.warnings import DuplicateCellId
 from nbgrader.api import Gradebook
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.converters.base import NbGraderException
@@ -103,6 +104,8 @@ def _convert(converter: type[Autograde] | type[GenerateAssignment], config: Conf
     with warnings.catch_warnings():
         # nbgrader 0.9.6 makes SQLAlchemy warn about its own session whenever a submission is new.
         warnings.filterwarnings("ignore", "Object of type <Submitted", SAWarning)
+        # A submission with two cells of one id is mended, with a warning.
+        warnings.simplefilter("ignore", DuplicateCellId)
         step.start()
 
 

@@ -79,3 +79,8 @@ def test_an_answer_that_is_not_python_is_reported_as_such() -> None:
 
 def test_a_broken_cell_elsewhere_does_not_matter() -> None:
     assert find_answer(["def oops(:", "def f():\n    return 1"], "f").startswith("def f")
+
+
+def test_of_an_import_of_several_modules_only_the_needed_one_comes() -> None:
+    cells = ["import math, vramlab\nfrom os import path, sep", "def f():\n    return math.pi, sep"]
+    assert find_answer(cells, "f") == f"import math\n\nfrom os import sep\n\n{cells[1]}"

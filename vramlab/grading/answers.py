@@ -67,10 +67,23 @@ def _without_magics(cell: str) -> str:
 
 
 def _statements(source: str) -> list[Statement]:
-    return [
-        _statement(ast.get_source_segment(source, node, padded=True) or "", node)
-        for node in ast.parse(source).body
-    ]
+    statements = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            # One statement per name: an answer may need one of them and not be allowed another.
+            statements += [_statement(ast.unparse(each), each) for each in _single_imports(node)]
+        else:
+            segment = ast.get_source_segment(source, node, padded=True)
+            statements.append(_statement(segment or ast.unparse(node), node))
+    return statements
+
+
+def _single_imports(node: ast.Import | ast.ImportFrom) -> Iterable[ast.stmt]:
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            yield ast.Import([alias])
+        else:
+            yield ast.ImportFrom(node.module, [alias], node.level)
 
 
 def _statement(source: str, node: ast.stmt) -> Statement:

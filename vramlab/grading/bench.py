@@ -151,6 +151,11 @@ class Bench:
 
 
 def _neutral_environment() -> dict[str, str]:
-    """Leave out the variables that change what is measured: a grade depends on no machine."""
+    """Leave out the variables that change what is measured: a grade depends on no machine.
+
+    One thread, because sums in another order give other results, and because threads that wait for
+    each other use up a job's CPU time.
+    """
     changing = ("CUDA", "PYTORCH", "TORCH", "VRAMLAB")
-    return {name: value for name, value in os.environ.items() if not name.startswith(changing)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(changing)}
+    return {**kept, "OMP_NUM_THREADS": "1"}

@@ -43,9 +43,12 @@ def main() -> None:
             os.dup2(nowhere.fileno(), stream)
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        for module in request["preload"]:
-            importlib.import_module(module)
-        reply = run_in_fork(request, cpu_seconds=request["cpu_seconds"])
+        try:
+            for module in request["preload"]:
+                importlib.import_module(module)
+            reply = run_in_fork(request, cpu_seconds=request["cpu_seconds"])
+        except Exception:
+            reply = {"failed": traceback.format_exc()}
         replies.write(json.dumps(reply).encode() + b"\n")
         replies.flush()
 

@@ -38,7 +38,10 @@ class RestoreCells(NbGraderPreprocessor):  # type: ignore[misc]
     """
 
     def preprocess(self, nb: Notebook, resources: Resources) -> tuple[Notebook, Resources]:
-        """Give every released cell its metadata, drop that of all others, add what is missing."""
+        """Give every released cell its metadata, drop that of all others, add missing tests.
+
+        An answer's cell that lost its metadata needs none: answers are found by what they bind.
+        """
         where = resources["nbgrader"]
         with Gradebook(where["db_url"]) as gradebook:
             released = gradebook.find_notebook(where["notebook"], where["assignment"])
@@ -56,7 +59,7 @@ class RestoreCells(NbGraderPreprocessor):  # type: ignore[misc]
                     cell.metadata["nbgrader"] = metadata[name]
                     seen.add(name)
             for cell in released.source_cells:
-                if cell.name not in seen:
+                if cell.name in points and cell.name not in seen:
                     self.log.warning("Adding the missing cell %s", cell.name)
                     nb.cells.append(_new_cell(cell, metadata[cell.name], nb))
         return nb, resources
