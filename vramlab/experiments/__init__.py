@@ -14,6 +14,7 @@ An experiment measures through torch's own interface on whatever GPU is attached
 
 from vramlab.experiments import (
     activations,
+    bert,
     cuda_context,
     fragmentation,
     optimizer_states,
@@ -44,6 +45,7 @@ __all__ = [
     "Trial",
     "Verdict",
     "activations",
+    "bert",
     "cuda_context",
     "expected",
     "experiment",

@@ -22,7 +22,7 @@ BATCH, WIDTHS = 10240, (1024, 1024, 1024, 2048)
 """Document 001's model and input."""
 
 
-def _workspaces_differ(here_bytes: int, documents: int) -> Difference:
+def workspaces_differ(here_bytes: int, documents: int) -> Difference:
     """cuBLAS's workspaces here against the 8.125 MiB that document 001 saw, `documents` times."""
     return Difference(
         here_bytes - documents * BEFORE_HOPPER_BYTES,
@@ -80,7 +80,7 @@ def three_linear(*, fused_bias: bool = True, name: str = "three-linear") -> Outc
             "growth",
             outputs_bytes + forward_workspace_bytes,
             "three-linear-forward-first",
-            differences=[_workspaces_differ(forward_workspace_bytes, 1)],
+            differences=[workspaces_differ(forward_workspace_bytes, 1)],
         ),
     ):
         y = model(x)
@@ -97,7 +97,7 @@ def three_linear(*, fused_bias: bool = True, name: str = "three-linear") -> Outc
             "allocated",
             held_bytes,
             "three-linear-after-backward",
-            differences=[_workspaces_differ(workspaces_bytes, 2)],
+            differences=[workspaces_differ(workspaces_bytes, 2)],
         ),
         expected("peak", peak_bytes, "three-linear-peak", differences=differences),
     ):
@@ -126,7 +126,7 @@ def _peak(
     moment = max(moments, key=lambda name: moments[name])
     clone_bytes = moments[f"clone {last}"]
     differences = [
-        _workspaces_differ(workspaces_bytes, 2),
+        workspaces_differ(workspaces_bytes, 2),
         Difference(
             moments[moment] - clone_bytes,
             f"on this GPU the peak is not in the last layer's matrix product, but at {moment!r}: "
@@ -188,7 +188,7 @@ def three_linear_inference() -> Outcome:
                 "allocated",
                 chain.parameters_bytes + ends_bytes + workspace_bytes,
                 "three-linear-inference",
-                differences=[_workspaces_differ(workspace_bytes, 1)],
+                differences=[workspaces_differ(workspace_bytes, 1)],
             ),
         ),
         torch.no_grad(),
