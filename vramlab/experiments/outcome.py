@@ -148,7 +148,8 @@ class Outcome:
 
     def findings_table(self) -> Table:
         """Published, predicted and measured side by side, with verdict and reasons."""
-        return findings_table(self.findings, f"{self.experiment}: the published figures")
+        caption = f"{self.experiment}: the published figures, by the rules of PyTorch {self.rules}"
+        return findings_table(self.findings, caption)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers, ready for json.dump."""
