@@ -113,6 +113,7 @@ class Answers:
             tensor.is_pinned: self.is_pinned,
             tensor.record_stream: self.record_stream,
             tensor.new_tensor: self.new_tensor,
+            tensor.__setitem__: self.setitem,
             torch.tensor: self.tensor,
             torch.as_tensor: self.as_tensor,
             torch.asarray: self.as_tensor,
@@ -262,6 +263,12 @@ class Answers:
                 "gradient and the tensor are on the same device"
             )
         tensor.grad = grad
+
+    def setitem(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
+        """`tensor[index] = value`. For a CUDA tensor C++ keeps a number on the host."""
+        if isinstance(value, int | float | complex) and self.is_cuda(tensor):
+            value = torch.tensor(value, dtype=tensor.dtype, device=_CPU)
+        tensor[index] = value
 
     # Reading values
 

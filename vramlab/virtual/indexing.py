@@ -17,6 +17,8 @@ from vramlab.virtual.ledger import has_values, holding_of
 
 aten = torch.ops.aten
 
+_IN_PLACE = (aten.index_put_.default, aten._index_put_impl_.default)
+
 
 @handles(
     aten.index.Tensor,
@@ -30,7 +32,7 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
     tensor, indices, *rest = args
     holding = holding_of(tensor)
     for each in indices:
-        if each is not None and device_name(each) not in ("cpu", device_name(tensor)):
+        if each is not None and device_name(each) not in ("cpu", "meta", device_name(tensor)):
             raise RuntimeError(
                 "indices should be either on cpu or on the same device as the indexed tensor "
                 f"({device_name(tensor)})"
@@ -45,16 +47,38 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
 
     moved: list[torch.Tensor | None] = []
     for each in indices:
+        if each is not None and each.is_meta and holding_of(each) is None:
+            dispatcher.hold(each, holding.place)  # made by C++ of a list, on the tensor's device
         if each is not None and holding_of(each) is None:
             if each.dtype in (torch.bool, torch.uint8):
                 moved += [to_gpu(part) for part in each.nonzero(as_tuple=True)]
                 continue
             each = to_gpu(each)
         moved.append(each)
-    takes_mask = any(each is not None and each.dtype == torch.bool for each in moved)
-    if takes_mask and not rest and not all(has_values(e) for e in moved if e is not None):
+    masks = [each for each in moved if each is not None and each.dtype == torch.bool]
+    if masks and not rest and not all(has_values(e) for e in moved if e is not None):
         raise no_values("the shape of tensor[mask] depends on the values", tensor)
+    if rest and rest[0].dim() == 0 and holding_of(rest[0]) is None:
+        if func in _IN_PLACE and len(masks) == len([e for e in moved if e is not None]) == 1:
+            return _fill_where(dispatcher, tensor, moved, rest[0])
+        rest[0] = to_gpu(rest[0])
     return dispatcher.run_plain(func, (tensor, moved, *rest), kwargs)
+
+
+def _fill_where(
+    dispatcher: Dispatcher, tensor: torch.Tensor, indices: list[torch.Tensor | None], value: Any
+) -> torch.Tensor:
+    """`tensor[mask] = number`, which is one kernel that needs no indices.
+
+    Source: `canDispatchToMaskedFill` in TensorAdvancedIndexingUtils.h, PyTorch 2.13.
+    """
+    at = next(at for at, each in enumerate(indices) if each is not None)
+    mask = indices[at]
+    assert mask is not None
+    trailing = tensor.dim() - at - mask.dim()
+    mask = mask[(..., *[None] * trailing)]
+    filled: torch.Tensor = dispatcher.run(aten.masked_fill_.Tensor, (tensor, mask, value), {})
+    return filled
 
 
 @handles(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)
