@@ -1,0 +1,403 @@
+"""Exercise 01: what the driver counts for a process, and who has a GPU's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from vramlab.grading.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    Mistake,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+GPUS = ("T4", "RTX-3090", "A10", "L4", "V100-16GB")
+"""GPUs of the hidden cases; their contexts all differ, so that a context names its GPU."""
+
+
+def _context_bytes(gpu: str) -> int:
+    from vramlab import catalogue
+
+    return catalogue.find(gpu).context_bytes
+
+
+def _total_bytes(gpu: str) -> int:
+    from vramlab import catalogue
+
+    return catalogue.find(gpu).total_bytes
+
+
+def _gpu_with(context_bytes: int) -> str:
+    return next(gpu for gpu in GPUS if _context_bytes(gpu) == context_bytes)
+
+
+def _tensor(size_mib: int) -> torch.Tensor:
+    import torch
+
+    return torch.empty(size_mib * MIB, dtype=torch.uint8, device="cuda")
+
+
+def _used_by_this_process() -> int:
+    """What nvidia-smi lists for this process."""
+    import os
+
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    pynvml.nvmlShutdown()
+    (used_bytes,) = (each.usedGpuMemory for each in processes if each.pid == os.getpid())
+    return int(used_bytes)
+
+
+# process_bytes: what nvidia-smi lists for a process
+
+
+def _measure_process(
+    context_bytes: int, kept_mib: Sequence[int], freed_mib: Sequence[int], emptied: bool
+) -> int:
+    import torch
+
+    import vramlab
+
+    with vramlab.VirtualGPU(_gpu_with(context_bytes)):
+        kept = [_tensor(size) for size in kept_mib]
+        freed = [_tensor(size) for size in freed_mib]
+        freed.clear()
+        if emptied:
+            torch.cuda.empty_cache()
+        used_bytes = _used_by_this_process()
+        kept.clear()
+    return used_bytes
+
+
+def _sizes(random: Random, least: int, most: int) -> list[int]:
+    """Even numbers of MiB from 10 on: each tensor gets a segment of its own size."""
+    return [2 * random.randrange(5, 200) for _ in range(random.randrange(least, most))]
+
+
+def _process(random: Random, emptied: bool) -> Config:
+    return {
+        "context_bytes": _context_bytes(random.choice(GPUS)),
+        "kept_mib": _sizes(random, 1, 5),
+        "freed_mib": _sizes(random, 1, 5),
+        "emptied": emptied,
+    }
+
+
+PROCESS = Predict(
+    name="process_bytes",
+    points=2,
+    minutes=10,
+    visible=(
+        {"context_bytes": 256 * MIB, "kept_mib": [300], "freed_mib": [], "emptied": False},
+        {"context_bytes": 256 * MIB, "kept_mib": [300], "freed_mib": [500, 20], "emptied": False},
+        {"context_bytes": 134 * MIB, "kept_mib": [64], "freed_mib": [500], "emptied": True},
+    ),
+    hidden=lambda random: [_process(random, emptied) for emptied in (False, True, False, True)],
+    measure=_measure_process,
+    mistakes=(
+        Mistake(
+            "You answered what torch.cuda.memory_reserved() says. nvidia-smi counts the CUDA "
+            "context of the process as well.",
+            lambda context_bytes, kept_mib, freed_mib, emptied: (
+                MIB * (sum(kept_mib) + (0 if emptied else sum(freed_mib)))
+            ),
+        ),
+        Mistake(
+            "You take a tensor off as soon as it is deleted. PyTorch keeps its memory until "
+            "empty_cache(), and nvidia-smi goes on counting it.",
+            lambda context_bytes, kept_mib, freed_mib, emptied: context_bytes + MIB * sum(kept_mib),
+        ),
+        Mistake(
+            "You count the freed tensors even after empty_cache(): that gave their memory back.",
+            lambda context_bytes, kept_mib, freed_mib, emptied: (
+                context_bytes + MIB * (sum(kept_mib) + sum(freed_mib))
+            ),
+        ),
+        Mistake(
+            "After empty_cache() you take the context off, too. It stays until the process ends.",
+            lambda context_bytes, kept_mib, freed_mib, emptied: (
+                (0 if emptied else context_bytes)
+                + MIB * (sum(kept_mib) + (0 if emptied else sum(freed_mib)))
+            ),
+        ),
+    ),
+)
+
+
+# processes_that_fit: how many can share a GPU
+
+
+def _measure_fit(total_bytes: int, context_bytes: int, tensor_mib: int) -> int:
+    """Start one process after the other, until one runs out of memory."""
+    import torch
+
+    import vramlab
+
+    started, others_bytes = 0, 0
+    while True:
+        with vramlab.VirtualGPU(_gpu_with(context_bytes)) as gpu:
+            try:
+                gpu.machine.device(0).memory.used_by_others_bytes = others_bytes
+                tensor = _tensor(tensor_mib)
+            except torch.cuda.OutOfMemoryError:
+                return started
+            others_bytes += _used_by_this_process()
+            del tensor
+        started += 1
+
+
+def _sharing(gpu: str, tensor_mib: int) -> Config:
+    return {
+        "total_bytes": _total_bytes(gpu),
+        "context_bytes": _context_bytes(gpu),
+        "tensor_mib": tensor_mib,
+    }
+
+
+FIT = Predict(
+    name="processes_that_fit",
+    points=3,
+    minutes=10,
+    visible=(_sharing("T4", 1000), _sharing("RTX-3090", 400), _sharing("V100-16GB", 7000)),
+    hidden=lambda random: [_sharing(gpu, 2 * random.randrange(150, 2500)) for gpu in GPUS],
+    measure=_measure_fit,
+    mistakes=(
+        Mistake(
+            "You forget the contexts: each process takes one, besides its tensors.",
+            lambda total_bytes, context_bytes, tensor_mib: total_bytes // (tensor_mib * MIB),
+        ),
+        Mistake(
+            "You count one context for all. Each process has a context of its own.",
+            lambda total_bytes, context_bytes, tensor_mib: (
+                (total_bytes - context_bytes) // (tensor_mib * MIB)
+            ),
+        ),
+        Mistake(
+            "You answered how many processes are started until one fails; the last one does not "
+            "fit.",
+            lambda total_bytes, context_bytes, tensor_mib: (
+                total_bytes // (context_bytes + tensor_mib * MIB) + 1
+            ),
+        ),
+    ),
+)
+
+
+# largest_part: who has the memory
+
+
+def _observe_gpu(gpu: str, others_mib: int, kept_mib: int, freed_mib: int) -> Observation:
+    """A GPU on which others, this process's tensors and its cache have something."""
+    import torch
+
+    import vramlab
+
+    with vramlab.VirtualGPU(gpu) as virtual:
+        virtual.machine.device(0).memory.used_by_others_bytes = others_mib * MIB
+        kept, freed = _tensor(kept_mib), _tensor(freed_mib)
+        del freed
+        free_bytes, total_bytes = torch.cuda.mem_get_info()
+        readings = {
+            "total": total_bytes,
+            "free": free_bytes,
+            "this_process": _used_by_this_process(),
+            "reserved": torch.cuda.memory_reserved(),
+            "allocated": torch.cuda.memory_allocated(),
+        }
+        del kept
+    parts = {
+        "others": others_mib * MIB,
+        "context": _context_bytes(gpu),
+        "cache": freed_mib * MIB,
+        "tensors": kept_mib * MIB,
+    }
+    return Observation({"readings": readings}, max(parts, key=lambda part: parts[part]))
+
+
+def _crowded(random: Random, largest: str) -> Config:
+    """A case in which the part `largest` is the largest, and no two are equal."""
+    gpu = random.choice(("V100-16GB", "RTX-3090"))
+    context_mib = _context_bytes(gpu) // MIB
+    if largest == "context":
+        sizes = random.sample(range(10, context_mib // 2 - 10, 2), 3)
+        return {
+            "gpu": gpu,
+            "others_mib": sizes[0],
+            "kept_mib": sizes[1],
+            "freed_mib": sizes[2],
+        }
+    sizes = sorted(random.sample(range(400, 4000, 2), 3))
+    names = ["others_mib", "kept_mib", "freed_mib"]
+    winner = {"others": "others_mib", "tensors": "kept_mib", "cache": "freed_mib"}[largest]
+    rest = [name for name in names if name != winner]
+    random.shuffle(rest)
+    return {"gpu": gpu, winner: sizes[2], rest[0]: sizes[1], rest[1]: sizes[0]}
+
+
+def _parts(readings: dict[str, int]) -> dict[str, int]:
+    return {
+        "others": readings["total"] - readings["free"] - readings["this_process"],
+        "context": readings["this_process"] - readings["reserved"],
+        "cache": readings["reserved"] - readings["allocated"],
+        "tensors": readings["allocated"],
+    }
+
+
+def _largest(parts: dict[str, int]) -> str:
+    return max(parts, key=lambda part: parts[part])
+
+
+LARGEST = Diagnose(
+    name="largest_part",
+    points=4,
+    minutes=15,
+    visible=(
+        {"gpu": "V100-16GB", "others_mib": 1000, "kept_mib": 800, "freed_mib": 3000},
+        {"gpu": "RTX-3090", "others_mib": 64, "kept_mib": 100, "freed_mib": 20},
+        {"gpu": "V100-16GB", "others_mib": 3000, "kept_mib": 1400, "freed_mib": 1800},
+    ),
+    hidden=lambda random: [
+        _crowded(random, largest)
+        for largest in ("others", "context", "cache", "tensors", "cache", "others")
+    ],
+    observe=_observe_gpu,
+    mistakes=(
+        Mistake(
+            "You compare what PyTorch has reserved as a whole with the rest. Part of it is held "
+            "by tensors and part of it is cache.",
+            lambda readings: _largest(
+                {**_parts(readings), "tensors": 0, "cache": readings["reserved"]}
+            ),
+        ),
+        Mistake(
+            "You take everything that is used and not reserved for the context. Others use the "
+            "GPU, too: see what is listed for this process alone.",
+            lambda readings: _largest(
+                {
+                    **_parts(readings),
+                    "others": 0,
+                    "context": readings["total"] - readings["free"] - readings["reserved"],
+                }
+            ),
+        ),
+        Mistake(
+            "You take everything that is used and not reserved for others' memory. This process "
+            "has a context.",
+            lambda readings: _largest(
+                {
+                    **_parts(readings),
+                    "others": readings["total"] - readings["free"] - readings["reserved"],
+                    "context": 0,
+                }
+            ),
+        ),
+    ),
+)
+
+
+# hand_over: a cache in the way of another process
+
+ROWS = 1024
+
+
+def _hand_over(
+    prepare: Callable[[], torch.Tensor], start_worker: Callable[[], None]
+) -> torch.Tensor:
+    import torch
+
+    table = prepare()
+    sums = table.sum(dim=0)
+    del table
+    torch.cuda.empty_cache()
+    start_worker()
+    return sums
+
+
+class _WorkerFailed(Exception):
+    """The other process did not get its memory."""
+
+
+def _try_hand_over(answer: Any, columns: int, worker_share: float) -> str:
+    import torch
+
+    import vramlab
+
+    def prepare() -> torch.Tensor:
+        values = torch.arange(ROWS * columns, device="cuda", dtype=torch.float32)
+        return values.remainder_(251).reshape(ROWS, columns)
+
+    def start_worker() -> None:
+        device = gpu.machine.device(0)
+        free_bytes, _ = torch.cuda.mem_get_info()
+        if free_bytes < worker_bytes:
+            raise _WorkerFailed(
+                f"The worker needs {format_bytes(worker_bytes)} and the driver has "
+                f"{format_bytes(free_bytes)}. You hold {format_bytes(device.used_bytes)}: "
+                f"{format_bytes(torch.cuda.memory_allocated())} in tensors, "
+                f"{format_bytes(torch.cuda.memory_reserved())} reserved."
+            )
+        device.memory.used_by_others_bytes += worker_bytes
+        started.append(worker_bytes)
+
+    table_bytes = ROWS * columns * 4
+    started: list[int] = []
+    with vramlab.VirtualGPU("T4", values=True) as gpu:
+        worker_bytes = 0
+        expected = _hand_over(prepare, start_worker).cpu()
+        torch.cuda.empty_cache()
+        started.clear()
+        device = gpu.machine.device(0)
+        free_bytes, _ = torch.cuda.mem_get_info()
+        # Room for the table and what summing it takes, or for the worker, but not for both.
+        device.memory.used_by_others_bytes += free_bytes - 2 * table_bytes
+        worker_bytes = int(worker_share * table_bytes)
+        try:
+            sums = answer(prepare, start_worker)
+        except _WorkerFailed as failure:
+            raise NotFixed(str(failure)) from failure
+        except torch.cuda.OutOfMemoryError as error:
+            whose = "The worker has its memory, but your" if started else "Your"
+            raise NotFixed(f"{whose} own program runs out of memory.") from error
+        if len(started) != 1:
+            raise NotFixed(f"start_worker() was called {len(started)} times, not once.")
+        _compare(sums, expected)
+    return f"the worker got {format_bytes(worker_bytes)}"
+
+
+def _compare(sums: object, expected: torch.Tensor) -> None:
+    import torch
+
+    if not isinstance(sums, torch.Tensor) or not sums.is_cuda:
+        raise NotFixed("The worker starts, but you give no tensor on the GPU any more.")
+    if sums.shape != expected.shape or not torch.equal(sums.cpu(), expected):
+        raise NotFixed("The worker starts, but the result has changed.")
+
+
+HAND_OVER = Fix(
+    name="hand_over",
+    points=4,
+    minutes=15,
+    visible=({"columns": 8192, "worker_share": 1.5},),
+    hidden=lambda random: [
+        {"columns": 512 * random.randrange(12, 20), "worker_share": worker_share}
+        for worker_share in (1.25, 1.75)
+    ],
+    trial=_try_hand_over,
+)
+
+EXERCISE = Exercise(
+    name="01_cuda_context", module=__name__, tasks=(PROCESS, FIT, LARGEST, HAND_OVER)
+)
