@@ -209,6 +209,16 @@ class Answers:
             return _Transfer.apply(tensor, options, self)
         return torch.ops.aten._to_copy.default(tensor, **options)
 
+    def to_host_without_values(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Move to the host, to a tensor that holds no values. It takes no memory there."""
+        with self._dispatcher.machine.thread.asking_for_meta():
+            moved = torch.ops.aten._to_copy.default(
+                tensor, dtype=dtype, device=torch.device("meta")
+            )
+        with torch._C.DisableTorchFunction():
+            self._dispatcher.hold_on_host(moved)
+        return moved
+
     def cuda(
         self,
         tensor: torch.Tensor,
@@ -372,10 +382,14 @@ class _Transfer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, options: dict[str, Any], answers: Answers) -> Any:
         ctx.device, ctx.dtype, ctx.answers = answers.device(tensor), tensor.dtype, answers
+        with torch._C.DisableTorchFunction():
+            ctx.without_values = tensor.is_meta
         return torch.ops.aten._to_copy.default(tensor, **options)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        if ctx.without_values and ctx.device.type == "cpu":
+            return ctx.answers.to_host_without_values(grad, ctx.dtype), None, None
         return ctx.answers.to(grad, ctx.device, ctx.dtype), None, None
 
 
