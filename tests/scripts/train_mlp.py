@@ -1,4 +1,4 @@
-"""Train a small network on the GPU, as beginners' tutorials do, and log what such scripts log."""
+"""Train a small network on the GPU, as tutorials do, and log what such scripts log."""
 
 import argparse
 
@@ -21,7 +21,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2)
     args = parser.parse_args()
 
     model = Network(args.width).to("cuda")
@@ -33,6 +33,8 @@ def main():
         loss.backward()
         optimizer.step()
         print(f"step {step} loss {loss.item():.4f}")
+    print("max_memory_allocated", torch.cuda.max_memory_allocated())
+    print("max_memory_reserved", torch.cuda.max_memory_reserved())
 
 
 if __name__ == "__main__":

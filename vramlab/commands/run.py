@@ -1,6 +1,7 @@
 """`vramlab run train.py`: run a training script on a virtual GPU and tell where its memory went.
 
 $ vramlab run train.py --lr 0.1
+$ vramlab run --gpu L4 --steps 3 train.py
 $ vramlab run --gpu T4 --alloc-conf expandable_segments:True train.py
 $ vramlab run --gpu A100-80GB --count 4 -m package.train
 
@@ -41,7 +42,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="A100-40GB",
         help="the GPU; see `vramlab gpus` (default: %(default)s)",
     )
-    parser.add_argument("--count", type=int, default=1, help="how many of them (default: 1)")
+    parser.add_argument(
+        "--count", type=_at_least_one, default=1, help="how many of them (default: 1)"
+    )
     parser.add_argument(
         "--on-value",
         choices=("nan", "error"),
@@ -58,6 +61,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--torch-version",
         metavar="VERSION",
         help="the PyTorch whose rules to follow, such as 2.11 (default: the installed one)",
+    )
+    parser.add_argument(
+        "--steps",
+        type=_at_least_one,
+        metavar="N",
+        help="stop the program after N steps of its optimizers, with exit status 0",
     )
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON, in bytes")
     parser.add_argument(
@@ -89,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_on_gpu(program: Program, arguments: argparse.Namespace) -> int:
     from vramlab.report.collect import summarize
+    from vramlab.report.limit import stop_after
     from vramlab.report.text import as_text
     from vramlab.report.watch import Watch
     from vramlab.virtual import VirtualGPU
@@ -104,7 +114,8 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace) -> int:
         if arguments.snapshot:
             _record()
         started = time.perf_counter()
-        ending = program.run()
+        with stop_after(arguments.steps):
+            ending = program.run()
         seconds = time.perf_counter() - started
         if arguments.snapshot:
             _dump(arguments.snapshot)
@@ -116,6 +127,13 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace) -> int:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
     return ending.status
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
 
 
 def _record() -> None:

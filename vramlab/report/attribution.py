@@ -6,31 +6,44 @@ In this order:
 3. Born in the backward pass: activations if autograd recorded the op (a checkpoint recomputes
    them), else temporaries; the gradients of activations are among those.
 4. Born before a backward pass and alive when it began: activations.
-5. No backward pass has begun since: activations if autograd recorded the op, else temporaries.
-   (Until the backward pass begins nobody can tell what it will need; memory often runs out before.)
+5. No backward pass has begun since, or memory ran out before it did: activations if autograd
+   recorded the op and the block lived to the end of that, else temporaries. (Until the backward
+   pass begins nobody can tell what it will need.)
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from vramlab.measure import Category
 from vramlab.report.peak import LiveBlock
 
 
-def category_of(block: LiveBlock, backward_starts: Sequence[int]) -> Category:
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A moment at which a forward pass was over."""
+
+    moment: int
+    """When, by the clock of the run."""
+    is_backward: bool
+    """Whether a backward pass began; else memory ran out."""
+
+
+def category_of(block: LiveBlock, turns: Sequence[Turn]) -> Category:
     """Say what one block is.
 
     Args:
         block: seen during the run.
-        backward_starts: the moments at which backward passes began, in order.
+        turns: the moments at which forward passes were over, in order.
     """
     if block.owner is not None:
         return block.owner
-    index = bisect_right(backward_starts, block.born)
-    if block.origin.in_backward or index == len(backward_starts):
-        needed = block.origin.recorded
-    else:
-        needed = block.freed is None or block.freed > backward_starts[index]
+    needed = block.origin.recorded
+    index = bisect_right(turns, block.born, key=lambda turn: turn.moment)
+    if not block.origin.in_backward and index < len(turns):
+        turn = turns[index]
+        alive = block.freed is None or block.freed > turn.moment
+        needed = alive and (turn.is_backward or needed)
     return Category.ACTIVATIONS if needed else Category.TEMPORARIES

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from vramlab.measure import Category, Frame
-from vramlab.report.attribution import category_of
+from vramlab.report.attribution import Turn, category_of
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
@@ -39,9 +39,10 @@ def summarize(
         seconds=seconds,
         status=ending.status,
         error=None if ending.error is None else _named(ending.error),
+        stopped=ending.stopped,
         ended_out_of_memory=out_of_memory,
         devices=tuple(
-            _device_use(device, seen, watch.backward_starts, out_of_memory)
+            _device_use(device, seen, watch.turns, out_of_memory)
             for device, seen in zip(gpu.machine.devices, watch.devices, strict=True)
         ),
         out_of_memory=tuple(_out_of_memory(watch.devices)),
@@ -67,13 +68,13 @@ def _named(error: BaseException) -> str:
 
 
 def _device_use(
-    device: VirtualDevice, watch: PeakWatch, backward_starts: Sequence[int], ran_out: bool
+    device: VirtualDevice, watch: PeakWatch, turns: Sequence[Turn], ran_out: bool
 ) -> DeviceUse:
     peak = live = watch.peak()
     failed = watch.last_out_of_memory if ran_out else None
     if failed is not None:
         live = failed.live
-    categories = {block: category_of(block, backward_starts) for block in live.blocks}
+    categories = {block: category_of(block, turns) for block in live.blocks}
     return DeviceUse(
         index=device.index,
         total_bytes=device.memory.total_bytes,

@@ -16,6 +16,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from vramlab.errors import OutOfDeviceMemory
+from vramlab.report.limit import EnoughSteps
 
 _OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
 _EXIT_ERROR = 1
@@ -32,6 +33,8 @@ class Ending:
     """What it raised and did not catch; None also for sys.exit()."""
     namespace: dict[str, Any]
     """Its global variables, if it came to its end; they keep alive what it made."""
+    stopped: bool = False
+    """Whether it was stopped after as many optimizer steps as were asked for."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Program:
                     namespace = _run_file(self.name)
             except SystemExit as leaving:
                 return Ending(_status_of(leaving), None, {})
+            except EnoughSteps:
+                return Ending(0, None, {}, stopped=True)
             except BaseException as error:
                 as_python_shows(error)
                 sys.excepthook(type(error), error, error.__traceback__)

@@ -96,6 +96,8 @@ class Summary:
     """The program's exit status."""
     error: str | None
     """'ValueError: ...' if it ended in an exception, else None."""
+    stopped: bool
+    """Whether it was stopped after as many optimizer steps as were asked for."""
     ended_out_of_memory: bool
     """Whether that exception was torch.OutOfMemoryError, or was raised while handling one."""
     devices: tuple[DeviceUse, ...]

@@ -57,6 +57,8 @@ def _verdict(summary: Summary) -> Iterator[str]:
         yield "What follows was measured until then."
     elif summary.status and not summary.ended_out_of_memory:
         yield f"The program ended with exit status {summary.status}."
+    if summary.stopped:
+        yield "The program was stopped after as many optimizer steps as were asked for."
     if not used:
         yield "The program used no GPU: nothing was put on a cuda device."
     elif summary.ended_out_of_memory:
@@ -115,20 +117,25 @@ def _sizes(size_bytes: int) -> str:
 
 
 def _lines(device: DeviceUse) -> Iterator[str]:
-    yield f"{'Lines that hold most of it':<46}{'MiB':>12}{'blocks':>10}"
-    for use in device.lines[:MOST_LINES]:
-        yield from _line(use)
+    shown = device.lines[:MOST_LINES]
+    width = max([44, *(len(_where(use)) for use in shown)])
+    yield f"{'Lines that hold most of it':<{width + 2}}{'MiB':>12}{'blocks':>10}"
+    for use in shown:
+        yield from _line(use, width)
     rest = device.lines[MOST_LINES:]
     if rest:
         size_bytes = sum(use.size_bytes for use in rest)
         blocks = sum(use.block_count for use in rest)
-        yield f"  {f'{len(rest)} more lines':<44}{size_bytes / MIB:>12,.2f}{blocks:>10,}"
+        yield f"  {f'{len(rest)} more lines':<{width}}{size_bytes / MIB:>12,.2f}{blocks:>10,}"
 
 
-def _line(use: LineUse) -> Iterator[str]:
-    place = "(PyTorch itself)" if use.line is None else _place(use.line)
+def _where(use: LineUse) -> str:
+    return "(PyTorch itself)" if use.line is None else _place(use.line)
+
+
+def _line(use: LineUse, width: int) -> Iterator[str]:
     what = ", ".join(str(category) for category in list(use.category_bytes)[:2])
-    yield f"  {place:<44}{use.size_bytes / MIB:>12,.2f}{use.block_count:>10,}  {what}"
+    yield f"  {_where(use):<{width}}{use.size_bytes / MIB:>12,.2f}{use.block_count:>10,}  {what}"
     source = "" if use.line is None else _source(use.line)
     if source:
         yield f"      {source}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 
 from vramlab.measure import Category
+from vramlab.report.attribution import Turn
 from vramlab.report.origins import Origins
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
@@ -34,12 +35,13 @@ class Watch:
 
     Attributes:
         devices: one watch for each GPU, by index.
-        backward_starts: the moments at which outermost backward passes began.
+        turns: the moments at which forward passes were over: an outermost backward pass began, or
+            memory ran out.
     """
 
     def __init__(self, gpu: VirtualGPU) -> None:
         self._tick = itertools.count(1).__next__
-        self.backward_starts: list[int] = []
+        self.turns: list[Turn] = []
         origins = Origins(gpu.dispatcher)
         self.devices = tuple(
             PeakWatch(device.allocator, self._tick, origins.of_allocation)
@@ -47,7 +49,7 @@ class Watch:
         )
         self._owners = Owners(self._claim, self._backward_begins)
         for device in gpu.machine.devices:
-            device.allocator.add_oom_observer(lambda *_: self._owners.look_everywhere())
+            device.allocator.add_oom_observer(self._memory_runs_out)
 
     def __enter__(self) -> Watch:
         self._owners.install()
@@ -58,7 +60,11 @@ class Watch:
         self._owners.remove()
 
     def _backward_begins(self) -> None:
-        self.backward_starts.append(self._tick())
+        self.turns.append(Turn(self._tick(), is_backward=True))
+
+    def _memory_runs_out(self, *_: int) -> None:
+        self._owners.look_everywhere()
+        self.turns.append(Turn(self._tick(), is_backward=False))
 
     def _claim(self, device: int, address: int, category: Category) -> None:
         block = self.devices[device].block_at(address)
