@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from vramlab.experiments import registry
 from vramlab.experiments.outcome import (
@@ -168,7 +169,7 @@ def _as_printed(figure: Figure) -> str:
         return "a table"
     units = [figure.unit] * len(values) if isinstance(figure.unit, str) else list(figure.unit)
     return "\n".join(
-        f"{value} {unit}" if isinstance(value, str) else f"{value:f} {unit}"
+        f"{value:f} {unit}" if isinstance(value, Decimal) else f"{value} {unit}"
         for value, unit in zip(values, units, strict=True)
     )
 
