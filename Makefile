@@ -6,6 +6,8 @@ PYTEST_ARGS ?= -n auto --dist loadscope
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 BIN := $(VENV)/bin
+# What is started finds its own kind: nbgrader calls alembic, a terminal in JupyterLab vramlab.
+export PATH := $(abspath $(BIN)):$(PATH)
 FIRST_LESSON := lessons/01_cuda_context.ipynb
 
 .PHONY: help lab test check notebooks lock environment clean

@@ -3,6 +3,8 @@
 What each setting is for stands beside it. `vramlab/grading/__init__.py` tells how grading works.
 """
 
+import os
+import sys
 from pathlib import Path
 
 from nbgrader.preprocessors import (
@@ -18,6 +20,10 @@ from nbgrader.preprocessors import (
 from vramlab.grading.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
 
 HERE = Path(__file__).resolve().parent
+
+# nbgrader starts `alembic` by that name: let it find the one beside this Python, whether or not the
+# environment has been activated.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 c = get_config()  # noqa: F821  (given by nbgrader)
 

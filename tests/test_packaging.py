@@ -71,7 +71,9 @@ def script(path: Path, body: str) -> None:
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    # The tests may themselves run under `make test`, with another environment.
+    outer = ("MAKE", "MFLAGS", "PYTHON", "VENV")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(outer)}
     return subprocess.run(
         ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )
