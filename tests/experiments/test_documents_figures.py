@@ -1,0 +1,147 @@
+"""Every figure that the documents publish, reproduced under the conditions it was published under.
+
+An experiment must find every figure that it is registered for, predict every number that it
+expects to the byte, and explain every difference to the byte.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from vramlab import experiments
+from vramlab.experiments import Finding, Outcome, Verdict
+from vramlab.units import MIB
+
+FAMILIES = ("tiny", "context", "three-linear", "fp16-linear", "vgg16", "fragment", "oom")
+"""Beginnings of the ids of what lessons 01 to 06 reproduce."""
+
+BERT = ("bert-params", "bert-input", "bert-forward", "bert-after-backward", "bert-adamw")
+
+# What differs from the printed figure, as measured minus published: bytes, or the figure's unit.
+DIFFERENCES: dict[tuple[str, str, str], float] = {
+    # The gradient of the last bias, 2048 x 4 B.
+    ("three-linear", "three-linear-peak", ""): -8192,
+    # Token types gathered for 512 positions, 8 B each.
+    ("bert-training", "bert-forward", ""): 4096,
+    # 554741760 in blocks - 528 MiB
+    ("vgg16-parameters", "vgg16-params", ""): 554_741_760 - 528 * MIB,
+    ("vgg16-optimizers", "vgg16-sgd", ""): 554_741_760 - 528 * MIB,
+    ("vgg16-optimizers", "vgg16-adam", ""): 3 * 554_741_760 - 1584 * MIB,
+    # 15237608 x 4 B - 58.12 MiB (60943237 B); 72771584 B - 2 x 58.12 MiB (121886474 B)
+    ("vgg16-activations", "vgg16-activations", ""): 60_950_432 - 60_943_237,
+    ("vgg16-activations", "vgg16-activations", "doubled, for training"): 72_771_584 - 121_886_474,
+    # Three applications counted, not one: 3 x 2 x 20971520 B - 41.94 MB; and so in the total.
+    ("fp16-linear-torchinfo", "fp16-linear-torchinfo", "forward/backward pass"): (
+        125_829_120 - 41_940_000
+    ),
+    ("fp16-linear-torchinfo", "fp16-linear-torchinfo", "estimated total"): (
+        20_971_584 + 125_829_120 + 2_097_152 - 65_010_000
+    ),
+    ("optimizer-step-peak", "adamw-step-extra", "foreach"): -1,
+    ("optimizer-step-peak", "adamw-step-extra", "fused"): -2,
+    ("optimizer-states", "bytes-per-param", "SGD, in document 001"): -4,
+}
+
+QUOTED = {
+    ("cuda-context", "context-3090", ""),
+    ("cuda-context", "context-v100", ""),
+    ("oom-anatomy", "oom-anatomy", "total capacity"),
+    ("optimizer-states", "bytes-per-param", "8-bit AdamW"),
+}
+
+
+@cache
+def as_published(name: str) -> Outcome:
+    return experiments.run_as_published(name)
+
+
+def findings(name: str) -> list[Finding]:
+    """What an experiment found on the figures that it is registered for."""
+    outcome = as_published(name)
+    return [f for figure in experiments.get(name).figures for f in outcome.findings_on(figure)]
+
+
+def test_every_figure_of_the_first_lessons_and_of_bert_has_an_experiment() -> None:
+    reproduced = {f for name in experiments.names() for f in experiments.get(name).figures}
+    wanted = {figure for figure in experiments.figures() if figure.startswith(FAMILIES)}
+    assert len(wanted) == 28
+    assert reproduced >= wanted | {*BERT, "bert-inference", "bytes-per-param", "adamw-step-extra"}
+    assert reproduced <= set(experiments.figures())
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_an_experiment_finds_the_figures_it_is_registered_for(name: str) -> None:
+    outcome = as_published(name)
+    for figure in experiments.get(name).figures:
+        assert outcome.findings_on(figure), f"{name} says nothing on {figure}"
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_measured_equals_published_or_differs_by_what_is_known(name: str) -> None:
+    for finding in findings(name):
+        key = (name, finding.figure, finding.part)
+        if key in QUOTED:
+            assert finding.verdict is Verdict.QUOTED, key
+        elif key in DIFFERENCES:
+            assert finding.verdict is Verdict.EXPLAINED, key
+            assert finding.difference == DIFFERENCES[key], key
+        else:
+            assert finding.verdict is Verdict.EQUAL, (key, finding.measured, finding.published)
+            assert not any(difference.amount for difference in finding.differences), key
+
+
+def test_no_difference_is_listed_that_is_not_there() -> None:
+    found = {(name, f.figure, f.part) for name in experiments.names() for f in findings(name)}
+    assert found >= set(DIFFERENCES) | QUOTED
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_every_prediction_is_met_to_the_byte(name: str) -> None:
+    outcome = as_published(name)
+    for stage in outcome.result.stages:
+        for expectation in stage.expectations:
+            if expectation.predicted_bytes is not None:
+                measured_bytes = stage.measured_bytes(expectation.quantity)
+                assert measured_bytes == expectation.predicted_bytes, (stage.name, expectation)
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_an_outcome_survives_json(name: str) -> None:
+    outcome = as_published(name)
+    again = Outcome.from_json(outcome.to_json())
+    assert again.to_dict() == outcome.to_dict()
+    assert again.findings == outcome.findings
+    assert again.result == outcome.result
+
+
+def test_the_whole_memory_summary() -> None:
+    # 8 rows for 3 pools with 4 numbers each, and 2 rows for all with 4.
+    found = as_published("fp16-linear-memory-summary").findings
+    assert len(found) == 8 * 3 * 4 + 2 * 4
+    assert {finding.verdict for finding in found} == {Verdict.EQUAL}
+
+
+def test_the_out_of_memory_message_is_the_documents() -> None:
+    stage = as_published("oom-anatomy")["one more"]
+    assert stage.error is not None
+    assert "Tried to allocate 1.24 GiB." in stage.error
+    assert "of which 435.50 MiB is free." in stage.error
+    # 14.21 GiB reserved - 10.34 GiB allocated
+    assert "10.34 GiB is allocated by PyTorch, and 3.87 GiB is reserved" in stage.error
+
+
+def test_800_mib_do_not_fit_where_something_lives_beside_the_free_blocks() -> None:
+    outcome = as_published("fragment-800")
+    assert (outcome["800 MiB"].error or "").startswith("OutOfMemoryError")
+    assert outcome["800 MiB into the merged block"].error is None
+    assert outcome["800 MiB after both segments went back"].error is None
+
+
+def test_survivors_waste_more_than_the_document_thinks() -> None:
+    outcome = as_published("fragmentation-extreme")
+    survivors = outcome.result.stages[-1]
+    # 50 x (1 MiB + 512 B) live in 50 segments of 20 MiB.
+    assert survivors.allocated_after_bytes == 50 * (MIB + 512)
+    assert survivors.reserved_after_bytes == 50 * 20 * MIB
