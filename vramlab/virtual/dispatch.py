@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.allocator import Block
-from vramlab.errors import OutOfDeviceMemory
+from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
 from vramlab.kernels import TABLE, Marker, Rule, replay
 from vramlab.kernels.cublas import workspaces
 from vramlab.virtual.checks import CHECKS, Check
@@ -277,6 +277,9 @@ class Dispatcher:
 
     def hold(self, tensor: torch.Tensor, place: int, storage_bytes: int | None = None) -> None:
         """Allocate for `tensor`'s storage on GPU `place`, unless it has its block already."""
+        if tensor.layout != torch.strided:
+            self.hold_sparse(tensor, place)
+            return
         storage = tensor.untyped_storage()
         attributes = storage.__dict__
         if "_vramlab_holding" in attributes:
@@ -284,6 +287,16 @@ class Dispatcher:
         size_bytes = storage.nbytes() if storage_bytes is None else storage_bytes
         block = self.machine.malloc(place, size_bytes) if size_bytes else None
         attributes["_vramlab_holding"] = Holding(place, block, self.machine)
+
+    def hold_sparse(self, tensor: torch.Tensor, place: int) -> None:
+        """The same for the parts of a sparse tensor."""
+        if tensor.layout != torch.sparse_coo:
+            raise UnsupportedOnVirtualGPU(
+                f"a tensor of layout {tensor.layout}: a virtual GPU models dense tensors, and "
+                "sparse ones of layout torch.sparse_coo"
+            )
+        self.hold(tensor._indices(), place)
+        self.hold(tensor._values(), place)
 
     def resize(self, tensor: torch.Tensor, place: int) -> None:
         """Allocate anew where an op has made a storage larger than its block."""

@@ -19,6 +19,7 @@ from vramlab.virtual import (
     communication,
     compiling,
     generators,
+    grouping,
     safetensors_files,
     serialization,
     storages,
@@ -207,6 +208,7 @@ class VirtualGPU:
         callbacks.install(self._device_mode, patches)
         compiling.install(patches)
         generators.install(self.machine, patches)
+        grouping.install(patches)
         tensor_types.install(patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
         Autocast().install(library, patches)

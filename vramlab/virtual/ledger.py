@@ -69,7 +69,7 @@ def holding_of(tensor: torch.Tensor) -> Holding | None:
     try:
         return tensor.untyped_storage().__dict__.get(_ATTRIBUTE)
     except (NotImplementedError, RuntimeError):  # sparse and wrapper tensors have no storage
-        return None
+        return holding_of(tensor._values()) if tensor.layout == torch.sparse_coo else None
 
 
 def has_values(tensor: torch.Tensor) -> bool:

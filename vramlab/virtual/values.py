@@ -45,6 +45,10 @@ class ValuePolicy(ABC):
         """Answer a question such as `torch.equal`, or raise."""
 
     @abstractmethod
+    def assume_all(self, what: str, tensor: torch.Tensor) -> None:
+        """Allow that a result whose shape depends on values is as large as can be, or raise."""
+
+    @abstractmethod
     def save(self, tensor: torch.Tensor) -> None:
         """Allow that a tensor without values is saved, or raise."""
 
@@ -69,6 +73,9 @@ class RefuseValues(ValuePolicy):
     def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
         raise no_values(what, tensor)
 
+    def assume_all(self, what: str, tensor: torch.Tensor) -> None:
+        raise no_values(f"the shape of the result of {what} depends on the values", tensor)
+
     def save(self, tensor: torch.Tensor) -> None:
         raise no_values("saving", tensor)
 
@@ -90,6 +97,9 @@ class AnswerNan(ValuePolicy):
     def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
         self.reads[what, user_line()] += 1
         return healthy
+
+    def assume_all(self, what: str, tensor: torch.Tensor) -> None:
+        self.reads[f"shape of {what} (as if all were chosen)", user_line()] += 1
 
     def save(self, tensor: torch.Tensor) -> None:
         self.reads["saving (shapes only)", user_line()] += 1
@@ -131,6 +141,19 @@ def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Sc
     return dispatcher.values.read("item()", tensor) if value is None else value
 
 
+@handles(
+    aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar
+)
+def compare(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """`tensor < number`: known where the tensor's value is known."""
+    tensor, number = args
+    value = known(tensor) if tensor.is_meta else None
+    result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
+    if value is not None:
+        remember(result, func(torch.tensor(value, dtype=tensor.dtype, device="cpu"), number).item())
+    return result
+
+
 @handles(aten.equal.default, aten.allclose.default)
 def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
     """`torch.equal` and `torch.allclose`: shapes decide where they differ."""
@@ -141,28 +164,6 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
         return False
     name = func._schema.name.removeprefix("aten::")
     return bool(dispatcher.values.truth(f"torch.{name}", True, left))
-
-
-@handles(
-    aten.nonzero.default,
-    aten.masked_select.default,
-    aten._unique2.default,
-    aten.unique_dim.default,
-    aten.unique_consecutive.default,
-    aten.bincount.default,
-    aten.repeat_interleave.Tensor,
-)
-def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Ops whose result has a shape that only the values tell."""
-    if not all(has_values(tensor) for tensor in tensors_in(args, kwargs)):
-        name = func._schema.name.removeprefix("aten::")
-        raise no_values(f"the shape of the result of {name}() depends on the values", args[0])
-    plan_place = dispatcher.place_of(func, args, kwargs)
-    result = func(*args, **kwargs)
-    if plan_place is not None and plan_place >= 0:
-        for output in result if isinstance(result, tuple) else (result,):
-            dispatcher.hold(output, plan_place)
-    return result
 
 
 @handles(aten._assert_async.default, aten._assert_async.msg)
