@@ -8,7 +8,7 @@ import pytest
 
 from vramlab import experiments
 from vramlab.cli import main
-from vramlab.experiments import Finding, Outcome, survey
+from vramlab.experiments import Finding, Outcome, registry
 
 
 def test_the_list_has_a_line_for_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,8 +55,8 @@ def test_figures_fail_on_an_unexplained_difference(
         return Outcome(name, {}, "2.13", outcome.result, (finding, *outcome.findings[1:]))
 
     published = {"cuda-context": experiments.run_as_published("cuda-context")}
-    monkeypatch.setattr(survey.registry, "names", lambda: ("cuda-context",))
-    monkeypatch.setattr(survey.registry, "run_as_published", found)
+    monkeypatch.setattr(registry, "names", lambda: ("cuda-context",))
+    monkeypatch.setattr(registry, "run_as_published", found)
     assert main(["figures"]) == (0 if measured == 512 else 1)
     captured = capsys.readouterr()
     assert ("unexplained: tiny-allocated: published 512 B, measured 1024" in captured.err) == (
@@ -68,7 +68,7 @@ def test_figures_fail_on_an_unexplained_difference(
 def test_figures_as_markdown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(survey.registry, "names", lambda: ("cuda-context",))
+    monkeypatch.setattr(registry, "names", lambda: ("cuda-context",))
     assert main(["figures", "--markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "| tiny-allocated | 001 §1.2, 003 | 512 B | 512 B | 512 B | equal | equal |"

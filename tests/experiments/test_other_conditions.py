@@ -57,6 +57,14 @@ def test_other_gpus_do_not_give_the_documents_summary() -> None:
     freed = outcome.finding("fp16-linear-memory-summary", "Allocated memory, small_pool, Tot Freed")
     # Gradient of the loss 512, staging buffer 2048 (432 blocks x 4 B), semaphores 512: 3 KiB, not 2
     assert (freed.measured, freed.published) == (3, "2")
+    assert freed.verdict is Verdict.OTHER_CONDITIONS
+    assert freed.note.endswith("here it is PyTorch 1.13, and 2560 B")
+
+
+def test_another_program_does_not_give_the_documents_summary_either() -> None:
+    outcome = run_on("V100-16GB", "fp16-linear-memory-summary", "1.13", applications=3)
+    peak = outcome.finding("fp16-linear-memory-summary", "Allocated memory, all, Peak Usage")
+    assert (peak.measured, peak.verdict) == (106_497 + 20 * 1024, Verdict.UNEXPLAINED)
 
 
 def test_with_several_layers_adamws_loop_holds_three() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.experiments import survey as survey_module
+from vramlab.experiments import figures, registry
 from vramlab.experiments.survey import survey
 
 
@@ -32,12 +32,12 @@ def test_markdown_is_one_table_with_remarks_below() -> None:
 
 
 def test_figures_without_an_experiment_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey_module.registry, "names", lambda: ("cuda-context",))
+    monkeypatch.setattr(registry, "names", lambda: ("cuda-context",))
     result = survey()
     verdicts = {line.figure: line.verdict for line in result.lines}
     assert verdicts["tiny-allocated"] == "equal"
     assert verdicts["three-linear-peak"] == "not measured yet"
-    assert len(verdicts) == len(survey_module.figures())
+    assert len(verdicts) == len(figures())
     published = {line.figure: line.published for line in result.lines}
     assert published["t4-params"] == "100000000 parameters\n150000000 parameters"
     assert published["three-linear-peak"] == "360.2744140625 MiB"

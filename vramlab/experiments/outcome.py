@@ -214,7 +214,8 @@ def findings_table(findings: tuple[Finding, ...], caption: str) -> Table:
         for finding in findings
     )
     header = ("figure", "published", "predicted", "measured", "difference", "verdict")
-    return Table(caption, header, rows, tuple(line for f in findings for line in reasons(f)))
+    remarks = dict.fromkeys(line for finding in findings for line in reasons(finding))
+    return Table(caption, header, rows, tuple(remarks))
 
 
 def reasons(finding: Finding) -> tuple[str, ...]:
@@ -225,7 +226,11 @@ def reasons(finding: Finding) -> tuple[str, ...]:
         + (f" ({difference.source})" if difference.source else "")
         for difference in (finding.differences if finding.verdict is Verdict.EXPLAINED else ())
     ]
-    return (*lines, *([f"{name}: {finding.note}"] if finding.note else []))
+    if finding.note and finding.verdict is Verdict.QUOTED:
+        lines.append(f"{name}: {finding.note}")
+    elif finding.note and finding.verdict is Verdict.OTHER_CONDITIONS:
+        lines.append(f"{finding.figure}: {finding.note}")  # the same for all its parts
+    return tuple(lines)
 
 
 def format_number(value: Number | None, finding: Finding) -> str:
