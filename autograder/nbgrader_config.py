@@ -5,6 +5,7 @@ What each setting is for stands beside it. `vramlab/grading/__init__.py` tells h
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from nbgrader.preprocessors import (
@@ -17,6 +18,7 @@ from nbgrader.preprocessors import (
     OverwriteKernelspec,
 )
 
+from vramlab.grading.gradebooks import forget_scores
 from vramlab.grading.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
 
 HERE = Path(__file__).resolve().parent
@@ -53,6 +55,7 @@ c.Autograde.autograde_preprocessors = [
     AssignLatePenalties,
     CheckCellMetadata,
 ]
+c.Autograde.pre_convert_hook = partial(forget_scores, c.CourseDirectory.db_url)
 c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")
 
 # JupyterLab's Validate button does execute the notebook. A first check starts a process that

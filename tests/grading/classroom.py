@@ -57,12 +57,13 @@ class Classroom:
     def submit(self, student: str, notebook: Notebook | str) -> None:
         """Put a submission where nbgrader looks for it; a str is written as it is."""
         folder = self.folder / "autograder" / "submitted" / student / self.exercise
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         text = notebook if isinstance(notebook, str) else json.dumps(notebook)
         (folder / f"{self.exercise}.ipynb").write_text(text)
 
-    def autograde(self) -> bool:
+    def autograde(self, *, again: bool = False) -> bool:
         """Run nbgrader's autograde; tell whether it found every submission in order."""
+        self.config.Autograde.force = again
         try:
             _convert(Autograde, self.config)
         except NbGraderException:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from nbgrader.api import Gradebook
+from nbgrader.api import Gradebook, MissingEntry
 
 from vramlab.grading.notebooks import TEST_SUFFIX
 
@@ -38,3 +40,29 @@ def ungraded(gradebook: Gradebook, assignment: str) -> list[Ungraded]:
         for grade in notebook.grades
         if grade.auto_score is None and grade.manual_score is None
     ]
+
+
+def forget_scores(db_url: str, *, assignment: str, student: str, notebooks: Sequence[str]) -> None:
+    """Take away the automatic scores of a submission that is about to be graded.
+
+    If nbgrader then cannot process it, it has no score, instead of that of an earlier version.
+    Meant for nbgrader's `pre_convert_hook`, which passes the last three.
+
+    Args:
+        db_url: of the gradebook.
+        assignment: name of the assignment.
+        student: what nbgrader was asked to grade: a pattern, not the student.
+        notebooks: paths of the submitted files: `.../<student>/<assignment>/<notebook>.ipynb`.
+    """
+    with Gradebook(db_url) as gradebook:
+        for path in map(Path, notebooks):
+            try:
+                notebook = gradebook.find_submission_notebook(
+                    path.stem, assignment, path.parents[1].name
+                )
+            except MissingEntry:
+                continue  # its first grading
+            for grade in notebook.grades:
+                grade.auto_score = None
+                grade.needs_manual_grade = True
+        gradebook.db.commit()

@@ -1,0 +1,50 @@
+"""How a verdict reads."""
+
+from __future__ import annotations
+
+from vramlab.grading.verdict import CaseResult, Grade, Verdict
+
+
+def test_a_passed_task_shows_its_cases_in_columns() -> None:
+    verdict = Verdict(
+        "f",
+        2,
+        Grade.PASSED,
+        "",
+        (
+            CaseResult({"size": 4}, True, "512", "512", visible=True),
+            CaseResult({"size": 1000, "unit": "page"}, True, "1024", "1024", visible=False),
+        ),
+    )
+    assert str(verdict) == (
+        "f: passed in 2 cases, 2 of 2 points\n"
+        "\n"
+        "case                             your answer  measured\n"
+        "size=4                                   512       512  right\n"
+        "size=1000, unit='page' (hidden)         1024      1024  right"
+    )
+
+
+def test_a_failed_task_says_why_first() -> None:
+    case = CaseResult({"size": 4}, False, "4", "512", visible=True)
+    assert str(Verdict("f", 1, Grade.FAILED, "You forgot to round.", (case,))) == (
+        "f: failed, 0 of 1 point\n"
+        "You forgot to round.\n"
+        "\n"
+        "case    your answer  measured\n"
+        "size=4            4       512  wrong"
+    )
+
+
+def test_what_could_not_be_graded_speaks_of_no_points() -> None:
+    verdict = Verdict("f", 2, Grade.UNGRADED, "Its process ended with SIGKILL.")
+    assert verdict.score is None
+    assert str(verdict) == "f: could not be graded\nIts process ended with SIGKILL."
+
+
+def test_a_long_case_is_cut() -> None:
+    case = CaseResult({"sizes": list(range(100))}, True, "1", "1", visible=True)
+    shown = str(Verdict("f", 1, Grade.PASSED, "", (case,))).splitlines()[-1]
+    assert shown.startswith("sizes=[0, 1, 2,")
+    assert "...  " in shown
+    assert len(shown) < 100
