@@ -126,7 +126,7 @@ class Dispatcher:
             return self.create(plan, func, args, kwargs, device)
         place = self.place_of(func, args, kwargs)
         if place is None:
-            if any(tensor.is_meta for tensor in tensors_in(args)):
+            if any(tensor.device == self.carrier for tensor in tensors_in(args)):
                 self.machine.thread.recent = None
             return func(*args, **kwargs)
         if place == HOST:
@@ -187,8 +187,8 @@ class Dispatcher:
         device: torch.device,
     ) -> Any:
         """Run a factory, on a GPU or on the host."""
-        if device.type == "meta" and self.carrier.type == "meta":
-            device = self._meant_by_meta(func, args, kwargs)
+        if device == self.carrier:
+            device = self._meant_by_carrier(func, args)
         if device.type == "cuda":
             place = self.index_of(device)
             kwargs = {**kwargs, "device": self.carrier}
@@ -202,23 +202,25 @@ class Dispatcher:
             return self.create_on_host(func, args, kwargs)
         return func(*args, **kwargs)
 
-    def _meant_by_meta(
-        self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> torch.device:
-        """The device that is meant where a factory is asked for meta.
+    def _meant_by_carrier(self, func: OpOverload, args: Sequence[Any]) -> torch.device:
+        """The device that is meant where a factory is asked for the carrier's device.
 
-        PyTorch's C++ code asks for the device of a tensor it works on, and that is meta where a
-        GPU is pretended. What a program itself wants on meta has come through the function mode.
+        PyTorch's C++ code asks for the device of a tensor it works on, and that is the carrier's
+        where a GPU is pretended. What a program itself wants there has come through the function
+        mode. Without a tensor to go by, it is the GPU of the op before; on the CPU, which programs
+        use by default, only in the backward pass.
         """
         thread = self.machine.thread
-        if thread.wants_meta:
-            return torch.device("meta")
+        if thread.wants_carrier:
+            return self.carrier
         place = self.place_of(func, args, {})
-        if place is None:
+        if place is None and (
+            self.carrier.type == "meta" or torch._C._current_graph_task_id() != -1
+        ):
             place = thread.recent
-        if place is None or place == HOST:
-            return torch.device("meta" if place is None else "cpu")
-        return torch.device("cuda", place)
+        if place is None:
+            return self.carrier
+        return torch.device("cpu") if place == HOST else torch.device("cuda", place)
 
     def create_on_host(
         self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -227,7 +229,9 @@ class Dispatcher:
         pinned = kwargs.get("pin_memory")
         if pinned:
             kwargs = {**kwargs, "pin_memory": False}
-        if any(holding_of(tensor) is not None for tensor in tensors_in(args)):
+        if self.carrier.type == "meta" and any(
+            holding_of(tensor) is not None for tensor in tensors_in(args)
+        ):
             result = func(*args, **{**kwargs, "device": torch.device("meta")})
             self.hold_on_host(result)
         elif self._is_large(args, kwargs):

@@ -41,16 +41,22 @@ class DeviceMode(TorchFunctionMode):
 
     Args:
         answers: torch functions, and what answers in their place.
-        thread: where the thread stands; told when a program itself asks for the device "meta".
+        thread: where the thread stands; told when a program itself asks for the carrier's device.
+        carrier: the device that carries the tensors of GPUs.
         is_active: whether the machine is awake.
     """
 
     def __init__(
-        self, answers: dict[Any, Answer], thread: ThreadState, is_active: Callable[[], bool]
+        self,
+        answers: dict[Any, Answer],
+        thread: ThreadState,
+        carrier: torch.device,
+        is_active: Callable[[], bool],
     ) -> None:
         super().__init__()
         self._answers = answers
         self._thread = thread
+        self._carrier = carrier.type
         self._is_active = is_active
 
     def __torch_function__(
@@ -66,8 +72,8 @@ class DeviceMode(TorchFunctionMode):
             answer = self._answers.get(func)
             if answer is not None:
                 return answer(*args, **kwargs)
-            if device is not None and torch.device(kwargs["device"]).type == "meta":
-                with self._thread.asking_for_meta():
+            if device is not None and torch.device(kwargs["device"]).type == self._carrier:
+                with self._thread.asking_for_carrier():
                     return func(*args, **kwargs)
             return func(*args, **kwargs)
         except RuntimeError as error:
@@ -197,7 +203,7 @@ class Answers:
                 memory_format=memory_format,
             )
         if device.type == "meta":
-            with self._dispatcher.machine.thread.asking_for_meta():
+            with self._dispatcher.machine.thread.asking_for_carrier():
                 return torch.ops.aten._to_copy.default(tensor, dtype=dtype, device=device)
         options = {
             "dtype": dtype,
@@ -207,11 +213,17 @@ class Answers:
         }
         if tensor.requires_grad and torch.is_grad_enabled():
             return _Transfer.apply(tensor, options, self)
-        return torch.ops.aten._to_copy.default(tensor, **options)
+        return self.copy_to(tensor, options)
+
+    def copy_to(self, tensor: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+        """Copy to the device that the program has named."""
+        with self._dispatcher.machine.thread.asking_for_carrier():
+            copied: torch.Tensor = torch.ops.aten._to_copy.default(tensor, **options)
+        return copied
 
     def to_host_without_values(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Move to the host, to a tensor that holds no values. It takes no memory there."""
-        with self._dispatcher.machine.thread.asking_for_meta():
+        with self._dispatcher.machine.thread.asking_for_carrier():
             moved = torch.ops.aten._to_copy.default(
                 tensor, dtype=dtype, device=torch.device("meta")
             )
@@ -384,7 +396,7 @@ class _Transfer(torch.autograd.Function):
         ctx.device, ctx.dtype, ctx.answers = answers.device(tensor), tensor.dtype, answers
         with torch._C.DisableTorchFunction():
             ctx.without_values = tensor.is_meta
-        return torch.ops.aten._to_copy.default(tensor, **options)
+        return answers.copy_to(tensor, options)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:

@@ -188,7 +188,9 @@ class VirtualGPU:
             yield
 
     def _device_mode(self) -> DeviceMode:
-        return DeviceMode(self._answers, self.machine.thread, self._is_active)
+        return DeviceMode(
+            self._answers, self.machine.thread, self.dispatcher.carrier, self._is_active
+        )
 
     def _is_active(self) -> bool:
         return self._active

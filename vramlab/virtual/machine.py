@@ -85,22 +85,23 @@ class ThreadState(threading.local):
         device: its current device.
         streams: its current stream on each device.
         recent: the GPU that its latest op ran on; None if it ran on real meta tensors.
-        wants_meta: inside a call that names the device "meta" itself.
+        wants_carrier: inside a call that itself names the device which carries the tensors of
+            GPUs: "meta", or "cpu" where values are computed.
     """
 
     device: int = 0
     streams: dict[int, int] = field(default_factory=dict)
     recent: int | None = None
-    wants_meta: bool = False
+    wants_carrier: bool = False
 
     @contextmanager
-    def asking_for_meta(self) -> Iterator[None]:
-        """Note that the program itself names the device "meta" in what follows."""
-        before, self.wants_meta = self.wants_meta, True
+    def asking_for_carrier(self) -> Iterator[None]:
+        """Note that the program itself names the carrier's device in what follows."""
+        before, self.wants_carrier = self.wants_carrier, True
         try:
             yield
         finally:
-            self.wants_meta = before
+            self.wants_carrier = before
 
 
 class Machine:

@@ -36,12 +36,14 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
         target_place = source_place
     elif device.type == "cuda":
         target_place = dispatcher.index_of(device)
+    elif device == dispatcher.carrier and not dispatcher.machine.thread.wants_carrier:
+        if device.type == "meta" and holding_of(source) is None:
+            return func(*args, **kwargs)
+        target_place = source_place  # C++ asks for the carrier where the same place is meant
     elif device.type == "cpu":
         target_place = HOST
-    elif dispatcher.machine.thread.wants_meta or holding_of(source) is None:
+    else:
         return func(*args, **kwargs)
-    else:  # autograd asks for meta where the same place is meant
-        target_place = source_place
     if source_place == HOST and target_place == HOST:
         return _within_host(dispatcher, func, source, kwargs)
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
