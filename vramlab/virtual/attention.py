@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.attention import SDPBackend
 
+from vramlab.virtual.checks import cpp_name
+
 aten = torch.ops.aten
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -75,6 +77,7 @@ def choose_backend(call: AttentionCall) -> SDPBackend:
 
 def run_attention(call: AttentionCall, scale: float | None) -> torch.Tensor:
     """Run `call` with the backend that CUDA would choose: (B, H, L, E)."""
+    check_inputs(call)
     backend = choose_backend(call)
     q, k, v = call.query, call.key, call.value
     if backend == SDPBackend.FLASH_ATTENTION:
@@ -128,6 +131,33 @@ def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -
     out = (attention @ v).to(call.query.dtype)
     del weights
     return out
+
+
+def check_inputs(call: AttentionCall) -> None:
+    """Refuse what PyTorch refuses, in its words.
+
+    Source: `validate_sdpa_input` in aten/src/ATen/native/transformers/attention.cpp, PyTorch 2.13.
+    """
+    named = {"query": call.query, "key": call.key, "value": call.value}
+    dtypes = {name: cpp_name(tensor.dtype) for name, tensor in named.items()}
+    if len(set(dtypes.values())) > 1:
+        raise RuntimeError(
+            "Expected query, key, and value to have the same dtype, but got query.dtype: "
+            f"{dtypes['query']} key.dtype: {dtypes['key']} and value.dtype: {dtypes['value']} "
+            "instead."
+        )
+    if any(tensor.dim() < 2 for tensor in named.values()):
+        raise RuntimeError(
+            "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
+            f"{call.query.dim()} key.dim: {call.key.dim()} and value.dim: {call.value.dim()} "
+            "instead."
+        )
+    mask = call.mask
+    if mask is not None and mask.dtype not in (torch.bool, torch.float32, call.query.dtype):
+        raise RuntimeError(
+            "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+            f"attn_mask.dtype: {cpp_name(mask.dtype)} and  query.dtype: {dtypes['query']} instead."
+        )
 
 
 def _order_of_preference(call: AttentionCall) -> list[SDPBackend]:

@@ -38,7 +38,7 @@ _CPP_NAMES = {
     torch.float32: "float",
     torch.float64: "double",
     torch.int32: "int",
-    torch.int64: "long",
+    torch.int64: "long int",
 }
 
 
@@ -54,7 +54,8 @@ def _name(dtype: torch.dtype) -> str:
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
-def _cpp_name(dtype: torch.dtype) -> str:
+def cpp_name(dtype: torch.dtype) -> str:
+    """What C++ calls a dtype in its messages."""
     return _CPP_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
@@ -63,7 +64,7 @@ def mm(self: Tensor, mat2: Tensor, *_: Any) -> None:
     if self.dtype != mat2.dtype:
         raise RuntimeError(
             "expected mat1 and mat2 to have the same dtype, but got: "
-            f"{_cpp_name(self.dtype)} != {_cpp_name(mat2.dtype)}"
+            f"{cpp_name(self.dtype)} != {cpp_name(mat2.dtype)}"
         )
 
 
