@@ -12,8 +12,9 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.virtual.dispatch import Dispatcher, handles
-from vramlab.virtual.errors import device_name, no_values
+from vramlab.virtual.errors import device_name
 from vramlab.virtual.ledger import has_values, holding_of
+from vramlab.virtual.value_shapes import all_of
 
 aten = torch.ops.aten
 
@@ -57,7 +58,16 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
         moved.append(each)
     masks = [each for each in moved if each is not None and each.dtype == torch.bool]
     if masks and not rest and not all(has_values(e) for e in moved if e is not None):
-        raise no_values("the shape of tensor[mask] depends on the values", tensor)
+        dispatcher.values.assume_all("tensor[mask]", tensor)
+        moved = [
+            part
+            for each in moved
+            for part in (
+                all_of(dispatcher, each)
+                if each is not None and each.dtype == torch.bool
+                else (each,)
+            )
+        ]
     if rest and rest[0].dim() == 0 and holding_of(rest[0]) is None:
         if func in _IN_PLACE and len(masks) == len([e for e in moved if e is not None]) == 1:
             return _fill_where(dispatcher, tensor, moved, rest[0])

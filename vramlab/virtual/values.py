@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.virtual.dispatch import Dispatcher, handles, tensors_in
+from vramlab.virtual.dispatch import Dispatcher, handles
 from vramlab.virtual.errors import no_values
 from vramlab.virtual.frames import called_from, user_line
 from vramlab.virtual.ledger import Scalar, has_values, holding_of
