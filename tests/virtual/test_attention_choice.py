@@ -1,4 +1,4 @@
-"""Which scaled-dot-product-attention kernel runs: by GPU, dtype, shapes, mask and what is forced."""
+"""Which attention kernel runs: by GPU, dtype, shapes, mask, and by what a program forces."""
 
 from __future__ import annotations
 

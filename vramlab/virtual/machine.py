@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from vramlab.allocator import AllocatorSettings, Block, CachingAllocator, DeviceMemory
 from vramlab.catalogue import GPUModel
+from vramlab.errors import OutOfDeviceMemory
 from vramlab.kernels import Launch
 from vramlab.kernels.cublas import Workspace
 
@@ -113,6 +114,8 @@ class Machine:
         thread: where the calling thread stands.
         when_used: called when a GPU is used for the first time.
         frames_of_caller: gathers the frames of an allocation, while a history is kept.
+        out_of_memory_observers: called before an error is raised, with the device, the bytes
+            asked of the driver, the bytes that may be used in all, and those that are free.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class Machine:
         )
         self.when_used: Callable[[], None] | None = None
         self.frames_of_caller: Callable[[], object] | None = None
+        self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self.thread = ThreadState()
         self._stream_ids = itertools.count(1)
 
@@ -180,9 +184,16 @@ class Machine:
 
     def malloc(self, device: int, size_bytes: int) -> Block:
         """Allocate on a device for the calling thread's current stream there."""
-        return self.use(device).allocator.malloc(
-            size_bytes, self.current_stream(device), self.allocation_context()
-        )
+        gpu = self.use(device)
+        try:
+            return gpu.allocator.malloc(
+                size_bytes, self.current_stream(device), self.allocation_context()
+            )
+        except OutOfDeviceMemory as error:
+            limit_bytes = int(gpu.memory.total_bytes * gpu.allocator.memory_fraction)
+            for observer in self.out_of_memory_observers:
+                observer(device, error.segment_bytes, limit_bytes, gpu.memory.free_bytes)
+            raise
 
     def free(self, device: int, block: Block) -> None:
         """Give a block back to the cache of its device."""

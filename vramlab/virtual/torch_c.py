@@ -71,6 +71,19 @@ class CudaDeviceProperties:
         )
 
 
+class NotInTheCLayer(UnsupportedOnVirtualGPU, AttributeError):
+    """A C function without a stand-in. Also an AttributeError, for code that asks by hasattr()."""
+
+
+def _missing(name: str) -> Any:
+    """`torch._C.name` where there is no such attribute."""
+    if name.startswith("_cuda_"):
+        raise NotInTheCLayer(
+            f"torch._C.{name} is not modelled by the virtual GPU, nor what torch.cuda builds on it"
+        )
+    raise AttributeError(f"module 'torch._C' has no attribute '{name}'")
+
+
 class CLayer:
     """The C functions of torch.cuda over one machine."""
 
@@ -82,6 +95,7 @@ class CLayer:
         """Put the stand-ins where torch looks for them; `patches.undo()` removes them."""
         for name, function in self._c_functions().items():
             patches.set(torch._C, name, function)
+        patches.set(torch._C, "__getattr__", _missing)
         stream, event = stream_and_event_types(self._machine)
         for module in (torch, torch.cuda, torch.cuda.streams):
             patches.set(module, "Stream", stream)
@@ -148,6 +162,7 @@ class CLayer:
             "_cuda_memorySnapshot": self._snapshot,
             "_cuda_record_memory_history": self._record_memory_history,
             "_cuda_clearCublasWorkspaces": self._clear_cublas_workspaces,
+            "_cuda_attach_out_of_memory_observer": machine.out_of_memory_observers.append,
             # the device-neutral names of the same things
             "_accelerator_getAccelerator": lambda: torch.device("cuda"),
             "_accelerator_getDeviceIndex": machine.current_device,
