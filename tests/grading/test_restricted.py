@@ -179,6 +179,10 @@ TORCH_ESCAPES = {
     "compile of a module": "torch.nn.Linear(1, 1).compile()",
     "patched counter": "torch.cuda.max_memory_allocated = lambda: 0",
     "patched class": "torch.nn.Linear.forward = lambda self, x: x",
+    "class rewritten by dataclass": "from dataclasses import dataclass\ndataclass(torch.Tensor)",
+    "class rewritten with options": (
+        "from dataclasses import dataclass\ndataclass(eq=True)(torch.nn.Linear)"
+    ),
     "patched tensor class": "torch.Tensor.add = 1",
     "reset of the peak": "torch.cuda.reset_peak_memory_stats()",
     "larger fraction": "torch.cuda.set_per_process_memory_fraction(1.0)",

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramlab.grading.answers import NoAnswer, find_answer
-from vramlab.grading.restricted import OWN_MODULE, load
+from vramlab.grading.restricted import load
 from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Predict, Task
-from vramlab.grading.vocabulary import PLAIN, NotAllowed, torch_vocabulary
+from vramlab.grading.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
 
 MAX_INT_BITS = 1024
 MAX_SHOWN_CHARACTERS = 200

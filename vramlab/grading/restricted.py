@@ -23,10 +23,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, cast
 
-from vramlab.grading.vocabulary import BUILTINS, NotAllowed, Vocabulary, words
-
-OWN_MODULE = "__answer__"
-"""`__module__` of what an answer defines, by which its own classes are known."""
+from vramlab.grading.vocabulary import BUILTINS, OWN_MODULE, NotAllowed, Vocabulary, words
 
 METHODS = words(
     "__call__ __contains__ __enter__ __exit__ __getitem__ __init__ __iter__ __len__ __lt__ "

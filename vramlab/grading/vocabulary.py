@@ -11,14 +11,18 @@ An answer never holds a module. `import torch` binds a `Facade`, which has the a
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from vramlab.errors import VramlabError
+
+OWN_MODULE = "__answer__"
+"""`__module__` of what an answer defines, by which its own classes are known."""
 
 
 def words(text: str) -> frozenset[str]:
@@ -110,9 +114,23 @@ class Facade:
         if self._vocabulary.has_module(f"{module}.{name}"):
             return self._vocabulary.facade(f"{module}.{name}")
         if name in self._vocabulary.modules.get(module, ()):
-            return getattr(self._module, name)
+            return SAFER.get(f"{module}.{name}") or getattr(self._module, name)
         raise NotAllowed(f"{module}.{name} is not there for answers. {self._vocabulary.hint}")
 
+
+def _own_dataclass(target: type | None = None, /, **options: Any) -> Any:
+    """Be `dataclasses.dataclass`, which writes to the class it is given, for own classes only."""
+
+    def decorate(target: type) -> type:
+        if target.__module__ != OWN_MODULE:
+            raise NotAllowed("dataclass is for classes that the answer defines")
+        return dataclasses.dataclass(**options)(target)
+
+    return decorate if target is None else decorate(target)
+
+
+SAFER: Mapping[str, Callable[..., Any]] = {"dataclasses.dataclass": _own_dataclass}
+"""What an answer gets instead of the original, by its dotted name."""
 
 PLAIN = Vocabulary(
     PLAIN_MODULES,
