@@ -3,6 +3,7 @@
 predict(question)         commit to a number before it is shown
 context_explorer()        how many processes share a GPU
 allocator_explorer()      what the caching allocator makes of allocations and frees
+parameters_explorer()     what layers take by existing, and what training adds
 training_step_explorer()  how batch, width and optimizer shape a training step's memory
 optimizer_explorer()      what an optimizer keeps, and what its step() takes
 Explorer, View            the base to build further ones on
@@ -12,6 +13,7 @@ from vramlab.widgets.allocator_explorer import allocator_explorer
 from vramlab.widgets.context_explorer import context_explorer
 from vramlab.widgets.explorer import Explorer, View
 from vramlab.widgets.optimizer_explorer import optimizer_explorer
+from vramlab.widgets.parameters_explorer import parameters_explorer
 from vramlab.widgets.predict import Prediction, predict
 from vramlab.widgets.training_step_explorer import training_step_explorer
 
@@ -22,6 +24,7 @@ __all__ = [
     "allocator_explorer",
     "context_explorer",
     "optimizer_explorer",
+    "parameters_explorer",
     "predict",
     "training_step_explorer",
 ]
