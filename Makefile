@@ -2,6 +2,7 @@
 # Written for GNU Make 3.81 and later (macOS still ships 3.81), and a POSIX shell.
 
 VENV ?= .venv
+LAB_ARGS ?=
 PYTEST_ARGS ?= -n auto --dist loadscope
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -21,7 +22,8 @@ help:
 	@echo 'make clean      remove the environment ($(VENV))'
 
 lab: environment
-	@$(BIN)/jupyter lab $(FIRST_LESSON)
+	@# Not `jupyter lab FILE`: that would show the folder of the file only, without the exercises.
+	@$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/$(FIRST_LESSON) $(LAB_ARGS)
 
 test: environment
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -84,6 +84,18 @@ def test_make_leaves_an_up_to_date_environment_alone(checkout: Path) -> None:
     assert outcome.returncode == 0, outcome.stderr
 
 
+def test_make_lab_opens_the_first_lesson_and_shows_the_whole_course(checkout: Path) -> None:
+    script(checkout / ".venv" / "bin" / "jupyter", 'echo "$*"; pwd')
+    outcome = make(checkout, "lab")
+    lesson = "lessons/01_cuda_context.ipynb"
+    # Given as a file, the lesson would hide every other folder.
+    assert outcome.stdout.splitlines() == [
+        f"lab --LabApp.default_url=/lab/tree/{lesson}",
+        str(checkout),
+    ]
+    assert (ROOT / lesson).exists()
+
+
 @pytest.mark.parametrize("changed", ["requirements.txt", "pyproject.toml"])
 def test_make_installs_again_when_the_lock_or_the_project_changed(
     checkout: Path, changed: str
@@ -97,8 +109,8 @@ def test_make_installs_again_when_the_lock_or_the_project_changed(
     outcome = make(checkout, "environment", f"PYTHON={checkout / 'newest'}")
     assert outcome.returncode == 0, outcome.stderr
     assert (checkout / "pip-calls").read_text().splitlines() == [
-        "-m pip install --quiet --requirement requirements.txt",
-        "-m pip install --quiet --no-deps --editable .",
+        "-m pip install --quiet --quiet --requirement requirements.txt",
+        "-m pip install --quiet --quiet --no-deps --editable .",
     ]
     assert (checkout / ".venv" / "installed" / changed).read_text() == "# changed\n"
 
