@@ -175,7 +175,8 @@ class Dispatcher:
         except NotImplementedError as error:
             raise no_kernel(func, error) from error
         except RuntimeError:
-            raise_as_on_cpu(func, args, kwargs)
+            if self.carrier.type == "meta":
+                raise_as_on_cpu(func, args, kwargs)
             raise
 
     def create(
