@@ -1,0 +1,136 @@
+"""`vramlab rules`: what CUDA kernels take inside an op, rule by rule, and how sure each rule is.
+
+$ vramlab rules
+$ vramlab rules mm layer_norm
+$ vramlab rules --markdown
+$ vramlab rules --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vramlab.kernels import Line
+
+_EXIT_OK = 0
+_EXIT_USAGE = 2
+
+_WIDTH = 100
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb `rules` to the command line."""
+    parser = subparsers.add_parser(
+        "rules",
+        help="show what CUDA kernels take beyond their outputs, and how sure that is",
+        description="Show the rules of what a CUDA kernel takes from the caching allocator inside "
+        "one op, beyond the op's outputs: what, where that was read, and whether a real GPU or a "
+        "published figure has confirmed it.",
+    )
+    parser.add_argument(
+        "op", nargs="*", help="only rules of ops whose name contains one of these, such as mm"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
+    form.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the rules; answer the exit status: 2 for an op that PyTorch does not have, else 0."""
+    from vramlab.kernels import describe
+
+    lines = describe()
+    if arguments.op:
+        lines = [line for line in lines if _is_about(line, arguments.op)]
+    if not lines:
+        known = {name: _without_rule(name) for name in arguments.op}
+        for name, said in known.items():
+            print(said or f"PyTorch has no op {name}", file=sys.stdout if said else sys.stderr)
+        return _EXIT_OK if all(known.values()) else _EXIT_USAGE
+    if arguments.json:
+        print(json.dumps([as_dict(line) for line in lines], indent=2))
+    elif arguments.markdown:
+        print(markdown(lines))
+    else:
+        print("\n".join([*text(lines), summary(lines)]))
+    return _EXIT_OK
+
+
+def as_dict(line: Line) -> dict[str, Any]:
+    """A rule in types that JSON has."""
+    return {
+        "ops": list(line.ops),
+        "takes": line.takes,
+        "source": line.source,
+        "status": line.status.name.lower(),
+    }
+
+
+def text(lines: Iterable[Line]) -> Iterable[str]:
+    """A paragraph for each rule, under a heading for each status."""
+    for status, group in groupby(lines, key=lambda line: line.status):
+        yield f"{status.value}:"
+        for line in group:
+            yield ""
+            yield from _wrapped(", ".join(_short(line.ops)), "  ", "    ")
+            yield from _wrapped(line.takes, "    takes   ", " " * 12)
+            yield from _wrapped(line.source, "    source  ", " " * 12)
+        yield ""
+
+
+def markdown(lines: Iterable[Line]) -> str:
+    """A table, one line for each rule."""
+    rows = [
+        (", ".join(f"`{name}`" for name in _short(line.ops)), line.takes, line.source, word)
+        for line in lines
+        for word in [line.status.value]
+    ]
+    table = [("op", "takes beyond its outputs", "source", "status"), ("---",) * 4, *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in table
+    )
+
+
+def summary(lines: Iterable[Line]) -> str:
+    """How many rules have which status."""
+    counts = Counter(line.status for line in lines)
+    parts = [f"{count} {status.value}" for status, count in counts.items()]
+    return f"{counts.total()} rules: " + "; ".join(parts)
+
+
+def _is_about(line: Line, words: Sequence[str]) -> bool:
+    return any(word in op for op in line.ops for word in words)
+
+
+def _short(ops: Sequence[str]) -> list[str]:
+    """Name overloads of one op together: aten.mm.default and aten.mm.out as aten.mm(default, out).
+
+    A name without an overload stands for all of them, and stays as it is.
+    """
+    overloads: dict[str, list[str]] = {}
+    for op in ops:
+        namespace, name, *overload = op.split(".")
+        overloads.setdefault(f"{namespace}.{name}", []).extend(overload)
+    return [f"{op}({', '.join(names)})" if names else op for op, names in overloads.items()]
+
+
+def _wrapped(words: str, first: str, others: str) -> list[str]:
+    return textwrap.wrap(words, _WIDTH, initial_indent=first, subsequent_indent=others)
+
+
+def _without_rule(name: str) -> str:
+    """What is known of an op that no rule is about; empty if there is no such op."""
+    from vramlab.kernels import classify
+    from vramlab.kernels.registry import overloads
+
+    full = name if name.startswith("aten.") else f"aten.{name}"
+    return "\n".join(f"{each}: {classify(each).value}" for each in overloads(full))
