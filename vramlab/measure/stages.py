@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 
@@ -26,6 +27,29 @@ from vramlab.measure.figures import Expectation
 from vramlab.measure.readings import read_memory, reset_peaks
 from vramlab.measure.recording import Recording
 from vramlab.measure.results import Result, StageMeasurement
+
+
+class StageObserver(Protocol):
+    """Who wants to know of every stage that is measured, whoever measures it."""
+
+    def stage_begins(self, name: str) -> None:
+        """Called before the stage's first reading."""
+
+    def stage_ended(self, measurement: StageMeasurement) -> None:
+        """Called after its last reading, whether or not it raised."""
+
+
+_observers: list[StageObserver] = []
+
+
+@contextmanager
+def observed_by(observer: StageObserver) -> Iterator[None]:
+    """Tell `observer` of every stage that runs in the body of the with statement."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
 
 
 class StageHandle:
@@ -88,6 +112,8 @@ class Stages:
         self._handles.append(handle)
         if self._recording is not None:
             self._recording.stage(name)
+        for observer in _observers:
+            observer.stage_begins(name)
         reset_peaks(self.device)
         before = read_memory(self.device)
         error = None
@@ -111,6 +137,8 @@ class Stages:
                 device_used_after_bytes=after.device_used_bytes,
                 error=error,
             )
+            for observer in _observers:
+                observer.stage_ended(handle._measurement)
 
     def result(self) -> Result:
         """Everything measured so far, as data."""

@@ -9,7 +9,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 _OWN_FOLDER = str(Path(__file__).parents[1])
+_OWN_PROGRAMS = tuple(str(Path(_OWN_FOLDER, name)) for name in ("experiments", "zoo"))
+_DISPATCH = str(Path(__file__).with_name("dispatch.py"))
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")} - {None})
 
 
@@ -41,6 +45,45 @@ class Frames:
             {"filename": code.co_filename, "line": line, "name": code.co_qualname}
             for code, line in self._lines
         ]
+
+
+class AllFrames(Frames):
+    """Python frames, and among them what C++ frames would tell: which op, for which autograd node.
+
+    They have the names that the C++ functions of PyTorch have, so that what reads the memory
+    history of a real GPU (`stacks="all"`) reads this one. What a rule says that a kernel takes for
+    itself is a frame `vramlab::take(...)`. Programs that are part of vramlab are told, too.
+    """
+
+    __slots__ = ("_cpp_names",)
+
+    def __init__(self, frame: FrameType | None) -> None:
+        lines: list[tuple[CodeType, int]] = []
+        names: list[str] = []
+        while frame is not None:
+            code = frame.f_code
+            filename = code.co_filename
+            if filename == _DISPATCH:
+                if code.co_qualname == "Dispatcher.run":
+                    schema = frame.f_locals["func"]._schema
+                    overload = f"_{schema.overload_name}" if schema.overload_name else ""
+                    op = schema.name.replace("::", "::_ops::", 1).replace("aten", "at", 1)
+                    names.append(f"{op}{overload}::call")
+                elif code.co_qualname == "_Kernel.take":
+                    names.append(f"vramlab::take({frame.f_locals['what']})")
+            elif not filename.startswith(_OWN_FOLDER) or filename.startswith(_OWN_PROGRAMS):
+                lines.append((code, frame.f_lineno))
+            frame = frame.f_back
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            names.append(f"torch::autograd::{node.name()}::apply")
+        self._lines = lines
+        self._cpp_names = names
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """The frames in the form of `torch.cuda.memory._snapshot()`."""
+        cpp = [{"filename": "??", "line": 0, "name": name} for name in self._cpp_names]
+        return cpp + super().as_dicts()
 
 
 def called_from(folder: str) -> bool:

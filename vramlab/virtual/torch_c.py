@@ -10,6 +10,7 @@ Source of names and argument orders: torch/csrc/cuda/Module.cpp and torch/cuda/*
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +19,9 @@ import torch.accelerator
 import torch.cuda
 
 from vramlab.allocator import snapshot
+from vramlab.allocator.history import History
 from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
-from vramlab.virtual.frames import Frames
+from vramlab.virtual.frames import AllFrames, Frames
 from vramlab.virtual.machine import Machine, VirtualDevice
 from vramlab.virtual.nvml_library import device_uuid, pci_bus
 from vramlab.virtual.patches import Patches
@@ -84,6 +86,22 @@ def _missing(name: str) -> Any:
     raise AttributeError(f"module 'torch._C' has no attribute '{name}'")
 
 
+class _RefusedGraph:
+    """Stand in for `torch.cuda.CUDAGraph`: a class, as programs name it in annotations."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise UnsupportedOnVirtualGPU(
+            "CUDA graphs are not modelled by the virtual GPU: run the captured part directly"
+        )
+
+
+class _NoMarkers:
+    """Stand in for NVTX, whose marks nobody looks at."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *args: 0
+
+
 class CLayer:
     """The C functions of torch.cuda over one machine."""
 
@@ -118,6 +136,9 @@ class CLayer:
         # Without cuDNN's kernels recurrent layers take PyTorch's own; torch would warn of it.
         patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
         patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
+        patches.set(torch.cuda.nvtx, "_nvtx", _NoMarkers())
+        for module in (torch.cuda, torch.cuda.graphs):
+            patches.set(module, "CUDAGraph", _RefusedGraph)
         patches.set(torch._C, "_has_cuda", True)
         patches.set(torch.version, "cuda", CUDA_VERSION)
         self._machine.when_used = torch.cuda.init
@@ -161,6 +182,8 @@ class CLayer:
             "_cuda_cudaCachingAllocator_enable": self._cannot_disable_caching,
             "_cuda_memorySnapshot": self._snapshot,
             "_cuda_record_memory_history": self._record_memory_history,
+            "_cuda_setMemoryMetadata": self._set_memory_metadata,
+            "_cuda_getMemoryMetadata": lambda: self._history().user_metadata,
             "_cuda_clearCublasWorkspaces": self._clear_cublas_workspaces,
             "_cuda_attach_out_of_memory_observer": machine.out_of_memory_observers.append,
             # the device-neutral names of the same things
@@ -259,14 +282,22 @@ class CLayer:
         skip_actions: list[str] | None = None,
     ) -> None:
         """Start or stop the history, as `torch.cuda.memory._record_memory_history` asks."""
-        self._machine.frames_of_caller = Frames.of_caller if enabled and context else None
+        kind = AllFrames if stacks == "all" else Frames
+        self._machine.frames_of_caller = kind.of_caller if enabled and context else None
         for device in self._machine.devices:
             device.allocator.record_history(
                 enabled, context, max_entries, clear_history, skip_actions or ()
             )
 
+    def _set_memory_metadata(self, metadata: str) -> None:
+        """Put a text on the current GPU's allocations to come."""
+        self._history().user_metadata = metadata
+
+    def _history(self) -> History:
+        return self._machine.devices[self._machine.current_device()].allocator.history
+
     def _snapshot(self, mempool_id: tuple[Any, ...] | None = None) -> dict[str, Any]:
         """What `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
         include_traces = mempool_id is None or len(mempool_id) < 3 or bool(mempool_id[2])
         allocators = [device.allocator for device in self._machine.devices]
-        return snapshot(allocators, include_traces, Frames.as_dicts)
+        return snapshot(allocators, include_traces, methodcaller("as_dicts"))
