@@ -123,6 +123,7 @@ class Answers:
             torch.tensor: self.tensor,
             torch.as_tensor: self.as_tensor,
             torch.asarray: self.as_tensor,
+            torch.nn.functional.ctc_loss: self.ctc_loss,
             torch.device: self.torch_device,
             torch._C._nn._parse_to: self.parse_to,
         }
@@ -350,6 +351,18 @@ class Answers:
         if value is None:
             value = self._dispatcher.values.read("numpy()", tensor)
         return torch.full(tensor.size(), value, dtype=tensor.dtype, device=_CPU)
+
+    def ctc_loss(
+        self, log_probs: torch.Tensor, targets: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
+        """CTC loss. CUDA's kernel takes lengths as numbers, which the host's tensors tell."""
+
+        def numbers(arg: Any) -> Any:
+            known = isinstance(arg, torch.Tensor) and holding_of(arg) is None
+            return arg.tolist() if known else arg
+
+        kwargs = {name: numbers(arg) for name, arg in kwargs.items()}
+        return torch.nn.functional.ctc_loss(log_probs, targets, *map(numbers, args), **kwargs)
 
     # Making tensors from data
 

@@ -37,9 +37,13 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     elif device.type == "cuda":
         target_place = dispatcher.index_of(device)
     elif device == dispatcher.carrier and not dispatcher.machine.thread.wants_carrier:
+        # C++ asks for the carrier where the same place is meant, or the GPU of the op before
+        target_place = source_place
         if device.type == "meta" and holding_of(source) is None:
-            return func(*args, **kwargs)
-        target_place = source_place  # C++ asks for the carrier where the same place is meant
+            recent = dispatcher.machine.thread.recent
+            if source.is_meta or recent is None:
+                return func(*args, **kwargs)
+            target_place = recent
     elif device.type == "cpu":
         target_place = HOST
     else:

@@ -66,6 +66,8 @@ class RefuseValues(ValuePolicy):
     """
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
+        if is_check_that_passes(tensor):
+            return True
         if called_from(torch.optim.__path__[0]):
             return unknown(tensor.dtype)
         raise no_values(what, tensor)
@@ -91,6 +93,8 @@ class AnswerNan(ValuePolicy):
         self.reads: Counter[tuple[str, str]] = Counter()
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
+        if is_check_that_passes(tensor):
+            return True
         self.reads[what, user_line()] += 1
         return unknown(tensor.dtype)
 
@@ -105,6 +109,16 @@ class AnswerNan(ValuePolicy):
         self.reads["saving (shapes only)", user_line()] += 1
 
 
+_CHECKS_THAT_PASS = (torch.distributions.__path__[0], torch.nn.modules.transformer.__file__)
+"""Code of PyTorch that reads only whether all is well, which it is in a healthy run: the arguments
+of a distribution are in their domain, a square mask given to nn.Transformer is causal."""
+
+
+def is_check_that_passes(tensor: torch.Tensor) -> bool:
+    """Whether PyTorch itself asks for a truth that a healthy run has."""
+    return tensor.dtype == torch.bool and any(map(called_from, _CHECKS_THAT_PASS))
+
+
 def unknown(dtype: torch.dtype) -> Scalar:
     """What stands for a value that nobody knows: nan, or 0 where a dtype has no nan."""
     if dtype.is_floating_point:
@@ -115,9 +129,9 @@ def unknown(dtype: torch.dtype) -> Scalar:
 
 
 def remember(tensor: torch.Tensor, value: Scalar) -> None:
-    """Note the value of a one-element tensor, as its dtype holds it."""
+    """Note the value of a tensor that is the one element of its storage, as its dtype holds it."""
     holding = holding_of(tensor)
-    if holding is not None:
+    if holding is not None and tensor.untyped_storage().nbytes() == tensor.dtype.itemsize:
         holding.value = torch.tensor(value, dtype=tensor.dtype, device="cpu").item()
 
 
@@ -152,6 +166,19 @@ def compare(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     if value is not None:
         remember(result, func(torch.tensor(value, dtype=tensor.dtype, device="cpu"), number).item())
     return result
+
+
+@handles(aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default)
+def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """`tensor.fill_(value)` and `zero_()`: from now on the value is known, if it was."""
+    tensor, *given = args
+    value: Any = given[0] if given else 0
+    if isinstance(value, torch.Tensor):
+        value = known(value)
+    dispatcher.run_plain(func, args, kwargs)
+    if value is not None and tensor.is_meta and tensor.numel() == 1:
+        remember(tensor, value)
+    return tensor
 
 
 @handles(aten.equal.default, aten.allclose.default)
