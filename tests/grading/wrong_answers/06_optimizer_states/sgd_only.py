@@ -1,0 +1,14 @@
+"""Fits, because it never changes to AdamW.
+
+loses: train
+says: It fits, but the model has learned something else.
+"""
+
+
+def train(model, load, steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)  # noqa: F821  (imported in another cell of the notebook)
+    for step in range(2 * steps):
+        loss = model(load(step)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()

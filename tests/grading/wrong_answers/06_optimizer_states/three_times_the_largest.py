@@ -1,0 +1,10 @@
+"""Right for layers of one size, wrong for others.
+
+loses: step_extra_bytes
+says: You took the loop for three times the largest parameter.
+"""
+
+
+def step_extra_bytes(way, shapes):
+    sizes = [parameter_bytes(shape) for shape in shapes]  # noqa: F821
+    return {"loop": 3 * max(sizes), "foreach": sum(sizes), "fused": 0}[way]
