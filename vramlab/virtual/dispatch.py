@@ -145,7 +145,7 @@ class Dispatcher:
         self.seen[func] = self.seen.get(func, 0) + 1
         self.machine.thread.recent = place
         if plan.mutates:
-            for tensor in tensors_in(args):
+            for tensor in tensors_in(args, kwargs):
                 if (holding := holding_of(tensor)) is not None:
                     holding.value = None
         if plan.skips and self.carrier.type == "meta" and plan.rule is None:

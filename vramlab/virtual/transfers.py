@@ -137,7 +137,7 @@ def _within_host(
 ) -> torch.Tensor:
     pinned = kwargs.get("pin_memory")
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
-    if source.is_meta:
+    if not has_values(source):
         kwargs = {**kwargs, "device": torch.device("meta")}
     result: torch.Tensor = func(source, **kwargs)
     if result.is_meta:
