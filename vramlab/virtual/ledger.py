@@ -31,7 +31,7 @@ class Holding:
     Attributes:
         place: CUDA device index, or `HOST`.
         block: the allocator's block; None for host storages and for empty ones.
-        value: the single element of the storage where it is known, else None.
+        value: what every element of the storage is, where that is known, else None.
         pinned: host memory that is page-locked.
         overwritten: host memory with values, over which values were copied that nobody knows.
     """

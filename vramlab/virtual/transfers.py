@@ -154,7 +154,7 @@ def _to_host(
         return func(source, **{**kwargs, "device": torch.device("cpu")})
     result: torch.Tensor = func(source, **{**kwargs, "device": torch.device("meta")})
     value = known(source)
-    if value is not None:
+    if value is not None and result.nbytes < dispatcher.host_values_below_bytes:
         return torch.full(result.size(), value, dtype=result.dtype, device="cpu")
     if torch._C._current_graph_task_id() != -1:
         # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
@@ -230,9 +230,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:
-    if target.is_meta and target.numel() == 1:
-        value = known(source)
-        if value is not None:
+    holding = holding_of(target)
+    if target.is_meta and holding is not None:
+        holding.value = None
+        if (value := known(source)) is not None:
             remember(target, value)
-        elif (holding := holding_of(target)) is not None:
-            holding.value = None

@@ -1,10 +1,11 @@
 """What a program gets where it reads a value of a tensor that has none.
 
 A virtual GPU on the meta carrier keeps no values. A few are known all the same, and then the answer
-is the true one: a one-element tensor made by `torch.ones`, `full`, or copied from the host, until
-an op changes it; and what a healthy run has where a program only branches on it (GradScaler finds
-no infinities). For everything else the policy decides: an error that says what to do, or, under
-`vramlab run`, nan and 0, each noted with the line of the program that asked.
+is the true one: a tensor that `torch.ones` or `full` has filled, or one element copied from the
+host, until an op changes it; what logic makes of those (`uniform.py`); and what a healthy run has
+where a program only branches on it (GradScaler finds no infinities). For everything else the policy
+decides: an error that says what to do, or, under `vramlab run`, nan and 0, each noted with the line
+of the program that asked.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class ValuePolicy(ABC):
         """Allow that a tensor without values is saved, or raise."""
 
     def remember_fill(self, func: OpOverload, args: tuple[Any, ...], result: Any) -> None:
-        """Remember the value that a factory has filled a one-element tensor with."""
+        """Remember the value that a factory has filled a tensor with."""
         fill = _FILLS.get(func)
-        if fill is not None and result.numel() == 1:
+        if fill is not None:
             remember(result, fill(args))
 
 
@@ -129,18 +130,16 @@ def unknown(dtype: torch.dtype) -> Scalar:
 
 
 def remember(tensor: torch.Tensor, value: Scalar) -> None:
-    """Note the value of a tensor that is the one element of its storage, as its dtype holds it."""
+    """Note what every element of a tensor is, as its dtype holds it, if it fills its storage."""
     holding = holding_of(tensor)
-    if holding is not None and tensor.untyped_storage().nbytes() == tensor.dtype.itemsize:
+    if holding is not None and tensor.untyped_storage().nbytes() == tensor.nbytes:
         holding.value = torch.tensor(value, dtype=tensor.dtype, device="cpu").item()
 
 
 def known(tensor: torch.Tensor) -> Scalar | None:
-    """The value of a one-element tensor, where it is known."""
-    if tensor.numel() != 1:
-        return None
+    """The value of every element of a tensor, where it is known."""
     if has_values(tensor):
-        return tensor.item()
+        return tensor.item() if tensor.numel() == 1 else None
     holding = holding_of(tensor)
     return None if holding is None else holding.value
 
@@ -155,19 +154,6 @@ def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Sc
     return dispatcher.values.read("item()", tensor) if value is None else value
 
 
-@handles(
-    aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar
-)
-def compare(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
-    """`tensor < number`: known where the tensor's value is known."""
-    tensor, number = args
-    value = known(tensor) if tensor.is_meta else None
-    result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
-    if value is not None:
-        remember(result, func(torch.tensor(value, dtype=tensor.dtype, device="cpu"), number).item())
-    return result
-
-
 @handles(aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default)
 def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """`tensor.fill_(value)` and `zero_()`: from now on the value is known, if it was."""
@@ -176,7 +162,7 @@ def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     if isinstance(value, torch.Tensor):
         value = known(value)
     dispatcher.run_plain(func, args, kwargs)
-    if value is not None and tensor.is_meta and tensor.numel() == 1:
+    if value is not None and tensor.is_meta:
         remember(tensor, value)
     return tensor
 
