@@ -32,6 +32,7 @@ check: environment
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy vramlab
 	@$(BIN)/python -m vramlab.grading.release --check
+	@$(BIN)/python benchmarks/pages.py --check
 	@$(BIN)/python -m pytest -q tests/test_packaging.py
 
 notebooks: environment

@@ -1,0 +1,1 @@
+"""How accurate the virtual GPU is, and what it costs. Run from the repository's root."""

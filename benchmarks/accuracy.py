@@ -1,0 +1,55 @@
+"""How close each tool that predicts GPU memory comes to what was measured on GPUs.
+
+The virtual GPU, torch's MemTracker, torchinfo, accelerate, and EleutherAI's formulas, each against
+the figures that documents publish and against the recordings of real GPUs, in one table. A tool is
+compared only on what it claims to predict.
+
+    python benchmarks/accuracy.py            print the tables
+    python benchmarks/accuracy.py --write    write accuracy.json, and the pages that show it
+
+It takes about a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import pages
+from benchmarks.cases import published_cases
+from benchmarks.estimators import TOOLS
+from benchmarks.results import RESULTS_FILE, Results, fingerprints, installed_versions
+from benchmarks.scores import Comparison
+
+
+def compare() -> Results:
+    """Ask every tool about every case."""
+    cases = list(published_cases())
+    said = {name: tool.estimate(cases) for name, tool in TOOLS.items()}
+    comparisons = tuple(
+        Comparison(
+            case,
+            {name: of[case.name] for name, of in said.items() if case.name in of},
+        )
+        for case in cases
+    )
+    return Results(installed_versions(), fingerprints(), comparisons)
+
+
+def main() -> None:
+    """Compare, and print or write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--write", action="store_true", help="write accuracy.json and the pages that show it"
+    )
+    write = parser.parse_args().write
+    results = compare()
+    if write:
+        RESULTS_FILE.write_text(results.to_json(), encoding="utf-8")
+        pages.write()
+    else:
+        made = pages.parts(results)
+        print(made["accuracy"](), made["accuracy-cases"](), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""The tools that say what a model will take, each asked in its own way for what it claims to know.
+
+A tool is held only against numbers that it claims to predict, for programs of the kind that it is
+made for: `TOOLS` says for each what that is, and what it leaves out.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torchinfo
+from accelerate.commands.estimate import estimate_training_usage  # type: ignore[import-untyped]
+from accelerate.utils import calculate_maximum_sizes  # type: ignore[import-untyped]
+from torch.distributed._tools.mem_tracker import MemTracker
+
+from benchmarks.cases import CURVE, SUMMARY, Case, figure_of
+from benchmarks.programs import PROGRAMS, Program, Quantity, Transformer
+from vramlab import VirtualGPU, experiments
+from vramlab.experiments import Outcome
+from vramlab.units import KIB
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that predicts memory.
+
+    Attributes:
+        predicts: what it claims to know.
+        leaves_out: what it does not see.
+        estimate: from cases to bytes, by the case's name; without those that it does not claim.
+    """
+
+    predicts: str
+    leaves_out: str
+    estimate: Callable[[Sequence[Case]], Mapping[str, int]]
+
+
+def by_program(
+    predict: Callable[[Program], Mapping[Quantity, int]],
+) -> Callable[[Sequence[Case]], Mapping[str, int]]:
+    """Ask once for each program, and pick what the cases are about."""
+
+    def estimate(cases: Sequence[Case]) -> Mapping[str, int]:
+        found = {name: predict(PROGRAMS[name]) for name in {case.program for case in cases}}
+        return {
+            case.name: found[case.program][case.quantity]
+            for case in cases
+            if case.quantity in found[case.program]
+        }
+
+    return estimate
+
+
+# ---- The virtual GPU ----
+
+
+def virtual_gpu(cases: Sequence[Case]) -> Mapping[str, int]:
+    """What the experiments measure, under the conditions that their figures were published under.
+
+    The published curve has no experiment; its programs run on the default GPU.
+    """
+    outcomes: dict[str, Outcome] = {}
+    found: dict[str, int] = {}
+    for case in cases:
+        if figure_of(case.name) == CURVE:
+            found[case.name] = _allocated_after_forward(PROGRAMS[case.program])
+            continue
+        name = _experiment_of(case)
+        if name not in outcomes:
+            outcomes[name] = experiments.run_as_published(name)
+        found[case.name] = _found(outcomes[name], case)
+    return found
+
+
+def _allocated_after_forward(program: Program) -> int:
+    gc.collect()
+    with VirtualGPU(), torch.set_grad_enabled(program.grad):
+        model, batch = program.build("cuda")
+        output = model(batch)
+        allocated_bytes = torch.cuda.memory_allocated()
+        del output
+    return allocated_bytes
+
+
+def _experiment_of(case: Case) -> str:
+    """The experiment that has the case's figure: of several the one named as the program."""
+    figure_id = figure_of(case.name)
+    names = [n for n in experiments.names() if figure_id in experiments.get(n).figures]
+    return case.program if case.program in names else names[0]
+
+
+_SUMMARY_PARTS = {
+    f"{SUMMARY}: peak": "Allocated memory, all, Peak Usage",
+    f"{SUMMARY}: reserved": "GPU reserved memory, all, Cur Usage",
+}
+
+
+def _found(outcome: Outcome, case: Case) -> int:
+    part = _SUMMARY_PARTS.get(case.name)
+    measured = outcome.finding(figure_of(case.name), part or "").measured
+    assert isinstance(measured, int)
+    return measured * KIB if part else measured
+
+
+# ---- MemTracker ----
+
+_META = torch.device("meta")
+
+
+def mem_tracker(program: Program) -> Mapping[Quantity, int]:
+    """What MemTracker counts of one step, on meta tensors, after each of its stages.
+
+    The published steps run the forward pass twice, to see it with and without cuBLAS's workspace.
+    Here it runs once: MemTracker keeps what a forward pass saved until a backward pass has come.
+    """
+    model, batch = program.build("meta")
+    if not any(True for _ in model.parameters()):
+        return {}
+    tracker = MemTracker()
+
+    def total(kind: str = "current") -> int:
+        return tracker.get_tracker_snapshot(kind).get(_META, {}).get("Total", 0)
+
+    found: dict[Quantity, int] = {}
+    tracker.track_external(model)
+    found["parameters"] = total()
+    tracker.track_external(batch)
+    found["input"] = total() - found["parameters"]
+    before_bytes = total()
+    with tracker:
+        with torch.set_grad_enabled(program.grad):
+            output = model(batch)
+        found["after forward"] = total()
+        found["forward"] = total() - before_bytes
+        if program.optimizer is not None:
+            loss = program.loss(output)
+            found["after loss"] = total()
+            loss.backward()
+            found["after backward"] = before_step_bytes = total()
+            optimizer = program.optimizer(model.parameters())  # type: ignore[call-arg]
+            optimizer.step()
+            found["optimizer"] = total() - before_step_bytes
+            found["peak"] = total("peak")
+    return found
+
+
+# ---- torchinfo ----
+
+
+def torchinfo_summary(program: Program) -> Mapping[Quantity, int]:
+    """The totals of `torchinfo.summary`: input, parameters, and in all.
+
+    It says 'Forward/backward pass size' of all layers' outputs, doubled 'for gradients', and
+    'Estimated Total Size' of the sum: that is a training step's peak.
+    """
+    model, batch = program.build("meta")
+    totals = torchinfo.summary(model, input_data=batch, device="meta", verbose=0)
+    if not totals.total_params:
+        return {}
+    found: dict[Quantity, int] = {
+        "parameters": totals.total_param_bytes,
+        "input": totals.total_input,
+    }
+    if program.trains:
+        found["peak"] = totals.total_input + totals.total_output_bytes + totals.total_param_bytes
+    return found
+
+
+# ---- accelerate estimate-memory ----
+
+
+def accelerate_estimate(program: Program) -> Mapping[Quantity, int]:
+    """The columns 'Total Size' and 'Training using Adam' of `accelerate estimate-memory`.
+
+    The command downloads a model's configuration; here its functions get the model on meta. What it
+    says of training is for a batch of one.
+    """
+    model, batch = program.build("meta")
+    total_bytes, _ = calculate_maximum_sizes(model)
+    if not total_bytes:
+        return {}
+    found: dict[Quantity, int] = {"parameters": total_bytes}
+    is_float32 = next(model.parameters()).dtype == torch.float32
+    if program.trains and is_float32 and len(batch) == 1:
+        found["peak"] = max(estimate_training_usage(total_bytes, "float32").values())
+    return found
+
+
+# ---- Formulas ----
+
+
+def transformer_parameters(sizes: Transformer) -> int:
+    """Parameters of a transformer as EleutherAI's calculator counts them.
+
+    Source: `calc_mem` in calc/calc_transformer_mem.py of EleutherAI/cookbook, commit 069ae2e: input
+    and output embedding apart, learned positions, two matrices in the feed-forward part.
+    """
+    hidden, layers = sizes.hidden, sizes.layers
+    embeddings = 2 * sizes.vocabulary * hidden + hidden * sizes.sequence
+    norms = 8 * hidden * layers + 2 * hidden
+    attention = 4 * layers * hidden * hidden
+    feed_forward = 2 * layers * hidden * sizes.feed_forward
+    return embeddings + norms + attention + feed_forward
+
+
+def transformer_activations_bytes(sizes: Transformer, element_bytes: int) -> int:
+    """Activations that training holds, by the same calculator, without checkpointing.
+
+    s·b·h·L·((16·e + 2) + (2·e + 1)·a·s/h) for elements of e bytes: each layer keeps 16 tensors of
+    the hidden size and two dropout masks, and of attention two matrices and a mask.
+    """
+    tokens, hidden = sizes.batch * sizes.sequence, sizes.hidden
+    linear = (16 * element_bytes + 2) * hidden
+    attention = (2 * element_bytes + 1) * sizes.heads * sizes.sequence
+    return tokens * sizes.layers * (linear + attention)
+
+
+def transformer_math(program: Program) -> Mapping[Quantity, int]:
+    """EleutherAI's numbers for a transformer in float32: its weights and its activations.
+
+    Its optimizer's 12 B a parameter are said to be those of mixed precision, so they are not held
+    against float32.
+    """
+    if program.transformer is None or not program.trains:
+        return {}
+    return {
+        "parameters": 4 * transformer_parameters(program.transformer),
+        "forward": transformer_activations_bytes(program.transformer, element_bytes=4),
+    }
+
+
+def no_case(cases: Sequence[Case]) -> Mapping[str, int]:
+    """Of a tool whose claims no case is about."""
+    return {}
+
+
+TOOLS = {
+    "vramlab's virtual GPU": Tool(
+        "everything that torch.cuda answers, reserved memory too",
+        "what cuDNN and cuFFT take, kernels loaded on first use, ops whose kernels nobody has read",
+        virtual_gpu,
+    ),
+    "MemTracker (torch)": Tool(
+        "tensors held at any moment, and the peak",
+        "cuBLAS's workspaces, what kernels take inside an op, blocks that are not split, reserved "
+        "memory, CUDA's own paths (fused dropout and attention)",
+        by_program(mem_tracker),
+    ),
+    "torchinfo": Tool(
+        "parameters, input, a training step in all",
+        "gradients and states of parameters, what layers without parameters keep, the order of "
+        "frees: it counts every output twice",
+        by_program(torchinfo_summary),
+    ),
+    "accelerate estimate-memory": Tool(
+        "parameters; training with Adam at a batch of one",
+        "activations",
+        by_program(accelerate_estimate),
+    ),
+    "DeepSpeed's ZeRO estimators": Tool(
+        "weights, gradients and Adam's states in DeepSpeed's engine: 2 + 18/N B a parameter on "
+        "each of N GPUs (ZeRO-2)",
+        "activations, buffers, and every other way to train: no case here is of its engine",
+        no_case,
+    ),
+    "EleutherAI's transformer math": Tool(
+        "a transformer's parameters, activations, gradients and states, from its sizes",
+        "whether dropout is on, tied embeddings, which attention kernel runs, temporaries, the "
+        "allocator",
+        by_program(transformer_math),
+    ),
+}
+"""By name, in the order of the table."""

@@ -1,0 +1,91 @@
+"""The generated parts of README.md and docs/accuracy.md: nothing in them is typed.
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`.
+
+    python benchmarks/pages.py            write the parts anew
+    python benchmarks/pages.py --check    say which pages are stale; the exit status is 1 if any is
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks import workspaces_table
+from benchmarks.estimators import TOOLS
+from benchmarks.results import RESULTS_FILE, ROOT, Results
+from benchmarks.scores import cases_table, summary_table
+from vramlab.commands import rules
+from vramlab.kernels import describe
+
+PAGES = (ROOT / "README.md", ROOT / "docs" / "accuracy.md")
+
+_PART = re.compile(
+    r"(?P<open><!-- generated: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end: (?P=name) -->)",
+    re.DOTALL,
+)
+
+
+def parts(results: Results) -> Mapping[str, Callable[[], str]]:
+    """What makes each part, by its name."""
+    in_words = {name: (tool.predicts, tool.leaves_out) for name, tool in TOOLS.items()}
+    return {
+        "accuracy": lambda: "\n\n".join(
+            (summary_table(in_words, results.comparisons), _made_with(results))
+        ),
+        "accuracy-cases": lambda: cases_table(TOOLS, results.comparisons),
+        "rules": lambda: "\n\n".join((rules.summary(describe()) + ".", rules.markdown(describe()))),
+        "workspaces": workspaces_table.markdown,
+    }
+
+
+def _made_with(results: Results) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    recordings = ", ".join(results.recordings) or "none yet"
+    return f"Made with {versions}. Recordings: {recordings}."
+
+
+def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
+    """A page with every part made anew; KeyError if nobody makes one of its parts."""
+
+    def fill(part: re.Match[str]) -> str:
+        return f"{part['open']}\n{made[part['name']]()}\n\n{part['close']}"
+
+    return _PART.sub(fill, text)
+
+
+def stale(pages: tuple[Path, ...] = PAGES) -> list[Path]:
+    """The pages that do not say what they would say if they were written now."""
+    made = parts(Results.from_json(RESULTS_FILE.read_text(encoding="utf-8")))
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    return [page for page, text in texts.items() if filled(text, made) != text]
+
+
+def write(pages: tuple[Path, ...] = PAGES) -> None:
+    """Write every part anew."""
+    made = parts(Results.from_json(RESULTS_FILE.read_text(encoding="utf-8")))
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(filled(text, made), encoding="utf-8")
+
+
+def main() -> int:
+    """Write or check; answer the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    if not parser.parse_args().check:
+        write()
+        return 0
+    outdated = stale()
+    for page in outdated:
+        print(
+            f"{page.relative_to(ROOT)} is stale: run `python benchmarks/pages.py`", file=sys.stderr
+        )
+    return 1 if outdated else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The committed results and pages are what they would be if they were made now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import pages
+from benchmarks.cases import published_cases
+from benchmarks.estimators import virtual_gpu
+from benchmarks.results import RESULTS_FILE, Results, fingerprints
+from benchmarks.workspaces_table import markdown
+
+RESULTS = Results.from_json(RESULTS_FILE.read_text(encoding="utf-8"))
+VIRTUAL = "vramlab's virtual GPU"
+
+
+def test_pages_are_up_to_date() -> None:
+    assert pages.stale() == []  # else: python benchmarks/pages.py
+
+
+def test_results_are_of_the_cases_there_are() -> None:
+    published = [one.case for one in RESULTS.comparisons if one.case.kind == "document"]
+    assert published == list(published_cases())
+
+
+def test_results_are_of_the_recordings_there_are() -> None:
+    assert RESULTS.recordings == fingerprints()  # else: python benchmarks/accuracy.py --write
+
+
+def test_the_virtual_gpu_still_says_what_the_results_say() -> None:
+    quick = [case for case in published_cases() if not case.program.startswith("bert")]
+    written = {one.case.name: one.estimates_bytes[VIRTUAL] for one in RESULTS.comparisons}
+    assert virtual_gpu(quick) == {case.name: written[case.name] for case in quick}
+
+
+def test_results_can_be_read_back() -> None:
+    assert Results.from_json(RESULTS.to_json()) == RESULTS
+
+
+def test_every_part_of_a_page_is_made_by_somebody_and_used_somewhere() -> None:
+    used = {
+        part["name"]
+        for page in pages.PAGES
+        for part in pages._PART.finditer(page.read_text(encoding="utf-8"))
+    }
+    assert used == pages.parts(RESULTS).keys()
+
+
+def test_a_part_is_replaced_and_the_rest_is_left_alone() -> None:
+    page = "a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb <!-- end: y -->\n"
+    once = pages.filled(page, {"x": lambda: "new"})
+    assert once == "a\n<!-- generated: x -->\n\nnew\n\n<!-- end: x -->\nb <!-- end: y -->\n"
+    assert pages.filled(once, {"x": lambda: "new"}) == once
+
+
+def test_a_part_that_nobody_makes_is_an_error() -> None:
+    with pytest.raises(KeyError, match="unknown"):
+        pages.filled("<!-- generated: unknown -->\n<!-- end: unknown -->", {})
+
+
+def test_a_changed_page_is_stale_until_it_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- generated: workspaces -->\ntyped\n<!-- end: workspaces -->\n")
+    assert pages.stale((page,)) == [page]
+    pages.write((page,))
+    assert pages.stale((page,)) == []
+    assert markdown() in page.read_text()
+
+
+def test_the_workspaces_table_tells_releases_and_capabilities_apart() -> None:
+    lines = {
+        line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in markdown().split("\n")
+    }
+    # (2 · 4096 + 8 · 16) KiB = 8.125 MiB
+    assert lines["2.1 to 2.8"] == [
+        "8.125 MiB, kept",
+        "32 MiB, kept",
+        "8.125 MiB, kept",
+        "8.125 MiB, kept",
+        "1 MiB, for the call and cuBLAS's |",
+    ]
+    assert lines["1.13"][0] == "none"
+
+
+def test_no_recording_is_missing_from_the_fingerprints(tmp_path: Path) -> None:
+    assert fingerprints(tmp_path / "nothing") == {}
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "h200.json").write_text("{}")
+    (tmp_path / "traces" / "a.gz").write_bytes(b"")
+    assert fingerprints(tmp_path) == {
+        # sha256 of "{}" and of nothing
+        "h200.json": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+        "traces/a.gz": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    }
