@@ -37,7 +37,6 @@ class AttentionCall:
         query: (B, H, L, E); key and value: (B, H or fewer, S, E).
         mask: additive or boolean, broadcastable to (B, H, L, S).
         capability: the GPU's compute capability.
-        torch_version: whose order of preference is meant.
     """
 
     query: torch.Tensor
@@ -48,7 +47,6 @@ class AttentionCall:
     is_causal: bool
     enable_gqa: bool
     capability: tuple[int, int]
-    torch_version: tuple[int, int]
 
     @property
     def requires_grad(self) -> bool:
@@ -213,7 +211,7 @@ def _can_use_efficient(call: AttentionCall) -> bool:
         and q.size(-2) > 0
         and k.size(-2) > 0
         and all(t.stride(-1) == 1 for t in (q, k, v))
-        and _heads_match(call, gqa=call.torch_version >= (2, 13))
+        and _heads_match(call, gqa=False)  # until pytorch/pytorch#191085, later than 2.13
         and _same_dtype(call, dtypes)
     )
 

@@ -100,7 +100,6 @@ class CudaPaths:
             is_causal=is_causal,
             enable_gqa=enable_gqa,
             capability=self._machine.device(place).model.compute_capability,
-            torch_version=self._machine.torch_version,
         )
         return run_attention(call, scale)
 
