@@ -250,6 +250,8 @@ class Dispatcher:
         size = next((a for a in args if isinstance(a, list | torch.Size)), None)
         if not size or self.carrier.type != "meta":
             return False
+        if kwargs.get("layout") not in (None, torch.strided):
+            return False  # a sparse tensor takes little, and of the tensors it is made of
         numel = 1
         for length in size:
             if not isinstance(length, int):
