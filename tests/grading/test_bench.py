@@ -12,13 +12,13 @@ from vramlab.grading.task import Exercise
 
 
 def ask(bench: Bench, toy: Exercise, source: str) -> dict:
-    (outcome,) = bench.answers(toy, toy.task("double"), [source], [{"size": 3}])
+    (outcome,) = bench.answers(toy, toy.task("double"), source, [{"size": 3}])
     return dict(outcome)
 
 
 def test_answers_come_back_as_data_of_exact_types(bench: Bench, toy: Exercise) -> None:
-    cells = ["def double(size):\n    return 2 * size"]
-    outcomes = bench.answers(toy, toy.task("double"), cells, [{"size": 3}, {"size": 5}])
+    source = "def double(size):\n    return 2 * size"
+    outcomes = bench.answers(toy, toy.task("double"), source, [{"size": 3}, {"size": 5}])
     assert [dict(outcome) for outcome in outcomes] == [
         {"type": "int", "value": 6, "shown": "6"},
         {"type": "int", "value": 10, "shown": "10"},
@@ -93,7 +93,7 @@ def test_endless_recursion_is_a_problem_of_the_answer(bench: Bench, toy: Exercis
 def test_source_that_is_nested_too_deep_does_no_harm(bench: Bench, toy: Exercise) -> None:
     source = "def double(size):\n    return " + "(" * 100_000 + "6" + ")" * 100_000
     try:
-        problem = ask(bench, toy, source)["problem"]
+        problem = bench.find(toy, toy.task("double"), [source])["problem"]
     except JobDied as death:
         problem = str(death)
     assert problem
@@ -101,15 +101,15 @@ def test_source_that_is_nested_too_deep_does_no_harm(bench: Bench, toy: Exercise
 
 
 def test_a_job_that_dies_is_told_from_a_wrong_answer(bench: Bench, toy: Exercise) -> None:
-    cells = ["def broken_die(x):\n    return 1"]
+    source = "def broken_die(x):\n    return 1"
     with pytest.raises(JobDied, match="its process ended with SIGABRT"):
-        bench.trial(toy, toy.task("broken_die"), cells, {"how": "die"})
+        bench.trial(toy, toy.task("broken_die"), source, {"how": "die"})
 
 
 def test_a_fault_of_the_task_is_not_the_learners(bench: Bench, toy: Exercise) -> None:
-    cells = ["def broken_raise(x):\n    return 1"]
+    source = "def broken_raise(x):\n    return 1"
     with pytest.raises(BenchError, match="a fault of the task"):
-        bench.trial(toy, toy.task("broken_raise"), cells, {"how": "raise"})
+        bench.trial(toy, toy.task("broken_raise"), source, {"how": "raise"})
 
 
 def test_what_one_answer_does_is_gone_for_the_next(bench: Bench, toy: Exercise) -> None:

@@ -21,6 +21,7 @@ def classroom(tmp_path: Path) -> Classroom:
 def test_a_job_that_died_leaves_its_cell_open_and_the_others_graded(
     classroom: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("VRAMLAB_HIDDEN_SEED", "a judge that remembers nothing yet")
     monkeypatch.setattr(Bench, "trial", _die)
     classroom.submit("ada", classroom.solution)
     assert classroom.autograde()
@@ -44,6 +45,7 @@ def test_a_job_that_died_leaves_its_cell_open_and_the_others_graded(
 def test_a_teacher_settles_it_by_hand(
     classroom: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("VRAMLAB_HIDDEN_SEED", "a judge that remembers nothing yet")
     monkeypatch.setattr(Bench, "trial", _die)
     classroom.submit("ada", classroom.solution)
     classroom.autograde()

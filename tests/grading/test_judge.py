@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.grading.bench import Bench
+from vramlab.grading.bench import Bench, JobDied, JobLate
 from vramlab.grading.judge import Judge
 from vramlab.grading.task import Exercise
 from vramlab.grading.verdict import Grade, Verdict
@@ -141,3 +141,39 @@ def test_an_answer_without_end_earns_nothing(judge, monkeypatch: pytest.MonkeyPa
     verdict = judge("double", "def double(size):\n    while True:\n        pass")
     assert (verdict.grade, verdict.score) == (Grade.FAILED, 0)
     assert verdict.message == "No answer: it did not end within 1 seconds of computing."
+
+
+def test_a_measurement_without_end_is_not_the_learners_fault(
+    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*arguments: object) -> None:
+        raise JobLate("it did not end within 120 seconds of computing")
+
+    monkeypatch.setattr(bench, "measure", late)
+    verdict = Judge(bench).judge(toy, "double", ["def double(size):\n    return 2 * size"])
+    assert (verdict.grade, verdict.score) == (Grade.UNGRADED, None)
+    assert "double could not be measured" in verdict.message
+
+
+def test_the_same_source_is_tried_once(
+    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = Judge(bench)
+    source = "def shrink(rows):\n    return rows[::2]"
+    first = judge.judge(toy, "shrink", [source])
+    monkeypatch.setattr(bench, "trial", None)
+    assert judge.judge(toy, "shrink", ["unrelated = 1", source]) is first
+
+
+def test_what_could_not_be_graded_is_tried_again(
+    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*arguments: object) -> None:
+        raise JobDied("its process ended with SIGKILL")
+
+    judge = Judge(bench)
+    source = "def shrink(rows):\n    return rows[::2]"
+    with monkeypatch.context() as patch:
+        patch.setattr(bench, "trial", die)
+        assert judge.judge(toy, "shrink", [source]).grade is Grade.UNGRADED
+    assert judge.judge(toy, "shrink", [source]).grade is Grade.PASSED

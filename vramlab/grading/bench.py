@@ -19,11 +19,12 @@ from typing import Any, Self
 
 import vramlab
 from vramlab.errors import VramlabError
-from vramlab.grading.task import Config, Exercise, Fix, Task
+from vramlab.grading.task import Config, Exercise, Task
 
 ANSWER_CPU_SECONDS = 10
 """An answer that computes longer than this does not end, as far as anybody can tell."""
 
+TRIAL_CPU_SECONDS = 60
 MEASURE_CPU_SECONDS = 120
 
 TORCH_MODULES = ("torch", "torch._dynamo", "vramlab.virtual")
@@ -61,21 +62,25 @@ class Bench:
         """Measure the truth of one case: `arguments` (for the learner's function) and `truth`."""
         return self._do("measure", exercise, task, MEASURE_CPU_SECONDS, config=dict(config))
 
+    def find(self, exercise: Exercise, task: Task, cells: Sequence[str]) -> Mapping[str, Any]:
+        """Find the answer in the sources of cells: its `source`, or the `problem` with it."""
+        return self._do("find", exercise, task, ANSWER_CPU_SECONDS, cells=list(cells))
+
     def answers(
-        self, exercise: Exercise, task: Task, cells: Sequence[str], calls: Sequence[Config]
+        self, exercise: Exercise, task: Task, source: str, calls: Sequence[Config]
     ) -> list[Mapping[str, Any]]:
-        """Ask the answer found in `cells` for each of `calls`."""
-        arguments = {"cells": list(cells), "calls": [dict(call) for call in calls]}
+        """Ask an answer for each of `calls`: exact `type` and plain `value`, or a `problem`."""
+        arguments = {"source": source, "calls": [dict(call) for call in calls]}
         reply = self._do("answer", exercise, task, ANSWER_CPU_SECONDS, **arguments)
         outcomes: list[Mapping[str, Any]] = reply["outcomes"]
         return outcomes
 
     def trial(
-        self, exercise: Exercise, task: Task, cells: Sequence[str], config: Config
+        self, exercise: Exercise, task: Task, source: str, config: Config
     ) -> Mapping[str, Any]:
-        """Run the repaired program found in `cells` on one case."""
-        arguments = {"cells": list(cells), "config": dict(config)}
-        return self._do("trial", exercise, task, MEASURE_CPU_SECONDS, **arguments)
+        """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
+        arguments = {"source": source, "config": dict(config)}
+        return self._do("trial", exercise, task, TRIAL_CPU_SECONDS, **arguments)
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -100,7 +105,7 @@ class Bench:
     def _do(
         self, job: str, exercise: Exercise, task: Task, cpu_seconds: int, **arguments: Any
     ) -> Mapping[str, Any]:
-        with_torch = job == "measure" or isinstance(task, Fix)
+        with_torch = job in ("measure", "trial")
         request = {
             "job": job,
             "module": exercise.module,

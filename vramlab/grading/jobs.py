@@ -1,4 +1,4 @@
-"""The work that a bench does, each job in a fresh process of its own: measure, answer, try.
+"""The work that a bench does, each job in a fresh process of its own: find, measure, answer, try.
 
 `answer` and `trial` run a learner's code, in the small language of `restricted.py`; what comes out
 of them is data that the judge compares, never an object of the learner's.
@@ -30,10 +30,12 @@ def run(request: Mapping[str, Any]) -> Reply:
     match request["job"]:
         case "measure":
             return _measure(task, request["config"])
+        case "find":
+            return _find(task, request["cells"])
         case "answer":
-            return _answer(task, request["cells"], request["calls"])
+            return _answer(task, request["source"], request["calls"])
         case "trial":
-            return _trial(task, request["cells"], request["config"])
+            return _trial(task, request["source"], request["config"])
         case unknown:
             raise ValueError(f"a bench knows no job {unknown!r}")
 
@@ -54,21 +56,31 @@ def _checked_truth(task: Task, truth: int | str) -> int | str:
     return truth
 
 
-def _answer(task: Task, cells: Sequence[str], calls: Sequence[Mapping[str, Any]]) -> Reply:
+def _find(task: Task, cells: Sequence[str]) -> Reply:
+    """Give the source of the answer, or the problem that there is with it."""
+    try:
+        return {"source": find_answer(cells, task.name)}
+    except NoAnswer as error:
+        return {"problem": str(error), "unanswered": True}
+    except Exception as error:
+        return _problem(error, "")
+
+
+def _answer(task: Task, source: str, calls: Sequence[Mapping[str, Any]]) -> Reply:
     """Call the learner's function with each of `calls`, or read the value that was bound."""
-    bound = _bind(task, cells)
+    bound = _bind(task, source)
     if "answer" not in bound:
         return {"outcomes": [bound] * len(calls)}
     answer = bound["answer"]
     if isinstance(task, Diagnose) and task.is_value:
         return {"outcomes": [_data(answer)] * len(calls)}
-    return {"outcomes": [_call(answer, call, bound["source"]) for call in calls]}
+    return {"outcomes": [_call(answer, call, source) for call in calls]}
 
 
-def _trial(task: Task, cells: Sequence[str], config: Mapping[str, Any]) -> Reply:
+def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
     if not isinstance(task, Fix):
         raise TypeError(f"{task.name} has nothing to try: it is a {type(task).__name__} task")
-    bound = _bind(task, cells)
+    bound = _bind(task, source)
     if "answer" not in bound:
         return bound
     try:
@@ -76,20 +88,16 @@ def _trial(task: Task, cells: Sequence[str], config: Mapping[str, Any]) -> Reply
     except NotFixed as failure:
         return {"problem": str(failure)}
     except Exception as error:
-        if _own_line(error, bound["source"]) is None:
+        if _own_line(error, source) is None:
             raise  # a fault of the task, not of the answer
-        return _problem(error, bound["source"])
+        return _problem(error, source)
 
 
-def _bind(task: Task, cells: Sequence[str]) -> Reply:
-    """Give the object that the answer binds and its source, or the problem that it has."""
+def _bind(task: Task, source: str) -> Reply:
+    """Give the object that the answer binds, or the problem that it has."""
     vocabulary = torch_vocabulary() if isinstance(task, Fix) and not task.is_value else PLAIN
-    source = ""
     try:
-        source = find_answer(cells, task.name)
-        return {"answer": load(source, vocabulary)[task.name], "source": source}
-    except NoAnswer as error:
-        return {"problem": str(error), "unanswered": True}
+        return {"answer": load(source, vocabulary)[task.name]}
     except Exception as error:
         return _problem(error, source)
 

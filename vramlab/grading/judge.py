@@ -44,7 +44,11 @@ class Try:
 
 
 class Judge:
-    """Judges answers to any exercise. Remembers what it measured: hidden cases are shared."""
+    """Judges answers to any exercise.
+
+    Remembers what it measured, since a class shares its hidden cases, and its verdicts, since the
+    same source always gets the same one. What could not be graded is not remembered.
+    """
 
     def __init__(self, bench: Bench, seed: str | None = None) -> None:
         """Prepare.
@@ -56,15 +60,20 @@ class Judge:
         self._bench = bench
         self._seed = seed
         self._truths: dict[str, Truth] = {}
+        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
     def judge(self, exercise: Exercise, name: str, cells: Sequence[str]) -> Verdict:
         """Judge the answer to the task `name` that is found in the sources of code cells."""
         task = exercise.task(name)
         try:
-            if isinstance(task, Fix):
-                return self._judge_repair(exercise, task, cells)
-            assert isinstance(task, Predict | Diagnose)
-            return self._judge_answers(exercise, task, cells)
+            found = self._bench.find(exercise, task, cells)
+            if "problem" in found:
+                grade = Grade.UNANSWERED if found.get("unanswered") else Grade.FAILED
+                return Verdict(task.name, task.points, grade, found["problem"])
+            key = (exercise.module, task.name, found["source"])
+            if key not in self._verdicts:
+                self._verdicts[key] = self._judge(exercise, task, found["source"])
+            return self._verdicts[key]
         except JobLate as late:
             return Verdict(task.name, task.points, Grade.FAILED, f"No answer: {late}.")
         except JobDied as death:
@@ -72,6 +81,12 @@ class Judge:
             return Verdict(task.name, task.points, Grade.UNGRADED, message)
         except BenchError as failure:
             return Verdict(task.name, task.points, Grade.UNGRADED, str(failure))
+
+    def _judge(self, exercise: Exercise, task: Task, source: str) -> Verdict:
+        if isinstance(task, Fix):
+            return self._judge_repair(exercise, task, source)
+        assert isinstance(task, Predict | Diagnose)
+        return self._judge_answers(exercise, task, source)
 
     def arguments(self, exercise: Exercise, name: str) -> Mapping[str, Any]:
         """Give what a task's first visible case shows, or passes to the learner's function."""
@@ -84,15 +99,13 @@ class Judge:
             return []
         return list(task.hidden(Random(f"{self._seed}/{exercise.name}/{task.name}")))
 
-    def _judge_answers(
-        self, exercise: Exercise, task: Predict | Diagnose, cells: Sequence[str]
-    ) -> Verdict:
+    def _judge_answers(self, exercise: Exercise, task: Predict | Diagnose, source: str) -> Verdict:
         configs = [*task.visible, *self._hidden(exercise, task)]
         if isinstance(task, Predict):
             calls = configs
         else:
             calls = [self._truth(exercise, task, config)["arguments"] for config in configs]
-        outcomes = self._bench.answers(exercise, task, cells, calls)
+        outcomes = self._bench.answers(exercise, task, source, calls)
         if any(outcome.get("unanswered") for outcome in outcomes):
             return Verdict(task.name, task.points, Grade.UNANSWERED, outcomes[0]["problem"])
         tries = [
@@ -107,11 +120,11 @@ class Judge:
             return Verdict(task.name, task.points, Grade.PASSED, "", cases)
         return Verdict(task.name, task.points, Grade.FAILED, _explain(task, tries), cases)
 
-    def _judge_repair(self, exercise: Exercise, task: Fix, cells: Sequence[str]) -> Verdict:
+    def _judge_repair(self, exercise: Exercise, task: Fix, source: str) -> Verdict:
         results: list[CaseResult] = []
         for visible, configs in ((True, task.visible), (False, self._hidden(exercise, task))):
             for config in configs:
-                outcome = self._bench.trial(exercise, task, cells, config)
+                outcome = self._bench.trial(exercise, task, source, config)
                 if outcome.get("unanswered"):
                     return Verdict(task.name, task.points, Grade.UNANSWERED, outcome["problem"])
                 if "problem" in outcome:
@@ -124,7 +137,10 @@ class Judge:
     def _truth(self, exercise: Exercise, task: Task, config: Config) -> Truth:
         key = json.dumps([exercise.module, task.name, config], sort_keys=True)
         if key not in self._truths:
-            self._truths[key] = self._bench.measure(exercise, task, config)
+            try:
+                self._truths[key] = self._bench.measure(exercise, task, config)
+            except JobLate as late:
+                raise BenchError(f"{task.name} could not be measured: {late}") from late
         return self._truths[key]
 
 
