@@ -161,6 +161,18 @@ def test_a_program_that_fails_is_measured_until_then(
     assert run.device["allocated_bytes"] == 4096  # 4,000 rounded up to a multiple of 512
 
 
+def test_an_interrupted_program_is_measured_until_then(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program = script(
+        tmp_path, "import torch\nx = torch.empty(1000, device='cuda')\nraise KeyboardInterrupt\n"
+    )
+    run = Run(capsys, tmp_path, program)
+    assert run.status == 130  # 128 + SIGINT
+    assert "The program was interrupted. What follows was measured until then.\n" in run.err
+    assert run.device["allocated_bytes"] == 4096
+
+
 def test_out_of_memory_is_the_one_that_the_user_would_have_met(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -310,6 +322,10 @@ def test_what_cannot_be_run_is_refused_in_one_line(
     missing = Run(capsys, tmp_path, str(tmp_path / "missing.py"))
     assert missing.status == 2
     assert missing.err == f"vramlab: can't open file '{tmp_path / 'missing.py'}': there is none\n"
+    folder = tmp_path / "missing"
+    unwritable = Run(capsys, tmp_path, MLP, snapshot=str(folder / "snapshot.pickle"))
+    assert unwritable.status == 2
+    assert unwritable.err.startswith(f"vramlab: can't write '{folder}")
     unknown = Run(capsys, tmp_path, MLP, gpu="T5")
     assert unknown.status == 2
     assert unknown.err.startswith("vramlab: No GPU named 'T5' in the catalogue. Known GPUs: T4, ")

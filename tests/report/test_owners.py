@@ -140,7 +140,7 @@ def test_optimizer_states_are_known_in_the_middle_of_the_first_step() -> None:
 
 
 def test_nobody_looks_any_more_when_the_watch_is_over() -> None:
-    before = (nn.Module._apply, torch.autograd._engine_run_backward)
+    before = (nn.Module._apply, torch.autograd.graph._engine_run_backward)
     with Watch(gpu := VirtualGPU("T4")), gpu:
         assert nn.Module._apply is not before[0]
-    assert (nn.Module._apply, torch.autograd._engine_run_backward) == before
+    assert (nn.Module._apply, torch.autograd.graph._engine_run_backward) == before

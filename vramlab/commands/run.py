@@ -90,6 +90,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_module and not os.path.exists(words[0]):
         print(f"vramlab: can't open file {words[0]!r}: there is none", file=sys.stderr)
         return _EXIT_USAGE
+    for path in filter(None, (arguments.json, arguments.snapshot)):
+        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            print(f"vramlab: can't write {path!r}: its folder does not exist", file=sys.stderr)
+            return _EXIT_USAGE
 
     from vramlab.report.program import Program
 

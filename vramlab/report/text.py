@@ -52,7 +52,9 @@ def _paragraphs(summary: Summary) -> Iterator[str]:
 
 def _verdict(summary: Summary) -> Iterator[str]:
     used = [device for device in summary.devices if device.context_bytes]
-    if summary.error is not None and not summary.ended_out_of_memory:
+    if summary.error == "KeyboardInterrupt":
+        yield "The program was interrupted. What follows was measured until then."
+    elif summary.error is not None and not summary.ended_out_of_memory:
         yield f"The program failed: {_first_line(summary.error)}"
         yield "What follows was measured until then."
     elif summary.status and not summary.ended_out_of_memory:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.virtual.functions import device_of
 from vramlab.virtual.ledger import HOST, holding_of_storage
 from vramlab.virtual.machine import Machine
@@ -65,8 +66,16 @@ def install(machine: Machine, patches: Patches) -> None:
     original_to = cls.to
     patches.set(cls, "to", to)
     patches.set(cls, "cuda", cuda)
+
+    def share_cuda(storage: torch.UntypedStorage) -> None:
+        raise UnsupportedOnVirtualGPU(
+            "tensors on a virtual GPU cannot be shared with other processes: each process has its "
+            "own virtual GPUs. Use threads, or keep what is shared on the host (.cpu() first)"
+        )
+
     patches.set(cls, "device", property(device))
     patches.set(cls, "is_cuda", property(is_cuda))
     patches.set(cls, "get_device", get_device)
     patches.set(cls, "data_ptr", data_ptr)
     patches.set(cls, "resize_", resize_)
+    patches.set(cls, "_share_cuda_", share_cuda)
