@@ -103,8 +103,8 @@ def test_allocated_is_what_lives(steps: list[tuple[str, int, int]]) -> None:
 
 
 def test_torchs_own_tracker_agrees_on_a_training_step() -> None:
-    # MemTracker rounds storages to 512 B as well and knows no allocator: on a program whose kernels
-    # take nothing besides, its peak of parameters, gradients, activations and temporaries is ours.
+    # MemTracker knows no allocator and no kernel: on a program whose kernels take nothing besides
+    # their outputs, its peak of parameters, gradients, activations and temporaries is ours.
     def step(device: str) -> None:
         weight = torch.ones(64, 32, device=device, requires_grad=True)
         x = torch.ones(64, 32, device=device)
@@ -120,4 +120,6 @@ def test_torchs_own_tracker_agrees_on_a_training_step() -> None:
     peaks = tracker.get_tracker_snapshot("peak")
     with VirtualGPU("A100-40GB"):
         step("cuda")
-        assert torch.cuda.max_memory_allocated() == peaks[torch.device("cpu")]["Total"]
+        peak = torch.cuda.max_memory_allocated()
+    # on the CPU it does not round: two numbers, the loss and its gradient, are 4 B there
+    assert peak == peaks[torch.device("cpu")]["Total"] + 2 * (512 - 4)

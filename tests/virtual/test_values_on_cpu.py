@@ -33,7 +33,7 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "linear": lambda width: nn.Linear(width, width),
     "no bias": lambda width: nn.Linear(width, width, bias=False),
     "relu": lambda width: nn.ReLU(),
-    "relu in place": lambda width: nn.Sequential(nn.Identity(), nn.ReLU(inplace=True)),
+    "relu in place": lambda width: nn.Sequential(nn.Linear(width, width), nn.ReLU(inplace=True)),
     "gelu": lambda width: nn.GELU(),
     "tanh": lambda width: nn.Tanh(),
     "norm": lambda width: nn.LayerNorm(width),
