@@ -19,6 +19,13 @@ from vramlab.virtual.machine import Machine
 
 aten = torch.ops.aten
 
+CUDA_PATHS = (
+    aten.dropout.default,
+    aten.scaled_dot_product_attention.default,
+    aten.rms_norm.default,
+)
+"""The ops that have another path on CUDA."""
+
 
 class CudaPaths:
     """CUDA's paths for the tensors of one machine.
@@ -34,12 +41,10 @@ class CudaPaths:
 
     def install(self, library: torch.library.Library) -> None:
         """Register the kernels: above autograd, and below it for inference mode."""
-        for name, path in (
-            ("dropout", self._dropout),
-            ("scaled_dot_product_attention", self._attention),
-            ("rms_norm", self._rms_norm),
-        ):
-            kernel = self._only_on_gpu(getattr(aten, name).default, path)
+        paths: tuple[Callable[..., Any], ...] = (self._dropout, self._attention, self._rms_norm)
+        for op, path in zip(CUDA_PATHS, paths, strict=True):
+            name = op.name().removeprefix("aten::")
+            kernel = self._only_on_gpu(op, path)
             library.impl(name, kernel, f"Autograd{self._backend}")
             # Library.impl refuses meta kernels of ops that decompose; CUDA's path is one, though.
             registered: Any = library.m
@@ -81,6 +86,10 @@ class CudaPaths:
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         if self._has_values:  # the fused kernels exist on CUDA only
+            if is_causal:  # PyTorch would make the mask where it takes the query to be: on the host
+                lengths = (query.size(-2), key.size(-2))
+                attn_mask = query.new_ones(lengths, dtype=torch.bool).tril()
+                is_causal = False
             return aten._scaled_dot_product_attention_math(
                 query,
                 key,

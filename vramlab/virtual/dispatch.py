@@ -14,9 +14,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,6 +27,7 @@ from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
 from vramlab.kernels import TABLE, Marker, Rule, replay
 from vramlab.kernels.cublas import workspaces
 from vramlab.virtual.checks import CHECKS, Check
+from vramlab.virtual.cuda_paths import CUDA_PATHS
 from vramlab.virtual.errors import (
     device_mismatch,
     is_written_to,
@@ -33,6 +36,9 @@ from vramlab.virtual.errors import (
 )
 from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
 from vramlab.virtual.machine import AUTOGRAD_THREAD, Machine
+
+# An op that consists of others has a kernel for the first of these and none for the second.
+_COMPOSITE_KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.CPU)
 
 Handler = Callable[["Dispatcher", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -446,7 +452,26 @@ class AllocationMode(TorchDispatchMode):
     def __init__(self, dispatcher: Dispatcher, is_active: Callable[[], bool]) -> None:
         super().__init__()
         self._run = dispatcher.run
+        self._carrier = dispatcher.carrier
         self._is_active = is_active
+        self._paths: dict[OpOverload, Callable[..., Any] | None] = {}
+
+    def _inference_path(self, func: OpOverload) -> Callable[..., Any] | None:
+        """What an op that consists of others does, where it has not been taken apart yet.
+
+        It has been where autograd is on. In inference mode it comes whole, and the allocations are
+        those of its parts.
+        """
+        if func not in self._paths:
+            self._paths[func] = None if func in HANDLERS else self._take_apart(func)
+        return self._paths[func]
+
+    def _take_apart(self, func: OpOverload) -> Callable[..., Any] | None:
+        if func in CUDA_PATHS:
+            key = DispatchKey.Meta if self._carrier.type == "meta" else DispatchKey.CPU
+            return partial(func._op_dk, key)
+        kernels = (func.has_kernel_for_dispatch_key(key) for key in _COMPOSITE_KEYS)
+        return func.decompose if tuple(kernels) == (True, False) else None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -462,6 +487,9 @@ class AllocationMode(TorchDispatchMode):
     ) -> Any:
         if not self._is_active():
             return func(*args, **(kwargs or {}))
+        if torch.is_inference_mode_enabled() and (path := self._inference_path(func)) is not None:
+            with self:
+                return path(*args, **(kwargs or {}))
         # In the backward pass the function mode is still on; kernels must see tensors as they are.
         with torch._C.DisableTorchFunction():
             try:

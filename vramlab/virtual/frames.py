@@ -96,6 +96,16 @@ def called_from(folder: str) -> bool:
     return False
 
 
+def called_by(function: str) -> bool:
+    """Whether a function of that name is among the callers."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == function:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def user_line() -> str:
     """Name the innermost line of the user's program: `train.py:42: loss.item()`.
 

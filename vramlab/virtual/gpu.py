@@ -53,7 +53,7 @@ class VirtualGPU:
     CPU.
 
     Args:
-        name: a GPU of `vramlab.catalogue`, such as "T4".
+        name: a GPU of `vramlab.catalogue`, such as "T4"; or the model of one that is not in it.
         count: how many of them.
         values: compute real values on the CPU. For small tensors: they take host memory.
         on_value: what a program gets where it reads a value that does not exist: "error" says what
@@ -80,7 +80,7 @@ class VirtualGPU:
 
     def __init__(
         self,
-        name: str = "A100-40GB",
+        name: str | GPUModel = "A100-40GB",
         count: int = 1,
         *,
         values: bool = False,
@@ -93,7 +93,7 @@ class VirtualGPU:
             raise ValueError(f"count={count}: a machine with a virtual GPU has at least one")
         if alloc_conf is None:
             alloc_conf = next((os.environ[n] for n in _ALLOC_CONF if n in os.environ), "")
-        self.model: GPUModel = catalogue.find(name)
+        self.model = name if isinstance(name, GPUModel) else catalogue.find(name)
         self.values: ValuePolicy = AnswerNan() if on_value == "nan" else RefuseValues()
         self.machine = Machine(
             [self.model] * count,

@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 
 from vramlab.virtual.dispatch import Dispatcher, handles
 from vramlab.virtual.errors import no_values
-from vramlab.virtual.frames import called_from, user_line
+from vramlab.virtual.frames import called_by, called_from, user_line
 from vramlab.virtual.ledger import Scalar, has_values, holding_of
 
 aten = torch.ops.aten
@@ -115,9 +115,16 @@ _CHECKS_THAT_PASS = (torch.distributions.__path__[0], torch.nn.modules.transform
 of a distribution are in their domain, a square mask given to nn.Transformer is causal."""
 
 
+_CHECK_FOR_PACKED_SEQUENCES = "find_packed_sequence_indices"
+"""transformers' decoders, without a cache or a mask, look at the positions: those that they number
+themselves are of one sequence each. Source: masking_utils.py, transformers 5.23."""
+
+
 def is_check_that_passes(tensor: torch.Tensor) -> bool:
-    """Whether PyTorch itself asks for a truth that a healthy run has."""
-    return tensor.dtype == torch.bool and any(map(called_from, _CHECKS_THAT_PASS))
+    """Whether PyTorch itself, or transformers, asks for a truth that a healthy run has."""
+    return tensor.dtype == torch.bool and (
+        any(map(called_from, _CHECKS_THAT_PASS)) or called_by(_CHECK_FOR_PACKED_SEQUENCES)
+    )
 
 
 def unknown(dtype: torch.dtype) -> Scalar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,13 +55,18 @@ def _model(workload: Workload, subject: Subject, stages: Stages) -> nn.Module:
             model = subject.build(implementation)
         model.train(workload.mode == "train")
         if workload.checkpointing:
-            model.gradient_checkpointing_enable(  # type: ignore[operator]
-                gradient_checkpointing_kwargs={"use_reentrant": False}
-            )
+            _enable_checkpointing(model)
     if not subject.built_on_gpu:
         with stages.stage("to the GPU"):
             model.to("cuda")
     return model
+
+
+def _enable_checkpointing(model: nn.Module) -> None:
+    """Under the name that transformers has for it now, or had before."""
+    enable: Any = getattr(model, "activation_checkpointing_enable", None)
+    enable = enable or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
 
 
 def _batch(workload: Workload, subject: Subject) -> Batch:

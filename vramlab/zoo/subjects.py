@@ -49,18 +49,19 @@ class Network(nn.Module):
     def __init__(self, layers: nn.Sequential) -> None:
         super().__init__()
         self.layers = layers
-        self.checkpointing = False
+        self.checkpoint_kwargs: Mapping[str, Any] | None = None
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
+    def activation_checkpointing_enable(self, checkpoint_kwargs: Mapping[str, Any]) -> None:
         """Compute each layer again in the backward pass."""
+        self.checkpoint_kwargs = checkpoint_kwargs
         self.checkpointing = True
 
     def forward(self, inputs: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
         """Scores, and the loss if there are labels (B,)."""
         hidden = inputs
         for layer in self.layers:
-            if self.checkpointing and self.training:
-                hidden = checkpoint(layer, hidden, use_reentrant=False)
+            if self.checkpoint_kwargs is not None:
+                hidden = checkpoint(layer, hidden, **self.checkpoint_kwargs)
             else:
                 hidden = layer(hidden)
         if labels is None:
