@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from vramlab import commands
 from vramlab.errors import VramlabError
@@ -46,9 +46,17 @@ def parser() -> argparse.ArgumentParser:
         "there.",
         allow_abbrev=False,
     )
-    made.add_argument("--version", action="version", version=f"vramlab {version('vramlab')}")
+    made.add_argument("--version", action="version", version=f"vramlab {_version()}")
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in pkgutil.iter_modules(commands.__path__):
         verb = importlib.import_module(f"{commands.__name__}.{module.name}")
         verb.add_parser(subparsers)
     return made
+
+
+def _version() -> str:
+    """The installed version; a checkout runs without being installed, too."""
+    try:
+        return version("vramlab")
+    except PackageNotFoundError:
+        return "not installed"

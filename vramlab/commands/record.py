@@ -1,0 +1,128 @@
+"""`vramlab record`: measure every experiment and every workload of the zoo on this machine's GPU.
+
+$ vramlab record
+$ vramlab record --only 'zoo/gpt2-*' --only context
+$ vramlab record --virtual H200 --torch-version 2.11 --out /tmp/recordings
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vramlab.units import GIB
+
+if TYPE_CHECKING:
+    from vramlab.recordings.record import Progress
+    from vramlab.recordings.store import RecordingFile
+
+_EXIT_OK = 0
+_EXIT_SOME_FAILED = 1
+
+DEFAULT_FOLDER = Path("assets", "recordings")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb `record` to the command line."""
+    parser = subparsers.add_parser(
+        "record",
+        help="measure experiments and models on this machine's GPU, for `vramlab compare`",
+        description="Run every experiment and every workload of the zoo on this machine's GPU, "
+        "each in a process of its own, and write what they take to "
+        "FOLDER/<gpu>-torch<version>.json. Nothing else should use the GPU meanwhile. Started "
+        "again, it goes on where it stopped, and tries again what failed. Ends with status 1 if "
+        "something failed.",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="record entries that fit: a part of the id, or with wildcards; may come again",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=DEFAULT_FOLDER,
+        metavar="FOLDER",
+        help="where the recording is or will be (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="also record what is in the recording already"
+    )
+    parser.add_argument("--list", action="store_true", help="print the ids, and record nothing")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=180.0,
+        metavar="SECONDS",
+        help="how long one entry may take (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--stacks",
+        choices=("all", "python"),
+        default="all",
+        help="whether traces tell C++ frames as well, and with them the ops (default: all)",
+    )
+    parser.add_argument(
+        "--virtual", metavar="NAME", help="record a virtual GPU instead, to try the commands"
+    )
+    parser.add_argument(
+        "--torch-version", metavar="VERSION", help="the PyTorch that a virtual GPU stands for"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record, and tell how it goes; answer the exit status.
+
+    Raises:
+        VramlabError: nothing to record or to write to; the message says what to do.
+    """
+    from vramlab.recordings.entries import all_entries, select
+
+    names = select(all_entries(), arguments.only)
+    if arguments.list:
+        print("\n".join(names))
+        return _EXIT_OK
+
+    from vramlab.recordings.record import record
+    from vramlab.recordings.worker import Target
+
+    started = time.perf_counter()
+    recording = record(
+        names,
+        arguments.out,
+        Target(arguments.virtual, arguments.torch_version, arguments.stacks),
+        again=arguments.again,
+        timeout_s=arguments.timeout,
+        report=_print_progress,
+    )
+    print(_summary(recording, names, time.perf_counter() - started))
+    failed = [name for name in names if recording.entries[name].status != "ok"]
+    return _EXIT_SOME_FAILED if failed else _EXIT_OK
+
+
+def _print_progress(progress: Progress) -> None:
+    entry = progress.entry
+    width = len(str(progress.count))
+    line = f"[{progress.number:{width}}/{progress.count}] {progress.name}: "
+    if progress.known:
+        line += "is there already"
+    elif entry.status != "ok":
+        line += f"{entry.status.upper()}: {entry.error}"
+    else:
+        line += f"{entry.seconds:.1f} s"
+        if entry.stages:
+            peak_bytes = max(stage.peak_bytes for stage in entry.stages)
+            line += f", peak {peak_bytes / GIB:.2f} GiB"
+    print(line, flush=True)
+
+
+def _summary(recording: RecordingFile, names: tuple[str, ...], seconds: float) -> str:
+    ok = sum(recording.entries[name].status == "ok" for name in names)
+    failed = len(names) - ok
+    text = f"{recording.path}: {ok} of {len(names)} recorded, {seconds:.0f} s"
+    return f"{text}; {failed} failed: the same command tries them again" if failed else text

@@ -1,0 +1,147 @@
+"""Where two traces part, and which allocations one of them has and the other lacks.
+
+Two programs that allocate alike have the same allocations in the same order; where blocks lie
+follows from sizes and from when blocks are freed. So the sequence of allocations is looked at
+first, then everything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from vramlab.recordings.origins import Origin
+from vramlab.recordings.trace import Event, Trace
+
+_WINDOW = 60
+"""How many allocations are skipped at most to find where the two go on together."""
+_AGREEMENT = 3
+"""How many allocations have to agree there."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first event in which two traces differ."""
+
+    stage: str
+    number: int
+    """Of the event in its stage, from 0."""
+    allocation: int
+    """How many allocations of the stage came before."""
+    recorded: Event | None
+    """None: the recorded stage has ended there."""
+    virtual: Event | None
+    """None: the virtual stage has ended there."""
+    before: Event | None
+    """The last event in which they agree, if there is one in the stage."""
+
+    @property
+    def what(self) -> str:
+        """In a few words, what differs."""
+        if self.recorded is None or self.virtual is None:
+            return "one of them has ended"
+        if self.recorded.action != self.virtual.action:
+            return "another action"
+        if self.recorded.size_bytes != self.virtual.size_bytes:
+            return "another size"
+        return "another place"
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """Allocations of the same kind that only one of the two has."""
+
+    side: str
+    """'recorded' or 'virtual'."""
+    size_bytes: int
+    origin: Origin
+    """Without the line, which differs from layer to layer."""
+    count: int
+
+
+def stages_of(*traces: Trace) -> list[str]:
+    """The stages that have events, in order of appearance."""
+    return list(dict.fromkeys(event.stage for trace in traces for event in trace.events))
+
+
+def first_parting(recorded: Trace, virtual: Trace, stage: str) -> Parting | None:
+    """The first event in which a stage differs; None if it is the same.
+
+    An allocation of another size comes before a block of the same size in another place.
+    """
+    ours, theirs = recorded.in_stage(stage), virtual.in_stage(stage)
+    allocations = _first_difference(
+        [event for event in ours if event.action == "alloc"],
+        [event for event in theirs if event.action == "alloc"],
+    )
+    if allocations is not None:
+        number, left, right, before = allocations
+        return Parting(stage, _position(ours, left), number, left, right, before)
+    number = 0
+    for number, (left_event, right_event) in enumerate(zip_longest(ours, theirs)):
+        if left_event is None or right_event is None or left_event.key != right_event.key:
+            allocation = sum(event.action == "alloc" for event in ours[:number])
+            before = ours[number - 1] if number else None
+            return Parting(stage, number, allocation, left_event, right_event, before)
+    return None
+
+
+def _first_difference(
+    recorded: Sequence[Event], virtual: Sequence[Event]
+) -> tuple[int, Event | None, Event | None, Event | None] | None:
+    for number, (left, right) in enumerate(zip_longest(recorded, virtual)):
+        if left is None or right is None or _kind(left) != _kind(right):
+            return number, left, right, recorded[number - 1] if number else None
+    return None
+
+
+def _position(events: Sequence[Event], event: Event | None) -> int:
+    return len(events) if event is None else next(n for n, e in enumerate(events) if e is event)
+
+
+def surpluses(recorded: Trace, virtual: Trace, stage: str) -> list[Surplus]:
+    """Allocations that only one of the two has in a stage, the largest sums first.
+
+    Where the sequences part, both are searched for the nearest place from which they agree again.
+    """
+    ours = [event for event in recorded.in_stage(stage) if event.action == "alloc"]
+    theirs = [event for event in virtual.in_stage(stage) if event.action == "alloc"]
+    counts: Counter[tuple[str, int, Origin]] = Counter()
+    left = right = 0
+    while left < len(ours) or right < len(theirs):
+        skip_left, skip_right = _resume(ours, left, theirs, right)
+        for side, events, start, skipped in (
+            ("recorded", ours, left, skip_left),
+            ("virtual", theirs, right, skip_right),
+        ):
+            for event in events[start : start + skipped]:
+                origin = event.origin._replace(line="")
+                counts[(side, event.size_bytes, origin)] += 1
+        left, right = left + skip_left + 1, right + skip_right + 1
+    found = [Surplus(side, size, origin, n) for (side, size, origin), n in counts.items()]
+    return sorted(found, key=lambda each: -each.size_bytes * each.count)
+
+
+def _resume(
+    ours: Sequence[Event], left: int, theirs: Sequence[Event], right: int
+) -> tuple[int, int]:
+    """How many allocations to skip on either side until the two agree again."""
+    for distance in range(2 * _WINDOW + 1):
+        for skip_left in range(max(0, distance - _WINDOW), min(distance, _WINDOW) + 1):
+            skip_right = distance - skip_left
+            if _agree(ours, left + skip_left, theirs, right + skip_right):
+                return skip_left, skip_right
+    return max(0, len(ours) - left), max(0, len(theirs) - right)
+
+
+def _agree(ours: Sequence[Event], left: int, theirs: Sequence[Event], right: int) -> bool:
+    first, second = ours[left : left + _AGREEMENT], theirs[right : right + _AGREEMENT]
+    at_end = left + len(first) == len(ours) and right + len(second) == len(theirs)
+    enough = len(first) == len(second) and (len(first) == _AGREEMENT or at_end)
+    return enough and all(_kind(a) == _kind(b) for a, b in zip(first, second, strict=True))
+
+
+def _kind(event: Event) -> tuple[int, int]:
+    return event.size_bytes, event.stream

@@ -1,0 +1,220 @@
+"""Hold the virtual GPU against a recording: every number of every stage, and where traces part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vramlab.recordings.alignment import (
+    Parting,
+    Surplus,
+    first_parting,
+    stages_of,
+    surpluses,
+)
+from vramlab.recordings.entries import CONTEXT
+from vramlab.recordings.known import QUANTITIES, known_difference
+from vramlab.recordings.store import OK, Entry, RecordingFile, Stage, trace_of
+from vramlab.recordings.trace import Trace
+from vramlab.recordings.twin import measure_on_twin
+
+_NUMBERS: Mapping[str, Callable[[Stage], int]] = {
+    "allocated": lambda stage: stage.allocated_bytes,
+    "peak": lambda stage: stage.peak_bytes,
+    "reserved": lambda stage: stage.reserved_bytes,
+    "peak reserved": lambda stage: stage.peak_reserved_bytes,
+}
+assert tuple(_NUMBERS) == QUANTITIES
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of one stage, on both GPUs, in bytes."""
+
+    stage: str
+    quantity: str
+    recorded_bytes: int
+    virtual_bytes: int
+    known: str | None
+    """Name of the known difference that is the reason, if they differ and there is one."""
+
+    @property
+    def difference_bytes(self) -> int:
+        """Virtual less recorded."""
+        return self.virtual_bytes - self.recorded_bytes
+
+    @property
+    def relative(self) -> float:
+        """The difference as a fraction of what was recorded."""
+        if self.difference_bytes == 0:
+            return 0.0
+        return self.difference_bytes / self.recorded_bytes if self.recorded_bytes else float("inf")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of one entry."""
+
+    entry: str
+    numbers: tuple[Number, ...] = ()
+    """Of all stages that both have."""
+    problem: str | None = None
+    """Why there is nothing to compare, or what else differs."""
+    parting: Parting | None = None
+    """Where the traces part first, if they do."""
+    surpluses: tuple[Surplus, ...] = ()
+    """Allocations of that stage that only one of the two has."""
+    statistics: tuple[tuple[str, str, int, int], ...] = ()
+    """Other statistics that differ: stage, key of memory_stats(), recorded, virtual."""
+    skipped: str | None = None
+    """Why it was not held against anything: the recorded entry has no result."""
+
+    @property
+    def differing(self) -> tuple[Number, ...]:
+        """The numbers that are not equal."""
+        return tuple(number for number in self.numbers if number.difference_bytes)
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything is equal to the byte."""
+        return self.problem is None and not self.differing and self.skipped is None
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether something differs for no known reason."""
+        return self.problem is not None or any(n.known is None for n in self.differing)
+
+    @property
+    def worst(self) -> float:
+        """The largest relative difference of its numbers, without sign."""
+        return max((abs(number.relative) for number in self.numbers), default=0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, in bytes."""
+        return {
+            "entry": self.entry,
+            "equal": self.equal,
+            "unexplained": self.unexplained,
+            "worst": self.worst,
+            "problem": self.problem,
+            "skipped": self.skipped,
+            "numbers": [
+                {**asdict(number), "difference_bytes": number.difference_bytes}
+                for number in self.numbers
+            ],
+            "parting": None if self.parting is None else _parting_data(self.parting),
+            "surpluses": [
+                {**asdict(each), "origin": each.origin._asdict()} for each in self.surpluses
+            ],
+            "statistics": [list(each) for each in self.statistics],
+        }
+
+
+def compare(
+    recording: RecordingFile,
+    names: Sequence[str],
+    measure: Callable[[RecordingFile, str], dict[str, Any]] = measure_on_twin,
+) -> Iterator[Comparison]:
+    """Run each entry on the virtual GPU and compare; yields one entry after the other.
+
+    Args:
+        names: ids of entries of the recording.
+        measure: runs one; gives what `worker.as_data` makes.
+    """
+    traces = recording.read_traces()
+    for name in names:
+        entry = recording.entries[name]
+        if name == CONTEXT:
+            continue
+        if entry.status != OK:
+            yield Comparison(name, skipped=f"recorded as {entry.status}: {entry.error}")
+            continue
+        try:
+            answer = measure(recording, name)
+        except Exception as error:
+            problem = f"does not run on the virtual GPU: {type(error).__name__}: {error}"
+            yield Comparison(name, problem=problem)
+            continue
+        yield _compare_entry(name, entry, traces.get(name), answer)
+
+
+def _compare_entry(
+    name: str, entry: Entry, line: Mapping[str, Any] | None, answer: Mapping[str, Any]
+) -> Comparison:
+    virtual = Entry.from_dict(answer["entry"])
+    numbers = tuple(_numbers(name, entry.stages, virtual.stages))
+    problem = _problem(entry.stages, virtual.stages)
+    differs = problem is not None or any(number.difference_bytes for number in numbers)
+    parting = None
+    surplus: list[Surplus] = []
+    if line is not None:
+        ours, theirs = trace_of(line), Trace.from_dict(answer["trace"])
+        parting = _first_parting(ours, theirs)
+        if parting is not None and differs:
+            surplus = surpluses(ours, theirs, parting.stage)
+    elif differs:
+        problem = problem or "differs, and the recording has no trace of it to say where"
+    statistics = () if line is None else tuple(_statistics(entry, line, answer))
+    return Comparison(name, numbers, problem, parting, tuple(surplus), statistics)
+
+
+def _numbers(name: str, recorded: Sequence[Stage], virtual: Sequence[Stage]) -> Iterator[Number]:
+    by_name = {stage.name: stage for stage in virtual}
+    for stage in recorded:
+        other = by_name.get(stage.name)
+        if other is None:
+            continue
+        for quantity, number in _NUMBERS.items():
+            known = None
+            if number(stage) != number(other):
+                known = known_difference(name, stage.name, quantity)
+            yield Number(
+                stage.name, quantity, number(stage), number(other), known.name if known else None
+            )
+
+
+def _problem(recorded: Sequence[Stage], virtual: Sequence[Stage]) -> str | None:
+    """What differs in the stages themselves."""
+    ours, theirs = ([stage.name for stage in stages] for stages in (recorded, virtual))
+    if ours != theirs:
+        return f"has other stages: {', '.join(ours)} recorded, {', '.join(theirs)} virtual"
+    for stage, other in zip(recorded, virtual, strict=True):
+        if (stage.error is None) != (other.error is None):
+            return (
+                f"stage {stage.name!r} ended otherwise: {stage.error or 'well'} recorded, "
+                f"{other.error or 'well'} virtual"
+            )
+    return None
+
+
+def _first_parting(recorded: Trace, virtual: Trace) -> Parting | None:
+    for stage in stages_of(recorded, virtual):
+        parting = first_parting(recorded, virtual, stage)
+        if parting is not None:
+            return parting
+    return None
+
+
+def _statistics(
+    entry: Entry, line: Mapping[str, Any], answer: Mapping[str, Any]
+) -> Iterator[tuple[str, str, int, int]]:
+    ours, theirs = line["statistics"], answer["statistics"]
+    for stage, left, right in zip(entry.stages, ours["stages"], theirs["stages"], strict=False):
+        virtual = dict(zip(theirs["keys"], right, strict=True))
+        for key, recorded in zip(ours["keys"], left, strict=True):
+            if key in virtual and virtual[key] != recorded:
+                yield stage.name, key, recorded, virtual[key]
+
+
+def _parting_data(parting: Parting) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "stage": parting.stage,
+        "event": parting.number,
+        "allocation": parting.allocation,
+        "what": parting.what,
+    }
+    for side in ("recorded", "virtual", "before"):
+        event = getattr(parting, side)
+        data[side] = None if event is None else {**asdict(event), "origin": event.origin._asdict()}
+    return data

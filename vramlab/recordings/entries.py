@@ -1,0 +1,61 @@
+"""What is recorded, by name: the context, every experiment, every workload of the zoo."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+
+from vramlab.errors import VramlabError
+
+CONTEXT = "context"
+EXPERIMENT = "experiment/"
+ZOO = "zoo/"
+
+
+class NothingToDoError(VramlabError):
+    """A pattern fits no entry."""
+
+
+def all_entries() -> tuple[str, ...]:
+    """The ids of all entries, in the order in which they are recorded."""
+    from vramlab import experiments, zoo
+
+    return (
+        CONTEXT,
+        *(EXPERIMENT + name for name in experiments.names()),
+        *(ZOO + workload.id for workload in zoo.WORKLOADS),
+    )
+
+
+def select(entries: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
+    """Those entries that a pattern fits: all without one.
+
+    Args:
+        entries: ids.
+        patterns: with wildcards as in file names, or a part of the id.
+
+    Raises:
+        NothingToDoError: a pattern fits none.
+    """
+    if not patterns:
+        return tuple(entries)
+    fitting: set[str] = set()
+    for pattern in patterns:
+        glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
+        found = {entry for entry in entries if fnmatch.fnmatchcase(entry, glob)}
+        if not found:
+            raise NothingToDoError(
+                f"no entry fits {pattern!r}; `vramlab record --list` lists them all"
+            )
+        fitting |= found
+    return tuple(entry for entry in entries if entry in fitting)
+
+
+def trace_group(entry: str) -> str:
+    """Which of a recording's trace files an entry's trace is in."""
+    if not entry.startswith(ZOO):
+        return "experiments"
+    from vramlab import zoo
+    from vramlab.zoo.subjects import SUBJECTS
+
+    return SUBJECTS[zoo.find(entry.removeprefix(ZOO)).model].family

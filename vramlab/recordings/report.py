@@ -1,0 +1,90 @@
+"""Comparisons in words, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vramlab.recordings.alignment import Parting
+from vramlab.recordings.compare import Comparison, Number
+from vramlab.recordings.known import KNOWN
+
+_MOST_NUMBERS = 6
+_MOST_SURPLUSES = 5
+
+
+def lines_of(comparison: Comparison, *, verbose: bool = False) -> Iterator[str]:
+    """What to print of one entry: one line if it is equal, else what differs and where first."""
+    name = comparison.entry
+    if comparison.skipped is not None:
+        yield f"{name}: skipped, {comparison.skipped}"
+        return
+    if comparison.problem is not None:
+        yield f"{name}: {comparison.problem}"
+    elif comparison.equal:
+        yield f"{name}: equal"
+    else:
+        yield f"{name}: {len(comparison.differing)} of {len(comparison.numbers)} numbers differ"
+    numbers = comparison.numbers if verbose else comparison.differing[:_MOST_NUMBERS]
+    yield from map(_number_line, numbers)
+    if not verbose and len(comparison.differing) > _MOST_NUMBERS:
+        yield f"    and {len(comparison.differing) - _MOST_NUMBERS} more numbers (--verbose)"
+    if comparison.parting is not None and (verbose or not comparison.equal):
+        yield from _parting_lines(comparison.parting)
+    shown = comparison.surpluses if verbose else comparison.surpluses[:_MOST_SURPLUSES]
+    for each in shown:
+        yield (f"    only {each.side}: {each.count} x {each.size_bytes:,} B: {each.origin}")
+    if len(comparison.surpluses) > len(shown):
+        yield f"    and {len(comparison.surpluses) - len(shown)} more kinds (--verbose)"
+    if verbose:
+        for stage, key, recorded, virtual in comparison.statistics:
+            yield f"    {stage}: {key}: {recorded:,} recorded, {virtual:,} virtual"
+
+
+def summary_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """How many are equal, the worst, and which known differences played a part."""
+    compared = [each for each in comparisons if each.skipped is None]
+    equal = sum(each.equal for each in compared)
+    numbers = [number for each in compared for number in each.numbers]
+    equal_numbers = sum(number.difference_bytes == 0 for number in numbers)
+    yield (
+        f"equal to the byte: {equal} of {len(compared)} entries, "
+        f"{equal_numbers} of {len(numbers)} numbers"
+    )
+    worst = max(compared, key=lambda each: each.worst, default=None)
+    if worst is not None and worst.worst:
+        number = max(worst.numbers, key=lambda number: abs(number.relative))
+        yield (
+            f"worst: {worst.entry}, {number.quantity} of {number.stage!r}: "
+            f"{number.relative:+.2%} ({number.difference_bytes:+,} B)"
+        )
+    skipped = len(comparisons) - len(compared)
+    if skipped:
+        yield f"skipped: {skipped}, which the recording has no result of"
+    used = {number.known for number in numbers}
+    for known in KNOWN:
+        if known.name in used:
+            yield f"known difference {known.name}: {known.why} ({known.source})"
+    unexplained = [each.entry for each in compared if each.unexplained]
+    if unexplained:
+        yield f"differ for no known reason: {len(unexplained)}: {', '.join(unexplained)}"
+
+
+def _number_line(number: Number) -> str:
+    line = (
+        f"    {number.stage}: {number.quantity}: {number.recorded_bytes:,} B recorded, "
+        f"{number.virtual_bytes:,} B virtual"
+    )
+    if number.difference_bytes:
+        line += f": {number.difference_bytes:+,} B, {number.relative:+.3%}"
+    return f"{line} [{number.known}]" if number.known else line
+
+
+def _parting_lines(parting: Parting) -> Iterator[str]:
+    yield (
+        f"    first difference in the traces: stage {parting.stage!r}, event {parting.number}, "
+        f"after {parting.allocation} allocations: {parting.what}"
+    )
+    yield f"      recorded: {parting.recorded or 'nothing more in this stage'}"
+    yield f"      virtual:  {parting.virtual or 'nothing more in this stage'}"
+    if parting.before is not None:
+        yield f"      before:   {parting.before}"
