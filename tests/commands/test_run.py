@@ -157,6 +157,8 @@ def test_a_program_that_fails_is_measured_until_then(
     run = Run(capsys, tmp_path, program)
     assert run.err.startswith("Traceback (most recent call last):\n")
     assert "The program failed: ValueError: two\nWhat follows was measured until then.\n" in run.err
+    assert "until then: cuda:0 needs 439.00 MiB of 39.39 GiB" in run.err  # a segment, the context
+    assert run.report["fits"] is None
     assert run.report["error"] == "ValueError: two\nlines"
     assert run.device["allocated_bytes"] == 4096  # 4,000 rounded up to a multiple of 512
 

@@ -110,9 +110,11 @@ class Summary:
     """Ops whose kernels nobody has read yet, and how often each ran: counted by outputs only."""
 
     @property
-    def fits(self) -> bool:
-        """Whether the program did not end because memory ran out."""
-        return not self.ended_out_of_memory
+    def fits(self) -> bool | None:
+        """Whether there was memory enough; None if the program failed before that could be told."""
+        if self.ended_out_of_memory:
+            return False
+        return True if self.error is None else None
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain dicts, lists, strings and numbers, ready for json.dump."""

@@ -78,8 +78,9 @@ def _verdict(summary: Summary) -> Iterator[str]:
         return
     for device in used:
         share = device.needed_bytes / device.total_bytes
+        verdict = "fits" if summary.fits else "until then"
         yield (
-            f"fits: cuda:{device.index} needs {format_bytes(device.needed_bytes)} of "
+            f"{verdict}: cuda:{device.index} needs {format_bytes(device.needed_bytes)} of "
             f"{format_bytes(device.total_bytes)} ({share:.1%}) at the peak"
         )
 
