@@ -36,6 +36,7 @@ from vramlab.virtual.errors import (
 )
 from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
 from vramlab.virtual.machine import AUTOGRAD_THREAD, Machine
+from vramlab.virtual.shortcuts import SHORTCUTS, Shortcut
 
 # An op that consists of others has a kernel for the first of these and none for the second.
 _COMPOSITE_KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.CPU)
@@ -68,6 +69,7 @@ class Plan:
         resizes: an argument's storage may grow (`out=`, `resize_`, `set_`).
         check: refuses operands that CUDA's kernel refuses and the meta kernel lets pass.
         skips: changes values only and has none of its own to return: nothing to do without values.
+        shortcut: answers plain cases in place of the meta kernel.
     """
 
     handler: Handler | None
@@ -77,6 +79,7 @@ class Plan:
     resizes: bool
     skips: bool
     check: Check | None
+    shortcut: Shortcut | None
 
 
 def _plan(func: OpOverload) -> Plan:
@@ -92,6 +95,7 @@ def _plan(func: OpOverload) -> Plan:
         resizes=name in ("resize_", "set_", "resize_as_") or any(a.is_out for a in arguments),
         skips=name.startswith(("_foreach_", "_fused_")) and bool(mutated) and not schema.returns,
         check=CHECKS.get(func),
+        shortcut=SHORTCUTS.get(func),
     )
 
 
@@ -158,7 +162,11 @@ class Dispatcher:
             return None
         if plan.check is not None:
             plan.check(*args)
-        result = self.compute(func, args, kwargs)
+        result = None
+        if plan.shortcut is not None and self.carrier.type == "meta":
+            result = plan.shortcut(args, kwargs)
+        if result is None:
+            result = self.compute(func, args, kwargs)
         outputs = list(_flat(result))
         if plan.rule is None:
             for output in outputs:

@@ -1,0 +1,144 @@
+"""Shortcuts answer exactly what the meta kernel answers, and leave to it what is not plain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import vramlab
+from vramlab.virtual.shortcuts import IN_PLACE, NEW, SHORTCUTS
+
+aten = torch.ops.aten
+Make = Callable[..., torch.Tensor]
+
+
+def arguments(func: OpOverload, make: Callable[[], torch.Tensor]) -> list[Any]:
+    """Arguments for the op's schema: tensors by `make`, numbers where it wants numbers."""
+    return [
+        make() if str(argument.type) == "Tensor" else 0.5
+        for argument in func._schema.arguments
+        if not argument.kwarg_only
+    ]
+
+
+def zeros(*size: int, **options: Any) -> torch.Tensor:
+    return torch.zeros(size, device="meta", **options)
+
+
+PLAIN: dict[str, Callable[[], torch.Tensor]] = {
+    "float32": lambda: zeros(3, 4),
+    "float16": lambda: zeros(3, 4, dtype=torch.float16),
+    "bfloat16": lambda: zeros(3, 4, dtype=torch.bfloat16),
+    "scalar": lambda: zeros(),
+    "empty": lambda: zeros(0, 4),
+    "one row": lambda: zeros(1, 4),
+    "inside another": lambda: zeros(9)[3:6],
+    "strange strides of length 1": lambda: torch.empty_strided((3, 1), (1, 7), device="meta"),
+}
+
+NOT_PLAIN: dict[str, Callable[[], torch.Tensor]] = {
+    "transposed": lambda: zeros(3, 4).t(),
+    "channels last": lambda: zeros(2, 3, 4, 4).to(memory_format=torch.channels_last),
+    "every second": lambda: zeros(8)[::2],
+    "expanded": lambda: zeros(1).expand(4),
+    "integer": lambda: zeros(3, dtype=torch.int64),
+    "bool": lambda: zeros(3, dtype=torch.bool),
+    "complex": lambda: zeros(3, dtype=torch.complex64),
+    "on the host": lambda: torch.zeros(3),
+    "sparse": lambda: torch.sparse_coo_tensor(size=(3, 3), device="meta", check_invariants=False),
+}
+
+
+def described(tensor: torch.Tensor) -> tuple[object, ...]:
+    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.storage_offset())
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("func", NEW, ids=str)
+def test_a_new_result_is_what_the_meta_kernel_makes(func: OpOverload, kind: str) -> None:
+    args = arguments(func, PLAIN[kind])
+    quick = SHORTCUTS[func](args, {})
+    assert quick is not None
+    assert described(quick) == described(func(*args))
+    assert quick.untyped_storage().nbytes() == func(*args).untyped_storage().nbytes()
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("func", IN_PLACE, ids=str)
+def test_an_op_in_place_answers_its_first_argument(func: OpOverload, kind: str) -> None:
+    args = arguments(func, PLAIN[kind])
+    before = described(args[0])
+    assert SHORTCUTS[func](args, {}) is args[0]
+    assert func(*args) is args[0]
+    assert described(args[0]) == before
+
+
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+@pytest.mark.parametrize("func", SHORTCUTS, ids=str)
+def test_what_is_not_plain_is_left_to_the_meta_kernel(func: OpOverload, kind: str) -> None:
+    assert SHORTCUTS[func](arguments(func, NOT_PLAIN[kind]), {}) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        zeros(4),  # is broadcast
+        zeros(3, 4, dtype=torch.float64),  # promotes
+        zeros(4, 3).t(),
+        True,
+        1j,
+    ],
+    ids=["another shape", "another dtype", "another layout", "bool", "complex number"],
+)
+def test_operands_that_differ_are_left_to_the_meta_kernel(other: Any) -> None:
+    for func in (aten.add.Tensor, aten.add_.Tensor, aten.mul.Tensor, aten.div.Tensor):
+        assert SHORTCUTS[func]([zeros(3, 4), other], {}) is None
+
+
+def test_options_are_numbers_or_known_words() -> None:
+    x = zeros(3)
+    assert SHORTCUTS[aten.add.Tensor]([x, x], {"alpha": 2}) is not None
+    assert SHORTCUTS[aten.add.Tensor]([x, x], {"alpha": 2j}) is None
+    assert SHORTCUTS[aten.gelu.default]([x], {"approximate": "tanh"}) is not None
+    assert SHORTCUTS[aten.gelu.default]([x], {"approximate": "exact"}) is None
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.ops.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def seen_below() -> Iterator[Seen]:
+    """A dispatch mode that was entered before the GPU was attached."""
+    with Seen() as seen, vramlab.VirtualGPU("T4"):
+        yield seen
+
+
+def test_a_mode_below_sees_the_op_itself(seen_below: Seen) -> None:
+    x = torch.zeros(3, device="cuda")
+    seen_below.ops.clear()
+    _ = x * 2
+    assert seen_below.ops == ["aten.mul.Tensor"]
+
+
+def test_memory_is_counted_as_without_shortcuts() -> None:
+    with vramlab.VirtualGPU("T4"):
+        x = torch.zeros(1024, device="cuda")
+        y = x * 2  # 4096 B more
+        y += 1
+        assert torch.cuda.memory_allocated() == 2 * 4096
+        with pytest.raises(RuntimeError, match="size of tensor a"):
+            x + torch.zeros(1000, device="cuda")
