@@ -84,11 +84,13 @@ def test_a_change_makes_it_unknown(
 def test_a_generation_loop_ends_at_its_length_limit(nan_gpu: VirtualGPU) -> None:
     tokens = torch.randint(100, (2, 1), device="cuda")
     unfinished = torch.ones(2, dtype=torch.long, device="cuda")
-    while unfinished.max() != 0:
+    finished = False
+    while not finished:  # as transformers' generate() loops
         tokens = torch.cat([tokens, torch.randint(100, (2, 1), device="cuda")], dim=1)
         at_end = tokens[:, -1] == 99
         at_limit = torch.full((2,), tokens.size(1) >= 5, dtype=torch.bool, device="cuda")
         unfinished = unfinished & ~(at_end | at_limit)
+        finished = bool(unfinished.max() == 0)
     assert tokens.shape == (2, 5)
 
 
