@@ -1,7 +1,7 @@
 """`vramlab.attach()`: the GPU of this machine if it has one, else a virtual one.
 
-Whatever is attached, PyTorch's own interface works on it; the object returned here only says what it
-is. Lessons begin with it, and run unchanged with and without a GPU.
+Whatever is attached, PyTorch's own interface works on it; the object returned here only says what
+it is. Lessons begin with it, and run unchanged with and without a GPU.
 """
 
 from __future__ import annotations
