@@ -18,7 +18,7 @@ from vramlab.recordings.trace import Event, Trace
 _WINDOW = 60
 """How many allocations are skipped at most to find where the two go on together."""
 _AGREEMENT = 3
-"""How many allocations have to agree there."""
+"""How many allocations have to agree there, unless both end before."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,10 @@ def surpluses(recorded: Trace, virtual: Trace, stage: str) -> list[Surplus]:
     counts: Counter[tuple[str, int, Origin]] = Counter()
     left = right = 0
     while left < len(ours) or right < len(theirs):
+        both = left < len(ours) and right < len(theirs)
+        if both and _kind(ours[left]) == _kind(theirs[right]):
+            left, right = left + 1, right + 1
+            continue
         skip_left, skip_right = _resume(ours, left, theirs, right)
         for side, events, start, skipped in (
             ("recorded", ours, left, skip_left),
@@ -119,7 +123,7 @@ def surpluses(recorded: Trace, virtual: Trace, stage: str) -> list[Surplus]:
             for event in events[start : start + skipped]:
                 origin = event.origin._replace(line="")
                 counts[(side, event.size_bytes, origin)] += 1
-        left, right = left + skip_left + 1, right + skip_right + 1
+        left, right = left + skip_left, right + skip_right
     found = [Surplus(side, size, origin, n) for (side, size, origin), n in counts.items()]
     return sorted(found, key=lambda each: -each.size_bytes * each.count)
 

@@ -148,13 +148,13 @@ def _compare_entry(
     differs = problem is not None or any(number.difference_bytes for number in numbers)
     parting = None
     surplus: list[Surplus] = []
-    if line is not None:
+    if line is not None and entry.trace_error is None:
         ours, theirs = trace_of(line), Trace.from_dict(answer["trace"])
         parting = _first_parting(ours, theirs)
         if parting is not None and differs:
             surplus = surpluses(ours, theirs, parting.stage)
     elif differs:
-        problem = problem or "differs, and the recording has no trace of it to say where"
+        problem = problem or f"differs, and has no trace that says where: {entry.trace_error}"
     statistics = () if line is None else tuple(_statistics(entry, line, answer))
     return Comparison(name, numbers, problem, parting, tuple(surplus), statistics)
 

@@ -32,7 +32,7 @@ def select(entries: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
 
     Args:
         entries: ids.
-        patterns: with wildcards as in file names, or a part of the id.
+        patterns: an id, a part of one, or with wildcards as in file names.
 
     Raises:
         NothingToDoError: a pattern fits none.
@@ -43,6 +43,7 @@ def select(entries: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
     for pattern in patterns:
         glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
         found = {entry for entry in entries if fnmatch.fnmatchcase(entry, glob)}
+        found = {pattern} if pattern in found else found
         if not found:
             raise NothingToDoError(
                 f"no entry fits {pattern!r}; `vramlab record --list` lists them all"

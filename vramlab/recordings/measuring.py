@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from vramlab.measure import StageMeasurement
 from vramlab.measure.stages import observed_by
 from vramlab.recordings.entries import CONTEXT, EXPERIMENT, ZOO
 from vramlab.recordings.machine import context_moments
-from vramlab.recordings.trace import Trace, trace_of_history
+from vramlab.recordings.trace import Trace, TraceError, trace_of_history
 
 Stacks = Literal["all", "python"]
 """Frames of the history: `all` tells the ops as well, and the backward pass's."""
@@ -35,6 +34,8 @@ class Measured:
     """Of an experiment: `Outcome.to_dict()`."""
     moments: list[dict[str, Any]] | None = None
     """Of the context: see `context_moments`."""
+    trace_error: str | None = None
+    """Why there is no trace, if torch's history could not be had or understood."""
     seconds: float = 0.0
     """How long it ran."""
 
@@ -47,39 +48,41 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
         return Measured(moments=moments, seconds=time.perf_counter() - started)
     observer = _Observer()
     outcome = None
-    with _history(stacks) as history, observed_by(observer):
-        if entry.startswith(EXPERIMENT):
-            from vramlab import experiments
+    torch.cuda.init()
+    torch.cuda.memory._record_memory_history("all", context="alloc", stacks=stacks)
+    try:
+        with observed_by(observer):
+            if entry.startswith(EXPERIMENT):
+                from vramlab import experiments
 
-            name = entry.removeprefix(EXPERIMENT)
-            parameters = experiments.get(name).conditions.parameters
-            outcome = experiments.run(name, **parameters).to_dict()
-        else:
-            from vramlab import zoo
+                name = entry.removeprefix(EXPERIMENT)
+                parameters = experiments.get(name).conditions.parameters
+                outcome = experiments.run(name, **parameters).to_dict()
+            else:
+                from vramlab import zoo
 
-            zoo.run(zoo.find(entry.removeprefix(ZOO)))
-    names = observer.names_of_marks()
+                zoo.run(zoo.find(entry.removeprefix(ZOO)))
+        gc.collect()  # what only the garbage collector frees is freed in the trace
+        trace, trace_error = _read_history(observer.names_of_marks())
+    finally:
+        torch.cuda.memory._record_memory_history(None)
     return Measured(
         stages=tuple(observer.measurements),
         statistics=tuple(observer.statistics),
-        trace=trace_of_history(history, names),
+        trace=trace,
         outcome=outcome,
+        trace_error=trace_error,
         seconds=time.perf_counter() - started,
     )
 
 
-@contextlib.contextmanager
-def _history(stacks: Stacks) -> Iterator[list[dict[str, Any]]]:
-    """Record torch's memory history; the list that is given has its entries afterwards."""
-    entries: list[dict[str, Any]] = []
-    torch.cuda.init()
-    torch.cuda.memory._record_memory_history("all", context="alloc", stacks=stacks)
+def _read_history(stage_names: Mapping[str, str]) -> tuple[Trace, str | None]:
+    """The trace, or none and why: the stages' numbers are worth keeping without it."""
     try:
-        yield entries
-        gc.collect()  # what is freed only by the garbage collector is freed in the trace
-        entries += torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
-    finally:
-        torch.cuda.memory._record_memory_history(None)
+        history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+        return trace_of_history(history, stage_names), None
+    except (RuntimeError, LookupError, TraceError) as error:
+        return Trace(()), f"{type(error).__name__}: {error}"
 
 
 class _Observer:

@@ -9,9 +9,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from typing import Any
 
+from vramlab import catalogue
 from vramlab.errors import VramlabError
 from vramlab.recordings import worker
 from vramlab.recordings.entries import trace_group
@@ -19,6 +21,9 @@ from vramlab.recordings.store import OK, Entry, RecordingFile, Writer, replace_f
 from vramlab.recordings.worker import MACHINE, Target
 
 TIMEOUT_S = 180.0
+
+Run = Callable[[str, Target, str, str], None]
+Context = ForkServerContext | SpawnContext
 _LOG_LINES = 15
 
 
@@ -49,6 +54,7 @@ def record(
     timeout_s: float = TIMEOUT_S,
     report: Callable[[Progress], None] = lambda progress: None,
     writer: Writer = replace_file,
+    run: Run = worker.run,
 ) -> RecordingFile:
     """Record entries that are not recorded yet, one after the other.
 
@@ -62,12 +68,16 @@ def record(
         timeout_s: how long one entry may take.
         report: called after each entry.
         writer: writes files.
+        run: what the processes run.
 
     Raises:
         NoGPUError: this machine has no GPU that PyTorch can use.
+        UnknownGPUError: no GPU has the name of the virtual one.
         RecordingError: the recording in the folder cannot be added to, or not be written.
     """
-    with _Processes(target, timeout_s) as processes:
+    if target.virtual is not None:
+        catalogue.find(target.virtual)
+    with _Processes(target, timeout_s, run) as processes:
         recording = RecordingFile.open_or_new(folder, processes.machine(), writer)
         for number, name in enumerate(entries, start=1):
             known = recording.entries.get(name)
@@ -76,11 +86,11 @@ def record(
                 continue
             answer = processes.answer(name)
             entry = Entry.from_dict(answer["entry"])
-            trace: dict[str, Any] = {
-                key: answer[key] for key in ("trace", "statistics") if key in answer
-            }
-            has_events = bool(trace and answer["trace"]["actions"])
-            recording.put(name, entry, trace if has_events else None, trace_group(name))
+            if entry.stages:
+                trace = {"trace": answer["trace"], "statistics": answer["statistics"]}
+                recording.put(name, entry, trace, trace_group(name))
+            else:
+                recording.put(name, entry)
             report(Progress(number, len(entries), name, entry, known=False))
     return recording
 
@@ -88,12 +98,15 @@ def record(
 class _Processes:
     """Runs one entry at a time in a process forked from a server that never touches CUDA."""
 
-    def __init__(self, target: Target, timeout_s: float) -> None:
+    def __init__(self, target: Target, timeout_s: float, run: Run) -> None:
         self._target = target
         self._timeout_s = timeout_s
-        # Read when PyTorch tells C++ frames their names; dladdr needs no other program.
+        self._target_function = run
+        # How PyTorch finds the names of C++ functions; dladdr needs no other program.
         os.environ.setdefault("TORCH_SYMBOLIZE_MODE", "dladdr")
-        self._context = multiprocessing.get_context("forkserver")
+        # So that nothing imported by the server touches CUDA by asking whether it is there.
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        self._context: Context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(worker.PRELOADED))
         self._folder = tempfile.TemporaryDirectory(prefix="vramlab-record-")
         self._count = 0
@@ -110,7 +123,10 @@ class _Processes:
         Raises:
             NoGPUError: PyTorch cannot use a GPU here.
         """
-        answer = self._run(MACHINE)
+        answer = self._run(MACHINE, TIMEOUT_S)
+        if answer.get("bad_fork"):  # slower: every process imports everything anew
+            self._context = multiprocessing.get_context("spawn")
+            answer = self._run(MACHINE, TIMEOUT_S)
         if "machine" not in answer:
             raise NoGPUError(
                 "there is no GPU on this machine that PyTorch can use, and a recording is made of "
@@ -123,27 +139,27 @@ class _Processes:
     def answer(self, name: str) -> dict[str, Any]:
         """What the process of an entry answers; failures are answers, too."""
         started = time.perf_counter()
-        answer = self._run(name)
+        answer = self._run(name, self._timeout_s)
         if "entry" not in answer:
             seconds = round(time.perf_counter() - started, 3)
             status = "timeout" if answer.get("timeout") else "failed"
             answer["entry"] = Entry(status, seconds, error=answer["error"]).to_dict()
         return answer
 
-    def _run(self, name: str) -> dict[str, Any]:
+    def _run(self, name: str, timeout_s: float) -> dict[str, Any]:
         self._count += 1
         path = Path(self._folder.name, f"{self._count}.json")
         log = path.with_suffix(".log")
         process = self._context.Process(
-            target=worker.run, args=(name, self._target, str(path), str(log))
+            target=self._target_function, args=(name, self._target, str(path), str(log))
         )
         process.start()
         try:
-            process.join(self._timeout_s)
+            process.join(timeout_s)
             if process.is_alive():
                 return {
                     "timeout": True,
-                    "error": f"it still ran after {self._timeout_s:g} s and was ended",
+                    "error": f"it still ran after {timeout_s:g} s and was ended",
                 }
         finally:
             if process.is_alive():

@@ -72,6 +72,8 @@ class Entry:
     """Of an experiment: what it found."""
     moments: tuple[Mapping[str, Any], ...] | None = None
     """Of the context."""
+    trace_error: str | None = None
+    """Why it has no trace, if it has none."""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; a stage is a list, in the order of `Stage`'s fields."""
@@ -83,6 +85,8 @@ class Entry:
             data["outcome"] = self.outcome
         if self.moments is not None:
             data["moments"] = list(self.moments)
+        if self.trace_error is not None:
+            data["trace_error"] = self.trace_error
         return data
 
     @classmethod
@@ -96,6 +100,7 @@ class Entry:
             error=data.get("error"),
             outcome=data.get("outcome"),
             moments=None if moments is None else tuple(moments),
+            trace_error=data.get("trace_error"),
         )
 
 

@@ -37,7 +37,8 @@ class Target:
 def run(entry: str, target: Target, answer: str, log: str) -> None:
     """Measure `entry`, and write a JSON object to the file `answer`; what is printed goes to `log`.
 
-    The object has `error`, or else `machine`, or `entry` with `trace` and `statistics`.
+    The object has `error` (and `bad_fork`, if a fresh interpreter is needed), or else `machine`, or
+    `entry` with `trace` and `statistics`.
     """
     _redirect(log)
     try:
@@ -51,10 +52,14 @@ def run(entry: str, target: Target, answer: str, log: str) -> None:
 
 
 def _answer(entry: str, target: Target) -> dict[str, Any]:
+    import torch
+
     import vramlab
     from vramlab.recordings.machine import describe_machine
     from vramlab.recordings.measuring import Stacks, measure
 
+    if torch.cuda._is_in_bad_fork():
+        return {"error": "CUDA was used before this process was forked", "bad_fork": True}
     if target.virtual is not None:
         gpu: Any = vramlab.VirtualGPU(target.virtual, torch_version=target.torch_version)
     else:
@@ -89,6 +94,7 @@ def as_data(measured: Any) -> dict[str, Any]:
         stages,
         outcome=measured.outcome,
         moments=None if measured.moments is None else tuple(measured.moments),
+        trace_error=measured.trace_error,
     )
     keys = list(measured.statistics[-1]) if measured.statistics else []
     return {

@@ -1,0 +1,199 @@
+"""The virtual GPU against a recording: equal to the byte, or the difference is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_entries import EXPERIMENT, GPU, INFERENCE, TRAINING, Recorder
+
+from vramlab.cli import main
+from vramlab.recordings.entries import trace_group
+from vramlab.recordings.known import KNOWN, known_difference
+from vramlab.recordings.store import Entry, RecordingFile
+from vramlab.recordings.twin import gpu_model
+
+Capture = pytest.CaptureFixture[str]
+
+
+def tamper_with_stage(recording: RecordingFile, name: str, stage: str, **changes: int) -> None:
+    entry = recording.entries[name]
+    stages = tuple(replace(s, **changes) if s.name == stage else s for s in entry.stages)
+    recording.put(name, replace(entry, stages=stages))
+
+
+def tamper_with_trace(
+    recording: RecordingFile, name: str, change: Callable[[dict[str, Any]], None]
+) -> None:
+    line = recording.read_traces()[name]
+    change(line["trace"])
+    recording.put(name, recording.entries[name], line, trace_group(name))
+
+
+def test_a_virtual_recording_is_equal_to_the_byte(
+    make_recording: Recorder, capsys: Capture
+) -> None:
+    recording = make_recording([TRAINING, EXPERIMENT])
+    assert main(["compare", str(recording.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    numbers = 4 * sum(len(entry.stages) for entry in recording.entries.values())
+    assert lines == [
+        f"{TRAINING}: equal",
+        f"{EXPERIMENT}: equal",
+        f"equal to the byte: 2 of 2 entries, {numbers} of {numbers} numbers",
+    ]
+
+
+def test_what_traces_tell_is_equal_too(make_recording: Recorder, capsys: Capture) -> None:
+    recording = make_recording([TRAINING])
+    assert main(["compare", str(recording.path), "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["entries"]
+    assert entry["parting"] is None
+    assert entry["statistics"] == []
+    assert entry["equal"] is True
+
+
+def test_a_stage_that_differs_is_named(make_recording: Recorder, capsys: Capture) -> None:
+    recording = make_recording([TRAINING])
+    (forward,) = [s for s in recording.entries[TRAINING].stages if s.name == "forward 2"]
+    recorded = forward.peak_bytes + 4096
+    tamper_with_stage(recording, TRAINING, "forward 2", peak_bytes=recorded)
+    assert main(["compare", str(recording.path)]) == 1
+    printed = capsys.readouterr().out
+    assert f"{TRAINING}: 1 of" in printed
+    assert (
+        f"    forward 2: peak: {recorded:,} B recorded, {forward.peak_bytes:,} B virtual: -4,096 B"
+    ) in printed
+    assert f"worst: {TRAINING}, peak of 'forward 2': {-4096 / recorded:+.2%} (-4,096 B)" in printed
+    assert f"differ for no known reason: 1: {TRAINING}" in printed
+
+
+def test_the_allocation_that_differs_is_named(make_recording: Recorder, capsys: Capture) -> None:
+    recording = make_recording([TRAINING])
+    tamper_with_stage(recording, TRAINING, "backward 1", allocated_bytes=1)
+    weight_bytes = 1024 * 1024 * 4
+
+    def enlarge(trace: dict[str, Any]) -> None:
+        """Let the first weight's gradient have been 4 B larger."""
+        stages = [stage for stage, events in trace["stages"] for _ in range(events)]
+        sized = [number for number, code in enumerate(trace["actions"]) if code not in "fc"]
+        for position, number in enumerate(sized):
+            is_gradient = (stages[number], trace["actions"][number]) == ("backward 1", "a")
+            if is_gradient and trace["size"][position] == weight_bytes:
+                trace["size"][position] += 4
+                return
+
+    tamper_with_trace(recording, TRAINING, enlarge)
+    assert main(["compare", str(recording.path)]) == 1
+    printed = capsys.readouterr().out
+    assert "first difference in the traces: stage 'backward 1', event " in printed
+    assert "another size" in printed
+    assert "recorded: alloc 4,194,308 B at segment" in printed
+    assert "virtual:  alloc 4,194,304 B at segment" in printed
+    assert "mm, in AddmmBackward0" in printed
+    assert "only recorded: 1 x 4,194,308 B: mm, in AddmmBackward0" in printed
+    assert "only virtual: 1 x 4,194,304 B: mm, in AddmmBackward0" in printed
+
+
+def test_a_known_difference_does_not_fail(
+    make_recording: Recorder, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = replace(KNOWN[0], name="test-only", entries=(TRAINING,), quantities=("peak",))
+    monkeypatch.setattr("vramlab.recordings.known.KNOWN", (known,))
+    monkeypatch.setattr("vramlab.recordings.report.KNOWN", (known,))
+    recording = make_recording([TRAINING])
+    tamper_with_stage(recording, TRAINING, "forward 1", peak_bytes=2**30)
+    assert main(["compare", str(recording.path)]) == 0
+    printed = capsys.readouterr().out
+    assert "[test-only]" in printed
+    assert f"known difference test-only: {known.why}" in printed
+    tamper_with_stage(recording, TRAINING, "forward 1", allocated_bytes=1)
+    assert main(["compare", str(recording.path)]) == 1
+
+
+def test_known_differences_name_entries_and_quantities_that_exist() -> None:
+    from vramlab.recordings.entries import all_entries, select
+
+    for known in KNOWN:
+        for pattern in known.entries:
+            assert select(all_entries(), [pattern])
+        assert set(known.quantities) <= {"allocated", "peak", "reserved", "peak reserved"}
+    vgg = known_difference("zoo/vgg16-b16-fp32-sgd", "forward 1", "peak")
+    assert vgg is not None
+    assert vgg.name == "convolution-workspace"
+    assert known_difference("zoo/vgg16-b16-fp32-sgd", "forward 1", "allocated") is None
+    assert known_difference("zoo/gpt2-b8", "forward 1", "peak") is None
+
+
+def test_other_stages_and_other_endings_are_differences(
+    make_recording: Recorder, capsys: Capture
+) -> None:
+    recording = make_recording([INFERENCE, EXPERIMENT])
+    for name, change in (
+        (INFERENCE, lambda stages: stages[:-1]),
+        (EXPERIMENT, lambda stages: (replace(stages[0], error="OutOfMemoryError"), *stages[1:])),
+    ):
+        entry = recording.entries[name]
+        recording.put(name, replace(entry, stages=change(entry.stages)))
+    assert main(["compare", str(recording.path)]) == 1
+    printed = capsys.readouterr().out
+    assert f"{INFERENCE}: has other stages: build," in printed
+    assert "ended otherwise: OutOfMemoryError recorded, well virtual" in printed
+
+
+def test_what_failed_is_skipped_and_what_cannot_run_is_a_difference(
+    make_recording: Recorder, capsys: Capture
+) -> None:
+    recording = make_recording([])
+    recording.put(TRAINING, Entry("timeout", 180.0, error="it still ran after 180 s"))
+    assert main(["compare", str(recording.path)]) == 0
+    assert "skipped: 1" in capsys.readouterr().out
+    recording.put("zoo/gone", Entry("ok", 1.0))
+    assert main(["compare", str(recording.path)]) == 1
+    assert "does not run on the virtual GPU: UnknownWorkloadError" in capsys.readouterr().out
+
+
+def test_patterns_choose_entries(make_recording: Recorder, capsys: Capture) -> None:
+    recording = make_recording([INFERENCE, EXPERIMENT])
+    assert main(["compare", str(recording.path), "--only", "experiment/*"]) == 0
+    assert INFERENCE not in capsys.readouterr().out
+    assert main(["compare", str(recording.path), "--only", "vgg"]) == 2
+    assert "no entry fits 'vgg'" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_recording(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("{}")
+    assert main(["compare", str(path)]) == 2
+    assert "no recording that this version reads" in capsys.readouterr().err
+
+
+def test_the_twin_has_the_recorded_sizes(make_recording: Recorder) -> None:
+    recording = make_recording(["context"])
+    recording.machine["properties"]["total_memory"] = 40 * 2**30
+    recording.machine["properties"]["multi_processor_count"] = 7
+    model = gpu_model(recording)
+    assert model.name == GPU
+    assert (model.total_bytes, model.multiprocessors) == (40 * 2**30, 7)
+    (idle,) = [
+        m for m in recording.entries["context"].moments or () if m["moment"] == "synchronize"
+    ]
+    assert model.context_bytes == idle["used_bytes"]
+    assert model.sources["total_bytes"] == f"recording {recording.path.name}"
+
+
+def test_a_gpu_that_nobody_knows_gets_a_model_of_its_own(
+    make_recording: Recorder, capsys: Capture
+) -> None:
+    recording = make_recording([INFERENCE])
+    recording.machine["gpu"] = recording.machine["properties"]["name"] = "NVIDIA Unheard-of 9000"
+    recording.put(INFERENCE, recording.entries[INFERENCE])
+    model = gpu_model(recording)
+    assert model.name == model.product_name == "NVIDIA Unheard-of 9000"
+    assert model.compute_capability == (8, 0)
+    assert main(["compare", str(recording.path)]) == 0
+    assert f"{INFERENCE}: equal" in capsys.readouterr().out
