@@ -23,7 +23,6 @@ _IN_PLACE = (aten.index_put_.default, aten._index_put_impl_.default)
 
 @handles(
     aten.index.Tensor,
-    aten.index_put.default,
     aten.index_put_.default,
     aten._index_put_impl_.default,
     aten._unsafe_index.Tensor,
