@@ -188,3 +188,19 @@ def test_efficient_backward_of_large_heads_accumulates_keys_and_values_too(takes
     sizes = takes(EFFICIENT_BACKWARD, *arguments, gpu=V100)
     each = 4 * 24 * 512 * 128
     assert sizes == [each, each, each, 4 * 24 * 512, 4 * 24 * 512, 4 * 24 * per_head]
+
+
+def test_math_attention_keeps_the_softmax_until_masked_rows_are_zero(events: Events) -> None:
+    scores = meta(2, 3, 5, 7, dtype=torch.float16)
+    taken = [
+        2 * 2 * 3 * 5 * 7,  # the softmax
+        2,  # -inf
+        2 * 3 * 5 * 7,  # where the scores are -inf, a byte each
+        2 * 3 * 5,  # rows in which all are
+        2,  # 0
+    ]
+    assert events(aten._safe_softmax.default, scores, -1) == [
+        *(("take", size) for size in taken),
+        ("output", 0),
+        *(("give", size) for size in reversed(taken)),
+    ]

@@ -249,3 +249,22 @@ def _key_splits(batch_heads: int, key_blocks: int) -> int:
     if batch_heads >= 256 and key_blocks <= 2:
         key_blocks = 1
     return max(1, min(key_blocks, 200 // batch_heads))
+
+
+@rule(
+    "aten._safe_softmax.default",
+    takes="the softmax, its mask of rows without any key (one byte an element), and two numbers",
+    source="_safe_softmax in aten/src/ATen/native/transformers/attention.cpp, PyTorch 2.13",
+)
+def safe_softmax(
+    call: Call, self: Tensor, dim: int, dtype: torch.dtype | None = None
+) -> Iterator[Step]:
+    """The result is another tensor: the softmax, with zeros in rows where everything is masked."""
+    (result,) = call.outputs
+    assert result is not None
+    yield Take(nbytes(result), "softmax")
+    yield Take(result.element_size(), "-inf")
+    yield Take(self.numel(), "masked")
+    yield Take(self.numel() // max(self.size(dim), 1), "masked rows")
+    yield Take(result.element_size(), "zero")
+    yield OUTPUTS
