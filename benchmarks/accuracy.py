@@ -7,7 +7,7 @@ compared only on what it claims to predict.
     python benchmarks/accuracy.py            print the tables
     python benchmarks/accuracy.py --write    write accuracy.json, and the pages that show it
 
-It takes about a minute.
+It takes about a minute, and some more for each recording.
 """
 
 from __future__ import annotations
@@ -17,22 +17,34 @@ import argparse
 from benchmarks import pages
 from benchmarks.cases import published_cases
 from benchmarks.estimators import TOOLS
-from benchmarks.results import RESULTS_FILE, Results, fingerprints, installed_versions
+from benchmarks.recorded import recorded_cases
+from benchmarks.results import (
+    RECORDINGS,
+    RESULTS_FILE,
+    Results,
+    fingerprints,
+    installed_versions,
+)
 from benchmarks.scores import Comparison
 
 
 def compare() -> Results:
     """Ask every tool about every case."""
-    cases = list(published_cases())
-    said = {name: tool.estimate(cases) for name, tool in TOOLS.items()}
+    cases = [*published_cases(), *recorded_cases(RECORDINGS)]
+    answers = {name: tool.estimate(cases) for name, tool in TOOLS.items()}
     comparisons = tuple(
         Comparison(
             case,
-            {name: of[case.name] for name, of in said.items() if case.name in of},
+            {
+                name: answer.estimates_bytes[case.name]
+                for name, answer in answers.items()
+                if case.name in answer.estimates_bytes
+            },
         )
         for case in cases
     )
-    return Results(installed_versions(), fingerprints(), comparisons)
+    failed = {name: answer.failed for name, answer in answers.items() if answer.failed}
+    return Results(installed_versions(), fingerprints(), comparisons, failed)
 
 
 def main() -> None:

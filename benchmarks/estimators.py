@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torchinfo
@@ -16,11 +16,26 @@ from accelerate.commands.estimate import estimate_training_usage  # type: ignore
 from accelerate.utils import calculate_maximum_sizes  # type: ignore[import-untyped]
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from benchmarks.cases import CURVE, SUMMARY, Case, figure_of
-from benchmarks.programs import PROGRAMS, Program, Quantity, Transformer
+from benchmarks.cases import CURVE, RECORDING, SUMMARY, Case, figure_of
+from benchmarks.programs import PROGRAMS, Program, Quantity, Transformer, tensors_of
+from benchmarks.recorded import on_the_virtual_gpu, zoo_programs
+from benchmarks.results import RECORDINGS
 from vramlab import VirtualGPU, experiments
 from vramlab.experiments import Outcome
 from vramlab.units import KIB
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a tool says of some cases.
+
+    Attributes:
+        estimates_bytes: by the case's name; without those that the tool does not claim.
+        failed: programs that it is made for and cannot run, with the error.
+    """
+
+    estimates_bytes: Mapping[str, int]
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -30,26 +45,36 @@ class Tool:
     Attributes:
         predicts: what it claims to know.
         leaves_out: what it does not see.
-        estimate: from cases to bytes, by the case's name; without those that it does not claim.
+        estimate: what it says of cases.
     """
 
     predicts: str
     leaves_out: str
-    estimate: Callable[[Sequence[Case]], Mapping[str, int]]
+    estimate: Callable[[Sequence[Case]], Answer]
 
 
 def by_program(
     predict: Callable[[Program], Mapping[Quantity, int]],
-) -> Callable[[Sequence[Case]], Mapping[str, int]]:
+) -> Callable[[Sequence[Case]], Answer]:
     """Ask once for each program, and pick what the cases are about."""
 
-    def estimate(cases: Sequence[Case]) -> Mapping[str, int]:
-        found = {name: predict(PROGRAMS[name]) for name in {case.program for case in cases}}
-        return {
+    def estimate(cases: Sequence[Case]) -> Answer:
+        known = {**PROGRAMS, **zoo_programs()}
+        found: dict[str, Mapping[Quantity, int]] = {}
+        failed: dict[str, str] = {}
+        for name in dict.fromkeys(case.program for case in cases):
+            gc.collect()
+            try:
+                found[name] = predict(known[name]) if name in known else {}
+            except Exception as error:  # a tool's failure is a result
+                found[name] = {}
+                failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        estimates_bytes = {
             case.name: found[case.program][case.quantity]
             for case in cases
             if case.quantity in found[case.program]
         }
+        return Answer(estimates_bytes, failed)
 
     return estimate
 
@@ -57,14 +82,18 @@ def by_program(
 # ---- The virtual GPU ----
 
 
-def virtual_gpu(cases: Sequence[Case]) -> Mapping[str, int]:
+def virtual_gpu(cases: Sequence[Case]) -> Answer:
     """What the experiments measure, under the conditions that their figures were published under.
 
-    The published curve has no experiment; its programs run on the default GPU.
+    The published curve has no experiment; its programs run on the default GPU. What was recorded
+    runs on the virtual GPU that stands for the recorded one.
     """
     outcomes: dict[str, Outcome] = {}
-    found: dict[str, int] = {}
+    recorded = [case for case in cases if case.kind == RECORDING]
+    found = on_the_virtual_gpu(recorded, RECORDINGS)
     for case in cases:
+        if case.kind == RECORDING:
+            continue
         if figure_of(case.name) == CURVE:
             found[case.name] = _allocated_after_forward(PROGRAMS[case.program])
             continue
@@ -72,14 +101,14 @@ def virtual_gpu(cases: Sequence[Case]) -> Mapping[str, int]:
         if name not in outcomes:
             outcomes[name] = experiments.run_as_published(name)
         found[case.name] = _found(outcomes[name], case)
-    return found
+    return Answer(found)
 
 
 def _allocated_after_forward(program: Program) -> int:
     gc.collect()
-    with VirtualGPU(), torch.set_grad_enabled(program.grad):
+    with VirtualGPU():
         model, batch = program.build("cuda")
-        output = model(batch)
+        output = program.run(model, batch)
         allocated_bytes = torch.cuda.memory_allocated()
         del output
     return allocated_bytes
@@ -116,6 +145,8 @@ def mem_tracker(program: Program) -> Mapping[Quantity, int]:
     The published steps run the forward pass twice, to see it with and without cuBLAS's workspace.
     Here it runs once: MemTracker keeps what a forward pass saved until a backward pass has come.
     """
+    if program.precision.startswith("autocast") or program.checkpointing:
+        return {}  # casts are CUDA's, and checkpointing's hooks are not MemTracker's
     model, batch = program.build("meta")
     if not any(True for _ in model.parameters()):
         return {}
@@ -127,12 +158,11 @@ def mem_tracker(program: Program) -> Mapping[Quantity, int]:
     found: dict[Quantity, int] = {}
     tracker.track_external(model)
     found["parameters"] = total()
-    tracker.track_external(batch)
+    tracker.track_external(*tensors_of(batch))
     found["input"] = total() - found["parameters"]
     before_bytes = total()
     with tracker:
-        with torch.set_grad_enabled(program.grad):
-            output = model(batch)
+        output = program.run(model, batch)
         found["after forward"] = total()
         found["forward"] = total() - before_bytes
         if program.optimizer is not None:
@@ -140,7 +170,7 @@ def mem_tracker(program: Program) -> Mapping[Quantity, int]:
             found["after loss"] = total()
             loss.backward()
             found["after backward"] = before_step_bytes = total()
-            optimizer = program.optimizer(model.parameters())  # type: ignore[call-arg]
+            optimizer = program.optimizer(model.parameters())
             optimizer.step()
             found["optimizer"] = total() - before_step_bytes
             found["peak"] = total("peak")
@@ -156,6 +186,8 @@ def torchinfo_summary(program: Program) -> Mapping[Quantity, int]:
     It says 'Forward/backward pass size' of all layers' outputs, doubled 'for gradients', and
     'Estimated Total Size' of the sum: that is a training step's peak.
     """
+    if program.precision.startswith("autocast"):
+        return {}
     model, batch = program.build("meta")
     totals = torchinfo.summary(model, input_data=batch, device="meta", verbose=0)
     if not totals.total_params:
@@ -164,7 +196,7 @@ def torchinfo_summary(program: Program) -> Mapping[Quantity, int]:
         "parameters": totals.total_param_bytes,
         "input": totals.total_input,
     }
-    if program.trains:
+    if program.trains and not program.checkpointing:
         found["peak"] = totals.total_input + totals.total_output_bytes + totals.total_param_bytes
     return found
 
@@ -183,10 +215,18 @@ def accelerate_estimate(program: Program) -> Mapping[Quantity, int]:
     if not total_bytes:
         return {}
     found: dict[Quantity, int] = {"parameters": total_bytes}
-    is_float32 = next(model.parameters()).dtype == torch.float32
-    if program.trains and is_float32 and len(batch) == 1:
-        found["peak"] = max(estimate_training_usage(total_bytes, "float32").values())
+    precision = _IN_ACCELERATE.get(program.precision)
+    if program.adam and precision and tensors_of(batch)[0].shape[0] == 1:
+        found["peak"] = max(estimate_training_usage(total_bytes, precision).values())
     return found
+
+
+_IN_ACCELERATE = {
+    "fp32": "float32",
+    "autocast-fp16": "float16",
+    "autocast-bf16": "bfloat16",
+}
+"""What accelerate calls a precision: its half precisions are mixed, with weights in float32."""
 
 
 # ---- Formulas ----
@@ -206,35 +246,45 @@ def transformer_parameters(sizes: Transformer) -> int:
     return embeddings + norms + attention + feed_forward
 
 
-def transformer_activations_bytes(sizes: Transformer, element_bytes: int) -> int:
-    """Activations that training holds, by the same calculator, without checkpointing.
+def transformer_activations_bytes(
+    sizes: Transformer, element_bytes: int, checkpointing: bool = False
+) -> int:
+    """Activations that training holds, by the same calculator.
 
     s·b·h·L·((16·e + 2) + (2·e + 1)·a·s/h) for elements of e bytes: each layer keeps 16 tensors of
-    the hidden size and two dropout masks, and of attention two matrices and a mask.
+    the hidden size and two dropout masks, and of attention two matrices and a mask; the second term
+    is dropped where activations are checkpointed.
     """
-    tokens, hidden = sizes.batch * sizes.sequence, sizes.hidden
-    linear = (16 * element_bytes + 2) * hidden
-    attention = (2 * element_bytes + 1) * sizes.heads * sizes.sequence
+    tokens = sizes.batch * sizes.sequence
+    linear = (16 * element_bytes + 2) * sizes.hidden
+    attention = 0 if checkpointing else (2 * element_bytes + 1) * sizes.heads * sizes.sequence
     return tokens * sizes.layers * (linear + attention)
 
 
 def transformer_math(program: Program) -> Mapping[Quantity, int]:
-    """EleutherAI's numbers for a transformer in float32: its weights and its activations.
+    """EleutherAI's numbers for training a transformer.
 
-    Its optimizer's 12 B a parameter are said to be those of mixed precision, so they are not held
-    against float32.
+    Its 18 B a parameter (weights 2, gradients 4, Adam and master weights 12) are said to be those
+    of mixed precision, and with the activations make the peak there. Elsewhere only the weights and
+    the activations are its claims.
     """
-    if program.transformer is None or not program.trains:
+    sizes = program.transformer() if program.trains else None
+    if sizes is None:
         return {}
-    return {
-        "parameters": 4 * transformer_parameters(program.transformer),
-        "forward": transformer_activations_bytes(program.transformer, element_bytes=4),
-    }
+    element_bytes = 4 if program.precision == "fp32" else 2
+    parameters = transformer_parameters(sizes)
+    activations_bytes = transformer_activations_bytes(sizes, element_bytes, program.checkpointing)
+    found: dict[Quantity, int] = {"forward": activations_bytes}
+    if not program.precision.startswith("autocast"):
+        found["parameters"] = element_bytes * parameters
+    elif program.adam:
+        found["peak"] = 18 * parameters + activations_bytes
+    return found
 
 
-def no_case(cases: Sequence[Case]) -> Mapping[str, int]:
+def no_case(cases: Sequence[Case]) -> Answer:
     """Of a tool whose claims no case is about."""
-    return {}
+    return Answer({})
 
 
 TOOLS = {

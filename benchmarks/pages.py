@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from benchmarks import workspaces_table
+from benchmarks.cases import DOCUMENT
 from benchmarks.estimators import TOOLS
 from benchmarks.results import RESULTS_FILE, ROOT, Results
-from benchmarks.scores import cases_table, summary_table
+from benchmarks.scores import Comparison, cases_table, summary_table
 from vramlab.commands import rules
 from vramlab.kernels import describe
 
@@ -36,16 +37,25 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "accuracy": lambda: "\n\n".join(
             (summary_table(in_words, results.comparisons), _made_with(results))
         ),
-        "accuracy-cases": lambda: cases_table(TOOLS, results.comparisons),
+        "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
         "rules": lambda: "\n\n".join((rules.summary(describe()) + ".", rules.markdown(describe()))),
         "workspaces": workspaces_table.markdown,
     }
 
 
+def _shown(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """The published cases, and of recordings the peaks; accuracy.json has the rest."""
+    return [one for one in comparisons if one.case.kind == DOCUMENT or one.case.quantity == "peak"]
+
+
 def _made_with(results: Results) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    recordings = ", ".join(results.recordings) or "none yet"
-    return f"Made with {versions}. Recordings: {recordings}."
+    recordings = ", ".join(name for name in results.recordings if name.endswith(".json"))
+    failed = "".join(
+        f" {tool} cannot run {len(programs)} of the programs it is made for."
+        for tool, programs in results.failed.items()
+    )
+    return f"Made with {versions}. Recordings: {recordings or 'none yet'}.{failed}"
 
 
 def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:

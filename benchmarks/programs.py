@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -60,6 +60,15 @@ class Transformer:
     sequence: int
 
 
+Batch = Tensor | Mapping[str, Tensor]
+"""What a model is called with: its one argument, or its arguments by name."""
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """The tensors of a batch."""
+    return [batch] if isinstance(batch, Tensor) else list(batch.values())
+
+
 @dataclass(frozen=True)
 class Program:
     """A model and one step of it.
@@ -69,24 +78,37 @@ class Program:
         model: builds the model on the default device.
         batch: builds the input there.
         loss: what is differentiated, from the model's output.
-        optimizer: its class; None if the step ends with the forward pass.
+        optimizer: makes it from parameters; None if the step ends with the forward pass.
         grad: whether the forward pass is recorded for a backward pass.
-        transformer: its sizes, if it is one.
+        precision: of weights and computation; `autocast-...` has weights in float32.
+        adam: whether the optimizer is Adam or AdamW.
+        checkpointing: whether activations are computed again in the backward pass.
+        transformer: its sizes, if it is one stack of transformer layers.
     """
 
     name: str
     model: Callable[[], nn.Module]
-    batch: Callable[[], Tensor]
+    batch: Callable[[], Batch]
     loss: Callable[[Any], Tensor] = torch.sum
-    optimizer: type[torch.optim.Optimizer] | None = None
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None
     grad: bool = True
-    transformer: Transformer | None = None
+    precision: Literal["fp32", "fp16", "bf16", "autocast-fp16", "autocast-bf16"] = "fp32"
+    adam: bool = False
+    checkpointing: bool = False
+    transformer: Callable[[], Transformer | None] = lambda: None
 
-    def build(self, device: str) -> tuple[nn.Module, Tensor]:
+    def build(self, device: str) -> tuple[nn.Module, Batch]:
         """Make model and input on a device: on meta at once, on a GPU by way of the host."""
         with torch.device("meta" if device == "meta" else "cpu"):
             model, batch = self.model(), self.batch()
-        return model.to(device), batch.to(device)
+        if isinstance(batch, Tensor):
+            return model.to(device), batch.to(device)
+        return model.to(device), {name: tensor.to(device) for name, tensor in batch.items()}
+
+    def run(self, model: nn.Module, batch: Batch) -> Any:
+        """The forward pass."""
+        with torch.set_grad_enabled(self.grad):
+            return model(batch) if isinstance(batch, Tensor) else model(**batch)
 
     @property
     def trains(self) -> bool:
@@ -134,6 +156,7 @@ PROGRAMS = {
             lambda: linear_chain(WIDTHS),
             _zeros(BATCH, WIDTHS[0]),
             optimizer=torch.optim.AdamW,
+            adam=True,
         ),
         Program(
             "three-linear-inference",
@@ -146,6 +169,8 @@ PROGRAMS = {
             lambda: RepeatedLinear(FP16_APPLICATIONS, FP16_WIDTH),
             _zeros(FP16_BATCH, FP16_WIDTH, dtype=torch.float16),
             optimizer=torch.optim.Adam,
+            precision="fp16",
+            adam=True,
         ),
         Program(
             "bert-training",
@@ -153,14 +178,15 @@ PROGRAMS = {
             _zeros(BERT_BATCH, BERT_SEQUENCE, dtype=torch.long),
             _sum_of_hidden_states,
             torch.optim.AdamW,
-            transformer=_BERT,
+            adam=True,
+            transformer=lambda: _BERT,
         ),
         Program(
             "bert-inference",
             bert_base,
             _zeros(BERT_BATCH, BERT_SEQUENCE, dtype=torch.long),
             grad=False,
-            transformer=_BERT,
+            transformer=lambda: _BERT,
         ),
         *(
             Program(

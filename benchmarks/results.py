@@ -29,11 +29,13 @@ class Results:
         versions: of the packages that were asked.
         recordings: the recordings that were there: file name and SHA-256.
         comparisons: every case with its estimates.
+        failed: by tool, the programs that it is made for and cannot run, with the error.
     """
 
     versions: Mapping[str, str]
     recordings: Mapping[str, str]
     comparisons: tuple[Comparison, ...]
+    failed: Mapping[str, Mapping[str, str]]
 
     def to_json(self) -> str:
         """As text; bytes are whole numbers."""
@@ -41,6 +43,7 @@ class Results:
             "about": "written by `python benchmarks/accuracy.py --write`; sizes in bytes",
             "versions": dict(self.versions),
             "recordings": dict(self.recordings),
+            "failed": {tool: dict(programs) for tool, programs in self.failed.items()},
             "cases": [
                 {**asdict(one.case), "estimates_bytes": dict(one.estimates_bytes)}
                 for one in self.comparisons
@@ -56,6 +59,7 @@ class Results:
             data["versions"],
             data["recordings"],
             tuple(_comparison(entry) for entry in data["cases"]),
+            data["failed"],
         )
 
 

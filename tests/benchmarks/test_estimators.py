@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 from benchmarks.cases import DOCUMENT, Case
 from benchmarks.estimators import (
     TOOLS,
+    Answer,
     accelerate_estimate,
     by_program,
     mem_tracker,
@@ -31,6 +34,7 @@ def linear(batch: int = 256, trains: bool = True) -> Program:
         lambda: torch.zeros(batch, 512),
         optimizer=torch.optim.AdamW if trains else None,
         grad=trains,
+        adam=trains,
     )
 
 
@@ -114,8 +118,54 @@ def test_a_tool_is_asked_once_for_each_program() -> None:
         Case("two", "three-linear", "forward", 1, DOCUMENT, ""),  # it says nothing of that
         Case("three", "fp16-linear", "peak", 1, DOCUMENT, ""),
     ]
-    assert by_program(predict)(cases) == {"one": 3 * MIB, "three": 3 * MIB}  # type: ignore[arg-type]
+    answer = by_program(predict)(cases)  # type: ignore[arg-type]
+    assert answer == Answer({"one": 3 * MIB, "three": 3 * MIB})
     assert sorted(asked) == ["fp16-linear", "three-linear"]
+
+
+def test_a_program_that_a_tool_cannot_run_is_a_failure_and_no_estimate() -> None:
+    def fail(program: Program) -> dict[str, int]:
+        raise RuntimeError("no such thing\nand more")
+
+    answer = by_program(fail)([Case("one", "tiny", "peak", 1, DOCUMENT, "")])  # type: ignore[arg-type]
+    assert answer == Answer({}, {"tiny": "RuntimeError: no such thing"})
+
+
+def test_a_program_that_nobody_knows_is_nobodys_claim() -> None:
+    cases = [Case("one", "experiment/of-its-own", "peak", 1, DOCUMENT, "")]
+    assert by_program(mem_tracker)(cases) == Answer({})
+
+
+def mixed(**options: object) -> Program:
+    return replace(
+        linear(),
+        transformer=lambda: SMALL,
+        precision="autocast-bf16",
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_transformer_math_adds_up_the_peak_of_mixed_precision() -> None:
+    # 1040 parameters · (2 + 4 + 12) B and the activations above
+    assert transformer_math(mixed()) == {"forward": 3744, "peak": 18 * 1040 + 3744}
+    # with checkpointing 12 · (16·2 + 2)·8 = 3264
+    assert transformer_math(mixed(checkpointing=True)) == {
+        "forward": 3264,
+        "peak": 18 * 1040 + 3264,
+    }
+    assert transformer_math(mixed(adam=False)) == {"forward": 3744}
+
+
+def test_accelerate_takes_autocast_for_its_half_precisions() -> None:
+    program = replace(linear(batch=1), precision="autocast-fp16")
+    # gradients 1.5 times the weights, states twice: the states are the largest
+    assert accelerate_estimate(program)["peak"] == 2 * WEIGHT
+    assert "peak" not in accelerate_estimate(replace(linear(batch=1), adam=False))
+
+
+def test_tools_without_casts_say_nothing_of_autocast() -> None:
+    assert not mem_tracker(mixed())
+    assert not torchinfo_summary(mixed())
 
 
 def test_every_tool_says_what_it_predicts_and_leaves_out() -> None:

@@ -32,7 +32,8 @@ def test_results_are_of_the_recordings_there_are() -> None:
 def test_the_virtual_gpu_still_says_what_the_results_say() -> None:
     quick = [case for case in published_cases() if not case.program.startswith("bert")]
     written = {one.case.name: one.estimates_bytes[VIRTUAL] for one in RESULTS.comparisons}
-    assert virtual_gpu(quick) == {case.name: written[case.name] for case in quick}
+    now = virtual_gpu(quick).estimates_bytes
+    assert now == {case.name: written[case.name] for case in quick}
 
 
 def test_results_can_be_read_back() -> None:
