@@ -115,7 +115,11 @@ def test_a_recording_that_is_not_there(tmp_path: Path) -> None:
         RecordingFile.open(tmp_path / "none.json")
 
 
-@pytest.mark.parametrize("content", [b"text", gzip.compress(b"{}\n"), gzip.compress(b"{")])
+@pytest.mark.parametrize(
+    "content",
+    [b"text", gzip.compress(b"{}\n"), gzip.compress(b"{")],
+    ids=["no gzip", "no traces in it", "no JSON in it"],  # gzip's bytes hold the time
+)
 def test_a_damaged_trace_file_is_refused(tmp_path: Path, content: bytes) -> None:
     recording = RecordingFile.open_or_new(tmp_path, MACHINE)
     recording.put("zoo/a", ENTRY, TRACE, "text")
