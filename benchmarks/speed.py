@@ -16,7 +16,7 @@ through the times is 1 for linear growth.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import log
 
@@ -24,13 +24,14 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
-from benchmarks.ways import WAYS, Training, Workload, measure
+from benchmarks.ways import WAYS, Training, measure
 
 Seconds = Mapping[str, Sequence[float]]
 
 OPS = (10, 100, 1000, 10_000)
 LAYERS = (1, 4, 12, 32, 96)
 PARAMETERS = (10, 100, 1000)
+_TOO_LONG_S = 5.0
 
 
 def bert(
@@ -126,7 +127,7 @@ def table(measured: Mapping[str, Seconds]) -> str:
     """One line for each workload: best milliseconds of each way, ratios to bare meta, and noise.
 
     Args:
-        measured: by the workload's name, seconds for each way and round.
+        measured: by the workload's name, seconds for each way and round; a way may be missing.
     """
     counted = [name for name in WAYS if name != "bare meta"]
     lines = [
@@ -139,11 +140,15 @@ def table(measured: Mapping[str, Seconds]) -> str:
         least = best(seconds)
         lines.append(
             f"{workload:<24}"
-            + "".join(f"{least[name] * 1e3:>16.2f}" for name in WAYS)
-            + "".join(f"{least[name] / least['bare meta']:>16.2f}" for name in counted)
-            + f"{spread(seconds):>8.0%} "
+            + "".join(_cell(least.get(name), 1e-3) for name in WAYS)
+            + "".join(_cell(least.get(name), least["bare meta"]) for name in counted)
+            + f"{spread(seconds):>9.0%}"
         )
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(lines)
+
+
+def _cell(seconds: float | None, unit: float) -> str:
+    return f"{'-':>16}" if seconds is None else f"{seconds / unit:>16.2f}"
 
 
 def spread(seconds: Seconds) -> float:
@@ -152,21 +157,28 @@ def spread(seconds: Seconds) -> float:
 
 
 def growth(sizes: Sequence[int], measured: Sequence[Seconds]) -> str:
-    """The exponents of each way's growth, over all sizes and over the two largest."""
+    """The exponents of each way's growth, over all its sizes and over its two largest."""
     lines = []
     for name in WAYS:
-        times = [best(seconds)[name] for seconds in measured]
+        there = [(size, best(seconds)) for size, seconds in zip(sizes, measured, strict=True)]
+        grown = [size for size, least in there if name in least]
+        times = [least[name] for _, least in there if name in least]
         lines.append(
-            f"{name:<12} time grows as size^{exponent(sizes, times):.2f}, "
-            f"between the two largest as size^{exponent(sizes[-2:], times[-2:]):.2f}"
+            f"{name:<12} time grows as size^{exponent(grown, times):.2f}, "
+            f"between the two largest as size^{exponent(grown[-2:], times[-2:]):.2f}"
         )
     return "\n".join(lines)
 
 
-def _grow(unit: str, make: Workload, sizes: Sequence[int], rounds: int) -> None:
-    measured = [measure(partial(make, **{unit: size}), rounds) for size in sizes]
-    names = [f"{size:,} {unit}" for size in sizes]
-    print(table(dict(zip(names, measured, strict=True))))
+def _grow(unit: str, make: Callable[..., Training], sizes: Sequence[int], rounds: int) -> None:
+    """Measure from small to large; a way is left out once a step of it has taken too long."""
+    measured: list[Seconds] = []
+    names = list(WAYS)
+    for size in sizes:
+        measured.append(measure(partial(make, **{unit: size}), rounds, names))
+        names = [name for name in names if best(measured[-1])[name] < _TOO_LONG_S]
+    of_size = [f"{size:,} {unit}" for size in sizes]
+    print(table(dict(zip(of_size, measured, strict=True))))
     print(growth(sizes, measured), end="\n\n")
 
 
@@ -192,11 +204,11 @@ def main() -> None:
             end="\n\n",
         )
     if "ops" in options.what:
-        _grow("ops", chain, OPS, options.rounds)  # type: ignore[arg-type]
+        _grow("ops", chain, OPS, options.rounds)
     if "layers" in options.what:
         _grow("layers", partial(bert, batch=1, length=64), LAYERS, options.rounds)
     if "parameters" in options.what:
-        _grow("parameters", many_parameters, PARAMETERS, options.rounds)  # type: ignore[arg-type]
+        _grow("parameters", many_parameters, PARAMETERS, options.rounds)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -77,7 +77,7 @@ ONCE = ("MemTracker",)
 """Ways that take so long that they are measured in the first round only."""
 
 
-def measure(workload: Workload, rounds: int) -> dict[str, list[float]]:
+def measure(workload: Workload, rounds: int, names: Iterable[str] = WAYS) -> dict[str, list[float]]:
     """CPU seconds of one step, for each way and round; of the slow ways for the first round only.
 
     The ways take turns, so that all meet the same machine. CPU time leaves out what other programs
@@ -86,13 +86,14 @@ def measure(workload: Workload, rounds: int) -> dict[str, list[float]]:
     Args:
         workload: what is trained.
         rounds: how often each way is built and measured.
+        names: of the ways.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
-        for name, way in WAYS.items():
+        for name in seconds:
             if number and name in ONCE:
                 continue
-            with way(workload) as step:
+            with WAYS[name](workload) as step:
                 step()
                 gc.collect()
                 start = time.process_time()

@@ -61,6 +61,21 @@ def test_the_table_shows_times_and_ratios_side_by_side() -> None:
     assert " ".join(line.split()) == "a model 1.00 2.00 10.00 2.00 10.00 100%"
 
 
+def test_a_way_that_was_left_out_has_no_number() -> None:
+    quick = {name: times for name, times in TWICE_AND_TEN_TIMES.items() if name != "MemTracker"}
+    line = table({"a model": quick}).splitlines()[1]
+    assert " ".join(line.split()) == "a model 1.00 2.00 - 2.00 - 100%"
+
+
+def test_growth_of_a_way_is_told_from_the_sizes_that_it_was_measured_at() -> None:
+    small = {"bare meta": [1.0], "virtual GPU": [1.0], "MemTracker": [1.0]}
+    middle = {"bare meta": [2.0], "virtual GPU": [2.0], "MemTracker": [4.0]}
+    large = {"bare meta": [4.0], "virtual GPU": [4.0]}
+    assert growth((1, 2, 4), (small, middle, large)).splitlines()[-1] == (
+        "MemTracker   time grows as size^2.00, between the two largest as size^2.00"
+    )
+
+
 def test_growth_is_told_for_every_way() -> None:
     def seconds(size: int) -> dict[str, list[float]]:
         return {"bare meta": [size], "virtual GPU": [2 * size], "MemTracker": [size**2]}
