@@ -37,7 +37,11 @@ def test_the_lists_are_pytorchs() -> None:
         for name in names
     }
     known = {name for name in listed if autocast._overload(name) is not None}
-    assert known == aten_kernels_of("AutocastCUDA")
+    kernels = aten_kernels_of("AutocastCUDA")
+    # PyTorch 2.11 also has overloads for named tensors, which meta does not know; builds with CUDA
+    # have cuDNN's recurrent layers, which the virtual GPU does not call.
+    named = {name for name in kernels if "name" in name.partition(".")[2]}
+    assert known == kernels - named - {"_cudnn_rnn"}
 
 
 def matrix(dtype: torch.dtype = FP32, *size: int) -> Tensor:

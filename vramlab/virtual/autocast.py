@@ -4,9 +4,10 @@ Autocast is a dispatch key of its own, and its C++ kernels cast only tensors tha
 CUDA. So each op on autocast's lists gets a kernel here that casts ours, and the key is switched on
 in every attached thread; torch's own `autocast` does the rest, as it switches the key off outside.
 
-The lists are PyTorch's. Source: AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32,
-AT_FORALL_FP32_SET_OPT_DTYPE, AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE and AT_FORALL_PROMOTE in
-aten/src/ATen/autocast_mode.h, `cached_cast` in autocast_mode.cpp, PyTorch 2.13.
+The lists are PyTorch's; where an older one lacks an op, so does this. Source:
+AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE,
+AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE and AT_FORALL_PROMOTE in aten/src/ATen/autocast_mode.h,
+`cached_cast` in autocast_mode.cpp, PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -220,7 +221,10 @@ def _tensors(args: tuple[Any, ...]) -> Iterator[torch.Tensor]:
 
 
 def _overload(name: str) -> OpOverload | None:
+    """The op of that name, if the PyTorch that is installed has it on autocast's lists."""
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCUDA"):
+        return None
     packet_name, _, overload_name = name.partition(".")
-    packet = getattr(torch.ops.aten, packet_name, None)
-    overload = getattr(packet, overload_name or "default", None)
-    return overload if isinstance(overload, OpOverload) else None
+    overload = getattr(getattr(torch.ops.aten, packet_name), overload_name or "default")
+    assert isinstance(overload, OpOverload)
+    return overload
