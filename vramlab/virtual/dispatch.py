@@ -34,7 +34,7 @@ from vramlab.virtual.errors import (
     no_kernel,
     raise_as_on_cpu,
 )
-from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
+from vramlab.virtual.ledger import ATTRIBUTE, HOST, Holding, attach_holding, has_values, holding_of
 from vramlab.virtual.machine import AUTOGRAD_THREAD, Machine
 from vramlab.virtual.shortcuts import SHORTCUTS, Shortcut
 
@@ -303,11 +303,11 @@ class Dispatcher:
             return
         storage = tensor.untyped_storage()
         attributes = storage.__dict__
-        if "_vramlab_holding" in attributes:
+        if ATTRIBUTE in attributes:
             return
         size_bytes = storage.nbytes() if storage_bytes is None else storage_bytes
         block = self.machine.malloc(place, size_bytes) if size_bytes else None
-        attributes["_vramlab_holding"] = Holding(place, block, self.machine)
+        attributes[ATTRIBUTE] = Holding(place, block, self.machine)
 
     def hold_sparse(self, tensor: torch.Tensor, place: int) -> None:
         """The same for the parts of a sparse tensor."""

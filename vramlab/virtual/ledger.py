@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 HOST = -1
 """The place of a host tensor that holds no values."""
 
-_ATTRIBUTE = "_vramlab_holding"
+ATTRIBUTE = "_vramlab_holding"
+"""The attribute of a storage that holds its holding."""
 
 Scalar = bool | int | float | complex
 
@@ -58,7 +59,7 @@ class Holding:
 
 def attach_holding(tensor: torch.Tensor, holding: Holding) -> None:
     """Write on `tensor`'s storage where it is."""
-    tensor.untyped_storage().__dict__[_ATTRIBUTE] = holding
+    tensor.untyped_storage().__dict__[ATTRIBUTE] = holding
 
 
 def holding_of(tensor: torch.Tensor) -> Holding | None:
@@ -67,7 +68,7 @@ def holding_of(tensor: torch.Tensor) -> Holding | None:
     Must be called where torch functions are not intercepted (inside a kernel or a handler).
     """
     try:
-        return tensor.untyped_storage().__dict__.get(_ATTRIBUTE)
+        return tensor.untyped_storage().__dict__.get(ATTRIBUTE)
     except (NotImplementedError, RuntimeError):  # sparse and wrapper tensors have no storage
         return holding_of(tensor._values()) if tensor.layout == torch.sparse_coo else None
 
@@ -82,4 +83,4 @@ def has_values(tensor: torch.Tensor) -> bool:
 
 def holding_of_storage(storage: torch.UntypedStorage) -> Holding | None:
     """The same for a storage."""
-    return storage.__dict__.get(_ATTRIBUTE)
+    return storage.__dict__.get(ATTRIBUTE)
