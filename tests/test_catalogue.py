@@ -216,3 +216,23 @@ def test_a_figure_given_twice_is_refused(text: str) -> None:
 def test_the_catalogue_imports_no_torch() -> None:
     code = "import sys, vramlab.catalogue as c; c.models(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("generation", "lanes", "expected"),
+    [
+        # lanes * 10**9 transfers/s * 128/130 / 8 bits, rounded down at each division
+        (3, 16, 15_753_846_153),
+        (4, 16, 31_507_692_307),
+        (5, 16, 63_015_384_615),
+        (4, 8, 15_753_846_153),  # twice the rate on half the lanes
+        (3, 1, 984_615_384),
+    ],
+)
+def test_link_is_lanes_times_rate(generation: int, lanes: int, expected: int) -> None:
+    assert catalogue.link_bytes_per_s(generation, lanes) == expected
+
+
+def test_link_refuses_generations_that_are_encoded_otherwise() -> None:
+    with pytest.raises(ValueError, match=r"^PCI Express generation 2: known are 3, 4, 5\.$"):
+        catalogue.link_bytes_per_s(2, 16)

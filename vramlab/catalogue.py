@@ -154,12 +154,8 @@ class GPUModel:
 
     @property
     def pcie_bandwidth_bytes_per_s(self) -> int:
-        """Bytes a second between host and GPU in one direction, at best, packets' headers included.
-
-        Source: lanes x transfers/s x 128/130 bits, PCI Express base specification.
-        """
-        gigatransfers = _PCIE_GIGATRANSFERS_PER_S[self.pcie_generation]
-        return self.pcie_lanes * gigatransfers * 10**9 * 128 // 130 // 8
+        """Bytes a second between host and GPU in one direction, at best; headers included."""
+        return link_bytes_per_s(self.pcie_generation, self.pcie_lanes)
 
     @property
     def driver_reserved_bytes(self) -> int:
@@ -169,6 +165,24 @@ class GPUModel:
     def is_estimated(self, figure: str) -> bool:
         """Whether the figure is an estimate, for want of a published measurement."""
         return self.sources[figure].startswith("estimated:")
+
+
+def link_bytes_per_s(generation: int, lanes: int) -> int:
+    """Bytes a second over PCI Express in one direction, at best; packets' headers count as bytes.
+
+    lanes x transfers/s x 128/130 / 8 bits. Both directions together carry twice as much.
+
+    Args:
+        generation: of PCI Express, 3 to 5.
+        lanes: 1 to 16.
+
+    Raises:
+        ValueError: a generation that encodes its bits otherwise, or that is unknown.
+    """
+    if generation not in _PCIE_GIGATRANSFERS_PER_S:
+        known = ", ".join(map(str, _PCIE_GIGATRANSFERS_PER_S))
+        raise ValueError(f"PCI Express generation {generation}: known are {known}.")
+    return lanes * _PCIE_GIGATRANSFERS_PER_S[generation] * 10**9 * 128 // 130 // 8
 
 
 def models() -> tuple[GPUModel, ...]:

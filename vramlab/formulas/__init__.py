@@ -1,5 +1,7 @@
 """Predictions of GPU memory in closed form: small pure functions, bytes or counts out, as `int`.
 
+`durations` alone answers in seconds, as `float`: the least that catalogue figures allow.
+
 Nothing here is measured, and nothing imports torch: each function is arithmetic that fits on a
 sheet of paper, with its source. `vramlab.experiments` holds them against measurements.
 
@@ -13,4 +15,5 @@ reductions      what a sum takes while it runs
 per_parameter   bytes per parameter, by how a model is trained
 vgg16           VGG16's layers
 bert            BERT's parameters and activations
+durations       the least time for bytes and FLOPs: memory, PCI Express, arithmetic, roofline
 """
