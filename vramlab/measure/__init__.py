@@ -7,6 +7,7 @@ categories.breakdown      where the bytes are: parameters, gradients, activation
 device.read_device        who has the GPU's memory, nvidia-smi's view and torch's together
 allocations_table         every allocation, what it is, where it begins and ends
 code_lines.code_lines     which lines of the program hold the most
+saved_tensors.saved_by    what autograd keeps for backward, op by op
 """
 
 from vramlab.measure.allocations import allocations_table
@@ -35,6 +36,13 @@ from vramlab.measure.readings import MemoryReading, read_memory, reset_peaks
 from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
 from vramlab.measure.recording import Recording, record_timeline
 from vramlab.measure.results import Result, StageMeasurement
+from vramlab.measure.saved_tensors import (
+    SavedTensor,
+    SavedTensors,
+    Whose,
+    record_saved_tensors,
+    saved_by,
+)
 from vramlab.measure.stages import Stages
 from vramlab.measure.table import Table
 from vramlab.measure.timeline import (
@@ -64,12 +72,15 @@ __all__ = [
     "Quantity",
     "Recording",
     "Result",
+    "SavedTensor",
+    "SavedTensors",
     "Sighting",
     "Stage",
     "StageMeasurement",
     "Stages",
     "Table",
     "Timeline",
+    "Whose",
     "allocated",
     "allocations_table",
     "attribute",
@@ -83,9 +94,11 @@ __all__ = [
     "peak",
     "read_device",
     "read_memory",
+    "record_saved_tensors",
     "record_timeline",
     "reserved",
     "reserved_growth",
     "reset_peaks",
+    "saved_by",
     "timeline_from_snapshots",
 ]
