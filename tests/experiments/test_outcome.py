@@ -55,6 +55,19 @@ def test_numbers_that_are_no_memory() -> None:
     assert finding(published="7", unit="count", measured=9).difference == 2
 
 
+def test_words() -> None:
+    straight = finding(published="linear", unit="shape", measured="linear", predicted="linear")
+    assert straight.verdict is Verdict.EQUAL
+    assert straight.difference is None
+    (row,) = findings_table((straight,), "words").rows
+    assert row == ("a-figure", "linear shape", "linear", "linear", "equal", "equal")
+    bent = finding(published="linear", unit="shape", measured="quadratic")
+    assert bent.verdict is Verdict.UNEXPLAINED
+    assert findings_table((bent,), "words").rows[0][4] == "another"
+    elsewhere = finding(published="linear", unit="shape", measured="quadratic", note="of length")
+    assert elsewhere.verdict is Verdict.OTHER_CONDITIONS
+
+
 def test_the_table_gives_reasons() -> None:
     table = findings_table(
         (

@@ -29,6 +29,14 @@ def test_memory_and_bytes() -> None:
     assert not figure("adamw-step-extra").is_memory
 
 
+def test_numbers_and_words_as_printed() -> None:
+    assert figure("bert-batch-linear").printed() == "linear"
+    assert figure("three-linear-forward-again").printed() == "160.0"
+    assert figure("oom-anatomy").printed(3) == "435.50"
+    with pytest.raises(TypeError, match="'oom-anatomy' is not a single number"):
+        figure("oom-anatomy").printed()
+
+
 def test_every_figure_says_where_it_stands() -> None:
     for entry in figures().values():
         assert entry.source[:3] in {"000", "001", "002", "003", "004"}, entry.id

@@ -58,14 +58,15 @@ class Finding:
     figure: str
     """Id of the published figure."""
     published: str
-    """The number, with the digits that were printed."""
+    """The number, with the digits that were printed; or a word, such as 'linear'."""
     unit: str
     """Its unit: B, KiB, MiB, GiB, KB, MB, GB, or a word such as 'fraction' or 'parameters'."""
     source: str
     """Document and section."""
-    measured: Number | None
-    """Bytes where the unit is one of memory, else in the published unit. None: not measured."""
-    predicted: Number | None = None
+    measured: Number | str | None
+    """Bytes where the unit is one of memory, else in the published unit; a word where a word was
+    published. None: not measured."""
+    predicted: Number | str | None = None
     """From a closed form, in the same unit as `measured`."""
     part: str = ""
     """Which number of the figure, where it has several."""
@@ -81,6 +82,8 @@ class Finding:
         """How the measured number stands to the published one."""
         if self.quoted or self.measured is None:
             return Verdict.QUOTED
+        if isinstance(self.measured, str):
+            return self._verdict_on_word()
         if self._reads_as_published(self.measured):
             return Verdict.EQUAL
         accounted = sum(difference.amount for difference in self.differences)
@@ -88,10 +91,16 @@ class Finding:
             return Verdict.EXPLAINED
         return Verdict.OTHER_CONDITIONS if self.note else Verdict.UNEXPLAINED
 
+    def _verdict_on_word(self) -> Verdict:
+        """A word is the published one or it is not; then the note has to say why."""
+        if self.measured == self.published:
+            return Verdict.EQUAL
+        return Verdict.OTHER_CONDITIONS if self.note else Verdict.UNEXPLAINED
+
     @property
     def difference(self) -> Number | None:
-        """Measured minus published; None where nothing was measured."""
-        if self.measured is None:
+        """Measured minus published; None where nothing was measured, or a word."""
+        if self.measured is None or isinstance(self.measured, str):
             return None
         if self.is_memory:
             return int(self.measured) - self._memory.nearest_bytes
@@ -233,10 +242,10 @@ def reasons(finding: Finding) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def format_number(value: Number | None, finding: Finding) -> str:
+def format_number(value: Number | str | None, finding: Finding) -> str:
     """A predicted or measured number: memory in MiB and bytes, anything else in its unit."""
-    if value is None:
-        return ""
+    if value is None or isinstance(value, str):
+        return value or ""
     if finding.is_memory and value < KIB:
         return f"{value:,} B"
     if finding.is_memory:
@@ -252,6 +261,8 @@ def format_amount(amount: Number, finding: Finding) -> str:
 
 def format_difference(finding: Finding) -> str:
     """Measured minus published: 'equal', 'same digits', or the signed amount."""
+    if isinstance(finding.measured, str):
+        return "equal" if finding.verdict is Verdict.EQUAL else "another"
     difference = finding.difference
     if difference is None:
         return ""

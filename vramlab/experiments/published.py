@@ -39,6 +39,15 @@ class Figure:
             raise TypeError(f"the published figure {self.id!r} is not a single number: {value!r}")
         return value
 
+    def printed(self, part: int | None = None) -> str:
+        """The published number or word as it was printed; of several, the one with index `part`.
+
+        Raises:
+            TypeError: it is a table, or one of several was not chosen.
+        """
+        value = self.value if part is None else self.value[part]
+        return value if isinstance(value, str) else str(self.number(part))
+
     def unit_of(self, part: int | None = None) -> str:
         """The unit of the number that `number(part)` gives."""
         if isinstance(self.unit, str):

@@ -105,9 +105,9 @@ class Trial:
     def find(
         self,
         figure_id: str,
-        measured: Number | None,
+        measured: Number | str | None,
         *,
-        predicted: Number | None = None,
+        predicted: Number | str | None = None,
         index: int | None = None,
         part: str = "",
         differences: Iterable[Difference] = (),
@@ -118,7 +118,8 @@ class Trial:
 
         Args:
             figure_id: of the published figure.
-            measured: bytes where the unit is one of memory; else in the published unit.
+            measured: bytes where the unit is one of memory; else in the published unit; a word
+                where a word was published.
             predicted: likewise, from a closed form.
             index: which number of the figure, where it has several.
             part: what that number is called.
@@ -130,7 +131,7 @@ class Trial:
         self._findings.append(
             Finding(
                 figure=figure_id,
-                published=str(published.number(index)),
+                published=published.printed(index),
                 unit=published.unit_of(index),
                 source=published.source,
                 measured=measured,
