@@ -86,7 +86,7 @@ def run_attention(call: AttentionCall, scale: float | None) -> torch.Tensor:
             q, k, v, call.dropout_p, call.is_causal, False, scale=scale
         )[0]
         return out if out.size(-1) == head_size else out[..., :head_size]
-    mask = _additive(call.mask, q.dtype) if call.mask is not None else None
+    mask = additive(call.mask, q.dtype) if call.mask is not None else None
     if backend == SDPBackend.EFFICIENT_ATTENTION:
         if mask is not None:
             mask = _aligned(mask, q, k)
@@ -115,7 +115,7 @@ def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -
     q = q * (-half_scale if scale is not None and scale < 0 else half_scale)
     if call.is_causal:
         ones = torch.ones((q.size(-2), k.size(-2)), dtype=torch.bool, device=q.device)
-        mask = _additive(ones.tril(), q.dtype)
+        mask = additive(ones.tril(), q.dtype)
     if call.enable_gqa:
         groups = q.size(-3) // k.size(-3)
         k, v = (t.repeat_interleave(groups, -3) for t in (k, v))
@@ -270,7 +270,7 @@ def _pad_last(tensor: torch.Tensor, multiple: int) -> torch.Tensor:
     return tensor if missing == 0 else torch.nn.functional.pad(tensor, (0, missing))
 
 
-def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A boolean mask as one to add: 0 to keep, -inf to leave out."""
     if mask.dtype != torch.bool:
         return mask

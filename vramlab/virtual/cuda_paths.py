@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.virtual.attention import AttentionCall, run_attention
+from vramlab.virtual.attention import AttentionCall, additive, run_attention
 from vramlab.virtual.ledger import holding_of
 from vramlab.virtual.machine import Machine
 
@@ -90,6 +90,8 @@ class CudaPaths:
                 lengths = (query.size(-2), key.size(-2))
                 attn_mask = query.new_ones(lengths, dtype=torch.bool).tril()
                 is_causal = False
+            if attn_mask is not None:  # this op adds a mask as it is, a boolean one too
+                attn_mask = additive(attn_mask, query.dtype)
             return aten._scaled_dot_product_attention_math(
                 query,
                 key,
