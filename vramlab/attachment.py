@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 
 from vramlab import catalogue
+from vramlab.catalogue import GPUModel
 from vramlab.units import GIB
 from vramlab.virtual import VirtualGPU
 from vramlab.virtual import attached as attached_virtual
@@ -101,6 +102,19 @@ def attached() -> AttachedGPU | None:
     if gpu is not None:
         return gpu
     return _real() if torch.cuda.is_available() else None
+
+
+def catalogue_model() -> GPUModel:
+    """The catalogue's entry of the GPU that is attached, with its bandwidths and peaks.
+
+    Raises:
+        UnknownGPUError: the real GPU is not in the catalogue.
+        RuntimeError: no GPU is attached.
+    """
+    gpu = attached()
+    if gpu is None:
+        raise RuntimeError("no GPU is attached: call vramlab.attach() first")
+    return gpu.model if isinstance(gpu, VirtualGPU) else catalogue.find(gpu.name)
 
 
 def describe(gpu: AttachedGPU) -> str:

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 import vramlab
-from vramlab import attachment
+from vramlab import attachment, catalogue
+from vramlab.attachment import RealGPU, catalogue_model
 from vramlab.errors import UnknownGPUError
 from vramlab.units import MIB
 from vramlab.virtual import VirtualGPU, attached
@@ -246,3 +247,13 @@ def test_a_program_that_never_detaches_ends_cleanly(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1024\n", "")
+
+
+def test_the_attached_gpu_is_found_in_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    with VirtualGPU("L4"):
+        assert catalogue_model() is catalogue.find("L4")
+    monkeypatch.setattr(attachment, "attached", lambda: RealGPU("NVIDIA A100-SXM4-40GB", 1))
+    assert catalogue_model() is catalogue.find("A100-40GB")
+    monkeypatch.setattr(attachment, "attached", lambda: None)
+    with pytest.raises(RuntimeError, match=r"no GPU is attached: call vramlab\.attach\(\) first"):
+        catalogue_model()

@@ -7,6 +7,7 @@ categories.breakdown      where the bytes are: parameters, gradients, activation
 device.read_device        who has the GPU's memory, nvidia-smi's view and torch's together
 allocations_table         every allocation, what it is, where it begins and ends
 code_lines.code_lines     which lines of the program hold the most
+transfers.record_transfers  every copy between host and GPU, in bytes
 saved_tensors.saved_by    what autograd keeps for backward, op by op
 """
 
@@ -54,6 +55,7 @@ from vramlab.measure.timeline import (
     Stage,
     Timeline,
 )
+from vramlab.measure.transfers import Transfer, Transfers, record_transfers
 
 __all__ = [
     "Attribution",
@@ -80,6 +82,8 @@ __all__ = [
     "Stages",
     "Table",
     "Timeline",
+    "Transfer",
+    "Transfers",
     "Whose",
     "allocated",
     "allocations_table",
@@ -96,6 +100,7 @@ __all__ = [
     "read_memory",
     "record_saved_tensors",
     "record_timeline",
+    "record_transfers",
     "reserved",
     "reserved_growth",
     "reset_peaks",

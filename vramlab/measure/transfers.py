@@ -1,0 +1,170 @@
+"""Count the bytes that a program moves between the host and the GPU, copy by copy.
+
+    with record_transfers() as transfers:
+        train_one_step()
+    transfers.to_gpu_bytes, transfers.to_host_bytes
+
+Every copy between devices goes through one of a few ATen ops; a dispatch mode sees them all, those
+of the backward pass too, on a real GPU and on a virtual one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramlab.measure.table import Table
+from vramlab.units import MIB
+from vramlab.virtual import attached as attached_virtual
+from vramlab.virtual.transfers import place_of_tensor
+
+aten = torch.ops.aten
+
+Direction = Literal["to GPU", "to host"]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One copy between the host and a GPU."""
+
+    direction: Direction
+    """Which way it went."""
+    size_bytes: int
+    """What crossed the link: in the dtype that it crossed in, where the copy also converts."""
+    pinned: bool
+    """Whether the host's side is page-locked, so that the GPU can fetch it without the CPU."""
+    non_blocking: bool
+    """Whether the program goes on meanwhile: it was asked for, and the host's side is pinned."""
+
+
+@dataclass
+class Transfers:
+    """The copies of a program, in order."""
+
+    copies: list[Transfer] = field(default_factory=list)
+
+    @property
+    def to_gpu_bytes(self) -> int:
+        """All that went from the host to GPUs."""
+        return sum(copy.size_bytes for copy in self.copies if copy.direction == "to GPU")
+
+    @property
+    def to_host_bytes(self) -> int:
+        """All that went from GPUs to the host."""
+        return sum(copy.size_bytes for copy in self.copies if copy.direction == "to host")
+
+    @property
+    def waited_for_bytes(self) -> int:
+        """What the program waited for: copies that were not both pinned and non-blocking."""
+        return sum(copy.size_bytes for copy in self.copies if not copy.non_blocking)
+
+    def table(self, caption: str = "Copies between host and GPU") -> Table:
+        """A row for each direction: copies, their bytes, and the bytes that are waited for."""
+        rows = []
+        directions: tuple[Direction, ...] = ("to host", "to GPU")
+        for direction in directions:
+            there = [copy for copy in self.copies if copy.direction == direction]
+            moved_bytes = sum(copy.size_bytes for copy in there)
+            waited_bytes = sum(copy.size_bytes for copy in there if not copy.non_blocking)
+            rows.append(
+                (direction, f"{len(there):,}", _size(moved_bytes), _size(waited_bytes)),
+            )
+        return Table(
+            caption, ("direction", "copies", "moved", "the program waits for"), tuple(rows)
+        )
+
+
+@contextmanager
+def record_transfers() -> Iterator[Transfers]:
+    """Record the copies between host and GPU that the body of the with statement makes.
+
+    Known limitations: what a kernel reads of pinned memory by itself is no copy, and not seen.
+    """
+    transfers = Transfers()
+    with _Watch(transfers):
+        yield transfers
+
+
+class _Watch(TorchDispatchMode):
+    """Sees every ATen op, and notes those that copy between host and GPU."""
+
+    def __init__(self, transfers: Transfers) -> None:
+        super().__init__()
+        self._transfers = transfers
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if (read := _READERS.get(func)) is not None:
+            for source, target, non_blocking in read(args, kwargs, result):
+                self._note(source, target, non_blocking)
+        elif func is aten._local_scalar_dense.default and _on_gpu(args[0]):
+            size_bytes = args[0].dtype.itemsize
+            self._transfers.copies.append(Transfer("to host", size_bytes, False, False))
+        return result
+
+    def _note(self, source: Tensor, target: Tensor, non_blocking: bool) -> None:
+        from_gpu, to_gpu = _on_gpu(source), _on_gpu(target)
+        if from_gpu == to_gpu:
+            return
+        # A copy that converts is made in one dtype: blocking ones convert on the host, others on
+        # the GPU. Source: copy_kernel_cuda in aten/src/ATen/native/cuda/Copy.cu, PyTorch 2.13.
+        dtype = source.dtype if from_gpu != non_blocking else target.dtype
+        pinned = (target if from_gpu else source).is_pinned()
+        self._transfers.copies.append(
+            Transfer(
+                "to host" if from_gpu else "to GPU",
+                target.numel() * dtype.itemsize,  # a source that is broadcast is spread out first
+                pinned,
+                pinned and non_blocking,
+            )
+        )
+
+
+_Read = Callable[[Sequence[Any], dict[str, Any], Any], Iterator[tuple[Tensor, Tensor, bool]]]
+
+
+def _read_to_copy(
+    args: Sequence[Any], kwargs: dict[str, Any], result: Any
+) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    yield args[0], result, bool(kwargs.get("non_blocking"))
+
+
+def _read_copy(
+    args: Sequence[Any], kwargs: dict[str, Any], _: Any
+) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+    yield args[1], args[0], bool(non_blocking)
+
+
+def _read_foreach_copy(
+    args: Sequence[Any], kwargs: dict[str, Any], _: Any
+) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+    for target, source in zip(args[0], args[1], strict=True):
+        yield source, target, bool(non_blocking)
+
+
+_READERS: dict[OpOverload, _Read] = {
+    aten._to_copy.default: _read_to_copy,
+    aten.copy_.default: _read_copy,
+    aten._foreach_copy_.default: _read_foreach_copy,
+}
+
+
+def _on_gpu(tensor: Tensor) -> bool:
+    """Whether a tensor is on a GPU; a virtual one's tensors only look like host or meta here."""
+    return place_of_tensor(tensor) >= 0 if attached_virtual() is not None else tensor.is_cuda
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / MIB:,.4f} MiB\n{size_bytes:,} B"
