@@ -108,6 +108,75 @@ def test_options_are_numbers_or_known_words() -> None:
     assert SHORTCUTS[aten.gelu.default]([x], {"approximate": "exact"}) is None
 
 
+def norm_arguments(**changes: Any) -> list[Any]:
+    """Of batch norm over (2, 3, 4, 4): input, weight, bias, running mean and variance, ..."""
+    named = {"images": zeros(2, 3, 4, 4), "weight": zeros(3), "training": True, **changes}
+    return [
+        named["images"],
+        named["weight"],
+        *(zeros(3) for _ in range(3)),
+        named["training"],
+        0.1,
+        1e-5,
+    ]
+
+
+def norm_backward_arguments(
+    wanted: list[bool], training: bool = True, gradient: torch.Tensor | None = None
+) -> list[Any]:
+    gradient = zeros(2, 3, 4, 4) if gradient is None else gradient
+    channels = [zeros(3) for _ in range(5)]  # weight, running and saved means and variances
+    return [gradient, zeros(2, 3, 4, 4), *channels, training, 1e-5, wanted]
+
+
+@pytest.mark.parametrize(
+    ("func", "args"),
+    [
+        (aten.native_batch_norm.default, norm_arguments()),
+        (aten.native_batch_norm.default, norm_arguments(images=zeros(5, 3))),
+        (aten.native_batch_norm_backward.default, norm_backward_arguments([True, True, True])),
+    ],
+    ids=["images", "rows", "all gradients"],
+)
+def test_batch_norm_in_training_is_what_the_meta_kernel_makes(
+    func: OpOverload, args: list[Any]
+) -> None:
+    quick = SHORTCUTS[func](args, {})
+    assert quick is not None
+    assert [described(made) for made in quick] == [described(made) for made in func(*args)]
+
+
+@pytest.mark.parametrize(
+    ("func", "args"),
+    [
+        (aten.native_batch_norm.default, norm_arguments(training=False)),
+        (aten.native_batch_norm.default, norm_arguments(weight=None)),
+        (aten.native_batch_norm.default, norm_arguments(weight=zeros(4))),
+        (aten.native_batch_norm.default, norm_arguments(images=zeros(2, 3, 4, 4).half())),
+        (
+            aten.native_batch_norm_backward.default,
+            norm_backward_arguments([True, True, True], training=False),
+        ),
+        (aten.native_batch_norm_backward.default, norm_backward_arguments([False, True, True])),
+        (
+            aten.native_batch_norm_backward.default,
+            norm_backward_arguments([True, True, True], gradient=zeros(1).expand(2, 3, 4, 4)),
+        ),
+    ],
+    ids=[
+        "eval",
+        "no weight",
+        "wrong weight",
+        "half",
+        "eval, backward",
+        "frozen input",
+        "expanded gradient",
+    ],
+)
+def test_other_batch_norms_are_left_to_the_meta_kernel(func: OpOverload, args: list[Any]) -> None:
+    assert SHORTCUTS[func](args, {}) is None
+
+
 class Seen(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()

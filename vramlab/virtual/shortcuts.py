@@ -1,8 +1,9 @@
-"""Answer element-wise ops at once where their result is plain to see, without the meta kernel.
+"""Answer ops at once where their result is plain to see, without the meta kernel.
 
 PyTorch infers the shapes of many element-wise ops in Python, which takes longer than everything
 else that happens to an op here. Where all operands are numbers or contiguous floating-point tensors
 of one shape and dtype, the result has that shape and dtype too, or is the operand that is changed.
+Batch norm is inferred as a score of such ops; in training its results are plain to see as well.
 Anything else goes to the meta kernel: broadcasts, promotions, other layouts, and all errors.
 """
 
@@ -14,7 +15,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-Shortcut = Callable[[Sequence[Any], Mapping[str, Any]], torch.Tensor | None]
+Result = torch.Tensor | tuple[torch.Tensor, ...]
+
+Shortcut = Callable[[Sequence[Any], Mapping[str, Any]], Result | None]
 """From an op's arguments to its result; None where the meta kernel has to be asked."""
 
 aten = torch.ops.aten
@@ -66,22 +69,62 @@ NEW = (
 _META = torch.device("meta")
 
 
-def _in_place(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+def _in_place(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     return args[0] if _is_plain(args, kwargs) else None
 
 
-def _new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+def _new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     if not _is_plain(args, kwargs):
         return None
-    first = args[0]
-    return torch.empty(first.shape, dtype=first.dtype, device=_META)
+    return _like(args[0])
+
+
+def _batch_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Output, and mean and inverse deviation of each channel."""
+    if kwargs or not _is_plain_batch(args[0], args[1:5], args[5]):
+        return None
+    images = args[0]
+    return _like(images), *(_like(args[1]) for _ in range(2))
+
+
+def _batch_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Gradients of input, weight and bias."""
+    gradient, images, *channels, training, _, wanted = args
+    if kwargs or not _is_plain_batch(images, channels, training):
+        return None
+    if not (all(wanted) and _is_plain((images, gradient), {})):
+        return None
+    return _like(images), *(_like(channels[0]) for _ in range(2))
 
 
 SHORTCUTS: Mapping[OpOverload, Shortcut] = {
     **dict.fromkeys(IN_PLACE, _in_place),
     **dict.fromkeys(NEW, _new),
+    aten.native_batch_norm.default: _batch_norm,
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
 }
 """By op. For meta tensors only: they compute nothing."""
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=_META)
+
+
+def _is_plain_batch(images: object, channels: Sequence[object], training: object) -> bool:
+    """Whether it is float32 (N, C, ...) in training, with everything there that has C numbers."""
+    if training is not True or not isinstance(images, torch.Tensor) or images.dim() < 2:
+        return False
+    return (
+        images.dtype is torch.float32
+        and _is_plain((images,), {})
+        and all(
+            isinstance(numbers, torch.Tensor)
+            and numbers.dtype is torch.float32
+            and numbers.shape == images.shape[1:2]
+            and _is_contiguous(numbers)
+            for numbers in channels
+        )
+    )
 
 
 def _is_plain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
