@@ -4,6 +4,7 @@
     draw_timeline(timeline)   allocated bytes over time by category, with stages and peak
     draw_stages(result)       predicted, measured and published, as bars
     draw_breakdown(at)        one stacked bar: where the bytes are
+    draw_curves(curves)       amounts of memory over a quantity, such as a sequence's length
     draw_device(readings)     who has the GPU's memory: driver, contexts, tensors, cache
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
@@ -11,6 +12,7 @@ Each returns a `Picture`, which is a matplotlib Figure with alternative text; ea
 """
 
 from vramlab.plots.breakdown import describe_breakdown, draw_breakdown
+from vramlab.plots.curves import describe_curves, draw_curves
 from vramlab.plots.device import describe_device, draw_device
 from vramlab.plots.picture import Picture
 from vramlab.plots.segments import describe_segments, draw_segments
@@ -20,11 +22,13 @@ from vramlab.plots.timeline import describe_timeline, draw_timeline
 __all__ = [
     "Picture",
     "describe_breakdown",
+    "describe_curves",
     "describe_device",
     "describe_segments",
     "describe_stages",
     "describe_timeline",
     "draw_breakdown",
+    "draw_curves",
     "draw_device",
     "draw_segments",
     "draw_stages",
