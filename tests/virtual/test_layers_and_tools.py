@@ -251,6 +251,13 @@ def test_tools_of_torch(gpu: VirtualGPU) -> None:
     with FlopCounterMode(display=False) as flops:
         layer(z(4, 8))
     assert flops.get_total_flops() == 2 * 4 * 8 * 16
+    with FlopCounterMode(display=False) as flops:  # casts in the backward pass keep their GPU
+        (layer.half()(z(4, 8).half()).float().relu()).square().mean().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.device == CUDA0
+    assert flops.get_total_flops() == 3 * 2 * 4 * 8 * 16  # forward, and both gradients
+    with FlopCounterMode(display=False):
+        assert torch.empty(3, device="meta").is_meta
     torch.cuda.nvtx.range_push("step")
     torch.cuda.nvtx.range_pop()
     with pytest.raises(UnsupportedOnVirtualGPU, match="CUDA graphs are not modelled"):

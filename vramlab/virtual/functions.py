@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.utils._device
+from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
 from vramlab.virtual.dispatch import Dispatcher, pin, tensors_in
@@ -72,13 +73,18 @@ class DeviceMode(TorchFunctionMode):
             answer = self._answers.get(func)
             if answer is not None:
                 return answer(*args, **kwargs)
-            if device is not None and torch.device(kwargs["device"]).type == self._carrier:
+            # An op that another dispatch mode passes on names the carrier where C++ meant the GPU.
+            passed_on = isinstance(func, OpOverload)
+            if not passed_on and device is not None and self._is_carrier(kwargs["device"]):
                 with self._thread.asking_for_carrier():
                     return func(*args, **kwargs)
             return func(*args, **kwargs)
         except RuntimeError as error:
             raise_in_torchs_words(error, list(tensors_in(args, kwargs)))
             raise
+
+    def _is_carrier(self, device: Any) -> bool:
+        return torch.device(device).type == self._carrier
 
 
 class Answers:
