@@ -96,7 +96,7 @@ class _Watch(TorchDispatchMode):
     """Sees every ATen op, and notes those that copy between host and GPU."""
 
     def __init__(self, transfers: Transfers) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._transfers = transfers
 
     def __torch_dispatch__(
