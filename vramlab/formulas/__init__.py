@@ -15,5 +15,7 @@ reductions      what a sum takes while it runs
 per_parameter   bytes per parameter, by how a model is trained
 vgg16           VGG16's layers
 bert            BERT's parameters and activations
+inference       the peak of a forward pass that keeps nothing
+kv_cache        keys and values that a model keeps while it generates
 durations       the least time for bytes and FLOPs: memory, PCI Express, arithmetic, roofline
 """

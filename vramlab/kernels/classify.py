@@ -124,6 +124,8 @@ PLAIN = (
     # rows by index
     "aten.embedding",
     "aten.index_select",
+    "aten.index_copy",  # unless torch.use_deterministic_algorithms: then it is index_put
+    "aten.index_copy_",
     "aten.gather",
     "aten.scatter",
     "aten.scatter_",
