@@ -1,4 +1,4 @@
-"""Rules of convolutions by cuDNN: copies in one memory format, and the gradient of the bias.
+"""Rules of convolutions: copies in one memory format, and the gradient of the bias.
 
 The workspace is cuDNN's to decide, when the op runs, and is not counted: `classify` says so.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from vramlab.kernels.operands import nbytes
 from vramlab.kernels.reductions import reduction_steps
@@ -17,19 +18,28 @@ from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, ru
 _SOURCE = "aten/src/ATen/native/Convolution.cpp and cudnn/ConvShared.cpp, PyTorch 2.13"
 
 
-def _is_channels_last(tensor: Tensor) -> bool:
-    """Whether channels are innermost, and that is not just another reading of contiguous."""
-    if tensor.is_contiguous():
-        return False
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    memory_format = formats.get(tensor.dim())
-    return memory_format is not None and tensor.is_contiguous(memory_format=memory_format)
+def memory_format(input: Tensor, weight: Tensor) -> torch.memory_format:
+    """The memory format in which a convolution works, and in which all its results are.
+
+    Channels last where input or weight is. PyTorch's own depthwise kernels, which know no other
+    than contiguous tensors, step aside then.
+
+    Args:
+        input: (N, C, ...), of one to three spatial dimensions.
+        weight: of as many dimensions.
+
+    Source: cudnn_conv_suggest_memory_format in aten/src/ATen/native/ConvUtils.h, and
+    use_cudnn_depthwise in Convolution.cpp, PyTorch 2.13.
+    """
+    if torch.float64 in (input.dtype, weight.dtype):
+        return torch.contiguous_format
+    formats = (suggest_memory_format(tensor) for tensor in (input, weight))
+    return next((f for f in formats if f is not torch.contiguous_format), torch.contiguous_format)
 
 
-def _in_format(tensor: Tensor, channels_last: bool, what: str) -> Iterator[Step]:
+def _in_format(tensor: Tensor, wanted: torch.memory_format, what: str) -> Iterator[Step]:
     """Yield the copy that brings a tensor into a convolution's memory format."""
-    is_there = _is_channels_last(tensor) if channels_last else tensor.is_contiguous()
-    if not is_there:
+    if not tensor.is_contiguous(memory_format=wanted):
         yield Take(nbytes(tensor), f"copy of {what} in the memory format")
 
 
@@ -41,10 +51,10 @@ def _in_format(tensor: Tensor, channels_last: bool, what: str) -> Iterator[Step]
 def convolution(
     call: Call, input: Tensor, weight: Tensor, *_: object, **__: object
 ) -> Iterable[Step]:
-    channels_last = _is_channels_last(input) or _is_channels_last(weight)
-    yield from _in_format(input, channels_last, "the input")
+    wanted = memory_format(input, weight)
+    yield from _in_format(input, wanted, "the input")
     yield OUTPUTS
-    yield from _in_format(weight, channels_last, "the weight")
+    yield from _in_format(weight, wanted, "the weight")
 
 
 @rule(
@@ -67,13 +77,13 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> Iterable[Step]:
-    channels_last = _is_channels_last(input) or _is_channels_last(weight)
+    wanted = memory_format(input, weight)
     if output_mask[1]:
-        yield from _in_format(input, channels_last, "the input")
-    yield from _in_format(grad_output, channels_last, "the gradient")
+        yield from _in_format(input, wanted, "the input")
+    yield from _in_format(grad_output, wanted, "the gradient")
     if output_mask[0]:
         yield Output(0)
-        yield from _in_format(weight, channels_last, "the weight")
+        yield from _in_format(weight, wanted, "the weight")
         yield Give("copy of the weight in the memory format")
     if output_mask[1]:
         yield Output(1)

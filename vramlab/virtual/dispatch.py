@@ -34,6 +34,7 @@ from vramlab.virtual.errors import (
     no_kernel,
     raise_as_on_cpu,
 )
+from vramlab.virtual.layouts import LAYOUTS, Layout
 from vramlab.virtual.ledger import ATTRIBUTE, HOST, Holding, attach_holding, has_values, holding_of
 from vramlab.virtual.machine import AUTOGRAD_THREAD, Machine
 from vramlab.virtual.shortcuts import SHORTCUTS, Shortcut
@@ -70,6 +71,7 @@ class Plan:
         check: refuses operands that CUDA's kernel refuses and the meta kernel lets pass.
         skips: changes values only and has none of its own to return: nothing to do without values.
         shortcut: answers plain cases in place of the meta kernel.
+        layout: lays the meta kernel's result out as CUDA does.
     """
 
     handler: Handler | None
@@ -80,6 +82,7 @@ class Plan:
     skips: bool
     check: Check | None
     shortcut: Shortcut | None
+    layout: Layout | None
 
 
 def _plan(func: OpOverload) -> Plan:
@@ -96,6 +99,7 @@ def _plan(func: OpOverload) -> Plan:
         skips=name.startswith(("_foreach_", "_fused_")) and bool(mutated) and not schema.returns,
         check=CHECKS.get(func),
         shortcut=SHORTCUTS.get(func),
+        layout=LAYOUTS.get(func),
     )
 
 
@@ -167,6 +171,8 @@ class Dispatcher:
             result = plan.shortcut(args, kwargs)
         if result is None:
             result = self.compute(func, args, kwargs)
+            if plan.layout is not None and self.carrier.type == "meta":
+                result = plan.layout(args, result)
         outputs = list(_flat(result))
         if plan.rule is None:
             for output in outputs:
