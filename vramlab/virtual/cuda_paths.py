@@ -49,6 +49,9 @@ class CudaPaths:
             # Library.impl refuses meta kernels of ops that decompose; CUDA's path is one, though.
             registered: Any = library.m
             registered.impl(name, self._backend, kernel)
+        if not self._has_values:
+            # With a kernel for its tensors, autograd takes the op as a whole, as it does on CUDA.
+            registered.impl("_fused_rms_norm", "Meta", _fused_rms_norm)
 
     def _only_on_gpu(self, func: OpOverload, path: Callable[..., Any]) -> Callable[..., Any]:
         """Take `path` where the first operand is on a virtual GPU, else PyTorch's own way."""
@@ -129,6 +132,23 @@ class CudaPaths:
         if self._has_values:
             return aten.rms_norm.default.decompose(tensor, normalized_shape, weight, eps)
         return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]
+
+
+def _fused_rms_norm(
+    tensor: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None,
+    eps: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result and the scale of each row, which is float32 for inputs of 16 bit.
+
+    Source: `_fused_rms_norm_cuda` in aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13.
+    """
+    across = len(normalized_shape)
+    rows = (*tensor.shape[: tensor.dim() - across], *(1,) * across)
+    halves = tensor.dtype in (torch.float16, torch.bfloat16)
+    scale = tensor.new_empty(rows, dtype=torch.float32 if halves else tensor.dtype)
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format), scale
 
 
 def _place(arg: Any) -> int | None:
