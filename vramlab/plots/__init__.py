@@ -4,6 +4,7 @@
     draw_timeline(timeline)   allocated bytes over time by category, with stages and peak
     draw_stages(result)       predicted, measured and published, as bars
     draw_breakdown(at)        one stacked bar: where the bytes are
+    draw_stack(parts)         the same of any amounts that have names
     draw_curves(curves)       amounts of memory over a quantity, such as a sequence's length
     draw_device(readings)     who has the GPU's memory: driver, contexts, tensors, cache
 
@@ -16,6 +17,7 @@ from vramlab.plots.curves import describe_curves, draw_curves
 from vramlab.plots.device import describe_device, draw_device
 from vramlab.plots.picture import Picture
 from vramlab.plots.segments import describe_segments, draw_segments
+from vramlab.plots.stack import describe_stack, draw_stack
 from vramlab.plots.stages import describe_stages, draw_stages
 from vramlab.plots.timeline import describe_timeline, draw_timeline
 
@@ -25,12 +27,14 @@ __all__ = [
     "describe_curves",
     "describe_device",
     "describe_segments",
+    "describe_stack",
     "describe_stages",
     "describe_timeline",
     "draw_breakdown",
     "draw_curves",
     "draw_device",
     "draw_segments",
+    "draw_stack",
     "draw_stages",
     "draw_timeline",
 ]
