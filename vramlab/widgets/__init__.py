@@ -5,6 +5,7 @@ context_explorer()        how many processes share a GPU
 allocator_explorer()      what the caching allocator makes of allocations and frees
 parameters_explorer()     what layers take by existing, and what training adds
 training_step_explorer()  how batch, width and optimizer shape a training step's memory
+kv_cache_explorer()       what a cache of keys and values takes, and what fits
 optimizer_explorer()      what an optimizer keeps, and what its step() takes
 Explorer, View            the base to build further ones on
 """
@@ -12,6 +13,7 @@ Explorer, View            the base to build further ones on
 from vramlab.widgets.allocator_explorer import allocator_explorer
 from vramlab.widgets.context_explorer import context_explorer
 from vramlab.widgets.explorer import Explorer, View
+from vramlab.widgets.kv_cache_explorer import kv_cache_explorer
 from vramlab.widgets.optimizer_explorer import optimizer_explorer
 from vramlab.widgets.parameters_explorer import parameters_explorer
 from vramlab.widgets.predict import Prediction, predict
@@ -23,6 +25,7 @@ __all__ = [
     "View",
     "allocator_explorer",
     "context_explorer",
+    "kv_cache_explorer",
     "optimizer_explorer",
     "parameters_explorer",
     "predict",
