@@ -85,7 +85,7 @@ def test_half_of_the_peak_by_hand() -> None:
     # The gradients: of the loss; of the layer norm's input, instead of it; of GELU's output; of the
     # layer norm's two parameters, of the weight and of the bias.
     weights = 2 * 3072 + 3072 * 768 * 4 + 3072
-    assert moments["second feed-forward layer, gradient of the bias"] == (
+    assert moments[bert.SECOND_LINEAR] == (
         held + 512 + HIDDEN - HIDDEN - STATISTICS + INNER + weights
     )
 

@@ -14,7 +14,9 @@ An experiment measures through torch's own interface on whatever GPU is attached
 
 from vramlab.experiments import (
     activations,
+    batch_size,
     bert,
+    bert_modes,
     cuda_context,
     fragmentation,
     inference,
@@ -46,7 +48,9 @@ __all__ = [
     "Trial",
     "Verdict",
     "activations",
+    "batch_size",
     "bert",
+    "bert_modes",
     "cuda_context",
     "expected",
     "experiment",

@@ -32,6 +32,11 @@ NORMS = "layer norms"
 FEED_FORWARD = "feed-forward"
 REST = "token types, pooler"
 
+SECOND_LINEAR = "second feed-forward layer, gradient of the bias"
+FIRST_LINEAR = "first feed-forward layer, gradient of the bias"
+WEIGHTS = "attention, gradient of the softmax"
+"""Moments of the backward pass, see `Bert.backward_moments`."""
+
 PARTS = (
     QUERY_KEY_VALUE,
     SOFTMAX,
@@ -230,7 +235,7 @@ class Bert:
         # In train mode dropout has made a gradient of its own.
         dropped_bytes = hidden_bytes if train else 0
         moments = {
-            "second feed-forward layer, gradient of the bias": held_bytes
+            SECOND_LINEAR: held_bytes
             + dropped_bytes
             + inner_bytes
             + gradients_bytes
@@ -239,7 +244,7 @@ class Bert:
         # Now GELU's output and input are gone; of the gradients, that of GELU's input is there.
         gradients_bytes += _blocks((f, w), (f,))
         held_bytes -= 2 * inner_bytes
-        moments["first feed-forward layer, gradient of the bias"] = (
+        moments[FIRST_LINEAR] = (
             held_bytes + inner_bytes + hidden_bytes + gradients_bytes + sum_buffers_bytes(rows, f)
         )
         if attention == "eager":
@@ -252,7 +257,7 @@ class Bert:
                 weights_bytes = hidden_bytes + scores_bytes
             else:  # the scores' gradient is made from the softmax's; the value is gone
                 weights_bytes = 2 * scores_bytes - hidden_bytes
-            moments["attention, gradient of the softmax"] = held_bytes + weights_bytes
+            moments[WEIGHTS] = held_bytes + weights_bytes
         return moments
 
     # ---- Sizes ----

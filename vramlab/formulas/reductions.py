@@ -13,6 +13,9 @@ _WARP = 32
 _MAX_THREADS = 512
 _VECTOR = 4
 
+COLUMNS_PER_BLOCK = _WARP * _VECTOR
+"""How many columns of a sum over rows one thread block adds up."""
+
 
 def _ceil_div(number: int, by: int) -> int:
     return -(-number // by)
@@ -78,11 +81,11 @@ def column_sum_bytes(
     Returns:
         Staging buffer and semaphores, as blocks.
     """
-    if columns % (_WARP * _VECTOR):
+    if columns % COLUMNS_PER_BLOCK:
         raise ValueError(f"{columns} columns: the formula holds for multiples of 128")
     threads = _MAX_THREADS // _VECTOR
     block_rows = threads // _WARP
-    grid_blocks = columns // (_WARP * _VECTOR)
+    grid_blocks = columns // COLUMNS_PER_BLOCK
     resident_threads = (threads_per_multiprocessor // threads) * threads * multiprocessors
     sharing = _sharing_blocks(_ceil_div(rows, block_rows), grid_blocks, threads, resident_threads)
     if sharing == 1:
