@@ -13,6 +13,7 @@ An experiment measures through torch's own interface on whatever GPU is attached
 """
 
 from vramlab.experiments import (
+    accumulation,
     activations,
     batch_size,
     bert,
@@ -47,6 +48,7 @@ __all__ = [
     "Outcome",
     "Trial",
     "Verdict",
+    "accumulation",
     "activations",
     "batch_size",
     "bert",

@@ -5,6 +5,7 @@
 Nothing here is measured, and nothing imports torch: each function is arithmetic that fits on a
 sheet of paper, with its source. `vramlab.experiments` holds them against measurements.
 
+accumulation    what a micro-batch holds, and its peak
 storage         what the caching allocator makes of a tensor's bytes
 parameters      how many parameters a layer has
 activations     what a forward pass keeps for the backward pass
