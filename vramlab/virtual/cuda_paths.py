@@ -26,6 +26,9 @@ CUDA_PATHS = (
 )
 """The ops that have another path on CUDA."""
 
+WHOLE_ON_CUDA = (aten._fused_rms_norm.default,)
+"""Ops that have a kernel on CUDA, and elsewhere are taken apart."""
+
 
 class CudaPaths:
     """CUDA's paths for the tensors of one machine.

@@ -27,7 +27,7 @@ from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
 from vramlab.kernels import TABLE, Marker, Rule, replay
 from vramlab.kernels.cublas import workspaces
 from vramlab.virtual.checks import CHECKS, Check
-from vramlab.virtual.cuda_paths import CUDA_PATHS
+from vramlab.virtual.cuda_paths import CUDA_PATHS, WHOLE_ON_CUDA
 from vramlab.virtual.errors import (
     device_mismatch,
     is_written_to,
@@ -484,6 +484,8 @@ class AllocationMode(TorchDispatchMode):
         if func in CUDA_PATHS:
             key = DispatchKey.Meta if self._carrier.type == "meta" else DispatchKey.CPU
             return partial(func._op_dk, key)
+        if func in WHOLE_ON_CUDA and self._carrier.type == "meta":
+            return None
         kernels = (func.has_kernel_for_dispatch_key(key) for key in _COMPOSITE_KEYS)
         return func.decompose if tuple(kernels) == (True, False) else None
 
