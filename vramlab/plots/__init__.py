@@ -5,6 +5,7 @@
     draw_stages(result)       predicted, measured and published, as bars
     draw_breakdown(at)        one stacked bar: where the bytes are
     draw_stack(parts)         the same of any amounts that have names
+    draw_stacks(rows)         several such bars of the same parts, such as one for each layer
     draw_curves(curves)       amounts of memory over a quantity, such as a sequence's length
     draw_device(readings)     who has the GPU's memory: driver, contexts, tensors, cache
 
@@ -18,6 +19,7 @@ from vramlab.plots.device import describe_device, draw_device
 from vramlab.plots.picture import Picture
 from vramlab.plots.segments import describe_segments, draw_segments
 from vramlab.plots.stack import describe_stack, draw_stack
+from vramlab.plots.stacks import describe_stacks, draw_stacks
 from vramlab.plots.stages import describe_stages, draw_stages
 from vramlab.plots.timeline import describe_timeline, draw_timeline
 
@@ -28,6 +30,7 @@ __all__ = [
     "describe_device",
     "describe_segments",
     "describe_stack",
+    "describe_stacks",
     "describe_stages",
     "describe_timeline",
     "draw_breakdown",
@@ -35,6 +38,7 @@ __all__ = [
     "draw_device",
     "draw_segments",
     "draw_stack",
+    "draw_stacks",
     "draw_stages",
     "draw_timeline",
 ]

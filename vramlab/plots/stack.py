@@ -14,7 +14,7 @@ from vramlab.plots.style import Look, Unit, fits, short_size
 
 _PLOT_WIDTH_IN = 8.6  # what is left of a picture's width beside the margins
 
-_LOOKS = (
+LOOKS = (
     Look(style.BLUE, text_color="white"),
     Look(style.ORANGE, "//"),
     Look(style.SKY_BLUE, "\\\\"),
@@ -92,7 +92,7 @@ def describe_stack(
 def _parts(parts: Mapping[str, int] | Sequence[Part]) -> list[Part]:
     if isinstance(parts, Mapping):
         parts = [
-            Part(name, size_bytes, _LOOKS[number % len(_LOOKS)])
+            Part(name, size_bytes, LOOKS[number % len(LOOKS)])
             for number, (name, size_bytes) in enumerate(parts.items())
         ]
     return [part for part in parts if part.size_bytes > 0]

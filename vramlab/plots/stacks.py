@@ -1,0 +1,123 @@
+"""Stacked bars of the same parts under each other, such as one for each layer of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+
+from vramlab.plots import style
+from vramlab.plots.picture import Picture, new_picture
+from vramlab.plots.stack import LOOKS
+from vramlab.plots.style import Look, Unit, fits, short_size
+
+_ROW_IN = 0.27
+_PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums
+
+Rows = Mapping[str, Mapping[str, int]]
+"""Bytes by the name of the row, and the part's name in it."""
+
+
+def draw_stacks(rows: Rows, *, title: str, capacity_bytes: int | None = None) -> Picture:
+    """Draw a bar for each row; a part looks the same in every row, and sums stand at the ends.
+
+    Args:
+        rows: from top to bottom; their parts are stacked in the order in which they first come.
+        title: the picture's title.
+        capacity_bytes: the GPU's memory, drawn as a line if given.
+
+    Raises:
+        ValueError: there are no rows, or more parts than can be told apart.
+    """
+    looks = _looks(rows)
+    sums = {row: sum(parts.values()) for row, parts in rows.items()}
+    longest_bytes = max([*sums.values(), capacity_bytes or 0]) or 1
+    unit = Unit.for_axis(longest_bytes)
+    with style.house_style():
+        rows_of_legend = -(-(len(looks) + (capacity_bytes is not None)) // 4)
+        picture = new_picture(0.95 + 0.2 * rows_of_legend + _ROW_IN * len(rows))
+        axes = picture.subplots()
+        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_xlim(0, unit.of(longest_bytes) * 1.16)  # room for the sums
+        for number, (row, parts) in enumerate(rows.items()):
+            _draw_row(axes, number, parts, looks, unit)
+            axes.text(
+                unit.of(sums[row]),
+                number,
+                f" {short_size(sums[row])}",
+                va="center",
+                fontsize=style.SMALL_FONT_SIZE,
+            )
+        handles: list[Artist] = [look.patch(part) for part, look in looks.items()]
+        if capacity_bytes is not None:
+            edge = unit.of(capacity_bytes)
+            label = f"memory of the GPU: {short_size(capacity_bytes)}"
+            handles.append(axes.axvline(edge, color=style.BLACK, linewidth=2, label=label))
+        axes.set_xlabel(unit.name)
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        picture.legend(handles=handles, loc="outside lower left", ncols=4)
+    picture.alt = describe_stacks(rows, title=title)
+    return picture
+
+
+def describe_stacks(rows: Rows, *, title: str) -> str:
+    """Say in words what `draw_stacks` draws; rows that are alike are said once."""
+    alike: dict[str, list[str]] = {}
+    for row, parts in rows.items():
+        listed = ", ".join(f"{part} {short_size(size)}" for part, size in parts.items() if size)
+        alike.setdefault(f"{short_size(sum(parts.values()))} ({listed or 'nothing'})", []).append(
+            row
+        )
+    sentences = [f"{_names(names)}: {words}." for words, names in alike.items()]
+    return " ".join([f"{title}.", *sentences])
+
+
+def _names(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}, each of {len(names)}"
+
+
+def _looks(rows: Rows) -> dict[str, Look]:
+    parts = dict.fromkeys(part for row in rows.values() for part, size in row.items() if size)
+    if not rows:
+        raise ValueError("there is no row to draw")
+    if len(parts) > len(LOOKS):
+        raise ValueError(f"{len(parts)} parts in one picture; at most {len(LOOKS)} can be drawn")
+    return dict(zip(parts, LOOKS, strict=False))
+
+
+def _draw_row(
+    axes: Axes, number: int, parts: Mapping[str, int], looks: Mapping[str, Look], unit: Unit
+) -> None:
+    start = 0.0
+    for part, look in looks.items():
+        width = unit.of(parts.get(part, 0))
+        if not width:
+            continue
+        axes.barh(
+            number,
+            width,
+            left=start,
+            height=0.8,
+            color=look.color,
+            hatch=look.hatch,
+            edgecolor=style.INK,
+            linewidth=0.5,
+            label=part,
+        )
+        label = short_size(parts[part])
+        if fits(axes, label, width, _PLOT_WIDTH_IN):
+            axes.text(
+                start + width / 2,
+                number,
+                label,
+                ha="center",
+                va="center",
+                color=look.text_color,
+                fontsize=style.SMALL_FONT_SIZE,
+                bbox={"facecolor": look.color, "edgecolor": "none", "pad": 1.0},
+            )
+        start += width
