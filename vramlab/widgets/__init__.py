@@ -7,9 +7,11 @@ parameters_explorer()     what layers take by existing, and what training adds
 training_step_explorer()  how batch, width and optimizer shape a training step's memory
 kv_cache_explorer()       what a cache of keys and values takes, and what fits
 optimizer_explorer()      what an optimizer keeps, and what its step() takes
+accumulation_explorer()   a batch in micro-batches: its peak, and its gradient
 Explorer, View            the base to build further ones on
 """
 
+from vramlab.widgets.accumulation_explorer import accumulation_explorer
 from vramlab.widgets.allocator_explorer import allocator_explorer
 from vramlab.widgets.context_explorer import context_explorer
 from vramlab.widgets.explorer import Explorer, View
@@ -23,6 +25,7 @@ __all__ = [
     "Explorer",
     "Prediction",
     "View",
+    "accumulation_explorer",
     "allocator_explorer",
     "context_explorer",
     "kv_cache_explorer",
