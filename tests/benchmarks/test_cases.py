@@ -28,7 +28,7 @@ def test_a_case_meets_itself() -> None:
 def test_the_published_curve_is_a_polynomial_in_mib() -> None:
     # 0.00123 · 1000² + 0.6039 · 1000 + 437.9 = 1230 + 603.9 + 437.9 = 2271.8 MiB
     assert curve_bytes(1000) == 2_382_154_956  # 2271.8 · 2**20 = 2,382,154,956.8, cut
-    assert figures()[CURVE].unit == "MiB"
+    assert figures()[CURVE].unit == ("MiB/token^2", "MiB/token", "MiB")
 
 
 def test_a_whole_memory_summary_gives_two_cases() -> None:

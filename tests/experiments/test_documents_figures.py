@@ -60,6 +60,12 @@ QUOTED = {
     ("optimizer-states", "bytes-per-param", "8-bit AdamW"),
 }
 
+# Of an experiment's figure: conditions that the document does not print decide its last digits.
+UNKNOWN_CONDITIONS = {
+    ("bert-sequence-fit", "bert-sequence-fit", "b, for each token"),
+    ("bert-sequence-fit", "bert-sequence-fit", "c"),
+}
+
 
 @cache
 def as_published(name: str) -> Outcome:
@@ -93,6 +99,8 @@ def test_measured_equals_published_or_differs_by_what_is_known(name: str) -> Non
         key = (name, finding.figure, finding.part)
         if key in QUOTED:
             assert finding.verdict is Verdict.QUOTED, key
+        elif key in UNKNOWN_CONDITIONS:
+            assert finding.verdict is Verdict.OTHER_CONDITIONS, key
         elif key in DIFFERENCES:
             assert finding.verdict is Verdict.EXPLAINED, key
             assert finding.difference == DIFFERENCES[key], key
@@ -103,7 +111,7 @@ def test_measured_equals_published_or_differs_by_what_is_known(name: str) -> Non
 
 def test_no_difference_is_listed_that_is_not_there() -> None:
     found = {(name, f.figure, f.part) for name in experiments.names() for f in findings(name)}
-    assert found >= set(DIFFERENCES) | QUOTED
+    assert found >= set(DIFFERENCES) | QUOTED | UNKNOWN_CONDITIONS
 
 
 @pytest.mark.parametrize("name", experiments.names())

@@ -22,8 +22,11 @@ from vramlab.experiments import (
     fragmentation,
     inference,
     optimizer_states,
+    padding,
     pages_and_blocks,
     parameters,
+    retention,
+    sequence_length,
     training_step,
 )
 from vramlab.experiments.outcome import Difference, Finding, Outcome, Verdict
@@ -63,9 +66,12 @@ __all__ = [
     "inference",
     "names",
     "optimizer_states",
+    "padding",
     "pages_and_blocks",
     "parameters",
+    "retention",
     "run",
     "run_as_published",
+    "sequence_length",
     "training_step",
 ]
