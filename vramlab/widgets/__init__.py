@@ -9,11 +9,13 @@ kv_cache_explorer()       what a cache of keys and values takes, and what fits
 optimizer_explorer()      what an optimizer keeps, and what its step() takes
 accumulation_explorer()   a batch in micro-batches: its peak, and its gradient
 bert_explorer()           what a training step of BERT holds, part by part
+attention_explorer()      what attention takes over the length of a text
 Explorer, View            the base to build further ones on
 """
 
 from vramlab.widgets.accumulation_explorer import accumulation_explorer
 from vramlab.widgets.allocator_explorer import allocator_explorer
+from vramlab.widgets.attention_explorer import attention_explorer
 from vramlab.widgets.bert_explorer import bert_explorer
 from vramlab.widgets.context_explorer import context_explorer
 from vramlab.widgets.explorer import Explorer, View
@@ -29,6 +31,7 @@ __all__ = [
     "View",
     "accumulation_explorer",
     "allocator_explorer",
+    "attention_explorer",
     "bert_explorer",
     "context_explorer",
     "kv_cache_explorer",
