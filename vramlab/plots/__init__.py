@@ -8,6 +8,7 @@
     draw_stacks(rows)         several such bars of the same parts, such as one for each layer
     draw_curves(curves)       amounts of memory over a quantity, such as a sequence's length
     draw_device(readings)     who has the GPU's memory: driver, contexts, tensors, cache
+    draw_durations(groups)    durations side by side, such as arithmetic and copies
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
 `describe_...` that gives the same text without drawing.
@@ -16,6 +17,7 @@ Each returns a `Picture`, which is a matplotlib Figure with alternative text; ea
 from vramlab.plots.breakdown import describe_breakdown, draw_breakdown
 from vramlab.plots.curves import describe_curves, draw_curves
 from vramlab.plots.device import describe_device, draw_device
+from vramlab.plots.durations import describe_durations, draw_durations
 from vramlab.plots.picture import Picture
 from vramlab.plots.segments import describe_segments, draw_segments
 from vramlab.plots.stack import describe_stack, draw_stack
@@ -28,6 +30,7 @@ __all__ = [
     "describe_breakdown",
     "describe_curves",
     "describe_device",
+    "describe_durations",
     "describe_segments",
     "describe_stack",
     "describe_stacks",
@@ -36,6 +39,7 @@ __all__ = [
     "draw_breakdown",
     "draw_curves",
     "draw_device",
+    "draw_durations",
     "draw_segments",
     "draw_stack",
     "draw_stacks",

@@ -7,6 +7,7 @@ parameters_explorer()     what layers take by existing, and what training adds
 training_step_explorer()  how batch, width and optimizer shape a training step's memory
 kv_cache_explorer()       what a cache of keys and values takes, and what fits
 optimizer_explorer()      what an optimizer keeps, and what its step() takes
+offloading_explorer()     what the host keeps for the GPU, and what its trips cost
 accumulation_explorer()   a batch in micro-batches: its peak, and its gradient
 bert_explorer()           what a training step of BERT holds, part by part
 attention_explorer()      what attention takes over the length of a text
@@ -20,6 +21,7 @@ from vramlab.widgets.bert_explorer import bert_explorer
 from vramlab.widgets.context_explorer import context_explorer
 from vramlab.widgets.explorer import Explorer, View
 from vramlab.widgets.kv_cache_explorer import kv_cache_explorer
+from vramlab.widgets.offloading_explorer import offloading_explorer
 from vramlab.widgets.optimizer_explorer import optimizer_explorer
 from vramlab.widgets.parameters_explorer import parameters_explorer
 from vramlab.widgets.predict import Prediction, predict
@@ -35,6 +37,7 @@ __all__ = [
     "bert_explorer",
     "context_explorer",
     "kv_cache_explorer",
+    "offloading_explorer",
     "optimizer_explorer",
     "parameters_explorer",
     "predict",
