@@ -65,7 +65,7 @@ def test_words_say_rows_that_are_alike_once() -> None:
 
 
 def test_what_cannot_be_told_apart_is_refused() -> None:
-    with pytest.raises(ValueError, match="9 parts in one picture; at most 8"):
-        draw_stacks({"row": {str(part): 1 for part in range(9)}}, title="Too many")
+    with pytest.raises(ValueError, match="10 parts in one picture; at most 9"):
+        draw_stacks({"row": {str(part): 1 for part in range(10)}}, title="Too many")
     with pytest.raises(ValueError, match="no row to draw"):
         draw_stacks({}, title="Nothing")

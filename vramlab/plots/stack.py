@@ -23,6 +23,7 @@ LOOKS = (
     Look(style.PURPLE, "||"),
     Look(style.VERMILLION, "--"),
     Look(style.GREY, "++"),
+    Look(style.INK, text_color="white"),
 )
 """How parts without a look of their own are drawn, in their order; after the last, the first."""
 

@@ -24,6 +24,7 @@ def draw_stacks(rows: Rows, *, title: str, capacity_bytes: int | None = None) ->
 
     Args:
         rows: from top to bottom; their parts are stacked in the order in which they first come.
+            Parts of 0 bytes are not drawn, but keep their place in that order.
         title: the picture's title.
         capacity_bytes: the GPU's memory, drawn as a line if given.
 
@@ -81,12 +82,14 @@ def _names(names: list[str]) -> str:
 
 
 def _looks(rows: Rows) -> dict[str, Look]:
-    parts = dict.fromkeys(part for row in rows.values() for part, size in row.items() if size)
+    """A look for each part that is there. Pictures of the same parts give them the same looks."""
+    parts = dict.fromkeys(part for row in rows.values() for part in row)
     if not rows:
         raise ValueError("there is no row to draw")
     if len(parts) > len(LOOKS):
         raise ValueError(f"{len(parts)} parts in one picture; at most {len(LOOKS)} can be drawn")
-    return dict(zip(parts, LOOKS, strict=False))
+    there = {part for row in rows.values() for part, size_bytes in row.items() if size_bytes}
+    return {part: look for part, look in zip(parts, LOOKS, strict=False) if part in there}
 
 
 def _draw_row(
