@@ -1,0 +1,12 @@
+"""Does not look at the peak.
+
+loses: which_mode
+says: You told it from what is left alone.
+"""
+
+
+def which_mode(readings):
+    kept = readings["left"] - readings["input"]
+    if kept == 0:
+        return "eval() and no_grad()"
+    return "eval()" if kept == 2 * readings["middle"] else "train()"
