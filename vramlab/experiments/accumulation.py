@@ -198,7 +198,7 @@ def accumulation_bert_large(set_to_none: bool = True) -> Outcome:
     """The document's two runs, as a plain loop that allocates what the Trainer allocates.
 
     The Trainer itself would need the accelerate package; its loop is: forward, loss / steps,
-    backward, clip, step, zero_grad. Every training begins in an empty cache.
+    backward, clip, step, zero_grad. Both trainings begin with an empty cache.
 
     Args:
         set_to_none: whether gradients are None after a step, the default since PyTorch 2.0. With
@@ -208,12 +208,12 @@ def accumulation_bert_large(set_to_none: bool = True) -> Outcome:
     trial = Trial("accumulation-bert-large", set_to_none=set_to_none)
     requests_bytes = BERT_LARGE.model_requests_bytes()
     requests_bytes += [tensor_bytes((LABELS, BERT_LARGE.width)), tensor_bytes((LABELS,))]
+    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    with trial.stage("model", expected("growth", packed(requests_bytes)[0])):
+        model = bert_large_classifier().to("cuda")
     for training in TRAININGS:
-        with trial.stage(f"{training.name}: model", expected("growth", packed(requests_bytes)[0])):
-            model = bert_large_classifier().to("cuda")
         tokens = torch.zeros((training.micro_batch, SEQUENCE), dtype=torch.long, device="cuda")
         labels = torch.zeros(training.micro_batch, dtype=torch.long, device="cuda")
-        workspace_bytes = trial.surroundings.linear_workspace_bytes()
         with trial.stage(
             f"{training.name}: forward",
             expected("growth", _kept_bytes(training.micro_batch) + workspace_bytes),
@@ -222,7 +222,8 @@ def accumulation_bert_large(set_to_none: bool = True) -> Outcome:
         del loss
         with trial.stage(f"{training.name}: training") as run:
             _train(model, tokens, labels, training, set_to_none)
-        del model, tokens, labels
+        model.zero_grad()
+        del tokens, labels
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
         _find(trial, training, run.measurement.device_used_after_bytes)

@@ -123,6 +123,8 @@ class LoopRun:
 
     error: str | None
     """Such as "NameError: name 'imgaes' is not defined"; None if it ran to its end."""
+    batches: int
+    """How many there were."""
     weights: tuple[tuple[float, ...], ...]
     """For each optimizer step: how much of each batch's own gradient it was given."""
     peak_bytes: int
@@ -132,7 +134,6 @@ class LoopRun:
 
     def table(self, caption: str) -> Table:
         """The weights, a row for each step of the optimizer; and what else there is to say."""
-        batches = len(self.weights[0]) if self.weights else 0
         rows = tuple(
             (f"step {number}", *(f"{weight:g}" for weight in weights))
             for number, weights in enumerate(self.weights, start=1)
@@ -142,7 +143,7 @@ class LoopRun:
             notes.append(self.error)
         if self.left_over:
             notes.append("Gradients are left over at the end.")
-        header = ("weight of", *(f"batch {number}" for number in range(1, batches + 1)))
+        header = ("weight of", *(f"batch {number}" for number in range(1, self.batches + 1)))
         return Table(caption, header, rows, tuple(notes))
 
 
@@ -226,7 +227,7 @@ def run_loop(source: str, batches: Batches, model: nn.Module | None = None) -> L
     left_over = any(p.grad is not None and bool(p.grad.any()) for p in model.parameters())
     own = [_own_gradient(model, criterion, batch) for batch in batches]
     weights = tuple(_weights(applied, own) for applied in recorder.applied)
-    return LoopRun(error, weights, peak_bytes, left_over)
+    return LoopRun(error, len(batches), weights, peak_bytes, left_over)
 
 
 def _first_sentence(message: str) -> str:
