@@ -101,7 +101,7 @@ def test_memory_is_as_predicted_at_every_action(schedule: Schedule, kind: str) -
         for step in steps:
             step.zero_grad()
         before_bytes = torch.cuda.memory_allocated()
-        execution = execute(schedule, steps, x, torch.sum)
+        execution = execute(schedule, steps, x, torch.sum, readings=True)
     measured = [
         (str(r.action), r.allocated_bytes - before_bytes, r.peak_bytes - before_bytes)
         for r in execution.readings

@@ -64,6 +64,21 @@ QUOTED = {
 UNKNOWN_CONDITIONS = {
     ("bert-sequence-fit", "bert-sequence-fit", "b, for each token"),
     ("bert-sequence-fit", "bert-sequence-fit", "c"),
+    # A rule of thumb, in time; here it is FLOPs.
+    ("checkpoint-slowdown", "checkpoint-slowdown", "slower: BERT-base"),
+    ("checkpoint-slowdown", "checkpoint-slowdown", "slower: GPT-2"),
+    ("checkpoint-slowdown", "checkpoint-slowdown", "as deep: each step"),
+    ("checkpoint-slowdown", "checkpoint-slowdown", "as deep: segments"),
+    # Neither its stages nor what is counted are printed.
+    *(
+        ("checkpoint-resnet1000", "checkpoint-resnet1000", f"{how}: {what}")
+        for how in ("stored whole", "segments")
+        for what in (
+            "kept by the forward pass",
+            "activations and gradients at the peak",
+            "the process, as nvidia-smi sees it",
+        )
+    ),
 }
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from vramlab.checkpointing.schedule import Action, Do, Schedule, simulate
@@ -42,24 +42,25 @@ class Execution:
     forwards: int
     """How often a step was called."""
     readings: tuple[Reading, ...]
-    """One per action."""
-
-    @property
-    def peak_bytes(self) -> int:
-        """The highest reading."""
-        return max(reading.peak_bytes for reading in self.readings)
+    """One per action, if they were asked for."""
 
 
-def execute(schedule: Schedule, steps: Sequence[Step], x: Tensor, loss: Loss) -> Execution:
+def execute(
+    schedule: Schedule,
+    steps: Sequence[Step] | nn.Sequential,
+    x: Tensor,
+    loss: Loss,
+    *,
+    readings: bool = False,
+) -> Execution:
     """Run one training step: gradients are added to the parameters' `grad`, and to that of `x`.
-
-    Torch's peak counter starts anew at every action.
 
     Args:
         schedule: for a chain of as many steps.
         steps: the chain.
         x: state 0, on a GPU. It gets a gradient if it requires one.
         loss: applied to the last state.
+        readings: read the memory of each action; torch's peak counter starts anew at each.
 
     Raises:
         InvalidSchedule: the schedule does not hold together.
@@ -71,20 +72,19 @@ def execute(schedule: Schedule, steps: Sequence[Step], x: Tensor, loss: Loss) ->
             f"{schedule.name!r} is a schedule for {schedule.steps} steps; the chain has "
             f"{len(steps)}"
         )
-    run = _Run(steps, x, loss)
-    readings = []
+    run = _Run(list(steps), x, loss)
+    read = []
     for action in schedule.actions:
-        torch.cuda.reset_peak_memory_stats(x.device)
+        if readings:
+            torch.cuda.reset_peak_memory_stats(x.device)
         run.act(action)
-        readings.append(
-            Reading(
-                action,
-                torch.cuda.memory_allocated(x.device),
-                torch.cuda.max_memory_allocated(x.device),
+        if readings:
+            allocated_bytes = torch.cuda.memory_allocated(x.device)
+            read.append(
+                Reading(action, allocated_bytes, torch.cuda.max_memory_allocated(x.device))
             )
-        )
     assert run.value is not None  # a valid schedule goes back, and so through the loss
-    return Execution(run.value, run.forwards, tuple(readings))
+    return Execution(run.value, run.forwards, tuple(read))
 
 
 @dataclass

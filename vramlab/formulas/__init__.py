@@ -14,6 +14,8 @@ optimizers      optimizer states, and what step() takes besides
 workspaces      what cuBLAS keeps out of the caching allocator
 reductions      what a sum takes while it runs
 per_parameter   bytes per parameter, by how a model is trained
+checkpointing   what a chain of steps takes under a checkpointing schedule, and its FLOPs
+residual_network  what a residual network keeps, and where to cut it
 vgg16           VGG16's layers
 bert            BERT's parameters and activations
 inference       the peak of a forward pass that keeps nothing
@@ -23,4 +25,6 @@ offloading      what the host keeps for the GPU, and what travels
 attention       what each kind of attention keeps; BERT's growth with length
 retention       what retention (RetNet) keeps in each of its forms
 fit             parabolas through measured points
+transformer     what a transformer takes in training, term by term
+transformer_peak  the peak of its training step: the largest of a few moments
 """

@@ -110,6 +110,73 @@ def _held_bytes(moment: Moment, sizes: ChainSizes, gone_back: int) -> int:
     return states + recordings + gradient + loss + sizes.parameters_bytes * gone_back
 
 
+def selective_bytes(steps: int, sizes: ChainSizes) -> int:
+    """Peak of a chain of MLP steps whose products are kept, and whose GELUs are computed again.
+
+    Of each step the result of both products: one as large as four states, and the next state. The
+    last state is kept as well. In the backward pass a step's GELU is there again.
+    """
+    inner = sizes.inner_bytes // 2  # before GELU, and after it
+    kept = steps * (sizes.state_bytes + inner)
+    return kept + inner + sizes.state_bytes + sizes.reversing_bytes + 2 * SCALAR_BYTES
+
+
+# ---- FLOPs ----
+
+
+@dataclass(frozen=True)
+class ChainFlops:
+    """FLOPs of the matrix products of one step; a multiplication and an addition are two."""
+
+    forward: int
+    """Running it forward once."""
+    last_product: int
+    """Of these, the product that makes its result."""
+    input_gradient: int
+    """What the gradient of its input takes; the first step of a chain needs none."""
+
+    def step(self, steps: int, forwards: int) -> int:
+        """A training step in which `forwards` steps run forward; backward takes twice as much."""
+        return forwards * self.forward + steps * 2 * self.forward - self.input_gradient
+
+
+def mlp_flops(batch: int, width: int) -> ChainFlops:
+    """Two products of (batch, width) with (width, 4 width)."""
+    product = 2 * batch * width * 4 * width
+    return ChainFlops(forward=2 * product, last_product=product, input_gradient=product)
+
+
+def transformer_flops(layers: int, width: int, batch: int, sequence: int) -> tuple[int, int, int]:
+    """FLOPs of the matrix products of a transformer's layers running forward.
+
+    Returns:
+        Of all layers; of the products in attention (scores, and their use); and of the last
+        product of each layer, which leads from four times the width back.
+    """
+    rows = batch * sequence
+    products = 2 * rows * width * (4 * width + 2 * 4 * width)
+    attention = 2 * 2 * batch * sequence * sequence * width
+    last = 2 * rows * 4 * width * width
+    return layers * (products + attention), layers * attention, layers * last
+
+
+def transformer_kept_bytes(
+    layers: int, width: int, batch: int, sequence: int, added_bytes: int
+) -> int:
+    """What the forward pass of BERT or GPT-2 keeps with every layer checkpointed, output included.
+
+    The layers' inputs, input and result of one layer norm outside of them (with a mean and a
+    deviation per row), and a gathered row of indices.
+
+    Args:
+        added_bytes: masks outside of the layers.
+    """
+    hidden = block_bytes(tensor_bytes((batch, sequence, width)))  # (B, S, W)
+    statistics = 2 * block_bytes(tensor_bytes((batch, sequence)))
+    indices = block_bytes(tensor_bytes((1, sequence), "int64"))
+    return (layers + 2) * hidden + statistics + indices + added_bytes
+
+
 # ---- Closed forms ----
 #
 # Each is the peak at the first step that is gone back, which is the highest as long as a state
