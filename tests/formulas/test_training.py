@@ -109,7 +109,9 @@ def test_sum_over_rows() -> None:
     # A100: 1728 / 8 = 216 could share, but 10240 / 4 / 160 = 16 values a thread allow 160: 80 MiB.
     assert reductions.column_sum_bytes(10240, 1024, 108, 2048) == (80 * MIB, 512)
     assert reductions.column_sum_bytes(512, 1024, 108, 2048) == (0, 0)  # 128 values a thread
-    with pytest.raises(ValueError, match="100 columns: the formula holds for multiples of 128"):
+    # 1600 columns: 12.5 blocks of 128, so 13; 1728 / 13 = 133 share, 4 B x 1600 x 133 x 128.
+    assert reductions.column_sum_bytes(10240, 1600, 108, 2048) == (108_953_600, 512)
+    with pytest.raises(ValueError, match="100 columns: the formula holds for multiples of 4"):
         reductions.column_sum_bytes(10240, 100, 108, 2048)
 
 

@@ -10,6 +10,8 @@ storage         what the caching allocator makes of a tensor's bytes
 parameters      how many parameters a layer has
 activations     what a forward pass keeps for the backward pass
 training        what a training step of a chain of Linear layers holds, and its peak
+mlp_block       what a transformer's MLP block keeps
+operators       what common operators keep for their backward pass
 optimizers      optimizer states, and what step() takes besides
 workspaces      what cuBLAS keeps out of the caching allocator
 reductions      what a sum takes while it runs

@@ -66,7 +66,9 @@ def total_sum_bytes(
 def column_sum_bytes(
     rows: int, columns: int, multiprocessors: int, threads_per_multiprocessor: int
 ) -> tuple[int, int]:
-    """What the gradient of a bias takes: `grad.sum(0)` of a contiguous float32 (rows, columns).
+    """What the gradient of a bias takes: `grad.sum(0)` of a contiguous (rows, columns).
+
+    Float32 or 16 bit, which is summed in float32, of up to 2**31 bytes.
 
     A thread adds up four neighbouring columns; a block has 32 x 4 threads. The buffer has room for
     the partial result of every thread of every block that shares an output, times the columns:
@@ -74,18 +76,18 @@ def column_sum_bytes(
 
     Args:
         rows: elements that one output adds up.
-        columns: outputs; a multiple of 128.
+        columns: outputs; a multiple of 4, at least 128.
         multiprocessors: of the GPU.
         threads_per_multiprocessor: that can be resident.
 
     Returns:
         Staging buffer and semaphores, as blocks.
     """
-    if columns % COLUMNS_PER_BLOCK:
-        raise ValueError(f"{columns} columns: the formula holds for multiples of 128")
+    if columns % _VECTOR or columns < COLUMNS_PER_BLOCK:
+        raise ValueError(f"{columns} columns: the formula holds for multiples of 4, from 128 on")
     threads = _MAX_THREADS // _VECTOR
     block_rows = threads // _WARP
-    grid_blocks = columns // COLUMNS_PER_BLOCK
+    grid_blocks = _ceil_div(columns, COLUMNS_PER_BLOCK)
     resident_threads = (threads_per_multiprocessor // threads) * threads * multiprocessors
     sharing = _sharing_blocks(_ceil_div(rows, block_rows), grid_blocks, threads, resident_threads)
     if sharing == 1:

@@ -1,0 +1,112 @@
+"""The transformer's closed form against measurements: what is kept, and the peak, to the byte.
+
+Allocated bytes less rests of blocks are compared; those rests depend on what the cache holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+import vramlab
+from vramlab.catalogue import find
+from vramlab.experiments.bert import unsplit_bytes
+from vramlab.experiments.transformer_step import Training, measure_step
+from vramlab.formulas import transformer, transformer_peak
+from vramlab.formulas.transformer import PRECISIONS, Attention, Checkpointing, Run, Sizes
+
+SMALL = Sizes(vocabulary=2048, positions=512, width=256, layers=2, heads=4)
+LLAMA = replace(
+    SMALL,
+    kv_heads=2,
+    feed_forward=512,
+    activation="swiglu",
+    norm="rms",
+    bias=False,
+    tied=False,
+    learned_positions=False,
+)
+
+
+STEP_BY_STEP: tuple[Attention, ...] = ("eager", "math")
+FUSED: tuple[Attention, ...] = ("efficient", "flash")
+CHECKPOINTING: tuple[Checkpointing, ...] = ("selective", "full")
+
+KEPT = [
+    *(
+        (SMALL, Run(2, 128, precision, attention=attention, dropout=dropout))
+        for precision, attention, dropout in product(
+            ("float32", "autocast float16", "pure bfloat16"), STEP_BY_STEP, (True, False)
+        )
+    ),
+    *(
+        (sizes, Run(2, 100, precision, attention=attention))
+        for sizes, precision, attention in product(
+            (SMALL, LLAMA), ("autocast bfloat16", "pure bfloat16"), FUSED
+        )
+    ),
+    *(
+        (sizes, Run(2, 128, precision, checkpointing=checkpointing))
+        for sizes, precision, checkpointing in product(
+            (SMALL, LLAMA), ("autocast bfloat16",), CHECKPOINTING
+        )
+    ),
+    (LLAMA, Run(2, 128)),
+    (LLAMA, Run(2, 128, "autocast bfloat16", attention="math")),
+    (replace(SMALL, causal=False), Run(2, 128, "autocast bfloat16")),
+]
+
+
+def test_what_the_forward_pass_keeps_is_predicted_to_the_byte() -> None:
+    for sizes, run in KEPT:
+        with vramlab.VirtualGPU("A100-40GB"):
+            training = Training(sizes, run)
+            training.forward().backward()
+            training.optimizer.zero_grad()
+            before_bytes = torch.cuda.memory_allocated() - unsplit_bytes()
+            loss = training.forward()
+            after_bytes = torch.cuda.memory_allocated() - unsplit_bytes()
+            del loss, training
+        assert after_bytes - before_bytes == transformer.kept_bytes(sizes, run), (sizes, run)
+
+
+LARGER = replace(SMALL, width=512, heads=8, layers=3)
+PEAKS = [
+    ("A100-40GB", SMALL, Run(2, 64)),
+    ("T4", LARGER, Run(8, 256, attention="efficient", checkpointing="full")),
+    ("T4", LARGER, Run(8, 512, checkpointing="selective")),
+    ("A100-40GB", LARGER, Run(8, 512, "autocast bfloat16", checkpointing="selective")),
+    ("A100-40GB", LARGER, Run(8, 256, "autocast bfloat16", attention="flash")),
+    ("A100-40GB", LARGER, Run(8, 512, "pure bfloat16")),
+    ("RTX-4090", LARGER, Run(8, 512, "pure bfloat16", attention="flash", checkpointing="full")),
+    ("H100", LLAMA, Run(8, 512, "bfloat16, float32 master", attention="math")),
+    ("H100", LLAMA, Run(4, 128, "float16, float32 master", implementation="loop")),
+    ("H100", replace(SMALL, causal=False), Run(8, 512, optimizer="sgd", dropout=False)),
+]
+
+
+@pytest.mark.parametrize(("gpu", "sizes", "run"), PEAKS)
+def test_the_peak_is_predicted_to_the_byte(gpu: str, sizes: Sizes, run: Run) -> None:
+    predicted = transformer_peak.peak(sizes, run, transformer_peak.Gpu.of(find(gpu)))
+    with vramlab.VirtualGPU(gpu):
+        measured = measure_step(sizes, run)
+    assert measured.kept_bytes == transformer.kept_bytes(sizes, run)
+    assert measured.peak_bytes - measured.rests_bytes == predicted.total_bytes, predicted
+    assert measured.bytes_by_category == {
+        name: size for name, size in predicted.bytes_by_category.items() if size
+    }
+
+
+def test_weights_and_states_are_in_the_dtypes_that_the_precision_names() -> None:
+    for precision in PRECISIONS.values():
+        with vramlab.VirtualGPU("A100-40GB"):
+            training = Training(SMALL, Run(1, 16, precision.name))
+            training.step()
+            weight = training.model.head.weight
+            states = next(iter(training.torch_optimizer.state.values()))
+            dtypes = str(weight.dtype), str(states["exp_avg"].dtype)
+            del training, weight, states
+        assert dtypes == (f"torch.{precision.weights}", f"torch.{precision.state_dtype}")

@@ -1,0 +1,41 @@
+"""Training in 16 bit with float32 copies of the weights, as arXiv 1910.02054 (ZeRO) counts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+
+class MasterWeights:
+    """An optimizer that works on float32 copies of 16-bit parameters, and copies them back.
+
+    Args:
+        parameters: of the model.
+        make: makes the optimizer from the copies, such as `torch.optim.AdamW`.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    ) -> None:
+        self.parameters = list(parameters)
+        self.copies = [nn.Parameter(parameter.detach().float()) for parameter in self.parameters]
+        self.optimizer = make(self.copies)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the copies with float32 gradients, then the parameters."""
+        for parameter, copy in zip(self.parameters, self.copies, strict=True):
+            copy.grad = None if parameter.grad is None else parameter.grad.float()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        for parameter, copy in zip(self.parameters, self.copies, strict=True):
+            parameter.copy_(copy)
+
+    def zero_grad(self) -> None:
+        """Let go of the parameters' gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
