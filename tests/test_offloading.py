@@ -94,6 +94,16 @@ def test_small_tensors_can_stay() -> None:
     assert [copy.size_bytes for copy in transfers.copies] == [WEIGHT]
 
 
+def test_a_graph_without_a_backward_pass_is_let_go() -> None:
+    with VirtualGPU("T4"):
+        model, x = chain(2).to("cuda"), rows()
+        model(x)  # cuBLAS's workspace
+        before = torch.cuda.memory_allocated()
+        with SavedOnHost(model.parameters(), smallest_bytes=ROWS + 1):
+            model(x)
+        assert torch.cuda.memory_allocated() == before
+
+
 def test_a_graph_can_be_used_twice() -> None:
     with VirtualGPU("T4", values=True):
         model = chain(2).to("cuda")
@@ -258,7 +268,11 @@ def test_the_gpu_holds_one_layer_or_two(prefetch: bool, layers_at_once: int) -> 
         # gets and gives, the second Linear's output
         layer = 2 * WEIGHT + 2 * 512
         assert layers_at_once * layer <= extra <= layers_at_once * layer + 6 * ROWS
-        assert y.requires_grad
+        torch.cuda.reset_peak_memory_stats()
+        y.sum().backward()
+        extra = torch.cuda.max_memory_allocated() - before
+        # and the gradient of one weight at a time: each goes to the host as soon as it is there
+        assert extra <= layers_at_once * layer + WEIGHT + 9 * ROWS + 2 * 512
 
 
 def test_parameters_travel_twice_and_gradients_once() -> None:

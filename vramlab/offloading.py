@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import torch
@@ -51,7 +51,7 @@ class SavedOnHost(saved_tensors_hooks):
             storage = tensor.untyped_storage()
             stays = not tensor.is_cuda or tensor.nbytes < smallest_bytes
             if stays or storage.data_ptr() in kept:
-                return tensor
+                return tensor.detach()  # itself, if it is an op's output, would keep its own graph
             reference = StorageWeakRef(storage)
             key = (
                 reference.cdata,
@@ -217,12 +217,34 @@ class StreamedLayers(nn.Module):
             following = index + self._direction
             if 0 <= following < len(self.layers):
                 self._fetched[following] = self._fetch(following, x.device)
-        return cast(Tensor, torch.func.functional_call(self.layers[index], parameters, (x,)))
+        layer = self.layers[index]
+        visiting = {
+            name: _Visit.apply(parameter, parameters[name])  # type: ignore[no-untyped-call]
+            for name, parameter in layer.named_parameters()
+        }
+        return cast(Tensor, torch.func.functional_call(layer, visiting, (x,)))
 
     def _fetch(self, index: int, device: torch.device) -> dict[str, Tensor]:
-        """Copies of a layer's parameters on the GPU; their gradients go to the host by autograd."""
-        with torch.cuda.stream(self._stream):
+        """Copies of a layer's parameters on the GPU, which autograd does not see."""
+        with torch.no_grad(), torch.cuda.stream(self._stream):
             return {
                 name: parameter.to(device, non_blocking=True)
                 for name, parameter in self.layers[index].named_parameters()
             }
+
+
+class _Visit(torch.autograd.Function):
+    """Takes a parameter's copy on the GPU for the parameter, and sends its gradient home.
+
+    A copy by autograd would do the same, but a layer that was fetched ahead would send its
+    gradients late: autograd runs backward what was made last first, and holds them until then.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, parameter: Tensor, fetched: Tensor) -> Tensor:
+        ctx.parameter = parameter
+        return fetched
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return torch.empty_like(ctx.parameter).copy_(gradient), None
