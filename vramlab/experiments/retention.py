@@ -146,7 +146,7 @@ class Retention(nn.Module):
     conditions=Conditions(why="what tensors take is the same on every GPU"),
 )
 def retention_forms(
-    length: int = 2048, batch: int = 1, heads: int = 12, head_size: int = 64, chunk: int = CHUNK
+    length: int = 1024, batch: int = 1, heads: int = 12, head_size: int = 64, chunk: int = CHUNK
 ) -> Outcome:
     """Query, key and value in float32: what a forward pass keeps; and a state that stays small."""
     trial = Trial(

@@ -1,0 +1,10 @@
+"""Counts dropout's result, and forgets its mask.
+
+loses: squared_token_bytes
+says: You forgot dropout's mask
+"""
+
+
+def squared_token_bytes(layers, heads, batch, dtype, dropout):
+    item = ITEM_BYTES[dtype]  # noqa: F821  (defined in another cell of the notebook)
+    return layers * heads * batch * (2 * item if dropout else item)
