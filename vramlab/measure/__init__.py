@@ -8,6 +8,7 @@ device.read_device        who has the GPU's memory, nvidia-smi's view and torch'
 allocations_table         every allocation, what it is, where it begins and ends
 code_lines.code_lines     which lines of the program hold the most
 transfers.record_transfers  every copy between host and GPU, in bytes
+record_operators          which of ATen's operators are called, and what each takes
 saved_tensors.saved_by    what autograd keeps for backward, op by op
 """
 
@@ -33,6 +34,7 @@ from vramlab.measure.figures import (
     reserved,
     reserved_growth,
 )
+from vramlab.measure.operator_calls import OperatorCall, OperatorCalls, record_operators
 from vramlab.measure.readings import MemoryReading, read_memory, reset_peaks
 from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
 from vramlab.measure.recording import Recording, record_timeline
@@ -69,6 +71,8 @@ __all__ = [
     "IncompleteTraceError",
     "MemoryReading",
     "Moment",
+    "OperatorCall",
+    "OperatorCalls",
     "OutOfMemoryEvent",
     "Published",
     "Quantity",
@@ -98,6 +102,7 @@ __all__ = [
     "peak",
     "read_device",
     "read_memory",
+    "record_operators",
     "record_saved_tensors",
     "record_timeline",
     "record_transfers",

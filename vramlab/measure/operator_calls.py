@@ -1,0 +1,164 @@
+"""Which of PyTorch's own operators (ATen's) a line of Python calls, forward and backward.
+
+    with record_operators() as calls:
+        torch.nn.functional.linear(x, weight, bias).sum().backward()
+    calls                  # a table: operator, shapes, new memory, FLOPs
+    calls.flops            # of all matrix products
+
+What is recorded are calls below autograd: each is a kernel, or only changes what is known of a
+tensor (its shape, its strides), and then it takes no memory. Works on a real GPU and a virtual one.
+
+FLOPs are those that torch.utils.flop_counter knows: of matrix products, convolutions and attention,
+with a multiplication and an addition counted as two. Other kernels have None.
+
+Known limitations: what a kernel reads and writes is taken to be each of its tensors once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from vramlab.measure.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """One call of one ATen operator."""
+
+    name: str
+    """Such as 'aten.addmm'."""
+    input_shapes: tuple[tuple[int, ...], ...]
+    output_shapes: tuple[tuple[int, ...], ...]
+    is_view: bool
+    """Whether it only makes another view of its input: no kernel, no memory."""
+    moved_bytes: int
+    """What its kernel reads and writes at least: each tensor once. 0 for a view."""
+    new_bytes: int
+    """Storages that it made."""
+    flops: int | None
+    """Additions and multiplications, where torch counts them."""
+    backward: bool
+    """Whether it ran in a backward pass."""
+
+
+@dataclass
+class OperatorCalls:
+    """All calls of a recording, in order. What `with record_operators() as calls` gives."""
+
+    calls: list[OperatorCall]
+
+    @property
+    def kernels(self) -> list[OperatorCall]:
+        """The calls that are more than views."""
+        return [call for call in self.calls if not call.is_view]
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of all calls for which torch counts them."""
+        return sum(call.flops or 0 for call in self.calls)
+
+    @property
+    def moved_bytes(self) -> int:
+        """What all kernels read and write at least."""
+        return sum(call.moved_bytes for call in self.calls)
+
+    def table(self, *, views: bool = True) -> Table:
+        """One row per call.
+
+        Args:
+            views: also list calls that take no kernel.
+        """
+        listed = self.calls if views else self.kernels
+        return Table(
+            caption=f"{len(listed)} calls of ATen operators",
+            header=("operator", "pass", "inputs", "output", "new bytes", "FLOPs"),
+            rows=tuple(
+                (
+                    call.name,
+                    "backward" if call.backward else "forward",
+                    "\n".join(map(_in_words, call.input_shapes)) or "-",
+                    "\n".join(map(_in_words, call.output_shapes)) or "-",
+                    "view" if call.is_view else f"{call.new_bytes:,}",
+                    "-" if call.flops is None else f"{call.flops:,}",
+                )
+                for call in listed
+            ),
+        )
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+@contextmanager
+def record_operators() -> Iterator[OperatorCalls]:
+    """Note every ATen operator that is called while the body of the with statement runs.
+
+    Calls of `detach`, which autograd makes for its own bookkeeping, are left out.
+    """
+    recorded = OperatorCalls([])
+    with _Recorder(recorded.calls):
+        yield recorded
+
+
+class _Recorder(TorchDispatchMode):
+    """Calls each operator, and notes what went in and came out."""
+
+    def __init__(self, calls: list[OperatorCall]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._calls = calls
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func is not torch.ops.aten.detach.default:
+            self._calls.append(_call(func, args, kwargs, result))
+        return result
+
+
+def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperatorCall:
+    inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+    there = {tensor.untyped_storage()._cdata for tensor in inputs}
+    made = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in outputs}
+    new_bytes = sum(storage.nbytes() for key, storage in made.items() if key not in there)
+    count = flop_registry.get(func.overloadpacket)
+    # An in-place operator's result lies in its input's storage, too, but it is a kernel.
+    is_view = (
+        bool(outputs) and new_bytes == 0 and not func._schema.is_mutable and set(made) <= there
+    )
+    return OperatorCall(
+        name=f"aten.{func.overloadpacket.__name__}",
+        input_shapes=tuple(tuple(tensor.shape) for tensor in inputs),
+        output_shapes=tuple(tuple(tensor.shape) for tensor in outputs),
+        is_view=is_view,
+        moved_bytes=0 if is_view else sum(map(_extent_bytes, [*inputs, *outputs])),
+        new_bytes=new_bytes,
+        flops=None if count is None else int(count(*args, **kwargs, out_val=result)),
+        backward=torch._C._current_graph_task_id() != -1,
+    )
+
+
+def _extent_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor's elements; an expanded one has fewer than its shape says."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+def _in_words(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
