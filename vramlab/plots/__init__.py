@@ -9,6 +9,8 @@
     draw_curves(curves)       amounts of memory over a quantity, such as a sequence's length
     draw_device(readings)     who has the GPU's memory: driver, contexts, tensors, cache
     draw_durations(groups)    durations side by side, such as arithmetic and copies
+    draw_schedule(simulation) which state of a chain a checkpointing schedule holds when
+    draw_exchange(points)     what checkpointing strategies save and cost
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
 `describe_...` that gives the same text without drawing.
@@ -19,6 +21,12 @@ from vramlab.plots.curves import describe_curves, draw_curves
 from vramlab.plots.device import describe_device, draw_device
 from vramlab.plots.durations import describe_durations, draw_durations
 from vramlab.plots.picture import Picture
+from vramlab.plots.schedules import (
+    describe_exchange,
+    describe_schedule,
+    draw_exchange,
+    draw_schedule,
+)
 from vramlab.plots.segments import describe_segments, draw_segments
 from vramlab.plots.stack import describe_stack, draw_stack
 from vramlab.plots.stacks import describe_stacks, draw_stacks
@@ -31,6 +39,8 @@ __all__ = [
     "describe_curves",
     "describe_device",
     "describe_durations",
+    "describe_exchange",
+    "describe_schedule",
     "describe_segments",
     "describe_stack",
     "describe_stacks",
@@ -40,6 +50,8 @@ __all__ = [
     "draw_curves",
     "draw_device",
     "draw_durations",
+    "draw_exchange",
+    "draw_schedule",
     "draw_segments",
     "draw_stack",
     "draw_stacks",

@@ -11,6 +11,7 @@ offloading_explorer()     what the host keeps for the GPU, and what its trips co
 accumulation_explorer()   a batch in micro-batches: its peak, and its gradient
 bert_explorer()           what a training step of BERT holds, part by part
 attention_explorer()      what attention takes over the length of a text
+checkpointing_explorer()  plays a checkpointing schedule: what is held when
 Explorer, View            the base to build further ones on
 """
 
@@ -18,6 +19,7 @@ from vramlab.widgets.accumulation_explorer import accumulation_explorer
 from vramlab.widgets.allocator_explorer import allocator_explorer
 from vramlab.widgets.attention_explorer import attention_explorer
 from vramlab.widgets.bert_explorer import bert_explorer
+from vramlab.widgets.checkpointing_explorer import checkpointing_explorer
 from vramlab.widgets.context_explorer import context_explorer
 from vramlab.widgets.explorer import Explorer, View
 from vramlab.widgets.kv_cache_explorer import kv_cache_explorer
@@ -35,6 +37,7 @@ __all__ = [
     "allocator_explorer",
     "attention_explorer",
     "bert_explorer",
+    "checkpointing_explorer",
     "context_explorer",
     "kv_cache_explorer",
     "offloading_explorer",
