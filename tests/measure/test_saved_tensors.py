@@ -152,6 +152,20 @@ def test_a_checkpoint_keeps_its_input() -> None:
     assert recording.saved(y).kept_bytes == 64 * 4
 
 
+def test_a_saved_tensor_that_was_written_to_is_noticed_as_without_hooks() -> None:
+    x = leaf(64)
+    with record_saved_tensors(inputs=x) as recording:
+        y = torch.relu_(torch.sigmoid(x))
+    recording.saved(y)
+    message = (
+        r"modified by an inplace operation: \(64,\), saved by SigmoidBackward0, is at version 1"
+    )
+    with pytest.raises(RuntimeError, match=message):
+        y.sum().backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.relu_(torch.sigmoid(x)).sum().backward()
+
+
 def test_a_module_that_raises_is_left() -> None:
     class Stumbles(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

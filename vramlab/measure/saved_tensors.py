@@ -183,12 +183,13 @@ def saved_by(
 class _Handle:
     """What autograd holds instead of the tensor: the tensor, and where it came from."""
 
-    __slots__ = ("__weakref__", "module", "op", "saved_as", "tensor")
+    __slots__ = ("__weakref__", "module", "op", "saved_as", "tensor", "version")
 
     def __init__(self, tensor: torch.Tensor, module: str) -> None:
         # An op's output knows its op, and the op will hold this handle: detached, they are no
         # circle that only the garbage collector could break.
         self.tensor = tensor.detach()
+        self.version = tensor._version
         self.module = module
         self.op = UNKNOWN_OP
         self.saved_as = ""
@@ -251,6 +252,13 @@ class SavedTensorsRecording:
     def _unpack(self, handle: _Handle) -> torch.Tensor:
         if self._visited is not None:
             handle.op, handle.saved_as = self._visited
+        elif handle.tensor._version != handle.version:
+            # Where there are hooks, autograd leaves this check to them.
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: {tuple(handle.tensor.shape)}, saved by {handle.op}, is at "
+                f"version {handle.tensor._version}; expected version {handle.version} instead"
+            )
         return handle.tensor
 
     def _name_modules(self, model: torch.nn.Module) -> list[Any]:

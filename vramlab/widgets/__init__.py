@@ -4,6 +4,7 @@ predict(question)         commit to a number before it is shown
 context_explorer()        how many processes share a GPU
 allocator_explorer()      what the caching allocator makes of allocations and frees
 parameters_explorer()     what layers take by existing, and what training adds
+saved_tensors_explorer()  what a chain of operators keeps for its backward pass
 training_step_explorer()  how batch, width and optimizer shape a training step's memory
 kv_cache_explorer()       what a cache of keys and values takes, and what fits
 optimizer_explorer()      what an optimizer keeps, and what its step() takes
@@ -27,6 +28,7 @@ from vramlab.widgets.offloading_explorer import offloading_explorer
 from vramlab.widgets.optimizer_explorer import optimizer_explorer
 from vramlab.widgets.parameters_explorer import parameters_explorer
 from vramlab.widgets.predict import Prediction, predict
+from vramlab.widgets.saved_tensors_explorer import saved_tensors_explorer
 from vramlab.widgets.training_step_explorer import training_step_explorer
 
 __all__ = [
@@ -44,5 +46,6 @@ __all__ = [
     "optimizer_explorer",
     "parameters_explorer",
     "predict",
+    "saved_tensors_explorer",
     "training_step_explorer",
 ]

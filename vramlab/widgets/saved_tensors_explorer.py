@@ -1,0 +1,180 @@
+"""Explore what a short chain of operators keeps for its backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vramlab import VirtualGPU
+from vramlab.measure import SavedTensors, Table, record_saved_tensors
+from vramlab.measure.results import format_mib
+from vramlab.plots import draw_stack
+from vramlab.plots.style import short_size
+from vramlab.widgets.explorer import Explorer, View, choice, power_slider
+
+NOTHING = "-"
+DTYPES = ("float32", "float16", "bfloat16")
+
+OUT_OF_PLACE: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "leaky_relu": functional.leaky_relu,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "softmax": lambda x: functional.softmax(x, dim=-1),
+    "dropout": functional.dropout,
+    "x + 1": lambda x: x + 1,
+    "2 * x": lambda x: 2 * x,
+    "x ** 2": lambda x: x**2,
+    "exp": torch.exp,
+    "x * sigmoid(x)": lambda x: x * torch.sigmoid(x),
+}
+IN_PLACE: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu_,
+    "leaky_relu": functional.leaky_relu_,
+    "silu": lambda x: functional.silu(x, inplace=True),
+    "sigmoid": torch.sigmoid_,
+    "tanh": torch.tanh_,
+    "dropout": lambda x: functional.dropout(x, inplace=True),
+    "x + 1": lambda x: x.add_(1),
+    "2 * x": lambda x: x.mul_(2),
+    "x ** 2": lambda x: x.pow_(2),
+    "exp": torch.exp_,
+}
+MODULES: Mapping[str, Callable[[int], nn.Module]] = {
+    "linear": lambda width: nn.Linear(width, width),
+    "layer_norm": nn.LayerNorm,
+    "rms_norm": nn.RMSNorm,
+}
+OPERATORS = (NOTHING, *MODULES, *OUT_OF_PLACE)
+
+
+@dataclass(frozen=True)
+class ChainMemory:
+    """What a chain of operators was measured to keep."""
+
+    saved: SavedTensors
+    growth_bytes: int
+    """What the forward pass left, the output included."""
+    error: str
+    """What autograd says of the backward pass; '' if it works."""
+
+
+def saved_tensors_explorer(
+    first: str = "linear",
+    second: str = "gelu",
+    third: str = "linear",
+    in_place: str = "no",
+    names: str = "no",
+    rows: int = 4096,
+    width: int = 1024,
+    dtype: str = "float32",
+) -> Explorer:
+    """Show what up to three operators in a row save, tensor by tensor.
+
+    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
+
+    Args:
+        first, second, third: operators, of `OPERATORS`.
+        in_place: 'yes' to use the in-place form where an operator has one. The chain's input is
+            never written to.
+        names: 'yes' to keep a name for every result in between.
+        rows, width: of the input.
+        dtype: of everything.
+    """
+    controls = {
+        "first": choice("First", OPERATORS, first),
+        "second": choice("Second", OPERATORS, second),
+        "third": choice("Third", OPERATORS, third),
+        "in_place": choice("In place", ("no", "yes"), in_place),
+        "names": choice("Names for results in between", ("no", "yes"), names),
+        "rows": power_slider("Rows", rows, 256, 65536),
+        "width": power_slider("Width", width, 64, 4096),
+        "dtype": choice("dtype", DTYPES, dtype),
+    }
+    return Explorer("What a chain of operators keeps", controls, show_chain)
+
+
+def show_chain(**settings: Any) -> View:
+    """Run the chain on a fresh virtual GPU, and show what it keeps."""
+    memory = measure_chain(**settings)
+    words = " → ".join(
+        settings[place] for place in ("first", "second", "third") if settings[place] != NOTHING
+    )
+    kept = short_size(memory.saved.kept_bytes)
+    summary = f"{words or 'Nothing'}: {kept} are kept for the backward pass"
+    summary += f". But it fails: {memory.error}" if memory.error else "."
+    picture = draw_stack(_parts(memory), title=f"What the forward pass leaves: {words}")
+    return View(summary, picture, (_table(memory), memory.saved.table()))
+
+
+def measure_chain(
+    first: str,
+    second: str,
+    third: str,
+    in_place: str,
+    names: str,
+    rows: int,
+    width: int,
+    dtype: str,
+) -> ChainMemory:
+    """Run a chain forward and backward on a fresh virtual GPU."""
+    with VirtualGPU("A100-80GB"), torch.device("cuda"):
+        chosen = [name for name in (first, second, third) if name != NOTHING]
+        model = nn.ModuleList(
+            [MODULES[name](width) if name in MODULES else nn.Identity() for name in chosen]
+        ).to(getattr(torch, dtype))
+        x = torch.zeros(rows, width, dtype=getattr(torch, dtype), requires_grad=True)
+        with torch.no_grad():
+            nn.Linear(width, width, dtype=x.dtype)(x)  # cuBLAS has its workspace from here on
+        torch.cuda.empty_cache()
+        before_bytes = torch.cuda.memory_allocated()
+        results = [x]
+        with record_saved_tensors(model, inputs=x) as recording:
+            for number, (name, module) in enumerate(zip(chosen, model, strict=True)):
+                written = in_place == "yes" and number > 0 and name in IN_PLACE
+                operator = (
+                    module if name in MODULES else (IN_PLACE if written else OUT_OF_PLACE)[name]
+                )
+                results.append(operator(results[-1]))
+                if names == "no":
+                    del results[:-1]
+        growth_bytes = torch.cuda.memory_allocated() - before_bytes
+        saved = recording.saved(results[-1])
+        error = ""
+        try:
+            results[-1].sum().backward()
+        except RuntimeError as failure:
+            error = str(failure)
+        del x, results, model
+    return ChainMemory(saved, growth_bytes, error)
+
+
+def _parts(memory: ChainMemory) -> dict[str, int]:
+    """Kept bytes by who keeps them, and what is there without being kept."""
+    parts: dict[str, int] = {}
+    for tensor in memory.saved.tensors:
+        if tensor.kept_bytes:
+            name = f"{tensor.op.removesuffix('Backward0')}: {tensor.saved_as}"
+            parts[name] = parts.get(name, 0) + tensor.kept_bytes
+    parts["held by names alone"] = max(memory.growth_bytes - memory.saved.kept_bytes, 0)
+    return parts
+
+
+def _table(memory: ChainMemory) -> Table:
+    kept_bytes = memory.saved.kept_bytes
+    return Table(
+        "Measured on a virtual A100",
+        ("what", "size"),
+        (
+            ("the forward pass leaves", format_mib(memory.growth_bytes)),
+            ("kept for the backward pass", format_mib(kept_bytes)),
+            ("held by names alone", format_mib(memory.growth_bytes - kept_bytes)),
+        ),
+    )
