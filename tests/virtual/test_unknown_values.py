@@ -193,3 +193,18 @@ class TestAnswersOfNan:
         assert math.isnan(total)
         assert correct == 0
         assert best == float("inf")
+
+
+def test_gradients_without_values_fit_host_parameters_with_values() -> None:
+    with VirtualGPU("T4"):
+        parameter = nn.Parameter(torch.ones(4))
+        parameter.grad = torch.randn(4, device="cuda").cpu().half().float()  # what came has none
+        assert parameter.grad is not None
+        assert (parameter.grad.device.type, parameter.grad.shape) == ("cpu", (4,))
+        torch.optim.SGD([parameter], lr=0.1).step()
+        assert parameter.isnan().all()
+        unknown = nn.Parameter(torch.randn(4, device="cuda").cpu())
+        unknown.grad = torch.ones(4)
+        torch.optim.SGD([unknown], lr=0.1).step()
+        with pytest.raises(RuntimeError, match="gradient with device type 'meta'"):
+            parameter.grad = torch.ones(4, device="meta")

@@ -291,7 +291,20 @@ class Answers:
                 f"tensor located on device with index '{places[0]}'. Please ensure that the "
                 "gradient and the tensor are on the same device"
             )
+        if grad is not None and max(places) < 0 and tensor.is_meta != grad.is_meta:
+            grad = self._without_values(grad, tensor)
         tensor.grad = grad
+
+    def _without_values(self, grad: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        """A host gradient that C++ takes for a host tensor: one of the two has no values."""
+        if holding_of(grad if grad.is_meta else tensor) is None:
+            return grad  # the program's own meta tensor: C++ will say so
+        if not tensor.is_meta:
+            return torch.full(grad.size(), float("nan"), dtype=grad.dtype, device=_CPU)
+        with self._dispatcher.machine.thread.asking_for_carrier():
+            result = torch.empty_like(grad, device="meta")
+        self._dispatcher.hold_on_host(result)
+        return result
 
     def setitem(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
         """`tensor[index] = value`. For a CUDA tensor C++ keeps a number on the host."""
