@@ -257,7 +257,7 @@ def test_training_is_the_same_with_streamed_parameters(prefetch: bool) -> None:
 def test_the_gpu_holds_one_layer_or_two(prefetch: bool, layers_at_once: int) -> None:
     with VirtualGPU("T4"):
         model, x = StreamedLayers(stages(prefetch), prefetch=prefetch), rows()
-        model(x)  # cuBLAS's workspace
+        model(x).sum().backward()  # cuBLAS's workspaces
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         y = model(x)
