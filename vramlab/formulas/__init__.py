@@ -19,7 +19,7 @@ per_parameter   bytes per parameter, by how a model is trained
 checkpointing   what a chain of steps takes under a checkpointing schedule, and its FLOPs
 residual_network  what a residual network keeps, and where to cut it
 vgg16           VGG16's layers
-bert            BERT's parameters and activations
+bert            BERT's parameters and activations, and the peak of a step
 inference       the peak of a forward pass that keeps nothing
 kv_cache        keys and values that a model keeps while it generates
 durations       the least time for bytes and FLOPs: memory, PCI Express, arithmetic, roofline
@@ -27,6 +27,7 @@ offloading      what the host keeps for the GPU, and what travels
 attention       what each kind of attention keeps; BERT's growth with length
 retention       what retention (RetNet) keeps in each of its forms
 fit             parabolas through measured points
+tiles           how much of a GPU a matrix product can use
 transformer     what a transformer takes in training, term by term
 transformer_peak  the peak of its training step: the largest of a few moments
 """
