@@ -8,11 +8,7 @@ import pytest
 
 import vramlab
 from vramlab import experiments
-from vramlab.experiments.checkpointing import (
-    deepest_chains,
-    exchanges,
-    transformer_steps,
-)
+from vramlab.experiments.checkpointing import deepest_chains, exchanges
 
 
 def test_every_strategy_takes_what_is_predicted() -> None:
@@ -32,16 +28,18 @@ def test_every_strategy_takes_what_is_predicted() -> None:
 
 def test_a_whole_extra_forward_is_a_third_and_torch_stops_early() -> None:
     with vramlab.VirtualGPU("A100-40GB"):
-        bert, gpt2 = transformer_steps(batch=2, sequence=128)
-    assert bert.extra_flops == pytest.approx(1 / 3)
+        outcome = experiments.run("checkpoint-slowdown", batch=2, sequence=128)
     # of 24 T W^2 + 4 T S W a layer the last product's 8 T W^2 is not run again; S = W / 6
     again = (24 + 4 / 6 - 8) / (24 + 4 / 6)
-    assert gpt2.extra_flops == pytest.approx(again / 3)
-    for step in (bert, gpt2):
-        assert step.extra_flops == pytest.approx(step.predicted_extra_flops)
-        assert step.checkpointed_kept_bytes == step.predicted_kept_bytes
-        assert step.seconds is None
-        assert step.extra_time is None
+    for name, share in (("BERT-base", 1 / 3), ("GPT-2", again / 3)):
+        finding = outcome.finding("checkpoint-slowdown", f"slower: {name}")
+        assert finding.measured == pytest.approx(share)
+        assert finding.predicted == pytest.approx(share)
+        stored = outcome[f"{name}, stored: forward"]
+        checkpointed = outcome[f"{name}, checkpointed: forward"]
+        (expectation,) = checkpointed.expectations
+        assert checkpointed.growth_bytes == expectation.predicted_bytes
+        assert stored.growth_bytes > 8 * checkpointed.growth_bytes
 
 
 def test_the_deepest_chain_that_fits() -> None:

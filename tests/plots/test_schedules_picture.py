@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 
@@ -75,7 +76,7 @@ POINTS = (
 
 def test_each_strategy_has_a_dot_and_a_ring() -> None:
     picture = draw_exchange(POINTS, title="Trade")
-    places = [tuple(line.get_xydata()[0]) for line in picture.axes[0].lines]
+    places = [tuple(np.asarray(line.get_xydata())[0]) for line in picture.axes[0].lines]
     assert places == [(1.0, 64.0), (1.0, 64.0), (1.2, 16.0), (1.3, 15.0)]
     assert [text.get_text() for text in picture.axes[0].texts] == ["1", "2"]
     listed = [text.get_text() for text in picture.legends[0].get_texts()]

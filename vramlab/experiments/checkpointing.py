@@ -314,41 +314,6 @@ def checkpoint_sequential_both(
 # ---- The documents' claims: 20 % slower, 10 times as large ----
 
 
-@dataclass(frozen=True)
-class TransformerStep:
-    """One training step of a transformer, with and without checkpointing."""
-
-    model: str
-    kept_bytes: int
-    """What the forward pass keeps."""
-    checkpointed_kept_bytes: int
-    """The same with every layer checkpointed."""
-    predicted_kept_bytes: int
-    """And predicted, from a closed form."""
-    peak_bytes: int
-    """Peak of the step, beyond parameters, states and input."""
-    checkpointed_peak_bytes: int
-    flops: int
-    checkpointed_flops: int
-    predicted_extra_flops: float
-    """What checkpointing adds, as a share of a step, from a closed form."""
-    seconds: float | None
-    """Of a step, on a real GPU; None on a virtual one."""
-    checkpointed_seconds: float | None
-
-    @property
-    def extra_flops(self) -> float:
-        """What checkpointing adds, as a share of a step."""
-        return self.checkpointed_flops / self.flops - 1
-
-    @property
-    def extra_time(self) -> float | None:
-        """The same in time, on a real GPU."""
-        if self.seconds is None or self.checkpointed_seconds is None:
-            return None
-        return self.checkpointed_seconds / self.seconds - 1
-
-
 LAYERS, HIDDEN = 12, 768
 """Of BERT-base and GPT-2."""
 
@@ -367,51 +332,6 @@ def _gpt2() -> Any:
     return GPT2Model(GPT2Config.from_dict({**none, "attn_implementation": "eager"}))
 
 
-def transformer_steps(batch: int = 32, sequence: int = 512) -> tuple[TransformerStep, ...]:
-    """Measure a step of BERT-base and of GPT-2 without dropout, each with and without checkpoints.
-
-    BERT's layer ends in dropout and a norm, which keep their inputs, so that all of it runs again.
-    GPT-2's ends in a matrix product whose result nothing keeps: torch stops before it.
-    """
-    forward, _, last = formulas.transformer_flops(LAYERS, HIDDEN, batch, sequence)
-    tokens = torch.zeros(batch, sequence, dtype=torch.long, device="cuda")
-    found = []
-    # Beside the layers BERT keeps its embeddings' dropout mask, GPT-2 a mask of the future.
-    dropped_bytes = block_bytes(tensor_bytes((batch, sequence, HIDDEN), "bool"))
-    future_bytes = block_bytes(tensor_bytes((batch, 1, sequence, sequence)))
-    for name, build, again, added in (
-        ("BERT-base", _bert, forward, dropped_bytes),
-        ("GPT-2", _gpt2, forward - last, future_bytes),
-    ):
-        with torch.device("cuda"):
-            model = build().train()
-        model.config.use_cache = False
-        plain = _transformer_step(model, tokens)
-        enable_checkpointing(model)
-        checkpointed = _transformer_step(model, tokens)
-        found.append(
-            TransformerStep(
-                model=name,
-                kept_bytes=plain[0],
-                checkpointed_kept_bytes=checkpointed[0],
-                predicted_kept_bytes=formulas.transformer_kept_bytes(
-                    LAYERS, HIDDEN, batch, sequence, added
-                ),
-                peak_bytes=plain[1],
-                checkpointed_peak_bytes=checkpointed[1],
-                flops=plain[2],
-                checkpointed_flops=checkpointed[2],
-                predicted_extra_flops=again / (3 * forward),
-                seconds=plain[3],
-                checkpointed_seconds=checkpointed[3],
-            )
-        )
-        del model
-        gc.collect()
-        torch.cuda.empty_cache()
-    return tuple(found)
-
-
 def enable_checkpointing(model: Any, use_reentrant: bool = False) -> None:
     """Checkpoint each layer of a transformers model, by the name that its version has for it."""
     enable = getattr(model, "activation_checkpointing_enable", None)
@@ -419,28 +339,14 @@ def enable_checkpointing(model: Any, use_reentrant: bool = False) -> None:
     enable({"use_reentrant": use_reentrant})
 
 
-def _transformer_step(model: Any, tokens: Tensor) -> tuple[int, int, int, float | None]:
-    """Bytes kept, peak bytes, FLOPs, and seconds on a real GPU."""
-
-    def train() -> int:
-        before_bytes = torch.cuda.memory_allocated()
-        output = model(tokens).last_hidden_state
-        kept_bytes = torch.cuda.memory_allocated() - before_bytes
-        output.sum().backward()
-        return kept_bytes
-
+def _flops(model: nn.Module, train: Callable[[], object]) -> int:
+    """FLOPs of a training step; its gradients are given back."""
     counter = FlopCounterMode(display=False)
-    with counter:  # workspaces come in this step
+    with counter:
         train()
     model.zero_grad()
     gc.collect()
-    before_bytes = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    kept_bytes = train()
-    peak_bytes = torch.cuda.max_memory_allocated() - before_bytes
-    seconds = _seconds(train)
-    model.zero_grad()
-    return kept_bytes, peak_bytes, counter.get_total_flops(), seconds
+    return counter.get_total_flops()
 
 
 def _seconds(train: Callable[[], object], repetitions: int = 5) -> float | None:
@@ -473,18 +379,30 @@ def _seconds(train: Callable[[], object], repetitions: int = 5) -> float | None:
 def checkpoint_slowdown(batch: int = 32, sequence: int = 512) -> Outcome:
     """BERT-base and GPT-2 with each layer checkpointed, and the deepest chain that fits the GPU.
 
+    BERT's layer ends in dropout and a norm, which keep their inputs, so that all of it runs again.
+    GPT-2's, without dropout, ends in a matrix product whose result nothing keeps: torch stops
+    before it.
+
     Args:
         batch: of the transformers.
         sequence: tokens of each.
     """
     trial = Trial("checkpoint-slowdown", batch=batch, sequence=sequence)
-    for step in transformer_steps(batch, sequence):
+    forward, last = formulas.transformer_flops(LAYERS, HIDDEN, batch, sequence)
+    # Beside the layers BERT keeps its embeddings' dropout mask, GPT-2 a mask of the future.
+    dropped_bytes = block_bytes(tensor_bytes((batch, sequence, HIDDEN), "bool"))
+    future_bytes = block_bytes(tensor_bytes((batch, 1, sequence, sequence)))
+    for name, build, again, added_bytes in (
+        ("BERT-base", _bert, forward, dropped_bytes),
+        ("GPT-2", _gpt2, forward - last, future_bytes),
+    ):
+        kept_bytes = formulas.transformer_kept_bytes(LAYERS, HIDDEN, batch, sequence, added_bytes)
         trial.find(
             "checkpoint-slowdown",
-            step.extra_flops if step.extra_time is None else step.extra_time,
-            predicted=step.predicted_extra_flops,
+            _slowdown(trial, name, build, (batch, sequence), kept_bytes),
+            predicted=again / (3 * forward),
             index=0,
-            part=f"slower: {step.model}",
+            part=f"slower: {name}",
             note=_SLOWDOWN,
         )
     depths = deepest_chains()
@@ -498,6 +416,34 @@ def checkpoint_slowdown(batch: int = 32, sequence: int = 512) -> Outcome:
             note=_SLOWDOWN,
         )
     return trial.outcome()
+
+
+def _slowdown(
+    trial: Trial, name: str, build: Callable[[], Any], shape: tuple[int, int], kept_bytes: int
+) -> float:
+    """What checkpointing adds to a training step, as a share of it: of its time, or its FLOPs."""
+    tokens = torch.zeros(shape, dtype=torch.long, device="cuda")
+    with torch.device("cuda"):
+        model = build().train()
+    model.config.use_cache = False
+
+    def train() -> None:
+        model(tokens).last_hidden_state.sum().backward()
+
+    costs: list[float] = []
+    for way in ("stored", "checkpointed"):
+        if way == "checkpointed":
+            enable_checkpointing(model)
+        flops = _flops(model, train)  # cuBLAS's workspaces come in this step
+        prediction = [expected("growth", kept_bytes)] if way == "checkpointed" else []
+        with trial.stage(f"{name}, {way}: forward", *prediction):
+            output = model(tokens).last_hidden_state
+        with trial.stage(f"{name}, {way}: backward", expected("peak")):
+            output.sum().backward()
+        del output
+        costs.append(_seconds(train) or flops)
+        model.zero_grad()
+    return costs[1] / costs[0] - 1
 
 
 _SLOWDOWN = (

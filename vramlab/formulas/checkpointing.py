@@ -146,18 +146,18 @@ def mlp_flops(batch: int, width: int) -> ChainFlops:
     return ChainFlops(forward=2 * product, last_product=product, input_gradient=product)
 
 
-def transformer_flops(layers: int, width: int, batch: int, sequence: int) -> tuple[int, int, int]:
+def transformer_flops(layers: int, width: int, batch: int, sequence: int) -> tuple[int, int]:
     """FLOPs of the matrix products of a transformer's layers running forward.
 
     Returns:
-        Of all layers; of the products in attention (scores, and their use); and of the last
-        product of each layer, which leads from four times the width back.
+        Of all products; and of the last one of each layer, which leads from four times the width
+        back.
     """
     rows = batch * sequence
-    products = 2 * rows * width * (4 * width + 2 * 4 * width)
-    attention = 2 * 2 * batch * sequence * sequence * width
+    projections = 2 * rows * width * (4 * width + 2 * 4 * width)
+    attention = 2 * (2 * batch * sequence * sequence * width)  # scores, and their use
     last = 2 * rows * 4 * width * width
-    return layers * (products + attention), layers * attention, layers * last
+    return layers * (projections + attention), layers * last
 
 
 def transformer_kept_bytes(
