@@ -6,6 +6,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from vramlab.plots import Picture, describe_stacks, draw_stacks
+from vramlab.plots.style import BLUE, ORANGE, Look
 from vramlab.units import MIB
 
 ROWS = {
@@ -69,3 +70,12 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
         draw_stacks({"row": {str(part): 1 for part in range(10)}}, title="Too many")
     with pytest.raises(ValueError, match="no row to draw"):
         draw_stacks({}, title="Nothing")
+
+
+def test_looks_can_be_given_and_then_say_the_order() -> None:
+    looks = {"second": Look(BLUE), "first": Look(ORANGE, "//")}
+    picture = draw_stacks({"row": {"first": MIB, "second": MIB}}, title="Bars", looks=looks)
+    legend = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert legend == ["second", "first"]
+    with pytest.raises(ValueError, match="no look is given for third"):
+        draw_stacks({"row": {"third": MIB}}, title="Bars", looks=looks)

@@ -93,6 +93,23 @@ class Moment:
         return sum(self.bytes_by_category.values())
 
 
+def check_kernels(run: Run, gpu: Gpu) -> None:
+    """Raise ValueError if the GPU has no kernel of the run's attention.
+
+    Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, PyTorch 2.13.
+    """
+    compute = run.dtypes.compute
+    lacking = (run.attention == "flash" and gpu.compute_capability < (8, 0)) or (
+        run.attention == "efficient" and compute == "bfloat16" and gpu.compute_capability < (8, 0)
+    )
+    if lacking:
+        major, minor = gpu.compute_capability
+        raise ValueError(
+            f"a GPU of compute capability {major}.{minor} has no kernel of {run.attention} "
+            f"attention for {compute}: choose another attention, or another precision"
+        )
+
+
 def peak(sizes: Sizes, run: Run, gpu: Gpu) -> Moment:
     """The largest moment of a training step."""
     return max(moments(sizes, run, gpu), key=lambda moment: moment.total_bytes)

@@ -19,7 +19,13 @@ Rows = Mapping[str, Mapping[str, int]]
 """Bytes by the name of the row, and the part's name in it."""
 
 
-def draw_stacks(rows: Rows, *, title: str, capacity_bytes: int | None = None) -> Picture:
+def draw_stacks(
+    rows: Rows,
+    *,
+    title: str,
+    capacity_bytes: int | None = None,
+    looks: Mapping[str, Look] | None = None,
+) -> Picture:
     """Draw a bar for each row; a part looks the same in every row, and sums stand at the ends.
 
     Args:
@@ -27,11 +33,12 @@ def draw_stacks(rows: Rows, *, title: str, capacity_bytes: int | None = None) ->
             Parts of 0 bytes are not drawn, but keep their place in that order.
         title: the picture's title.
         capacity_bytes: the GPU's memory, drawn as a line if given.
+        looks: of the parts, by name, in the order in which they are stacked; for all, or for none.
 
     Raises:
         ValueError: there are no rows, or more parts than can be told apart.
     """
-    looks = _looks(rows)
+    looks = _looks(rows) if looks is None else _looks_given(rows, looks)
     sums = {row: sum(parts.values()) for row, parts in rows.items()}
     longest_bytes = max([*sums.values(), capacity_bytes or 0]) or 1
     unit = Unit.for_axis(longest_bytes)
@@ -90,6 +97,13 @@ def _looks(rows: Rows) -> dict[str, Look]:
         raise ValueError(f"{len(parts)} parts in one picture; at most {len(LOOKS)} can be drawn")
     there = {part for row in rows.values() for part, size_bytes in row.items() if size_bytes}
     return {part: look for part, look in zip(parts, LOOKS, strict=False) if part in there}
+
+
+def _looks_given(rows: Rows, looks: Mapping[str, Look]) -> dict[str, Look]:
+    parts = {part for row in rows.values() for part, size_bytes in row.items() if size_bytes}
+    if missing := parts - set(looks):
+        raise ValueError(f"no look is given for {', '.join(sorted(missing))}")
+    return {part: look for part, look in looks.items() if part in parts}
 
 
 def _draw_row(

@@ -12,6 +12,7 @@ offloading_explorer()     what the host keeps for the GPU, and what its trips co
 accumulation_explorer()   a batch in micro-batches: its peak, and its gradient
 bert_explorer()           what a training step of BERT holds, part by part
 attention_explorer()      what attention takes over the length of a text
+transformer_explorer()    where the bytes of a transformer go, by formula and measured
 checkpointing_explorer()  plays a checkpointing schedule: what is held when
 Explorer, View            the base to build further ones on
 """
@@ -30,6 +31,7 @@ from vramlab.widgets.parameters_explorer import parameters_explorer
 from vramlab.widgets.predict import Prediction, predict
 from vramlab.widgets.saved_tensors_explorer import saved_tensors_explorer
 from vramlab.widgets.training_step_explorer import training_step_explorer
+from vramlab.widgets.transformer_explorer import transformer_explorer
 
 __all__ = [
     "Explorer",
@@ -48,4 +50,5 @@ __all__ = [
     "predict",
     "saved_tensors_explorer",
     "training_step_explorer",
+    "transformer_explorer",
 ]

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 import ipywidgets
 
 from vramlab.measure import Table
 from vramlab.plots import Picture
+
+Option = TypeVar("Option", str, int)
 
 HEIGHT_PX = 640
 """Usual height of an explorer's output; what does not fit is scrolled to."""
@@ -145,7 +147,7 @@ def power_slider(description: str, value: int, smallest: int, largest: int) -> A
     )
 
 
-def choice(description: str, options: Sequence[str], value: str) -> Any:
+def choice(description: str, options: Sequence[Option], value: Option) -> Any:
     """A drop-down list."""
     return ipywidgets.Dropdown(options=options, value=value, description=description, **_LOOK)
 

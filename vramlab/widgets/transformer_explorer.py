@@ -1,0 +1,311 @@
+"""Explore where the bytes of a transformer's training step go: by formula, and measured."""
+
+from __future__ import annotations
+
+import ipywidgets
+import torch
+
+from vramlab import VirtualGPU, catalogue
+from vramlab.experiments.transformer_step import OPTIMIZERS, StepMeasurement, measure_step
+from vramlab.formulas import transformer, transformer_peak
+from vramlab.formulas.transformer import PRECISIONS, Attention, Checkpointing, Run, Sizes
+from vramlab.formulas.transformer_peak import CATEGORIES, Gpu, Moment
+from vramlab.measure import Category, Table
+from vramlab.measure.results import format_mib
+from vramlab.plots import draw_stacks
+from vramlab.plots.style import (
+    BLUE,
+    CACHED_LOOK,
+    CATEGORY_LOOKS,
+    GREY,
+    ORANGE,
+    OUTSIDE_LOOK,
+    YELLOW,
+    Look,
+    short_size,
+)
+from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+
+STYLES = ("GPT-2", "Llama")
+"""Layers with LayerNorm, GELU, biases and dropout; or with RMSNorm and SwiGLU, without the rest."""
+WIDTHS = (128, 256, 512, 768, 1024, 1280, 1600, 2048, 2560, 3200, 4096, 5120, 8192)
+VOCABULARIES = (1024, 32000, 50257, 128256)
+ATTENTIONS: tuple[Attention, ...] = ("eager", "math", "efficient", "flash")
+CHECKPOINTS: tuple[Checkpointing, ...] = ("none", "selective", "full")
+
+_CONTEXT, _RESTS = "CUDA context", "rests of blocks"
+_SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS, _ENDS = (
+    "attention scores",
+    "attention, the rest",
+    "feed-forward",
+    "hidden states at norms",
+    "casts of weights",
+    "embedding, head, loss",
+)
+_LOOKS: dict[str, Look] = {
+    **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES},
+    _RESTS: CACHED_LOOK,
+    _CONTEXT: OUTSIDE_LOOK,
+    _SCORES: Look(ORANGE, "xx"),
+    _ATTENTION: Look(ORANGE, "//"),
+    _FEED_FORWARD: Look(YELLOW, "--"),
+    _NORMS: Look(YELLOW, ".."),
+    _CASTS: Look(BLUE, "//", text_color="white"),
+    _ENDS: Look(GREY, "++"),
+}
+"""Categories look as in all pictures; what the forward pass keeps is taken apart in a bar below."""
+
+_HEIGHT_PX = 900
+_SMALL = 0.002
+"""Share of what is kept below which terms are not listed one by one."""
+_NARROW = 0.93
+"""Share of the GPU beyond which a sum of blocks may not fit for want of large enough gaps."""
+
+
+def transformer_explorer(
+    batch: int = 8,
+    sequence: int = 1024,
+    layers: int = 12,
+    width: int = 768,
+    head_size: int = 64,
+    vocabulary: int = 50257,
+    style: str = "GPT-2",
+    precision: str = "float32",
+    optimizer: str = "adamw",
+    attention: Attention = "eager",
+    checkpointing: Checkpointing = "none",
+    gpu: str = "A100-40GB",
+    measure: bool = False,
+) -> Explorer:
+    """Show the peak of a training step, part by part, against a GPU's memory.
+
+    The closed form answers at once. "Measure" runs the model on a fresh virtual GPU and shows both;
+    whatever is attached in the notebook is left alone.
+
+    Args:
+        batch: texts at a time.
+        sequence: tokens of each.
+        layers: how many.
+        width: of the hidden state; one of `WIDTHS`.
+        head_size: of the attention; there are width / head_size heads.
+        vocabulary: one of `VOCABULARIES`.
+        style: one of `STYLES`.
+        precision: a name in `vramlab.formulas.transformer.PRECISIONS`.
+        optimizer: a name in `vramlab.formulas.optimizers.STATES` but "adam".
+        attention: how it is computed.
+        checkpointing: what is recomputed in the backward pass.
+        gpu: a GPU of the catalogue.
+        measure: whether to run it, too.
+    """
+    controls = {
+        "batch": power_slider("Batch", batch, 1, 256),
+        "sequence": power_slider("Length", sequence, 64, 16384),
+        "layers": slider("Layers", layers, 1, 96),
+        "width": choice("Width", WIDTHS, width),
+        "head_size": choice("Head size", (32, 64, 128), head_size),
+        "vocabulary": choice("Vocabulary", VOCABULARIES, vocabulary),
+        "style": choice("Layers like", STYLES, style),
+        "precision": choice("Precision", tuple(PRECISIONS), precision),
+        "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
+        "attention": choice("Attention", ATTENTIONS, attention),
+        "checkpointing": choice("Checkpointing", CHECKPOINTS, checkpointing),
+        "gpu": choice("GPU", catalogue.names(), gpu),
+        "measure": ipywidgets.ToggleButton(
+            value=measure,
+            description="Measure",
+            tooltip="Run the model on a fresh virtual GPU; large ones take some seconds",
+            icon="play",
+        ),
+    }
+    return Explorer("Where do my bytes go?", controls, show_transformer, _HEIGHT_PX)
+
+
+def show_transformer(
+    batch: int,
+    sequence: int,
+    layers: int,
+    width: int,
+    head_size: int,
+    vocabulary: int,
+    style: str,
+    precision: str,
+    optimizer: str,
+    attention: Attention,
+    checkpointing: Checkpointing,
+    gpu: str,
+    measure: bool,
+) -> View:
+    """Predict a training step's peak, and measure it if asked to.
+
+    Raises:
+        ValueError: the GPU has no kernel of that attention in that precision.
+    """
+    sizes = sizes_of(style, layers, width, head_size, vocabulary, sequence)
+    run = Run(
+        batch,
+        sequence,
+        precision,
+        optimizer,
+        attention=attention,
+        dropout=style == "GPT-2",
+        checkpointing=checkpointing,
+    )
+    model = catalogue.find(gpu)
+    facts = Gpu.of(model)
+    transformer_peak.check_kernels(run, facts)
+    predicted = transformer_peak.peak(sizes, run, facts)
+    bars = {"predicted": {**predicted.bytes_by_category, _CONTEXT: model.context_bytes}}
+    measured, failed = _measured(gpu, sizes, run) if measure else (None, "")
+    if measured is not None:
+        bars["measured"] = {
+            **_in_order(measured.bytes_by_category),
+            _RESTS: measured.rests_bytes,
+            _CONTEXT: model.context_bytes,
+        }
+    bars["kept by forward"] = _kept_parts(sizes, run)
+    picture = draw_stacks(
+        bars,
+        looks=_LOOKS,
+        title=f"The peak of a training step: {predicted.name}",
+        capacity_bytes=model.total_bytes,
+    )
+    summary = (
+        f"{sizes.parameters() / 1e6:,.1f} million parameters. The peak is "
+        f"{short_size(predicted.total_bytes)} by formula; {gpu} has "
+        f"{short_size(model.total_bytes - model.context_bytes)} for it: "
+        f"{_verdict(predicted, model)}.{failed}"
+    )
+    return View(summary, picture, (_categories(predicted, measured), _terms(sizes, run)))
+
+
+def sizes_of(
+    style: str, layers: int, width: int, head_size: int, vocabulary: int, positions: int
+) -> Sizes:
+    """Sizes of a model of one of the `STYLES`; ValueError if heads do not divide the width."""
+    if width % head_size:
+        raise ValueError(
+            f"a width of {width} is no multiple of a head size of {head_size}: change one of them"
+        )
+    if style == "GPT-2":
+        return Sizes(vocabulary, positions, width, layers, width // head_size)
+    # Two thirds of four times the width, rounded up to a multiple of 256, as in arXiv 2302.13971.
+    inner = -(-8 * width // 3 // 256) * 256
+    return Sizes(
+        vocabulary,
+        positions,
+        width,
+        layers,
+        width // head_size,
+        feed_forward=inner,
+        activation="swiglu",
+        norm="rms",
+        bias=False,
+        tied=False,
+        learned_positions=False,
+    )
+
+
+def _measured(gpu: str, sizes: Sizes, run: Run) -> tuple[StepMeasurement | None, str]:
+    """The measurement, or None and what torch said."""
+    with VirtualGPU(gpu):
+        try:
+            return measure_step(sizes, run), ""
+        except torch.OutOfMemoryError as error:
+            said = str(error).split(" See documentation")[0]
+    return None, f" Measured: it does not fit. {said}"
+
+
+def _verdict(predicted: Moment, model: catalogue.GPUModel) -> str:
+    share = predicted.total_bytes / (model.total_bytes - model.context_bytes)
+    if share > 1:
+        return f"it does not fit, {share:.1f} times as much would be needed"
+    if share > _NARROW:
+        return "it fits only if little is lost between blocks; measure it"
+    return f"it fits, at {share:.0%}"
+
+
+def _in_order(amounts: dict[str, int]) -> dict[str, int]:
+    return {name: amounts.get(name, 0) for name in CATEGORIES}
+
+
+def _kept_parts(sizes: Sizes, run: Run) -> dict[str, int]:
+    """What the forward pass keeps, in a few parts that add up to all of it."""
+    parts = dict.fromkeys((_SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS), 0)
+    if run.checkpointing == "full":
+        parts[_NORMS] = sizes.layers * transformer.layer_kept_bytes(sizes, run)
+    else:
+        for name, size_bytes in transformer.layer_terms(sizes, run).items():
+            parts[_part_of(name)] += sizes.layers * size_bytes
+    parts[_ENDS] = transformer.kept_bytes(sizes, run) - sum(parts.values())
+    return parts
+
+
+def _part_of(term: str) -> str:
+    if "norm: " in term:
+        return _NORMS
+    if "casts of weights" in term:
+        return _CASTS
+    if "softmax" in term:
+        return _SCORES
+    return _ATTENTION if term.startswith("attention") else _FEED_FORWARD
+
+
+def _categories(predicted: Moment, measured: StepMeasurement | None) -> Table:
+    found = measured.bytes_by_category if measured else {}
+    rows = []
+    for name in CATEGORIES:
+        size_bytes = predicted.bytes_by_category[name]
+        if not size_bytes and not found.get(name):
+            continue
+        row = [name, format_mib(size_bytes), f"{size_bytes / predicted.total_bytes:.1%}"]
+        if measured:
+            row += [format_mib(found.get(name, 0)), f"{found.get(name, 0) - size_bytes:+,} B"]
+        rows.append(tuple(row))
+    total = ["all blocks", format_mib(predicted.total_bytes), "100.0%"]
+    header: tuple[str, ...] = ("bytes of", "predicted", "share")
+    notes: tuple[str, ...] = ()
+    if measured:
+        header += ("measured", "difference")
+        blocks_bytes = measured.peak_bytes - measured.rests_bytes
+        total += [format_mib(blocks_bytes), f"{blocks_bytes - predicted.total_bytes:+,} B"]
+        notes = (
+            f"Besides, {measured.rests_bytes:,} B are rests of blocks that were not split off. "
+            f"Reserved at most: {short_size(measured.reserved_bytes)}.",
+        )
+    return Table(
+        caption="The peak by category",
+        header=(
+            "bytes of",
+            "predicted",
+            "share",
+            *(("measured", "difference") if measured else ()),
+        ),
+        rows=(*rows, tuple(total)),
+        notes=notes,
+    )
+
+
+def _terms(sizes: Sizes, run: Run) -> Table:
+    """What the forward pass keeps, term by term."""
+    terms = dict(transformer.embedding_kept(sizes, run))
+    if run.checkpointing == "full":
+        terms["inputs of the layers"] = sizes.layers * transformer.layer_kept_bytes(sizes, run)
+    else:
+        for name, size_bytes in transformer.layer_terms(sizes, run).items():
+            terms[name] = sizes.layers * size_bytes
+    terms.update(transformer.head_kept(sizes, run))
+    kept_bytes = sum(terms.values())
+    large = {name: size for name, size in terms.items() if size >= _SMALL * kept_bytes}
+    rest_bytes = kept_bytes - sum(large.values())
+    return Table(
+        caption=f"What the forward pass keeps, {sizes.layers} layers together",
+        header=("term", "size", "share"),
+        rows=tuple(
+            (name, format_mib(size_bytes), f"{size_bytes / kept_bytes:.1%}")
+            for name, size_bytes in {
+                **large,
+                "smaller terms": rest_bytes,
+                "all": kept_bytes,
+            }.items()
+        ),
+    )
