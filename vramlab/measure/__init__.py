@@ -9,6 +9,7 @@ allocations_table         every allocation, what it is, where it begins and ends
 code_lines.code_lines     which lines of the program hold the most
 transfers.record_transfers  every copy between host and GPU, in bytes
 record_operators          which of ATen's operators are called, and what each takes
+least_time                what recorded operators need at least on a GPU
 saved_tensors.saved_by    what autograd keeps for backward, op by op
 """
 
@@ -34,6 +35,7 @@ from vramlab.measure.figures import (
     reserved,
     reserved_growth,
 )
+from vramlab.measure.least_times import LeastTime, least_time
 from vramlab.measure.operator_calls import OperatorCall, OperatorCalls, record_operators
 from vramlab.measure.readings import MemoryReading, read_memory, reset_peaks
 from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
@@ -69,6 +71,7 @@ __all__ = [
     "Expectation",
     "Frame",
     "IncompleteTraceError",
+    "LeastTime",
     "MemoryReading",
     "Moment",
     "OperatorCall",
@@ -99,6 +102,7 @@ __all__ = [
     "device_table",
     "device_used",
     "growth",
+    "least_time",
     "peak",
     "read_device",
     "read_memory",

@@ -11,7 +11,8 @@ tensor (its shape, its strides), and then it takes no memory. Works on a real GP
 FLOPs are those that torch.utils.flop_counter knows: of matrix products, convolutions and attention,
 with a multiplication and an addition counted as two. Other kernels have None.
 
-Known limitations: what a kernel reads and writes is taken to be each of its tensors once.
+Known limitations: what a kernel reads and writes is taken to be each of its tensors once, all of
+it; of an embedding's table, the rows that are looked up.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from torch.utils.flop_counter import flop_registry
 
 from vramlab.measure.table import Table
 
+aten = torch.ops.aten
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
@@ -40,8 +43,11 @@ class OperatorCall:
     output_shapes: tuple[tuple[int, ...], ...]
     is_view: bool
     """Whether it only makes another view of its input: no kernel, no memory."""
+    dtype: str | None
+    """Of its first floating-point operand, such as 'float16'; matrices are multiplied in it."""
     moved_bytes: int
-    """What its kernel reads and writes at least: each tensor once. 0 for a view."""
+    """What its kernel reads and writes at least: each tensor once, one that it changes twice. 0 for
+    a view, and for memory that nobody fills."""
     new_bytes: int
     """Storages that it made."""
     flops: int | None
@@ -148,11 +154,39 @@ def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
         input_shapes=tuple(tuple(tensor.shape) for tensor in inputs),
         output_shapes=tuple(tuple(tensor.shape) for tensor in outputs),
         is_view=is_view,
-        moved_bytes=0 if is_view else sum(map(_extent_bytes, [*inputs, *outputs])),
+        dtype=_dtype(inputs or outputs),
+        moved_bytes=0 if is_view else _moved_bytes(func, args, kwargs, inputs, outputs),
         new_bytes=new_bytes,
         flops=None if count is None else int(count(*args, **kwargs, out_val=result)),
         backward=torch._C._current_graph_task_id() != -1,
     )
+
+
+def _dtype(tensors: list[Tensor]) -> str | None:
+    floating = (tensor.dtype for tensor in tensors if tensor.dtype.is_floating_point)
+    first = next(floating, None)
+    return None if first is None else str(first).removeprefix("torch.")
+
+
+def _moved_bytes(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], read: list[Tensor], made: list[Tensor]
+) -> int:
+    packet = func.overloadpacket
+    if packet in (aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty):
+        return 0
+    if packet is aten.embedding:
+        return _extent_bytes(args[1]) + 2 * _extent_bytes(made[0])  # a row read for a row written
+    if packet is aten.copy_:
+        return _extent_bytes(args[0]) + _extent_bytes(args[1])
+    written = made
+    if not func._schema.returns:  # lists that are changed in place, as by optimizers
+        changed = [
+            kwargs.get(argument.name, args[position] if position < len(args) else None)
+            for position, argument in enumerate(func._schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        written = [leaf for leaf in tree_leaves(changed) if isinstance(leaf, Tensor)]
+    return sum(map(_extent_bytes, [*read, *written]))
 
 
 def _extent_bytes(tensor: Tensor) -> int:
