@@ -11,6 +11,7 @@
     draw_durations(groups)    durations side by side, such as arithmetic and copies
     draw_schedule(simulation) which state of a chain a checkpointing schedule holds when
     draw_exchange(points)     what checkpointing strategies save and cost
+    draw_float_formats(number) what each bit of a float format is for, and the bits of a number
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
 `describe_...` that gives the same text without drawing.
@@ -20,6 +21,7 @@ from vramlab.plots.breakdown import describe_breakdown, draw_breakdown
 from vramlab.plots.curves import describe_curves, draw_curves
 from vramlab.plots.device import describe_device, draw_device
 from vramlab.plots.durations import describe_durations, draw_durations
+from vramlab.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab.plots.picture import Picture
 from vramlab.plots.schedules import (
     describe_exchange,
@@ -40,6 +42,7 @@ __all__ = [
     "describe_device",
     "describe_durations",
     "describe_exchange",
+    "describe_float_formats",
     "describe_schedule",
     "describe_segments",
     "describe_stack",
@@ -51,6 +54,7 @@ __all__ = [
     "draw_device",
     "draw_durations",
     "draw_exchange",
+    "draw_float_formats",
     "draw_schedule",
     "draw_segments",
     "draw_stack",
