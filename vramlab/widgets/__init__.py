@@ -14,6 +14,7 @@ bert_explorer()           what a training step of BERT holds, part by part
 attention_explorer()      what attention takes over the length of a text
 transformer_explorer()    where the bytes of a transformer go, by formula and measured
 checkpointing_explorer()  plays a checkpointing schedule: what is held when
+lean_optimizer_explorer() what optimizers keep and take, by the shapes of parameters
 float_explorer()          how a number is stored in each floating point format
 mixed_precision_explorer() a training step in less precision
 Explorer, View            the base to build further ones on
@@ -28,6 +29,7 @@ from vramlab.widgets.context_explorer import context_explorer
 from vramlab.widgets.explorer import Explorer, View
 from vramlab.widgets.float_explorer import float_explorer
 from vramlab.widgets.kv_cache_explorer import kv_cache_explorer
+from vramlab.widgets.lean_optimizer_explorer import lean_optimizer_explorer
 from vramlab.widgets.mixed_precision_explorer import mixed_precision_explorer
 from vramlab.widgets.offloading_explorer import offloading_explorer
 from vramlab.widgets.optimizer_explorer import optimizer_explorer
@@ -49,6 +51,7 @@ __all__ = [
     "context_explorer",
     "float_explorer",
     "kv_cache_explorer",
+    "lean_optimizer_explorer",
     "mixed_precision_explorer",
     "offloading_explorer",
     "optimizer_explorer",
