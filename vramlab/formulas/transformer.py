@@ -19,8 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from vramlab.formulas.optimizers import Implementation, adam_step_extra_bytes, state_bytes
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.formulas.optimizers import (
+    STATES,
+    Implementation,
+    adam_step_extra_bytes,
+    state_bytes,
+)
+from vramlab.formulas.storage import ITEM_BYTES, block_bytes, tensor_bytes
 
 Activation = Literal["gelu", "swiglu"]
 Norm = Literal["layer", "rms"]
@@ -254,6 +259,27 @@ def step_extra_bytes(sizes: Sizes, run: Run) -> int:
     return gradients_bytes + adam_step_extra_bytes(parameters, run.implementation)
 
 
+def bytes_per_parameter(precision: str, optimizer: str = "adamw") -> dict[str, int]:
+    """Bytes of each parameter in training, by what they are for.
+
+    Weights with their float32 copies, gradients, optimizer states, and the casts that autocast
+    keeps of the weights of Linear layers from the forward pass to the backward pass.
+
+    Args:
+        precision: a name in `PRECISIONS`.
+        optimizer: a name in `vramlab.formulas.optimizers.STATES`.
+    """
+    chosen = PRECISIONS[precision]
+    weight = ITEM_BYTES[chosen.weights]
+    state = ITEM_BYTES[chosen.state_dtype]
+    return {
+        "weights": weight + (state if chosen.master else 0),
+        "gradients": weight,
+        "states": state * STATES[optimizer],
+        "casts": ITEM_BYTES[chosen.compute] if chosen.autocast else 0,
+    }
+
+
 # ---- What the forward pass keeps ----
 
 
@@ -419,6 +445,31 @@ def input_bytes(run: Run) -> int:
 # ---- What papers say ----
 
 
+def paper_layer_terms(batch: int, sequence: int, width: int, heads: int) -> Terms:
+    """What arXiv 2205.05198 §4.1 counts for one layer, term by term, by the names used here.
+
+    16 bit everywhere, masks of one byte. s is the sequence, b the batch, h the width and a the
+    number of heads: 11 sbh + 5 as^2 b for attention, 19 sbh for feed-forward, 4 sbh for two norms.
+    """
+    tokens = batch * sequence * width
+    scores = batch * heads * sequence * sequence
+    return {
+        "attention norm: input": 2 * tokens,
+        "attention: input": 2 * tokens,
+        "attention: query, key, value": 6 * tokens,
+        "attention: softmax": 2 * scores,
+        "attention: dropout mask of softmax": scores,
+        "attention: softmax as the product's operand": 2 * scores,
+        "attention: projection's input": 2 * tokens,
+        "attention: dropout mask": tokens,
+        "feed-forward norm: input": 2 * tokens,
+        "feed-forward: input": 2 * tokens,
+        "feed-forward: input of GELU": 8 * tokens,
+        "feed-forward: input of the second layer": 8 * tokens,
+        "feed-forward: dropout mask": tokens,
+    }
+
+
 def paper_layer_bytes(
     batch: int, sequence: int, width: int, heads: int, recomputation: Checkpointing = "none"
 ) -> int:
@@ -427,11 +478,11 @@ def paper_layer_bytes(
     Without recomputation sbh (34 + 5 as/h), with selective recomputation 34 sbh, and with full
     recomputation 2 sbh (§5).
     """
-    tokens = batch * sequence * width
     if recomputation == "full":
-        return 2 * tokens
-    scores = 5 * batch * heads * sequence * sequence if recomputation == "none" else 0
-    return 34 * tokens + scores
+        return 2 * batch * sequence * width
+    terms = paper_layer_terms(batch, sequence, width, heads)
+    recomputed = "softmax" if recomputation == "selective" else None
+    return sum(size for name, size in terms.items() if not recomputed or recomputed not in name)
 
 
 def zero_paper_activations_bytes(batch: int, sequence: int, width: int, layers: int) -> int:
