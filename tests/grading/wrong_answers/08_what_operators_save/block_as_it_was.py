@@ -1,0 +1,12 @@
+"""The block as it was given.
+
+loses: block
+says: Which operator of yours keeps another one?
+"""
+
+
+def block(x, weight):
+    mean = x.mean(dim=-1, keepdim=True)
+    variance = x.var(dim=-1, keepdim=True, unbiased=False)
+    normal = (x - mean) / torch.sqrt(variance + 1e-5)  # noqa: F821  (imported in another cell)
+    return normal / (1 + torch.exp(-normal)) @ weight  # noqa: F821
