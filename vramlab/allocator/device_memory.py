@@ -6,7 +6,7 @@ expandable segments reserve addresses first and put pages behind them later.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 
 from vramlab.allocator.sizes import round_up
 from vramlab.errors import OutOfDeviceMemory
@@ -29,17 +29,24 @@ class AddressSpace:
         self._start = start
         self._end = start + size_bytes
         self._taken: list[tuple[int, int]] = []  # (first address, address after the last), sorted
+        self._without_gaps = 0  # so many of them follow each other from the start on
 
     def take(self, size_bytes: int) -> int | None:
         """Take the lowest gap of `size_bytes` (a multiple of a page). None if there is no such."""
-        gap_start = self._start
-        for start, end in self._taken:
-            if start - gap_start >= size_bytes:
-                break
-            gap_start = end
+        taken = self._taken
+        index = self._without_gaps  # where the search for a gap begins
+        gap_start = taken[index - 1][1] if index else self._start
+        while index < len(taken) and taken[index][0] - gap_start < size_bytes:
+            gap_start = taken[index][1]
+            index += 1
         if gap_start + size_bytes > self._end:
             return None
-        insort(self._taken, (gap_start, gap_start + size_bytes))
+        taken.insert(index, (gap_start, gap_start + size_bytes))
+        if index == self._without_gaps:
+            index += 1
+            while index < len(taken) and taken[index][0] == taken[index - 1][1]:
+                index += 1
+            self._without_gaps = index
         return gap_start
 
     def give_back(self, address: int) -> int:
@@ -48,6 +55,7 @@ class AddressSpace:
         if index == len(self._taken) or self._taken[index][0] != address:
             raise ValueError(f"{address:#x} is not the start of memory that was handed out")
         start, end = self._taken.pop(index)
+        self._without_gaps = min(self._without_gaps, index)
         return end - start
 
 
