@@ -181,7 +181,6 @@ def _measure(chain: nn.Module, train: Callable[[], object]) -> tuple[int, int]:
     with counter:
         train()
     chain.zero_grad()
-    gc.collect()
     return peak_bytes, counter.get_total_flops()
 
 
@@ -345,7 +344,6 @@ def _flops(model: nn.Module, train: Callable[[], object]) -> int:
     with counter:
         train()
     model.zero_grad()
-    gc.collect()
     return counter.get_total_flops()
 
 
@@ -518,6 +516,5 @@ def _fits(forward: Run, x: Tensor, steps: int) -> bool:
     except torch.cuda.OutOfMemoryError:
         return False
     finally:
-        gc.collect()
         torch.cuda.empty_cache()
     return True
