@@ -44,6 +44,10 @@ def test_quoted_and_other_conditions() -> None:
     assert finding(quoted=True).verdict is Verdict.QUOTED
     elsewhere = finding(measured=MIB, note="published for another PyTorch")
     assert elsewhere.verdict is Verdict.OTHER_CONDITIONS
+    why = (Difference(0, "a mask is quadratic"),)
+    explained = finding(published="linear", unit="shape", measured="quadratic", differences=why)
+    assert explained.verdict is Verdict.EXPLAINED
+    assert findings_table((explained,), "words").notes == ("a-figure: a mask is quadratic",)
 
 
 def test_numbers_that_are_no_memory() -> None:

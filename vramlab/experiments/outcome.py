@@ -44,7 +44,8 @@ class Difference:
     """A part of the difference between measured and published, and its reason."""
 
     amount: Number
-    """Measured minus published: in bytes, or in the published unit where that is not of memory."""
+    """Measured minus published: in bytes, or in the published unit where that is not of memory. 0
+    between words, which have no difference but reasons for one."""
     why: str
     """The reason, in one sentence."""
     source: str = ""
@@ -92,9 +93,11 @@ class Finding:
         return Verdict.OTHER_CONDITIONS if self.note else Verdict.UNEXPLAINED
 
     def _verdict_on_word(self) -> Verdict:
-        """A word is the published one or it is not; then the note has to say why."""
+        """A word is the published one or it is not; then a reason or the note has to say why."""
         if self.measured == self.published:
             return Verdict.EQUAL
+        if self.differences:
+            return Verdict.EXPLAINED
         return Verdict.OTHER_CONDITIONS if self.note else Verdict.UNEXPLAINED
 
     @property
@@ -231,7 +234,7 @@ def reasons(finding: Finding) -> tuple[str, ...]:
     """What there is to say about a finding, a line each."""
     name = f"{finding.figure} {finding.part}".strip()
     lines = [
-        f"{name}: {format_amount(difference.amount, finding)}: {difference.why}"
+        ": ".join((name, *_amount_in_words(difference, finding), difference.why))
         + (f" ({difference.source})" if difference.source else "")
         for difference in (finding.differences if finding.verdict is Verdict.EXPLAINED else ())
     ]
@@ -257,6 +260,13 @@ def format_amount(amount: Number, finding: Finding) -> str:
     """A difference with its sign and unit."""
     unit = "B" if finding.is_memory else finding.unit
     return f"{amount:+,} {unit}" if isinstance(amount, int) else f"{amount:+,.6g} {unit}"
+
+
+def _amount_in_words(difference: Difference, finding: Finding) -> tuple[str, ...]:
+    """The amount with its unit; between words there is none."""
+    if isinstance(finding.measured, str):
+        return ()
+    return (format_amount(difference.amount, finding),)
 
 
 def format_difference(finding: Finding) -> str:

@@ -137,7 +137,7 @@ class Trial:
                 measured=measured,
                 predicted=predicted,
                 part=part,
-                differences=tuple(d for d in differences if d.amount),
+                differences=tuple(d for d in differences if d.amount or isinstance(measured, str)),
                 note=note,
                 quoted=quoted,
             )
