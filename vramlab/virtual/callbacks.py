@@ -14,11 +14,15 @@ from typing import Any
 import torch
 import torch.autograd.graph
 
+from vramlab.virtual import leftovers
 from vramlab.virtual.patches import Patches
 
 
 def install(mode: Callable[[], AbstractContextManager[Any]], patches: Patches) -> None:
-    """Run the backward pass, and hooks of saved tensors, inside `mode()`."""
+    """Run the backward pass, and hooks of saved tensors, inside `mode()`.
+
+    What a backward pass leaves behind that fails is dropped.
+    """
 
     def inside(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -27,8 +31,19 @@ def install(mode: Callable[[], AbstractContextManager[Any]], patches: Patches) -
 
         return call
 
+    def backward(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                with mode():
+                    return function(*args, **kwargs)
+            except BaseException:
+                leftovers.drop()
+                raise
+
+        return call
+
     for module in (torch.autograd, torch.autograd.graph):
-        patches.set(module, "_engine_run_backward", inside(module._engine_run_backward))
+        patches.set(module, "_engine_run_backward", backward(module._engine_run_backward))
     hooks = torch.autograd.graph.saved_tensors_hooks
     initialise = hooks.__init__
 

@@ -20,6 +20,7 @@ from vramlab.virtual import (
     compiling,
     generators,
     grouping,
+    leftovers,
     safetensors_files,
     serialization,
     storages,
@@ -183,8 +184,8 @@ class VirtualGPU:
         with ExitStack() as stack:
             stack.enter_context(self._device_mode())
             stack.enter_context(AllocationMode(self.dispatcher, self._is_active))
-            switch_key(True)
-            stack.callback(switch_key, False)
+            # Inside of another virtual GPU it is on already, and stays on for that one.
+            stack.callback(switch_key, switch_key(True))
             yield
 
     def _device_mode(self) -> DeviceMode:
@@ -197,6 +198,7 @@ class VirtualGPU:
 
     def _resume(self) -> None:
         """Put everything of this GPU in place, in all threads."""
+        leftovers.prepare()
         patches = Patches()
         undo = ExitStack()
         undo.callback(patches.undo)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from vramlab.virtual import leftovers
 from vramlab.virtual.patches import Patches
 
 
@@ -22,6 +23,7 @@ def inherit_modes(patches: Patches, modes: Callable[[], AbstractContextManager[A
         run = thread.run
 
         def run_attached() -> None:
+            leftovers.prepare()
             with modes():
                 run()
 
