@@ -199,9 +199,15 @@ class Autocast:
         return kernel
 
 
-def switch_key(included: bool) -> None:
-    """Let the calling thread's ops pass autocast's kernels whenever autocast is on."""
+def switch_key(included: bool) -> bool:
+    """Let the calling thread's ops pass autocast's kernels whenever autocast is on.
+
+    Returns:
+        Whether they did before.
+    """
+    before = torch._C._dispatch_tls_is_dispatch_key_included("AutocastCUDA")
     torch._C._dispatch_tls_set_dispatch_key_included("AutocastCUDA", included)
+    return bool(before)
 
 
 def _is_eligible(arg: Any) -> bool:
