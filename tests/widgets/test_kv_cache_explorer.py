@@ -44,7 +44,7 @@ def test_weights_that_do_not_fit_leave_no_room() -> None:
 
 def test_the_explorer_shows_what_was_measured() -> None:
     explorer = kv_cache_explorer()
-    assert "8,192 tokens of 1 sequences take 1 GiB, and fit." in explorer.output.value
+    assert "8,192 tokens of 1 sequence take 1 GiB, and fit." in explorer.output.value
     explorer.controls["beams"].value = 4
     assert "8,192 tokens of 4 sequences take 4 GiB, and fit." in explorer.output.value
     explorer.controls["gpu"].value = "T4"

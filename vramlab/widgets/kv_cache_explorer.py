@@ -92,7 +92,8 @@ def show_kv_cache(
     count = parameter_count(layers, heads, kv_heads, head_size)
     memory = measure_cache(cache, length, count * ITEM_BYTES[dtype], gpu)
     longest = cache.longest(memory.free_for_cache_bytes)
-    wanted = f"{length:,} tokens of {batch * beams} sequences"
+    sequences = "1 sequence" if cache.sequences == 1 else f"{cache.sequences} sequences"
+    wanted = f"{length:,} tokens of {sequences}"
     held = short_size(cache.held_bytes(length))
     summary = (
         f"{wanted} take {held}, and fit." if memory.fits else f"{wanted} need {held}: too much."

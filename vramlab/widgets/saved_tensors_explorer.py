@@ -163,7 +163,7 @@ def _parts(memory: ChainMemory) -> dict[str, int]:
         if tensor.kept_bytes:
             name = f"{tensor.op.removesuffix('Backward0')}: {tensor.saved_as}"
             parts[name] = parts.get(name, 0) + tensor.kept_bytes
-    parts["held by names alone"] = max(memory.growth_bytes - memory.saved.kept_bytes, 0)
+    parts["held by names: the output, ..."] = max(memory.growth_bytes - memory.saved.kept_bytes, 0)
     return parts
 
 
@@ -175,6 +175,6 @@ def _table(memory: ChainMemory) -> Table:
         (
             ("the forward pass leaves", format_mib(memory.growth_bytes)),
             ("kept for the backward pass", format_mib(kept_bytes)),
-            ("held by names alone", format_mib(memory.growth_bytes - kept_bytes)),
+            ("held by names: the output, ...", format_mib(memory.growth_bytes - kept_bytes)),
         ),
     )
