@@ -22,6 +22,7 @@ aten = torch.ops.aten
         (aten.view.default, Knowledge.PLAIN),  # shares its argument's storage
         (aten.split.Tensor, Knowledge.PLAIN),
         (aten.empty.memory_format, Knowledge.PLAIN),  # listed
+        (aten.index_copy_.default, Knowledge.PLAIN),
         (aten._foreach_add_.List, Knowledge.PLAIN),
         (aten.convolution.default, Knowledge.WORKSPACE_UNKNOWN),
         (aten.linalg_svd.default, Knowledge.UNREVIEWED),
