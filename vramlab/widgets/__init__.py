@@ -10,6 +10,7 @@ kv_cache_explorer()       what a cache of keys and values takes, and what fits
 optimizer_explorer()      what an optimizer keeps, and what its step() takes
 offloading_explorer()     what the host keeps for the GPU, and what its trips cost
 accumulation_explorer()   a batch in micro-batches: its peak, and its gradient
+batch_explorer()          which batch fits a GPU: by a line, and by trying
 bert_explorer()           what a training step of BERT holds, part by part
 attention_explorer()      what attention takes over the length of a text
 transformer_explorer()    where the bytes of a transformer go, by formula and measured
@@ -23,6 +24,7 @@ Explorer, View            the base to build further ones on
 from vramlab.widgets.accumulation_explorer import accumulation_explorer
 from vramlab.widgets.allocator_explorer import allocator_explorer
 from vramlab.widgets.attention_explorer import attention_explorer
+from vramlab.widgets.batch_explorer import batch_explorer
 from vramlab.widgets.bert_explorer import bert_explorer
 from vramlab.widgets.checkpointing_explorer import checkpointing_explorer
 from vramlab.widgets.context_explorer import context_explorer
@@ -46,6 +48,7 @@ __all__ = [
     "accumulation_explorer",
     "allocator_explorer",
     "attention_explorer",
+    "batch_explorer",
     "bert_explorer",
     "checkpointing_explorer",
     "context_explorer",
