@@ -9,6 +9,7 @@
     draw_curves(curves)       amounts of memory over a quantity, such as a sequence's length
     draw_device(readings)     who has the GPU's memory: driver, contexts, tensors, cache
     draw_durations(groups)    durations side by side, such as arithmetic and copies
+    draw_roofline(gpu, work)  what a GPU reaches at best, over FLOPs per byte
     draw_schedule(simulation) which state of a chain a checkpointing schedule holds when
     draw_exchange(points)     what checkpointing strategies save and cost
     draw_float_formats(number) what each bit of a float format is for, and the bits of a number
@@ -29,6 +30,7 @@ from vramlab.plots.schedules import (
     draw_exchange,
     draw_schedule,
 )
+from vramlab.plots.roofline import describe_roofline, draw_roofline
 from vramlab.plots.segments import describe_segments, draw_segments
 from vramlab.plots.stack import describe_stack, draw_stack
 from vramlab.plots.stacks import describe_stacks, draw_stacks
@@ -44,6 +46,7 @@ __all__ = [
     "describe_exchange",
     "describe_float_formats",
     "describe_schedule",
+    "describe_roofline",
     "describe_segments",
     "describe_stack",
     "describe_stacks",
@@ -56,6 +59,7 @@ __all__ = [
     "draw_exchange",
     "draw_float_formats",
     "draw_schedule",
+    "draw_roofline",
     "draw_segments",
     "draw_stack",
     "draw_stacks",
