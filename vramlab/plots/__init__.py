@@ -10,6 +10,7 @@
     draw_device(readings)     who has the GPU's memory: driver, contexts, tensors, cache
     draw_durations(groups)    durations side by side, such as arithmetic and copies
     draw_roofline(gpu, work)  what a GPU reaches at best, over FLOPs per byte
+    draw_trades(trades)       ways to train, by their memory and their time
     draw_schedule(simulation) which state of a chain a checkpointing schedule holds when
     draw_exchange(points)     what checkpointing strategies save and cost
     draw_float_formats(number) what each bit of a float format is for, and the bits of a number
@@ -24,45 +25,49 @@ from vramlab.plots.device import describe_device, draw_device
 from vramlab.plots.durations import describe_durations, draw_durations
 from vramlab.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab.plots.picture import Picture
+from vramlab.plots.roofline import describe_roofline, draw_roofline
 from vramlab.plots.schedules import (
     describe_exchange,
     describe_schedule,
     draw_exchange,
     draw_schedule,
 )
-from vramlab.plots.roofline import describe_roofline, draw_roofline
 from vramlab.plots.segments import describe_segments, draw_segments
 from vramlab.plots.stack import describe_stack, draw_stack
 from vramlab.plots.stacks import describe_stacks, draw_stacks
 from vramlab.plots.stages import describe_stages, draw_stages
 from vramlab.plots.timeline import describe_timeline, draw_timeline
+from vramlab.plots.trades import Trade, describe_trades, draw_trades
 
 __all__ = [
     "Picture",
+    "Trade",
     "describe_breakdown",
     "describe_curves",
     "describe_device",
     "describe_durations",
     "describe_exchange",
     "describe_float_formats",
-    "describe_schedule",
     "describe_roofline",
+    "describe_schedule",
     "describe_segments",
     "describe_stack",
     "describe_stacks",
     "describe_stages",
     "describe_timeline",
+    "describe_trades",
     "draw_breakdown",
     "draw_curves",
     "draw_device",
     "draw_durations",
     "draw_exchange",
     "draw_float_formats",
-    "draw_schedule",
     "draw_roofline",
+    "draw_schedule",
     "draw_segments",
     "draw_stack",
     "draw_stacks",
     "draw_stages",
     "draw_timeline",
+    "draw_trades",
 ]

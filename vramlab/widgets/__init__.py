@@ -9,6 +9,7 @@ training_step_explorer()  how batch, width and optimizer shape a training step's
 kv_cache_explorer()       what a cache of keys and values takes, and what fits
 optimizer_explorer()      what an optimizer keeps, and what its step() takes
 offloading_explorer()     what the host keeps for the GPU, and what its trips cost
+methods_explorer()        methods that trade memory against time, combined
 accumulation_explorer()   a batch in micro-batches: its peak, and its gradient
 batch_explorer()          which batch fits a GPU: by a line, and by trying
 bert_explorer()           what a training step of BERT holds, part by part
@@ -32,6 +33,7 @@ from vramlab.widgets.explorer import Explorer, View
 from vramlab.widgets.float_explorer import float_explorer
 from vramlab.widgets.kv_cache_explorer import kv_cache_explorer
 from vramlab.widgets.lean_optimizer_explorer import lean_optimizer_explorer
+from vramlab.widgets.methods_explorer import methods_explorer
 from vramlab.widgets.mixed_precision_explorer import mixed_precision_explorer
 from vramlab.widgets.offloading_explorer import offloading_explorer
 from vramlab.widgets.optimizer_explorer import optimizer_explorer
@@ -55,6 +57,7 @@ __all__ = [
     "float_explorer",
     "kv_cache_explorer",
     "lean_optimizer_explorer",
+    "methods_explorer",
     "mixed_precision_explorer",
     "offloading_explorer",
     "optimizer_explorer",

@@ -1,0 +1,124 @@
+"""Explore methods that trade memory against time, one on top of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import ipywidgets
+
+from vramlab import VirtualGPU, catalogue
+from vramlab.experiments.methods import OPTIMIZERS, Reading, Setting, read_step
+from vramlab.measure import Table
+from vramlab.measure.results import format_mib
+from vramlab.plots.durations import short_time
+from vramlab.plots.style import short_size
+from vramlab.plots.trades import Trade, draw_trades
+from vramlab.widgets.explorer import Explorer, View, choice, power_slider
+
+ON = {
+    "accumulation": "Accumulate (4 parts)",
+    "checkpointing": "Checkpoint blocks",
+    "autocast": "Mixed precision",
+}
+"""Methods that are on or off, and what their boxes say."""
+
+
+def methods_explorer(
+    batch: int = 16,
+    optimizer: str = "adamw",
+    gpu: str = "A100-40GB",
+    chosen: Sequence[str] = ("checkpointing",),
+) -> Explorer:
+    """Show the peak and the least time of a step with methods combined, and with each alone.
+
+    Every change trains on a fresh virtual GPU; whatever is attached in the notebook is left alone.
+    Times are the least that the catalogue's figures allow.
+
+    Args:
+        batch: sequences in a step.
+        optimizer: a name in `vramlab.experiments.methods.OPTIMIZERS`.
+        gpu: a GPU of the catalogue with tensor cores for float16.
+        chosen: which of `ON`.
+    """
+    names = tuple(model.name for model in catalogue.models() if model.fp16_tensor_flops_per_s)
+    controls = {
+        "gpu": choice("GPU", names, gpu),
+        "batch": power_slider("Sequences", batch, 4, 64),
+        "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
+        **{
+            name: ipywidgets.Checkbox(value=name in chosen, description=words, indent=False)
+            for name, words in ON.items()
+        },
+    }
+    return Explorer("Memory against time", controls, show_methods)
+
+
+def show_methods(gpu: str, batch: int, optimizer: str, **on: bool) -> View:
+    """Measure the plain program, each chosen method alone, and all of them together."""
+    chosen = [name for name, is_on in on.items() if is_on]
+    plain = _read(gpu, _setting(batch, "adamw", ()))
+    readings = {"none of them": plain}
+    if optimizer != "adamw":
+        readings[optimizer] = _read(gpu, _setting(batch, optimizer, ()))
+    for name in chosen:
+        readings[ON[name]] = _read(gpu, _setting(batch, "adamw", (name,)))
+    if len(readings) > 2:
+        readings["all together"] = _read(gpu, _setting(batch, optimizer, chosen))
+    last = list(readings.values())[-1]
+    summary = (
+        f"{list(readings)[-1].capitalize()}: {short_size(last.peak_bytes)} at the peak and at "
+        f"least {short_time(last.seconds_per_sequence)} for a sequence; the plain program takes "
+        f"{short_size(plain.peak_bytes)} and {short_time(plain.seconds_per_sequence)}."
+    )
+    trades = {
+        name: Trade(reading.peak_bytes, reading.seconds_per_sequence)
+        for name, reading in readings.items()
+    }
+    picture = draw_trades(trades, title=f"A step of {batch} sequences on a {gpu}")
+    return View(summary, picture, (_table(readings),))
+
+
+def _setting(batch: int, optimizer: str, chosen: Sequence[str]) -> Setting:
+    return Setting(
+        batch,
+        micro_batches=4 if "accumulation" in chosen else 1,
+        checkpointing="checkpointing" in chosen,
+        autocast="autocast" in chosen,
+        optimizer=optimizer,
+    )
+
+
+@cache
+def _read(gpu: str, setting: Setting) -> Reading:
+    with VirtualGPU(gpu):
+        return read_step(setting)
+
+
+def _table(readings: Mapping[str, Reading]) -> Table:
+    rows: list[tuple[Any, ...]] = []
+    for name, reading in readings.items():
+        needed = reading.needed
+        rows.append(
+            (
+                name,
+                format_mib(reading.peak_bytes),
+                f"{needed.flops / 1e12:,.3f} T",
+                f"{needed.moved_bytes / 1e9:,.2f} GB",
+                short_time(needed.seconds),
+                f"{needed.memory_bound_seconds / needed.seconds:.0%}",
+            )
+        )
+    return Table(
+        "One step",
+        (
+            "methods",
+            "peak",
+            "FLOPs",
+            "read and written",
+            "least time",
+            "of it waiting for memory",
+        ),
+        tuple(rows),
+    )
