@@ -222,6 +222,9 @@ def step_in_backward(
     the whole step. So there is no moment when all gradients are there: they cannot be accumulated
     over several backward passes, clipped by their common norm, or looked at for overflow.
 
+    Parameter, hook and optimizer hold each other: only Python's garbage collector frees such a
+    model once nobody needs it.
+
     Args:
         parameters: of the model.
         make: makes an optimizer for one of them.

@@ -23,4 +23,5 @@ def round_stochastically(values: Tensor, generator: torch.Generator | None = Non
     chance = torch.randint(
         0, 2**_CUT_BITS, values.shape, generator=generator, dtype=torch.int32, device=values.device
     )
-    return ((bits + chance) & -(2**_CUT_BITS)).view(torch.float32).to(torch.bfloat16)
+    cut: Tensor = (bits + chance) & -(2**_CUT_BITS)
+    return cut.view(torch.float32).to(torch.bfloat16)

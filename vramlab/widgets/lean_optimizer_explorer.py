@@ -9,10 +9,17 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.experiments.lean_optimizers import LEAN_OPTIMIZERS
-from vramlab.measure import Table
+from vramlab.measure import Category, Table
 from vramlab.plots import draw_stacks
-from vramlab.plots.style import short_size
+from vramlab.plots.style import CATEGORY_LOOKS, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+
+_LOOKS = {
+    "weights": CATEGORY_LOOKS[Category.PARAMETERS],
+    "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
+    "gradients": CATEGORY_LOOKS[Category.GRADIENTS],
+    "while step() runs": CATEGORY_LOOKS[Category.TEMPORARIES],
+}
 
 WHEN = ("after the backward pass", "in the backward pass")
 
@@ -87,6 +94,7 @@ def show_optimizers(rows: int, columns: int, count: int, when: str, gpu: str = "
         draw_stacks(
             {name: memory.parts for name, memory in measured.items()},
             title=f"Peak of the second step, {count} parameters of {words}, {when}",
+            looks=_LOOKS,
         ),
         (_table(measured, count * rows * columns),),
     )

@@ -1,0 +1,395 @@
+"""Exercise 16: what lean optimizers keep, telling them apart, and steps in the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from vramlab.grading.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    Mistake,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+GPU = "T4"
+"""A grade names its GPU, so that it does not depend on the machine that grades."""
+
+NO_RESTS = "expandable_segments:True"
+"""Blocks keep no rests then: lesson 02 is about those."""
+
+Shapes = Sequence[Sequence[int]]
+
+
+def _block(size_bytes: int) -> int:
+    return -(-size_bytes // 512) * 512
+
+
+def _state_growth(shapes: Shapes, make: Callable[..., torch.optim.Optimizer]) -> int:
+    """What an optimizer's first step leaves behind on a GPU without rests."""
+    import torch
+
+    import vramlab
+
+    with vramlab.VirtualGPU(GPU, alloc_conf=NO_RESTS):
+        small = torch.zeros(8, 8, device="cuda")
+        small @ small  # cuBLAS's workspace is there before
+        parameters = [torch.nn.Parameter(torch.zeros(*shape, device="cuda")) for shape in shapes]
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        before_bytes = torch.cuda.memory_allocated()
+        optimizer = make(parameters)
+        optimizer.step()
+        growth_bytes = torch.cuda.memory_allocated() - before_bytes
+        del small, parameters, parameter, optimizer
+    return growth_bytes
+
+
+# adafactor_bytes: rows and columns
+
+
+def _measure_adafactor(momentum: bool, shapes: Shapes) -> int:
+    from transformers.optimization import Adafactor
+
+    adafactor: Callable[..., torch.optim.Optimizer] = Adafactor
+    beta1 = 0.9 if momentum else None
+    options = {"lr": 1e-3, "beta1": beta1, "scale_parameter": False, "relative_step": False}
+    return _state_growth(shapes, lambda parameters: adafactor(parameters, **options))
+
+
+def _adafactor(
+    momentum: bool,
+    shapes: Shapes,
+    *,
+    number: int = 512,
+    vectors_too: bool = False,
+    block: Callable[[int], int] = _block,
+) -> int:
+    """`number`: the root mean square; `vectors_too`: one number for each vector."""
+    total = 0
+    for shape in shapes:
+        size = block(4 * prod(shape))
+        if len(shape) > 1:
+            *others, rows, columns = shape
+            total += block(4 * prod(others) * rows) + block(4 * prod(others) * columns)
+        else:
+            total += block(4) if vectors_too else size
+        total += (size if momentum else 0) + number
+    return total
+
+
+def _flat(momentum: bool, shapes: Shapes) -> int:
+    """Take rows of all leading dimensions together, and one set of columns."""
+    flat = [[prod(s[:-1]), s[-1]] if len(s) > 2 else list(s) for s in shapes]
+    return _adafactor(momentum, flat)
+
+
+def _hidden_shapes(random: Random) -> list[list[int]]:
+    rows, columns = random.randrange(300, 3000), random.randrange(300, 3000)
+    deep = [random.randrange(2, 9), random.randrange(30, 300), random.randrange(30, 300)]
+    return [[rows, columns], [rows], deep, [columns]]
+
+
+ADAFACTOR = Predict(
+    name="adafactor_bytes",
+    points=4,
+    minutes=15,
+    visible=(
+        {"momentum": False, "shapes": [[4096, 1024]]},
+        {"momentum": True, "shapes": [[4096, 1024]]},
+        {"momentum": False, "shapes": [[1000], [30, 50]]},
+        {"momentum": False, "shapes": [[12, 200, 300]]},
+    ),
+    hidden=lambda random: [
+        {"momentum": momentum, "shapes": _hidden_shapes(random)}
+        for momentum in (False, True, False)
+    ],
+    measure=_measure_adafactor,
+    mistakes=(
+        Mistake(
+            "You forgot the root mean square: one number on the GPU for each parameter.",
+            lambda momentum, shapes: _adafactor(momentum, shapes, number=0),
+        ),
+        Mistake(
+            "You factored vectors. They have no rows and columns: their second moment is kept "
+            "whole.",
+            lambda momentum, shapes: _adafactor(momentum, shapes, vectors_too=True),
+        ),
+        Mistake(
+            "You gave it a first moment in every case. It has one with beta1 only.",
+            lambda momentum, shapes: _adafactor(True, shapes),
+        ),
+        Mistake(
+            "You forgot the first moment that it keeps with beta1.",
+            lambda momentum, shapes: _adafactor(False, shapes),
+        ),
+        Mistake(
+            "You took a parameter of three dimensions for one matrix. It is several: each has "
+            "columns of its own.",
+            _flat,
+        ),
+        Mistake(
+            "You forgot that blocks come in steps of 512 bytes.",
+            lambda momentum, shapes: _adafactor(momentum, shapes, block=lambda size: size),
+        ),
+    ),
+)
+
+
+# blockwise_bytes: a byte for each number, and scales
+
+
+def _measure_blockwise(block: int, shapes: Shapes) -> int:
+    from vramlab.experiments.blockwise_adam import BlockwiseAdamW
+
+    return _state_growth(shapes, lambda parameters: BlockwiseAdamW(parameters, block=block))
+
+
+def _blockwise(
+    block: int,
+    shapes: Shapes,
+    *,
+    scales: bool = True,
+    smallest: int = 4096,
+    codebooks: int | None = None,
+    states: int = 2,
+) -> int:
+    """`codebooks`: bytes in every case; None: as it is."""
+    total = 0
+    large = False
+    for shape in shapes:
+        count = prod(shape)
+        if count < smallest:
+            total += states * _block(4 * count)
+        else:
+            large = True
+            total += states * (_block(count) + (_block(4 * -(-count // block)) if scales else 0))
+    return total + (2 * 1024 * large if codebooks is None else codebooks)
+
+
+BLOCKWISE = Predict(
+    name="blockwise_bytes",
+    points=3,
+    minutes=10,
+    visible=(
+        {"block": 256, "shapes": [[4096, 1024]]},
+        {"block": 2048, "shapes": [[4096, 1024]]},
+        {"block": 256, "shapes": [[1024, 1024], [1024]]},
+        {"block": 256, "shapes": [[63, 65], [64, 64]]},
+        {"block": 256, "shapes": [[100], [1000]]},
+    ),
+    hidden=lambda random: [
+        {"block": 256, "shapes": _hidden_shapes(random)},
+        {"block": 2048, "shapes": _hidden_shapes(random)},
+        {"block": 64, "shapes": [[random.randrange(4096, 9000)], [4095], [4096]]},
+        {"block": 256, "shapes": [[random.randrange(1, 4096)] for _ in range(5)]},
+    ],
+    measure=_measure_blockwise,
+    mistakes=(
+        Mistake(
+            "You forgot the scales: a float32 for each block, for both states.",
+            lambda block, shapes: _blockwise(block, shapes, scales=False),
+        ),
+        Mistake(
+            "You quantized small parameters too. Under 4,096 numbers, states stay in float32.",
+            lambda block, shapes: _blockwise(block, shapes, smallest=0),
+        ),
+        Mistake(
+            "You forgot the two codebooks, or gave them to each parameter. There are two for all.",
+            lambda block, shapes: _blockwise(block, shapes, codebooks=0),
+        ),
+        Mistake(
+            "You counted codebooks where no parameter is quantized.",
+            lambda block, shapes: _blockwise(block, shapes, codebooks=2 * 1024),
+        ),
+        Mistake(
+            "You counted one state. AdamW has two.",
+            lambda block, shapes: _blockwise(block, shapes, states=1),
+        ),
+    ),
+)
+
+
+# which_optimizer: told from two shapes
+
+ANSWERS = (
+    "SGD",
+    "SGD with momentum",
+    "AdamW",
+    "Adafactor",
+    "Adafactor with momentum",
+    "8-bit AdamW",
+)
+
+
+def _observe_optimizer(optimizer: str, rows: int, columns: int) -> Observation:
+    """Read the states of a matrix, and of a vector with as many numbers."""
+    from vramlab.experiments.lean_optimizers import LEAN_OPTIMIZERS
+
+    make = LEAN_OPTIMIZERS[optimizer].make
+    evidence = {
+        "numbers": rows * columns,
+        "matrix_bytes": _state_growth([[rows, columns]], make),
+        "vector_bytes": _state_growth([[rows * columns]], make),
+    }
+    return Observation(evidence, optimizer)
+
+
+def _by_bytes(per_number: float) -> str:
+    """Told from one shape, with the names that have no factors."""
+    if per_number < 1:
+        return "SGD"
+    if per_number < 3:
+        return "8-bit AdamW"
+    return "SGD with momentum" if per_number < 6 else "AdamW"
+
+
+def _by_matrix(numbers: int, matrix_bytes: int, vector_bytes: int) -> str:
+    if 0 < matrix_bytes < numbers:
+        return "Adafactor"
+    return _by_bytes(matrix_bytes / numbers)
+
+
+WHICH = Diagnose(
+    name="which_optimizer",
+    points=4,
+    minutes=15,
+    visible=(
+        {"optimizer": "AdamW", "rows": 1024, "columns": 512},
+        {"optimizer": "Adafactor", "rows": 1024, "columns": 512},
+        {"optimizer": "Adafactor with momentum", "rows": 2048, "columns": 512},
+    ),
+    hidden=lambda random: [
+        {
+            "optimizer": optimizer,
+            "rows": 128 * random.randrange(4, 20),
+            "columns": 128 * random.randrange(4, 20),
+        }
+        for optimizer in ANSWERS
+    ],
+    observe=_observe_optimizer,
+    mistakes=(
+        Mistake(
+            "You looked at the vector only. A vector cannot be factored, so Adafactor keeps for it "
+            "what others keep for everything.",
+            lambda numbers, matrix_bytes, vector_bytes: _by_bytes(vector_bytes / numbers),
+        ),
+        Mistake(
+            "You looked at the matrix only. With momentum, what Adafactor keeps besides is easily "
+            "overlooked there; the vector shows it.",
+            _by_matrix,
+        ),
+    ),
+)
+
+
+# train: a step for which not all gradients fit
+
+WIDTH = 512
+WEIGHT_BYTES = 4 * WIDTH * WIDTH
+ROOM_BYTES = 4 * MIB
+"""Less than the gradients of five weights."""
+
+SAME = 1e-5
+
+
+def _model(layers: int) -> torch.nn.Sequential:
+    import torch
+
+    torch.manual_seed(layers)
+    linears = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)]
+    model = torch.nn.Sequential(*linears).to("cuda")
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3**0.5)  # so that outputs neither vanish nor explode over many layers
+    return model
+
+
+def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
+    import torch
+
+    from vramlab.experiments.lean_optimizers import step_in_backward
+
+    step_in_backward(
+        model.parameters(), lambda parameters: torch.optim.AdamW(parameters, fused=True)
+    )
+    for step in range(steps):
+        model(load(step)).square().mean().backward()
+
+
+def _try_train(answer: Any, layers: int, steps: int) -> str:
+    import torch
+
+    import vramlab
+
+    with vramlab.VirtualGPU(GPU, values=True):
+        expected, reserved_bytes = _run(_train, layers, steps, [])
+    limit_bytes = reserved_bytes + ROOM_BYTES
+    begun: list[int] = []
+    with vramlab.VirtualGPU(GPU, values=True):
+        _, total_bytes = torch.cuda.mem_get_info()
+        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
+        try:
+            learned, _ = _run(answer, layers, steps, begun)
+        except torch.cuda.OutOfMemoryError as error:
+            held_bytes = torch.cuda.max_memory_allocated()
+            raise NotFixed(
+                f"With {format_bytes(limit_bytes)} to use, it runs out of memory in step "
+                f"{len(begun)} of {steps}, where it holds {format_bytes(held_bytes)}: "
+                f"{held_bytes / (layers * WEIGHT_BYTES):.1f} times the weights. Weights and states "
+                "are three times. How many gradients have to be there at once?"
+            ) from error
+        peak_bytes = torch.cuda.max_memory_allocated()
+    if begun != list(range(steps)):
+        raise NotFixed(
+            f"It fits, but does not train on each of the {steps} batches once, in their order."
+        )
+    if not torch.allclose(learned, expected, rtol=0, atol=SAME):
+        raise NotFixed("It fits, but the model has learned something else than with AdamW.")
+    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+
+
+def _run(train: Any, layers: int, steps: int, begun: list[int]) -> tuple[torch.Tensor, int]:
+    """Train a fresh model; give its weights on the host, and the reserved peak."""
+    import torch
+
+    model = _model(layers)
+
+    def load(index: int) -> torch.Tensor:
+        begun.append(index)
+        values = torch.arange(8 * WIDTH, device="cuda", dtype=torch.float32)
+        return values.remainder_(251 + index).div_(251).reshape(8, WIDTH)
+
+    train(model, load, steps)
+    reserved_bytes = torch.cuda.max_memory_reserved()
+    return torch.stack([weight.detach().cpu() for weight in model.parameters()]), reserved_bytes
+
+
+def _hidden_train(random: Random) -> list[Config]:
+    return [{"layers": random.randrange(12, 21), "steps": 3}]
+
+
+TRAIN = Fix(
+    name="train",
+    points=4,
+    minutes=20,
+    visible=({"layers": 12, "steps": 3},),
+    hidden=_hidden_train,
+    trial=_try_train,
+)
+
+EXERCISE = Exercise(
+    name="16_lean_optimizers",
+    module=__name__,
+    tasks=(ADAFACTOR, BLOCKWISE, WHICH, TRAIN),
+)
