@@ -16,7 +16,7 @@ from vramlab.catalogue import find
 from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.transformer_step import Training, measure_step
 from vramlab.formulas import transformer, transformer_peak
-from vramlab.formulas.transformer import PRECISIONS, Attention, Checkpointing, Run, Sizes
+from vramlab.formulas.transformer import GPT2, PRECISIONS, Attention, Checkpointing, Run, Sizes
 
 SMALL = Sizes(vocabulary=2048, positions=512, width=256, layers=2, heads=4)
 LLAMA = replace(
@@ -110,3 +110,14 @@ def test_weights_and_states_are_in_the_dtypes_that_the_precision_names() -> None
             dtypes = str(weight.dtype), str(states["exp_avg"].dtype)
             del training, weight, states
         assert dtypes == (f"torch.{precision.weights}", f"torch.{precision.state_dtype}")
+
+
+@pytest.mark.parametrize("name", ["GPT-2 small", "GPT-2 XL"])
+def test_gpt2_has_the_parameters_of_transformers_model(name: str) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = GPT2[name]
+    with torch.device("meta"):
+        config = GPT2Config(n_embd=sizes.width, n_layer=sizes.layers, n_head=sizes.heads)
+        model = GPT2LMHeadModel(config)
+    assert sum(parameter.numel() for parameter in model.parameters()) == sizes.parameters()

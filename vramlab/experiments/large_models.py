@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 
 import torch
@@ -13,6 +12,7 @@ from vramlab.experiments.outcome import Difference, Outcome
 from vramlab.experiments.published import figure
 from vramlab.experiments.registry import Conditions, experiment
 from vramlab.experiments.surroundings import Surroundings, start_afresh
+from vramlab.experiments.transformer_model import Transformer
 from vramlab.experiments.transformer_step import Training, take_steps
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas import transformer, transformer_peak
@@ -28,17 +28,6 @@ _ROUNDED = 1_500_000_000
 """The parameters of 'GPT-2 1.5B', as the paper rounds them."""
 
 
-def gpt2_xl() -> torch.nn.Module:
-    """GPT-2 1.5B with random weights, from its configuration: nothing is downloaded."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    sizes = GPT2["GPT-2 XL"]
-    config = GPT2Config(n_embd=sizes.width, n_layer=sizes.layers, n_head=sizes.heads)
-    with torch.device("cuda"):
-        model: torch.nn.Module = GPT2LMHeadModel(config)
-    return model
-
-
 @experiment(
     "gpt2-xl-states",
     lesson="12",
@@ -48,14 +37,15 @@ def gpt2_xl() -> torch.nn.Module:
     conditions=Conditions(gpu="A100-80GB", why="the paper counts bytes; it takes 32 GiB"),
 )
 def gpt2_xl_states() -> Outcome:
-    """transformers' GPT-2 1.5B in float16, its gradients, float32 copies and Adam's states."""
+    """GPT-2 1.5B in float16, its gradients, float32 copies and Adam's states; no forward pass."""
     trial = Trial("gpt2-xl-states")
-    shapes = GPT2["GPT-2 XL"].parameter_shapes()
+    sizes = GPT2["GPT-2 XL"]
+    shapes = sizes.parameter_shapes()
     halves = [tensor_bytes(shape, "float16") for shape in shapes]
     wholes = [tensor_bytes(shape) for shape in shapes]
     with trial.stage("float16 weights") as weights:
-        model = gpt2_xl().half()
-        gc.collect()
+        with torch.device("cuda"):
+            model = Transformer(sizes).half()
         torch.cuda.empty_cache()
     weights.expect(expected("growth", _blocks(halves) + unsplit_bytes()))
     parameters = list(model.parameters())
@@ -123,7 +113,7 @@ def gpt2_xl_activations() -> Outcome:
     """
     trial = Trial("gpt2-xl-activations")
     sizes = GPT2["GPT-2 XL"]
-    lean = Run(BATCH, SEQUENCE, "float16, float32 master", attention="flash", dropout=False)
+    lean = Run(BATCH, SEQUENCE, "pure bfloat16", attention="flash", dropout=False)
     plain = replace(lean, batch=BATCH // 4, attention="eager", dropout=True)
     checkpointed = replace(lean, checkpointing="full")
     measured_bytes = 0
