@@ -47,7 +47,8 @@ def test_the_hooks_see_what_the_formula_says(chosen: Operator) -> None:
 
 def test_the_allocator_agrees_in_float16() -> None:
     outcome = experiments.run("operators-save", dtype="float16")
-    assert len(outcome.result.stages) == len(OPERATORS) - 3  # three are left to libraries
+    # Two are tried in float32 alone, and batch norm is cuDNN's.
+    assert len(outcome.result.stages) == len(OPERATORS) - 3
     for stage in outcome.result.stages:
         assert stage.growth_bytes == stage.expectation().predicted_bytes, stage.name
 
