@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from vramlab.kernels import (
     attention,
+    collectives,
     convolution,
     embedding,
     gradients,
@@ -63,6 +64,7 @@ __all__ = [
     "Take",
     "attention",
     "classify",
+    "collectives",
     "convolution",
     "describe",
     "embedding",

@@ -53,6 +53,23 @@ WORKSPACE_UNKNOWN = (
 # Ops whose CUDA kernels (aten/src/ATen/native/cuda, PyTorch 2.13) allocate only their outputs.
 # Views, element-wise ops and random fills need no line here: schemas and tags tell them.
 PLAIN = (
+    # collectives: the tensors are there, and NCCL's own buffers are outside of the allocator
+    "c10d._allgather_base_",
+    "c10d._reduce_scatter_base_",
+    "c10d.allgather_into_tensor_coalesced_",
+    "c10d.allreduce_",
+    "c10d.allreduce_coalesced_",
+    "c10d.alltoall_base_",
+    "c10d.broadcast_",
+    "c10d.recv_",
+    "c10d.reduce_",
+    "c10d.reduce_scatter_tensor_coalesced_",
+    "c10d.send",
+    "_c10d_functional.all_gather_into_tensor",
+    "_c10d_functional.all_reduce",
+    "_c10d_functional.all_to_all_single",
+    "_c10d_functional.reduce_scatter_tensor",
+    "_c10d_functional.wait_tensor",
     # factories
     "aten.empty",
     "aten.empty_like",

@@ -35,12 +35,23 @@ from vramlab.virtual.errors import (
     raise_as_on_cpu,
 )
 from vramlab.virtual.layouts import LAYOUTS, Layout
-from vramlab.virtual.ledger import ATTRIBUTE, HOST, Holding, attach_holding, has_values, holding_of
+from vramlab.virtual.ledger import (
+    ATTRIBUTE,
+    HOST,
+    Holding,
+    attach_holding,
+    has_values,
+    holding_of,
+    wraps,
+)
 from vramlab.virtual.machine import AUTOGRAD_THREAD, Machine
 from vramlab.virtual.shortcuts import SHORTCUTS, Shortcut
 
 # An op that consists of others has a kernel for the first of these and none for the second.
 _COMPOSITE_KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.CPU)
+
+# While fake tensors are computed, which stand for shapes: DTensor asks them for those of a whole.
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 Handler = Callable[["Dispatcher", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -173,6 +184,19 @@ class Dispatcher:
             result = self.compute(func, args, kwargs)
             if plan.layout is not None and self.carrier.type == "meta":
                 result = plan.layout(args, result)
+        self.account(func, args, kwargs, result, place)
+        return result
+
+    def account(
+        self,
+        func: OpOverload,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        place: int,
+    ) -> None:
+        """Allocate on GPU `place` for an op that was computed: its outputs and temporaries."""
+        plan = self._plans[func]
         outputs = list(_flat(result))
         if plan.rule is None:
             for output in outputs:
@@ -186,7 +210,6 @@ class Dispatcher:
             for output in outputs:
                 if output is not None:
                     self.resize(output, place)
-        return result
 
     def compute(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an op on its carrier; an op that has no meta kernel is named, not counted as zero."""
@@ -229,14 +252,16 @@ class Dispatcher:
         PyTorch's C++ code asks for the device of a tensor it works on, and that is the carrier's
         where a GPU is pretended. What a program itself wants there has come through the function
         mode. Without a tensor to go by, it is the GPU of the op before; on the CPU, which programs
-        use by default, only in the backward pass.
+        use by default, only in the backward pass and in code that is known to mean it.
         """
         thread = self.machine.thread
         if thread.wants_carrier:
             return self.carrier
         place = self.place_of(func, args, {})
         if place is None and (
-            self.carrier.type == "meta" or torch._C._current_graph_task_id() != -1
+            self.carrier.type == "meta"
+            or thread.means_gpu
+            or torch._C._current_graph_task_id() != -1
         ):
             place = thread.recent
         if place is None:
@@ -304,6 +329,8 @@ class Dispatcher:
 
     def hold(self, tensor: torch.Tensor, place: int, storage_bytes: int | None = None) -> None:
         """Allocate for `tensor`'s storage on GPU `place`, unless it has its block already."""
+        if wraps(type(tensor)):
+            return  # what it wraps has its blocks
         if tensor.layout != torch.strided:
             self.hold_sparse(tensor, place)
             return
@@ -501,8 +528,10 @@ class AllocationMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if not self._is_active():
+        if not self._is_active() or torch._C._get_dispatch_mode(_FAKE) is not None:
             return func(*args, **(kwargs or {}))
+        if any(map(wraps, types)):  # a DTensor, say: it makes ops on the tensors that it holds
+            return NotImplemented
         if torch.is_inference_mode_enabled() and (path := self._inference_path(func)) is not None:
             with self:
                 return path(*args, **(kwargs or {}))

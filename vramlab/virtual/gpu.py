@@ -211,6 +211,10 @@ class VirtualGPU:
         safetensors_files.install(self.values, patches)
         callbacks.install(self._device_mode, patches)
         compiling.install(patches)
+        if torch.distributed.is_available():
+            from vramlab.virtual import distributed  # not in every build of PyTorch
+
+            distributed.install(patches, self.machine.thread, self.dispatcher.carrier)
         generators.install(self.machine, patches)
         grouping.install(patches)
         tensor_types.install(patches)

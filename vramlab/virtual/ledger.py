@@ -9,7 +9,8 @@ kept, nothing is looked up, nothing can be forgotten.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -65,12 +66,22 @@ def attach_holding(tensor: torch.Tensor, holding: Holding) -> None:
 def holding_of(tensor: torch.Tensor) -> Holding | None:
     """Where `tensor`'s storage is: None for what the virtual GPU does not manage.
 
-    Must be called where torch functions are not intercepted (inside a kernel or a handler).
+    Must be called where torch functions are not intercepted (inside a kernel or a handler). A
+    tensor that wraps others, such as a DTensor, is where the first of them is.
     """
+    if wraps(type(tensor)):
+        wrapper: Any = tensor
+        return holding_of(getattr(tensor, wrapper.__tensor_flatten__()[0][0]))
     try:
         return tensor.untyped_storage().__dict__.get(ATTRIBUTE)
     except (NotImplementedError, RuntimeError):  # sparse and wrapper tensors have no storage
         return holding_of(tensor._values()) if tensor.layout == torch.sparse_coo else None
+
+
+@cache
+def wraps(tensor_type: type) -> bool:
+    """Whether tensors of a type hold others, and ops on them become ops on those."""
+    return hasattr(tensor_type, "__tensor_flatten__")
 
 
 def has_values(tensor: torch.Tensor) -> bool:

@@ -88,12 +88,15 @@ class ThreadState(threading.local):
         recent: the GPU that its latest op ran on; None if it ran on real meta tensors.
         wants_carrier: inside a call that itself names the device which carries the tensors of
             GPUs: "meta", or "cpu" where values are computed.
+        means_gpu: inside C++ code of PyTorch's that names the device of a GPU's tensors, and so
+            their carrier's.
     """
 
     device: int = 0
     streams: dict[int, int] = field(default_factory=dict)
     recent: int | None = None
     wants_carrier: bool = False
+    means_gpu: bool = False
 
     @contextmanager
     def asking_for_carrier(self) -> Iterator[None]:
@@ -103,6 +106,15 @@ class ThreadState(threading.local):
             yield
         finally:
             self.wants_carrier = before
+
+    @contextmanager
+    def working_on(self, gpu: int) -> Iterator[None]:
+        """Note that C++ code means this GPU where it names the carrier's device."""
+        before, self.means_gpu, self.recent = self.means_gpu, True, gpu
+        try:
+            yield
+        finally:
+            self.means_gpu = before
 
 
 class Machine:

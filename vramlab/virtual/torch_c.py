@@ -187,6 +187,7 @@ class CLayer:
             "_cuda_clearCublasWorkspaces": self._clear_cublas_workspaces,
             "_cuda_attach_out_of_memory_observer": machine.out_of_memory_observers.append,
             # the device-neutral names of the same things
+            "_get_accelerator": lambda check=None: torch.device("cuda"),
             "_accelerator_getAccelerator": lambda: torch.device("cuda"),
             "_accelerator_getDeviceIndex": machine.current_device,
             "_accelerator_setDeviceIndex": machine.set_device,

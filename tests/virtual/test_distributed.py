@@ -1,0 +1,165 @@
+"""One rank of a world, alone: DDP, ZeRO, FSDP2 and tensor parallel, and nobody beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+from vramlab import VirtualGPU
+from vramlab.allocator.invariants import check
+
+World = Callable[..., None]
+
+LAYER_BYTES = 1024 * 1024 * 4
+LAYERS = 4
+MODEL_BYTES = LAYERS * LAYER_BYTES
+INPUT_BYTES = 8 * 1024 * 4
+"""A batch of eight rows, and each activation."""
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Iterator[VirtualGPU]:
+    """By the rules of PyTorch 1.13, in which cuBLAS takes nothing of the allocator."""
+    with VirtualGPU("A100-40GB", torch_version="1.13") as gpu:
+        yield gpu
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        check(gpu.machine.devices[0].allocator)
+
+
+@pytest.fixture
+def world() -> World:
+    def join(size: int, rank: int = 0) -> None:
+        dist.init_process_group("nccl", rank=rank, world_size=size, store=dist.HashStore())
+
+    return join
+
+
+def linear_layers() -> nn.Sequential:
+    layers = (nn.Linear(1024, 1024, bias=False) for _ in range(LAYERS))
+    return nn.Sequential(*layers).cuda()
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+    model(torch.zeros(8, 1024, device="cuda")).sum().backward()
+    if optimizer is not None:
+        optimizer.step()
+
+
+def allocated() -> int:
+    return torch.cuda.memory_allocated()
+
+
+def test_the_process_group_is_ncclss_and_the_world_as_large_as_asked(world: World) -> None:
+    world(16_384, rank=11_111)
+    assert (dist.get_backend(), dist.get_rank(), dist.get_world_size()) == ("nccl", 11_111, 16_384)
+
+
+def test_collectives_take_what_nccl_would_take(world: World) -> None:
+    world(4)
+    mine = torch.zeros(1024, device="cuda")  # 4096 B
+    dist.all_reduce(mine)
+    assert torch.cuda.max_memory_allocated() == 4096
+    outputs = [torch.empty_like(mine) for _ in range(4)]
+    dist.all_gather(outputs, mine)
+    # five tensors, and a flat one as large as the four outputs
+    assert (allocated(), torch.cuda.max_memory_allocated()) == (5 * 4096, 9 * 4096)
+
+
+def test_nobody_knows_what_is_received(world: World) -> None:
+    world(4)
+    ones = torch.ones(4, device="cuda")
+    assert ones.all().item() is True
+    dist.all_reduce(ones)
+    with pytest.raises(RuntimeError, match="keeps sizes and places of tensors"):
+        ones.all().item()
+
+
+@pytest.mark.parametrize("as_view", [False, True])
+def test_ddp_doubles_the_gradients_unless_they_are_views_of_its_buckets(
+    world: World, as_view: bool
+) -> None:
+    world(4)
+    model = linear_layers()
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=as_view)
+    # 16 MiB of gradients are fewer than a bucket of 25 MiB
+    assert allocated() == 2 * MODEL_BYTES
+    step(parallel)
+    assert allocated() == (2 if as_view else 3) * MODEL_BYTES
+    step(parallel)  # now it knows the order: the first bucket is of 1 MiB, and ends with a layer
+    assert allocated() == (2 if as_view else 3) * MODEL_BYTES
+
+
+def test_zero_1_keeps_a_part_of_the_states(world: World) -> None:
+    world(4)
+    model = linear_layers()
+    parallel = DistributedDataParallel(model)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.1)
+    step(parallel, optimizer)
+    # parameters, gradients, buckets; and Adam's two states of one layer in four
+    assert allocated() == 3 * MODEL_BYTES + 2 * MODEL_BYTES // 4
+
+
+def test_fsdp_keeps_a_part_of_everything(world: World) -> None:
+    world(4)
+    model = linear_layers()
+    for layer in model:
+        fully_shard(layer)
+    fully_shard(model)
+    assert allocated() == MODEL_BYTES // 4
+    optimizer = torch.optim.AdamW(model.parameters())
+    step(model, optimizer)
+    assert allocated() == 4 * MODEL_BYTES // 4  # parameters, gradients, two states
+
+
+def test_tensor_parallel_splits_columns_then_rows(world: World) -> None:
+    world(4)
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    plan |= {"2": ColwiseParallel(), "3": RowwiseParallel()}
+    model = parallelize_module(linear_layers(), init_device_mesh("cuda", (4,)), plan)
+    assert allocated() == MODEL_BYTES // 4
+    x = torch.zeros(8, 1024, device="cuda")
+    before_bytes = allocated()
+    y = model(x)
+    # column-wise layers put out a quarter, row-wise ones the sum over all ranks
+    kept_bytes = 2 * (INPUT_BYTES // 4 + INPUT_BYTES)
+    assert allocated() - before_bytes == kept_bytes
+    y.sum().backward()
+    assert all(p.grad is not None and p.grad.device.type == "cuda" for p in model.parameters())
+
+
+def test_shapes_that_dtensor_infers_take_nothing(world: World) -> None:
+    """It computes whole tensors with fake ones; only the parts are there."""
+    world(8)
+    model = linear_layers()
+    fully_shard(model)
+    torch.cuda.reset_peak_memory_stats()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    # parameters, gradients, two states, and the roots that foreach takes: five parts of an eighth
+    assert torch.cuda.max_memory_allocated() == 5 * MODEL_BYTES // 8
+
+
+def test_nothing_of_it_stays(gpu: VirtualGPU) -> None:
+    gpu.detach()
+    before = dist.is_nccl_available(), dist.Reducer, dist.ProcessGroup._register_backend
+    gpu.attach()
+    assert dist.is_nccl_available()
+    gpu.detach()
+    assert (dist.is_nccl_available(), dist.Reducer, dist.ProcessGroup._register_backend) == before
+    gpu.attach()
