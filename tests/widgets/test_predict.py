@@ -108,6 +108,13 @@ def test_without_a_kernel_the_question_is_text(prediction: Prediction) -> None:
     assert bundle["text/html"] == f"<p>{words}</p>"
 
 
+def test_numbers_of_something_are_no_bytes() -> None:
+    prediction = predict("How many fit?", unit="samples").commit(20)
+    assert prediction.reveal(21).rows == (
+        ("number", "20 samples", "21 samples", "+1 samples\n4.8% too low"),
+    )
+
+
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown unit 'Mb'; known: B, KiB, MiB"):
         predict(QUESTION, unit="Mb")

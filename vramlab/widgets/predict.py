@@ -22,6 +22,11 @@ from vramlab.measure.figures import UNIT_BYTES
 
 NO_PREDICTION = "no prediction made"
 
+COUNTS = ("samples", "tokens", "layers", "times")
+"""What can be predicted besides memory: a number of these."""
+
+_UNITS = {**UNIT_BYTES, **dict.fromkeys(COUNTS, 1)}
+
 
 class Prediction:
     """A question, and the number that the learner commits to. Made by `predict`.
@@ -62,10 +67,10 @@ class Prediction:
 
     @property
     def predicted_bytes(self) -> int | None:
-        """The committed number in bytes, to the nearest whole byte, or None."""
+        """The committed number in bytes, to the nearest whole byte, or None; a count as it is."""
         if self._committed is None:
             return None
-        return round(self._committed * UNIT_BYTES[self.unit])
+        return round(self._committed * _UNITS[self.unit])
 
     def commit(self, number: float | str) -> Prediction:
         """Commit to a number in `unit`; it can be changed until something is revealed.
@@ -91,9 +96,9 @@ class Prediction:
         this called again.
 
         Args:
-            measured_bytes: such as `result["forward"].growth_bytes`.
+            measured_bytes: such as `result["forward"].growth_bytes`; of a count, the number.
         """
-        unit_bytes = UNIT_BYTES[self.unit]
+        unit_bytes = _UNITS[self.unit]
         measured = Decimal(measured_bytes) / unit_bytes
         if self._committed is None:
             predicted, difference = NO_PREDICTION, "-"
@@ -109,14 +114,19 @@ class Prediction:
             header=("", "your prediction", "measured", "difference"),
             rows=(
                 (
-                    "size",
+                    "number" if self.unit in COUNTS else "size",
                     predicted,
-                    _with_bytes(_number(measured, self.unit), measured_bytes),
+                    self._with_bytes(_number(measured, self.unit), measured_bytes),
                     difference,
                 ),
             ),
             notes=notes,
         )
+
+    def _with_bytes(self, amount: str, size_bytes: int) -> str:
+        """An amount, and the bytes behind it where it is not in bytes itself."""
+        in_bytes = f"{size_bytes:,} B"
+        return amount if self.unit in COUNTS or amount == in_bytes else f"{amount}\n{in_bytes}"
 
     def _commit_field(self, _source: object) -> None:
         try:
@@ -144,10 +154,11 @@ def predict(question: str, unit: str = "MiB") -> Prediction:
 
     Args:
         question: what will be measured.
-        unit: the unit of the answer: B, KiB, MiB, GiB (powers of two), KB, MB or GB.
+        unit: the unit of the answer: B, KiB, MiB, GiB (powers of two), KB, MB or GB; or what is
+            counted, one of `COUNTS`.
     """
-    if unit not in UNIT_BYTES:
-        raise ValueError(f"unknown unit {unit!r}; known: {', '.join(UNIT_BYTES)}")
+    if unit not in _UNITS:
+        raise ValueError(f"unknown unit {unit!r}; known: {', '.join(_UNITS)}")
     return Prediction(question, unit)
 
 
@@ -159,12 +170,6 @@ def _parse(number: float | str) -> Decimal:
     if not parsed.is_finite():
         raise ValueError(f"{number!r} is not a number: enter one such as 160 or 8.125")
     return parsed
-
-
-def _with_bytes(amount: str, size_bytes: int) -> str:
-    """An amount, and the bytes behind it where it is not in bytes itself."""
-    in_bytes = f"{size_bytes:,} B"
-    return amount if amount == in_bytes else f"{amount}\n{in_bytes}"
 
 
 def _number(number: Decimal, unit: str) -> str:
