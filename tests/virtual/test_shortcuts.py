@@ -203,6 +203,19 @@ def test_a_mode_below_sees_the_op_itself(seen_below: Seen) -> None:
     assert seen_below.ops == ["aten.mul.Tensor"]
 
 
+def test_a_gpu_that_another_stands_in_for_does_not_look() -> None:
+    with vramlab.VirtualGPU("T4"):
+        below = torch._C._get_dispatch_stack_at(0)
+        assert below.is_virtual_gpu
+        assert SHORTCUTS[aten.add.Tensor]([zeros(3), zeros(3)], {}) is not None
+        with vramlab.VirtualGPU("A100-40GB"):
+            x = torch.zeros(1024, device="cuda")
+            y = x * 2  # 4096 B each
+            assert torch.cuda.memory_allocated() == 2 * 4096
+            del x, y
+        assert torch.cuda.memory_allocated() == 0
+
+
 def test_memory_is_counted_as_without_shortcuts() -> None:
     with vramlab.VirtualGPU("T4"):
         x = torch.zeros(1024, device="cuda")

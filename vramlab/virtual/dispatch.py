@@ -490,6 +490,9 @@ def pin(tensor: torch.Tensor) -> None:
 class AllocationMode(TorchDispatchMode):
     """The dispatch mode of one thread: hands each op to the shared `Dispatcher`."""
 
+    is_virtual_gpu = True
+    """For `shortcuts`, which looks for other modes."""
+
     def __init__(self, dispatcher: Dispatcher, is_active: Callable[[], bool]) -> None:
         super().__init__()
         self._run = dispatcher.run
