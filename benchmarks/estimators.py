@@ -85,8 +85,8 @@ def by_program(
 def virtual_gpu(cases: Sequence[Case]) -> Answer:
     """What the experiments measure, under the conditions that their figures were published under.
 
-    The published curve has no experiment; its programs run on the default GPU. What was recorded
-    runs on the virtual GPU that stands for the recorded one.
+    The published curve is read at other lengths than its experiment runs: its programs run on the
+    default GPU. What was recorded runs on the virtual GPU that stands for the recorded one.
     """
     outcomes: dict[str, Outcome] = {}
     recorded = [case for case in cases if case.kind == RECORDING]

@@ -12,7 +12,7 @@ from vramlab import experiments
 from vramlab.experiments import Verdict
 from vramlab.experiments.padding import EncoderLayer, in_buckets, text_lengths
 from vramlab.experiments.retention import Retention
-from vramlab.experiments.sequence_length import can_run, measure_attention
+from vramlab.experiments.sequence_length import can_run, chosen_by_torch, measure_attention
 from vramlab.formulas.attention import KINDS, kept_bytes
 
 NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -48,6 +48,24 @@ def test_every_kind_keeps_what_is_predicted(dtype: torch.dtype, dropout: float) 
 def test_which_gpu_runs_what(gpu: str, dtype: torch.dtype, kinds: set[str]) -> None:
     with vramlab.VirtualGPU(gpu):
         assert {kind for kind in KINDS if can_run(kind, dtype, True, 0.0)} == kinds
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "dropout", "kind"),
+    [
+        ("T4", torch.float16, 0.0, "memory-efficient"),
+        ("T4", torch.bfloat16, 0.0, "math"),
+        ("A100-40GB", torch.float32, 0.0, "memory-efficient"),
+        ("A100-40GB", torch.bfloat16, 0.1, "flash"),
+        ("H100", torch.bfloat16, 0.0, "cuDNN"),
+        ("H100", torch.bfloat16, 0.1, "flash"),
+    ],
+)
+def test_what_torch_chooses_is_read_from_the_graph(
+    gpu: str, dtype: torch.dtype, dropout: float, kind: str
+) -> None:
+    with vramlab.VirtualGPU(gpu):
+        assert chosen_by_torch(dtype, dropout) == kind
 
 
 def test_without_a_backward_pass_only_the_output_stays() -> None:
