@@ -90,8 +90,8 @@ def stage_name(precision: str, optimizer: str, part: str) -> str:
 
 
 def per_parameter_table(outcome: Outcome) -> Table:
-    """What the experiment measured, in bytes per parameter."""
-    rows = []
+    """What the experiment measured, in bytes per parameter; precisions alike share a row."""
+    alike: dict[tuple[str, ...], list[str]] = {}
     for precision in PRECISIONS:
         for optimizer in OPTIMIZERS:
             growth = {
@@ -101,7 +101,8 @@ def per_parameter_table(outcome: Outcome) -> Table:
             each = {part: round(size_bytes / _COUNT, 1) for part, size_bytes in growth.items()}
             lasting = each["weights"] + each["gradients"] + each["states"]
             numbers = (*(each[part] for part in PARTS), lasting)
-            rows.append((precision, optimizer, *(f"{number:g}" for number in numbers)))
+            cells = (optimizer, *(f"{number:g}" for number in numbers))
+            alike.setdefault(cells, []).append(precision)
     return Table(
         caption="Bytes per parameter, measured",
         header=(
@@ -113,6 +114,6 @@ def per_parameter_table(outcome: Outcome) -> Table:
             "states",
             "all that lasts",
         ),
-        rows=tuple(rows),
+        rows=tuple(("\n".join(names), *cells) for cells, names in alike.items()),
         notes=("Casts live from the forward pass to the backward pass.",),
     )

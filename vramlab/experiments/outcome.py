@@ -217,7 +217,7 @@ def findings_table(findings: tuple[Finding, ...], caption: str) -> Table:
     rows = tuple(
         (
             f"{finding.figure}\n{finding.part}" if finding.part else finding.figure,
-            f"{finding.published} {finding.unit}",
+            f"{finding.published} {finding.unit}".strip(),
             format_number(finding.predicted, finding),
             format_number(finding.measured, finding),
             format_difference(finding),
@@ -259,7 +259,9 @@ def format_number(value: Number | str | None, finding: Finding) -> str:
 def format_amount(amount: Number, finding: Finding) -> str:
     """A difference with its sign and unit."""
     unit = "B" if finding.is_memory else finding.unit
-    return f"{amount:+,} {unit}" if isinstance(amount, int) else f"{amount:+,.6g} {unit}"
+    if float(amount).is_integer():  # a count, such as of parameters
+        return f"{int(amount):+,} {unit}"
+    return f"{amount:+,.6g} {unit}"
 
 
 def _amount_in_words(difference: Difference, finding: Finding) -> tuple[str, ...]:
