@@ -31,6 +31,14 @@ def test_logarithmic_axes_leave_out_what_is_nothing() -> None:
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
+def test_logarithmic_axes_have_the_unit_of_the_middle() -> None:
+    # 1 MiB to 4 GiB: the middle is 64 MiB. On a linear axis that is GiB.
+    curves = {"wide": [(1, MIB), (64, 4096 * MIB)]}
+    picture = draw_curves(curves, title="One", x_label="tokens", logarithmic=True)
+    assert picture.axes[0].get_ylabel() == "MiB"
+    assert draw_curves(curves, title="One", x_label="tokens").axes[0].get_ylabel() == "GiB"
+
+
 def test_the_gpu_is_a_line() -> None:
     axes = draw_curves(CURVES, title="Two", x_label="x", capacity_bytes=80 * MIB).axes[0]
     assert axes.get_lines()[-1].get_ydata()[0] == 80

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from vramlab.plots import style
@@ -49,7 +50,10 @@ def draw_curves(
     sizes = [size_bytes for points in curves.values() for _, size_bytes in points]
     if not sizes:
         raise ValueError("there is no point to draw in any of the curves")
-    unit = Unit.for_axis(int(max([*sizes, capacity_bytes or 0])))
+    largest_bytes = int(max([*sizes, capacity_bytes or 0]))
+    if logarithmic:  # powers of ten below 1 are hard to read
+        largest_bytes = math.isqrt(largest_bytes * int(min(filter(None, sizes), default=1)))
+    unit = Unit.for_axis(largest_bytes)
     with style.house_style():
         picture = new_picture(4.2)
         axes = picture.subplots()
