@@ -86,6 +86,19 @@ def test_in_eval_mode_the_coefficient_is_that_of_the_softmax_alone() -> None:
         assert stage.allocated_after_bytes == stage.expectations[0].predicted_bytes
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_with_a_fused_kernel_there_is_no_square(training: bool) -> None:
+    with vramlab.VirtualGPU("T4", alloc_conf="expandable_segments:True"):  # no rests
+        outcome = experiments.run(
+            "bert-sequence-fit", lengths=(512, 1000, 1536), training=training, fused=True
+        )
+    found = outcome.finding("bert-sequence-fit", "a, for each squared token")
+    assert found.predicted == 0
+    assert abs(found.measured) < 1e-6  # blocks of 512 B, and rows filled up to 32
+    for stage in outcome.result.stages:
+        assert stage.allocated_after_bytes == stage.expectations[0].predicted_bytes
+
+
 def test_packed_texts_come_out_as_padded_ones() -> None:
     torch.manual_seed(0)
     layer = EncoderLayer(width=32, heads=2)

@@ -65,8 +65,10 @@ def long_bert(attention: str = "eager") -> nn.Module:
         "lengths are not printed"
     ),
 )
-def bert_sequence_fit(lengths: Sequence[int] = LENGTHS, training: bool = True) -> Outcome:
-    """One forward pass at each length, batch 1, attention step by step; a parabola through all.
+def bert_sequence_fit(
+    lengths: Sequence[int] = LENGTHS, training: bool = True, fused: bool = False
+) -> Outcome:
+    """One forward pass at each length, batch 1, in float32; a parabola through all.
 
     What is allocated is predicted to the byte at each length. Only the rests of at most 1 MiB that
     blocks keep are read from torch's snapshot: they depend on everything that was allocated before.
@@ -79,31 +81,31 @@ def bert_sequence_fit(lengths: Sequence[int] = LENGTHS, training: bool = True) -
             in the middle of both, but no range gives all three, with allocated memory or with its
             peak. Reserved memory never gives a and b together.
         training: train() or eval().
+        fused: attention by PyTorch's scaled_dot_product_attention, which is memory-efficient in
+            float32; else step by step, as the document had it.
     """
-    trial = Trial("bert-sequence-fit", lengths=list(lengths), training=training)
+    trial = Trial("bert-sequence-fit", lengths=list(lengths), training=training, fused=fused)
     sizes = Bert(positions=LONGEST)
     workspace_bytes = trial.surroundings.linear_workspace_bytes()
-    model = long_bert().train(training).to("cuda")
+    model = long_bert("sdpa" if fused else "eager").train(training).to("cuda")
+
+    def closed_bytes(length: int) -> int:
+        return bert_held_bytes(sizes, 1, length, training, fused) + workspace_bytes
+
     allocated: list[tuple[int, int]] = []
     for length in lengths:
         torch.cuda.empty_cache()
         with trial.stage(f"{length} tokens") as stage:
             tokens = torch.zeros((1, length), dtype=torch.long).to("cuda")
             outputs = model(tokens)
-        stage.expect(
-            expected(
-                "allocated",
-                bert_held_bytes(sizes, 1, length, training) + workspace_bytes + unsplit_bytes(),
-            )
-        )
+        stage.expect(expected("allocated", closed_bytes(length) + unsplit_bytes()))
         allocated.append((length, stage.measurement.allocated_after_bytes))
         del tokens, outputs
     square, linear, constant = quadratic_fit(allocated)
     _, linear_closed, constant_closed = quadratic_fit(
-        (length, bert_held_bytes(sizes, 1, length, training) + workspace_bytes)
-        for length in lengths
+        (length, closed_bytes(length)) for length in lengths
     )
-    coefficient = quadratic_bytes(sizes.layers, sizes.heads, dropout=training)
+    coefficient = 0 if fused else quadratic_bytes(sizes.layers, sizes.heads, dropout=training)
     for index, (part, measured, closed) in enumerate(
         (
             ("a, for each squared token", square / MIB, coefficient / MIB),

@@ -93,12 +93,27 @@ def bert_training_bytes(sizes: Bert, batch: int, sequence: int) -> int:
     return sizes.forward_bytes(batch, sequence) + hidden_mask_bytes + sizes.layers * layer_bytes
 
 
-def bert_held_bytes(sizes: Bert, batch: int, sequence: int, training: bool) -> int:
+def bert_held_bytes(
+    sizes: Bert, batch: int, sequence: int, training: bool, fused: bool = False
+) -> int:
     """Allocated after a forward pass: model, input and what is kept; no workspace, no rests.
 
     Rests are what blocks hold beyond their requests, because it was not split off.
+
+    Args:
+        sizes: of the model.
+        batch: texts.
+        sequence: tokens of each.
+        training: train mode, with dropout; else eval mode.
+        fused: memory-efficient attention, which keeps a logsumexp in place of the scores and of
+            what dropout makes of them.
     """
     model_bytes = sum(map(block_bytes, sizes.model_requests_bytes()))
     input_bytes = block_bytes(tensor_bytes((batch, sequence), "int64"))
     kept = bert_training_bytes if training else Bert.forward_bytes
-    return model_bytes + input_bytes + kept(sizes, batch, sequence)
+    total_bytes = model_bytes + input_bytes + kept(sizes, batch, sequence)
+    if fused:
+        shape = (batch, sizes.heads, sequence, sizes.width // sizes.heads)
+        step_by_step_bytes = kept_bytes("step by step", *shape, dropout=training)
+        total_bytes += sizes.layers * (kept_bytes("memory-efficient", *shape) - step_by_step_bytes)
+    return total_bytes
