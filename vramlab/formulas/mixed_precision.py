@@ -32,8 +32,7 @@ def cast_bytes(widths: tuple[int, ...], bias: bool = True, *, inside: bool = Tru
     """
     shapes = linear_chain_shapes(widths, bias)
     if not inside:
-        weights = [shape for shape in shapes if len(shape) == 2]
-        shapes = weights[1:]
+        shapes = linear_chain_shapes(widths, bias=False)[1:]
     return sum(block_bytes(tensor_bytes(shape, HALF)) for shape in shapes)
 
 
