@@ -38,13 +38,32 @@ def test_each_thread_has_its_device_and_stream(gpus: VirtualGPU) -> None:
     assert torch.cuda.current_device() == 1
 
 
-def test_each_thread_has_its_workspace(gpu: VirtualGPU) -> None:
+def test_each_thread_has_its_workspace_and_leaves_it_to_the_next(gpu: VirtualGPU) -> None:
+    x = torch.zeros(64, 64, device="cuda")  # 16 KiB, as every product of it
+    before = torch.cuda.memory_allocated()
+    kept = [x @ x]
+    workspace = torch.cuda.memory_allocated() - before - 16384
+    assert workspace == 8_519_680
+    kept.append(in_a_thread(lambda: x @ x))
+    kept.append(in_a_thread(lambda: x @ x))
+    # this thread keeps its own; the second thread got that of the first, which had ended
+    assert torch.cuda.memory_allocated() - before == 2 * workspace + 3 * 16384
+    kept[-1].requires_grad_().matmul(x).sum().backward()
+    # and the thread of the backward pass gets it after them
+    assert torch.cuda.memory_allocated() - before == 2 * workspace + 4 * 16384
+
+
+def test_threads_at_the_same_time_have_a_workspace_each(gpu: VirtualGPU) -> None:
     x = torch.zeros(64, 64, device="cuda")
-    x @ x
-    one = torch.cuda.memory_allocated()
-    results = [in_a_thread(lambda: x @ x) for _ in range(2)]
-    assert torch.cuda.memory_allocated() > one + 2 * 64 * 64 * 4
-    del results
+    barrier = threading.Barrier(3)
+
+    def work() -> None:
+        x @ x
+        barrier.wait(10)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: work(), range(3)))
+    assert torch.cuda.memory_allocated() == 3 * 8_519_680 + 16384
 
 
 def test_autocast_and_backward_in_a_thread(gpu: VirtualGPU) -> None:

@@ -12,7 +12,8 @@ cuBLASLt before 2.9 aten/src/ATen/cuda/CUDABlas.cpp.
     2.15         each call takes its own and gives it back
 
 A workspace that is kept belongs to a handle and a stream. Handles belong to a thread and a device,
-and the backward pass runs on a thread of its own: a training process keeps each of these twice.
+and the backward pass runs on a thread of its own: a training process keeps each of these twice. A
+thread that ends leaves its handles to the next (`vramlab.virtual.handles`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Workspace:
     """A workspace that a call needs.
 
     Attributes:
-        pool: the library's map that it is kept in, "cublas" or "cublaslt"; with the handle's thread
-            and device and with the stream it is the key of a kept workspace.
+        pool: the library's map that it is kept in, "cublas" or "cublaslt"; with the handle
+            and with the stream it is the key of a kept workspace.
         size_bytes: its size. A kept one that is smaller is replaced: the new one is allocated
             before the old one is given back (2.13 and later; the size cannot change before).
         kept: whether it stays until `torch._C._cuda_clearCublasWorkspaces()`. If not, it is taken

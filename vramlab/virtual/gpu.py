@@ -220,7 +220,7 @@ class VirtualGPU:
         tensor_types.install(patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
         Autocast().install(library, patches)
-        inherit_modes(patches, self.thread_modes)
+        inherit_modes(patches, self.thread_modes, self.machine.thread_ends)
         nvml = NvmlStandIn(self.machine.devices)
         nvml.install()
         undo.callback(nvml.remove)

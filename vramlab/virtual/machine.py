@@ -18,6 +18,7 @@ from vramlab.catalogue import GPUModel
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.kernels import Launch
 from vramlab.kernels.cublas import Workspace
+from vramlab.virtual.handles import HandlePool
 
 DEFAULT_STREAM = 0
 
@@ -35,6 +36,7 @@ class VirtualDevice:
         memory: the driver's side: capacity, what is free.
         allocator: PyTorch's side: segments, blocks, counters.
         launch: what the rules in `vramlab.kernels` may ask about the GPU.
+        handles: cuBLAS's handles, which cuBLASLt shares.
     """
 
     def __init__(
@@ -49,7 +51,8 @@ class VirtualDevice:
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
         self.allocator = CachingAllocator(self.memory, settings, device=index)
         self.launch = Launch(model=model, torch_version=torch_version, environment=os.environ)
-        self._workspaces: dict[tuple[str, object, int], Block] = {}
+        self.handles = HandlePool()
+        self._workspaces: dict[tuple[str, int, int], Block] = {}
 
     @property
     def used_bytes(self) -> int:
@@ -59,11 +62,12 @@ class VirtualDevice:
     def keep_workspace(
         self, workspace: Workspace, thread: object, stream: int, context: object = None
     ) -> None:
-        """Allocate a library's workspace that stays, unless `thread` has it on `stream` already.
+        """Allocate a library's workspace that stays, unless it is there for `thread` and `stream`.
 
-        A kept one that is too small is replaced, the new one first.
+        It belongs to the handle that the thread computes with. A kept one that is too small is
+        replaced, the new one first.
         """
-        key = (workspace.pool, thread, stream)
+        key = (workspace.pool, self.handles.reserve(thread), stream)
         kept = self._workspaces.get(key)
         if kept is not None and kept.requested_bytes >= workspace.size_bytes:
             return
@@ -189,6 +193,11 @@ class Machine:
             if self.when_used is not None:
                 self.when_used()
         return gpu
+
+    def thread_ends(self) -> None:
+        """Take back what the libraries have lent to the calling thread."""
+        for device in self.devices:
+            device.handles.release(threading.get_ident())
 
     def allocation_context(self) -> object:
         """The frames that led to an allocation, while somebody keeps a history; else None."""

@@ -15,8 +15,12 @@ from vramlab.virtual import leftovers
 from vramlab.virtual.patches import Patches
 
 
-def inherit_modes(patches: Patches, modes: Callable[[], AbstractContextManager[Any]]) -> None:
-    """Run every thread that is started from now on inside `modes()`."""
+def inherit_modes(
+    patches: Patches,
+    modes: Callable[[], AbstractContextManager[Any]],
+    thread_ends: Callable[[], None],
+) -> None:
+    """Run every thread that is started from now on inside `modes()`; it ends with `thread_ends`."""
     start = threading.Thread.start
 
     def start_attached(thread: threading.Thread) -> None:
@@ -24,8 +28,11 @@ def inherit_modes(patches: Patches, modes: Callable[[], AbstractContextManager[A
 
         def run_attached() -> None:
             leftovers.prepare()
-            with modes():
-                run()
+            try:
+                with modes():
+                    run()
+            finally:
+                thread_ends()
 
         thread.run = run_attached  # type: ignore[method-assign]
         start(thread)
