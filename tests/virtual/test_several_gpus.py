@@ -69,6 +69,45 @@ def test_data_parallel(four: VirtualGPU) -> None:
     assert allocated() == [2 * parameters + 32 * 128 * 4, 0, 0, 0]
 
 
+def test_a_replica_travels_in_pieces_of_10_mib(four: VirtualGPU) -> None:
+    layers = [nn.Linear(1024, 1024, bias=False) for _ in range(4)]  # 4 MiB each
+    model = nn.Sequential(*layers).cuda()
+    torch.cuda.reset_peak_memory_stats(0)
+    replicas = replicate(model, [0, 1])
+    # a piece is full when it has reached 10 MiB, after three weights; GPU 0 lays it flat to send it
+    assert torch.cuda.max_memory_allocated(0) == (16 + 12) * MIB
+    storages = [replica.weight.untyped_storage() for replica in replicas[1]]
+    assert [storage.nbytes() for storage in storages] == [12 * MIB] * 3 + [4 * MIB]
+    assert allocated()[:2] == [16 * MIB, 16 * MIB]
+
+
+def test_copies_of_several_dtypes_come_in_order(four: VirtualGPU) -> None:
+    dtypes = [torch.float32, torch.float16, torch.float32, torch.float16]
+    tensors = [torch.zeros(8, dtype=dtype, device="cuda") for dtype in dtypes]
+    copies = comm.broadcast_coalesced(tensors, [0, 1])
+    assert [copy.dtype for copy in copies[1]] == dtypes
+    assert [copy.device.index for copy in copies[1]] == [1] * 4
+
+
+def test_gradients_are_added_up_on_gpu_0_piece_by_piece(four: VirtualGPU) -> None:
+    weights = [[torch.zeros(1024, 1024, device=f"cuda:{gpu}") for _ in range(4)] for gpu in (0, 1)]
+    torch.cuda.reset_peak_memory_stats(0)
+    sums = comm.reduce_add_coalesced(weights, 0)
+    # 16 MiB of gradients, 16 MiB of sums, and the last two gradients of GPU 0 laid flat: two make
+    # 8 MiB, and a third would exceed 10 MiB
+    assert torch.cuda.max_memory_allocated(0) == (16 + 16 + 8) * MIB
+    assert allocated()[:2] == [32 * MIB, 16 * MIB]
+    assert [each.device.index for each in sums] == [0] * 4
+
+
+def test_gradients_that_are_added_up_have_their_values() -> None:
+    with VirtualGPU("T4", 3, values=True):
+        parts = [[torch.full((4,), float(gpu + 1), device=f"cuda:{gpu}")] for gpu in range(3)]
+        (whole,) = comm.reduce_add_coalesced(parts, 0)
+        assert whole.cpu().tolist() == [6.0] * 4  # 1 + 2 + 3
+        assert parts[0][0].cpu().tolist() == [1.0] * 4
+
+
 def test_the_parts_of_data_parallel(four: VirtualGPU) -> None:
     layer = nn.Linear(8, 8).cuda()
     replicas = replicate(layer, [0, 1, 2, 3])

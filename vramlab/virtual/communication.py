@@ -1,23 +1,20 @@
 """Copies among the GPUs of one process, as DataParallel makes them.
 
 Source: `broadcast`, `broadcast_coalesced`, `scatter` and `gather` in torch/csrc/cuda/comm.cpp,
-PyTorch 2.13; torch/nn/parallel/comm.py calls them.
-
-Known limitation: adding gradients over GPUs takes PyTorch's way without NCCL, tensor by tensor.
+`take_tensors` in torch/csrc/utils/tensor_flatten.cpp, PyTorch 2.13; torch/nn/parallel/comm.py calls
+them. It adds gradients up with NCCL, which takes nothing of the allocator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.cuda.nccl
-from torch._utils import (
-    _flatten_dense_tensors,
-    _take_tensors,
-    _unflatten_dense_tensors,
-)
+from torch import Tensor
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.virtual.patches import Patches
 
@@ -28,10 +25,11 @@ def install(patches: Patches) -> None:
     patches.set(torch._C, "_broadcast_coalesced", broadcast_coalesced)
     patches.set(torch._C, "_scatter", scatter)
     patches.set(torch._C, "_gather", gather)
-    patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
+    patches.set(torch.cuda.nccl, "is_available", can_be_added)
+    patches.set(torch.cuda.nccl, "reduce", add_up)
 
 
-def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
+def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
     """Copy a tensor of the first device, which stays as it is, to the others."""
     if tensor.get_device() != devices[0]:
         raise RuntimeError(
@@ -42,24 +40,54 @@ def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor
 
 
 def broadcast_coalesced(
-    tensors: Sequence[torch.Tensor], devices: Sequence[int], buffer_bytes: int
-) -> list[list[torch.Tensor]]:
-    """Copy many tensors in flat pieces of at most `buffer_bytes`; the copies are views of them."""
-    outputs: list[list[torch.Tensor]] = [list(tensors), *([] for _ in devices[1:])]
-    for chunk in _take_tensors(tensors, buffer_bytes):
+    tensors: Sequence[Tensor], devices: Sequence[int], buffer_bytes: int
+) -> list[list[Tensor]]:
+    """Copy many tensors in flat pieces of about `buffer_bytes`; the copies are views of them."""
+    copies: list[list[Tensor]] = [[*tensors] for _ in devices]
+    for numbers in _chunks(tensors, buffer_bytes):
+        chunk = [tensors[number] for number in numbers]
         flat = broadcast(_flatten_dense_tensors(chunk), devices)
-        for output, copied in zip(outputs[1:], flat[1:], strict=True):
-            output.extend(t.detach() for t in _unflatten_dense_tensors(copied, chunk))
-    return outputs
+        for output, copied in zip(copies[1:], flat[1:], strict=True):
+            pieces = _unflatten_dense_tensors(copied, chunk)
+            for number, piece in zip(numbers, pieces, strict=True):
+                output[number] = piece.detach()
+    return copies
+
+
+def _chunks(tensors: Sequence[Tensor], buffer_bytes: int) -> Iterator[list[int]]:
+    """Numbers of the tensors that travel together: of one dtype, until they fill the buffer."""
+    open_chunks: dict[torch.dtype, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        chunk = open_chunks.setdefault(tensor.dtype, [])
+        chunk.append(number)
+        if sum(tensors[each].nbytes for each in chunk) >= buffer_bytes:
+            yield open_chunks.pop(tensor.dtype)
+    yield from open_chunks.values()
+
+
+def can_be_added(tensors: Sequence[Tensor]) -> bool:
+    """Whether NCCL adds these tensors up. Source: `is_available` in torch/cuda/nccl.py."""
+    on_gpus = all(not t.is_sparse and t.is_contiguous() and t.is_cuda for t in tensors)
+    return on_gpus and len({t.get_device() for t in tensors}) == len(tensors)
+
+
+def add_up(inputs: Sequence[Tensor], output: Tensor, root: int = 0) -> None:
+    """Add tensors of several GPUs into `output`, on the GPU of `inputs[root]`."""
+    # What NCCL does is no op of PyTorch's, and takes nothing of its memory.
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        output.copy_(inputs[root])
+        for number, tensor in enumerate(inputs):
+            if number != root:
+                output.add_(tensor)
 
 
 def scatter(
-    tensor: torch.Tensor,
+    tensor: Tensor,
     devices: Sequence[int],
     chunk_sizes: Sequence[int] | None,
     dim: int,
     streams: Sequence[Any] | None = None,
-) -> list[torch.Tensor]:
+) -> list[Tensor]:
     """Cut a tensor along `dim`, and copy each piece to its device."""
     if chunk_sizes is None:
         chunks = tensor.chunk(len(devices), dim)
@@ -77,7 +105,7 @@ def scatter(
     return moved
 
 
-def gather(tensors: Sequence[torch.Tensor], dim: int, destination: int | None) -> torch.Tensor:
+def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
     """Copy tensors of several devices into one, joined along `dim`. Device -1 is the host."""
     if not all(tensor.is_cuda for tensor in tensors):
         raise RuntimeError("Gather expects all inputs to have CUDA type")
