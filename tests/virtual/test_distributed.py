@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -163,3 +165,30 @@ def test_nothing_of_it_stays(gpu: VirtualGPU) -> None:
     gpu.detach()
     assert (dist.is_nccl_available(), dist.Reducer, dist.ProcessGroup._register_backend) == before
     gpu.attach()
+
+
+def peak_of_pipeline(schedule: type[ScheduleGPipe | Schedule1F1B], rank: int) -> int:
+    """Peak of a step of eight micro-batches on stage `rank` of four, beyond what was there."""
+    layer = nn.Linear(1024, 1024, bias=False).cuda()
+    example = torch.zeros(8, 1024, device="cuda")
+    received = example.detach().requires_grad_()
+    shapes = {"input_args": (received if rank else example,), "output_args": (received,)}
+    stage = PipelineStage(layer, rank, 4, torch.device("cuda", 0), **shapes)
+    given: dict[int, Any] = {
+        0: {"args": (torch.zeros(64, 1024, device="cuda"),)},
+        3: {"kwargs": {"target": torch.zeros(64, 1, device="cuda")}},
+    }
+    call = given.get(rank, {})
+    torch.cuda.reset_peak_memory_stats()
+    before_bytes = allocated()
+    step = schedule(stage, 8, loss_fn=lambda out, _: out.sum()).step
+    step(*call.get("args", ()), **call.get("kwargs", {}))
+    assert layer.weight.grad is not None
+    return torch.cuda.max_memory_allocated() - before_bytes
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_a_stage_of_a_pipeline_alone_holds_less_under_1f1b(world: World, rank: int) -> None:
+    """GPipe has all eight micro-batches in flight on every stage, 1F1B four less the rank."""
+    world(4, rank)
+    assert peak_of_pipeline(Schedule1F1B, rank) < peak_of_pipeline(ScheduleGPipe, rank)

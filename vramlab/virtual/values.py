@@ -67,8 +67,8 @@ class RefuseValues(ValuePolicy):
     """
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
-        if is_check_that_passes(tensor):
-            return True
+        if (answer := of_torchs_own(tensor)) is not None:
+            return answer
         if called_from(torch.optim.__path__[0]):
             return unknown(tensor.dtype)
         raise no_values(what, tensor)
@@ -94,8 +94,8 @@ class AnswerNan(ValuePolicy):
         self.reads: Counter[tuple[str, str]] = Counter()
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
-        if is_check_that_passes(tensor):
-            return True
+        if (answer := of_torchs_own(tensor)) is not None:
+            return answer
         self.reads[what, user_line()] += 1
         return unknown(tensor.dtype)
 
@@ -118,6 +118,20 @@ of a distribution are in their domain, a square mask given to nn.Transformer is 
 _CHECK_FOR_PACKED_SEQUENCES = "find_packed_sequence_indices"
 """transformers' decoders, without a cache or a mask, look at the positions: those that they number
 themselves are of one sequence each. Source: masking_utils.py, transformers 5.23."""
+
+_VOTE_ON_SHAPES = "_warmup_p2p"
+"""Source: torch/distributed/pipelining/schedules.py, PyTorch 2.13."""
+
+
+def of_torchs_own(tensor: torch.Tensor) -> Scalar | None:
+    """What a read answers that is no question of the program's, but of PyTorch's own; else None.
+
+    Stages of a pipeline vote whether all know the shapes that they exchange. A rank alone says yes:
+    they have to be given to it (`PipelineStage(..., input_args=..., output_args=...)`).
+    """
+    if is_check_that_passes(tensor):
+        return True
+    return 1 if called_by(_VOTE_ON_SHAPES) else None
 
 
 def is_check_that_passes(tensor: torch.Tensor) -> bool:
