@@ -32,6 +32,11 @@ def test_a_gpu_without_units_for_a_format_says_what_it_has() -> None:
         durations.compute_seconds(1.0, T4, "bfloat16")
 
 
+def test_what_a_gpu_has_units_for() -> None:
+    assert durations.arithmetics_of(T4) == ("float32", "float16")
+    assert durations.arithmetics_of(A100) == ("float32", "tf32", "float16", "bfloat16")
+
+
 def test_an_unknown_format_is_refused_by_name() -> None:
     said = r"^No arithmetic named 'int8'\. Known: float32, tf32, float16, bfloat16, float8\.$"
     with pytest.raises(ValueError, match=said):

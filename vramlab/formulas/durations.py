@@ -53,6 +53,12 @@ def memory_seconds(moved_bytes: int, gpu: GPUModel) -> float:
     return moved_bytes / gpu.memory_bandwidth_bytes_per_s
 
 
+def arithmetics_of(gpu: GPUModel) -> tuple[Arithmetic, ...]:
+    """The formats that the GPU has units for."""
+    formats: tuple[Arithmetic, ...] = get_args(Arithmetic)
+    return tuple(name for name in formats if getattr(gpu, _PEAKS[name]) is not None)
+
+
 def peak_flops_per_s(gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float:
     """FLOPs a second at best.
 
@@ -64,8 +70,8 @@ def peak_flops_per_s(gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float
         raise ValueError(f"No arithmetic named {arithmetic!r}. Known: {known}.")
     peak: float | None = getattr(gpu, _PEAKS[arithmetic])
     if peak is None:
-        has = [name for name, figure in _PEAKS.items() if getattr(gpu, figure) is not None]
-        raise ValueError(f"{gpu.name} has no units for {arithmetic}. It has: {', '.join(has)}.")
+        has = ", ".join(arithmetics_of(gpu))
+        raise ValueError(f"{gpu.name} has no units for {arithmetic}. It has: {has}.")
     return peak
 
 

@@ -1,0 +1,12 @@
+"""Takes what is fastest, and does not fit.
+
+loses: methods
+says: MiB to use, it takes
+"""
+
+methods = {
+    "micro_batches": 1,
+    "checkpointing": False,
+    "autocast": True,
+    "optimizer": "adamw, fused",
+}
