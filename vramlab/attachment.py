@@ -61,9 +61,10 @@ def attach(
 
     Args:
         name: the GPU that a virtual one stands for; see `vramlab gpus`.
-        count: how many virtual GPUs.
+        count: how many virtual GPUs; real ones are used where there are as many.
         virtual: True: always a virtual one. False: insist on a real one. None: a real one if there
-            is one; the environment variable VRAMLAB_GPU decides otherwise (`T4`, `T4:4`, `real`).
+            is one (or `count` of them); the environment variable VRAMLAB_GPU decides otherwise
+            (`T4`, `T4:4`, `real`).
         values: compute values on the CPU (small programs only); see `VirtualGPU`.
         quiet: do not print.
 
@@ -81,7 +82,7 @@ def attach(
             name, _, number = wanted.partition(":")
             count = int(number) if number else count
     if virtual is None:
-        virtual = not torch.cuda.is_available()
+        virtual = not torch.cuda.is_available() or torch.cuda.device_count() < (count or 1)
     gpu = _attach_virtual(name, count, values) if virtual else _attach_real()
     if not quiet:
         print(describe(gpu))

@@ -1,0 +1,14 @@
+"""Programs of which torchrun starts one process for each GPU, as at work.
+
+torchrun   start such a program, and get what each of its processes reports
+join       in the program: become one rank of the world that torchrun started
+ddp        trains with DistributedDataParallel
+
+With enough real GPUs the processes use them, and NCCL. Else each has virtual GPUs with values, and
+gloo moves real numbers between them.
+"""
+
+from vramlab.ranks.join import Rank, join
+from vramlab.ranks.launch import torchrun
+
+__all__ = ["Rank", "join", "torchrun"]
