@@ -196,10 +196,12 @@ class TestAttach:
     def test_with_fewer_real_gpus_than_wanted_they_are_virtual(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        gpu = vramlab.attach("T4", count=2, quiet=True)
-        assert (gpu.virtual, gpu.name, gpu.count) == (True, "T4", 2)
+        with monkeypatch.context() as machine:
+            machine.setattr(torch.cuda, "is_available", lambda: True)
+            machine.setattr(torch.cuda, "device_count", lambda: 1)
+            gpu = vramlab.attach("T4", count=2, quiet=True)
+            assert (gpu.virtual, gpu.name, gpu.count) == (True, "T4", 2)
+            vramlab.detach()
 
     def test_insisting_on_a_real_one(self) -> None:
         with pytest.raises(RuntimeError, match="there is no GPU on this machine"):
