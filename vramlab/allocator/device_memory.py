@@ -26,37 +26,35 @@ class AddressSpace:
     program always gets the same addresses."""
 
     def __init__(self, start: int, size_bytes: int) -> None:
-        self._start = start
-        self._end = start + size_bytes
-        self._taken: list[tuple[int, int]] = []  # (first address, address after the last), sorted
-        self._without_gaps = 0  # so many of them follow each other from the start on
+        self._gaps = [(start, start + size_bytes)]  # (first address, address after the last)
+        self._taken: dict[int, int] = {}  # bytes by first address
 
     def take(self, size_bytes: int) -> int | None:
         """Take the lowest gap of `size_bytes` (a multiple of a page). None if there is no such."""
-        taken = self._taken
-        index = self._without_gaps  # where the search for a gap begins
-        gap_start = taken[index - 1][1] if index else self._start
-        while index < len(taken) and taken[index][0] - gap_start < size_bytes:
-            gap_start = taken[index][1]
-            index += 1
-        if gap_start + size_bytes > self._end:
-            return None
-        taken.insert(index, (gap_start, gap_start + size_bytes))
-        if index == self._without_gaps:
-            index += 1
-            while index < len(taken) and taken[index][0] == taken[index - 1][1]:
-                index += 1
-            self._without_gaps = index
-        return gap_start
+        for index, (start, end) in enumerate(self._gaps):
+            if end - start >= size_bytes:
+                rest = (start + size_bytes, end)
+                self._gaps[index : index + 1] = [rest] if rest[0] < end else []
+                self._taken[start] = size_bytes
+                return start
+        return None
 
     def give_back(self, address: int) -> int:
         """Give back what `take` returned; answers how many bytes it was."""
-        index = bisect_left(self._taken, (address,))
-        if index == len(self._taken) or self._taken[index][0] != address:
+        if address not in self._taken:
             raise ValueError(f"{address:#x} is not the start of memory that was handed out")
-        start, end = self._taken.pop(index)
-        self._without_gaps = min(self._without_gaps, index)
-        return end - start
+        size_bytes = self._taken.pop(address)
+        start, end = address, address + size_bytes
+        index = bisect_left(self._gaps, (start,))
+        after = index
+        if after < len(self._gaps) and self._gaps[after][0] == end:
+            end = self._gaps[after][1]
+            after += 1
+        if index and self._gaps[index - 1][1] == start:
+            index -= 1
+            start = self._gaps[index][0]
+        self._gaps[index:after] = [(start, end)]
+        return size_bytes
 
 
 class DeviceMemory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 
 import torch
@@ -134,7 +133,6 @@ def checkpoint_resnet1000(blocks: int = BLOCKS, batch: int = BATCH) -> Outcome:
         optimizer.zero_grad()
     workspace_bytes = trial.surroundings.linear_workspace_bytes()
     for index, (name, cuts) in enumerate((("stored whole", []), ("segments", best_cuts(pieces)))):
-        gc.collect()
         torch.cuda.empty_cache()
         before_bytes, rests_bytes = torch.cuda.memory_allocated(), unsplit_bytes()
         with trial.stage(f"{name}: forward") as forward:
