@@ -8,6 +8,8 @@ device.read_device        who has the GPU's memory, nvidia-smi's view and torch'
 allocations_table         every allocation, what it is, where it begins and ends
 code_lines.code_lines     which lines of the program hold the most
 transfers.record_transfers  every copy between host and GPU, in bytes
+record_collectives        what ranks reduce, gather and broadcast, in bytes
+record_links              copies from GPU to GPU, in bytes by link
 record_operators          which of ATen's operators are called, and what each takes
 least_time                what recorded operators need at least on a GPU
 saved_tensors.saved_by    what autograd keeps for backward, op by op
@@ -23,6 +25,7 @@ from vramlab.measure.categories import (
     category_curves,
 )
 from vramlab.measure.code_lines import CodeLine, code_lines, code_lines_table
+from vramlab.measure.collectives import Collective, Collectives, record_collectives
 from vramlab.measure.device import DeviceReading, device_table, read_device
 from vramlab.measure.figures import (
     Expectation,
@@ -36,6 +39,7 @@ from vramlab.measure.figures import (
     reserved_growth,
 )
 from vramlab.measure.least_times import LeastTime, least_time
+from vramlab.measure.links import Links, record_links
 from vramlab.measure.operator_calls import OperatorCall, OperatorCalls, record_operators
 from vramlab.measure.readings import MemoryReading, read_memory, reset_peaks
 from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
@@ -67,11 +71,14 @@ __all__ = [
     "Breakdown",
     "Category",
     "CodeLine",
+    "Collective",
+    "Collectives",
     "DeviceReading",
     "Expectation",
     "Frame",
     "IncompleteTraceError",
     "LeastTime",
+    "Links",
     "MemoryReading",
     "Moment",
     "OperatorCall",
@@ -106,6 +113,8 @@ __all__ = [
     "peak",
     "read_device",
     "read_memory",
+    "record_collectives",
+    "record_links",
     "record_operators",
     "record_saved_tensors",
     "record_timeline",

@@ -104,16 +104,15 @@ class _Watch(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if (read := _READERS.get(func)) is not None:
-            for source, target, non_blocking in read(args, kwargs, result):
-                self._note(source, target, non_blocking)
-        elif func is aten._local_scalar_dense.default and _on_gpu(args[0]):
+        for source, target, non_blocking in copies_of(func, args, kwargs, result):
+            self._note(source, target, non_blocking)
+        if func is aten._local_scalar_dense.default and gpu_of(args[0]) >= 0:
             size_bytes = args[0].dtype.itemsize
             self._transfers.copies.append(Transfer("to host", size_bytes, False, False))
         return result
 
     def _note(self, source: Tensor, target: Tensor, non_blocking: bool) -> None:
-        from_gpu, to_gpu = _on_gpu(source), _on_gpu(target)
+        from_gpu, to_gpu = gpu_of(source) >= 0, gpu_of(target) >= 0
         if from_gpu == to_gpu:
             return
         # A copy that converts is made in one dtype: blocking ones convert on the host, others on
@@ -161,9 +160,23 @@ _READERS: dict[OpOverload, _Read] = {
 }
 
 
-def _on_gpu(tensor: Tensor) -> bool:
-    """Whether a tensor is on a GPU; a virtual one's tensors only look like host or meta here."""
-    return place_of_tensor(tensor) >= 0 if attached_virtual() is not None else tensor.is_cuda
+def copies_of(
+    func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """What an op that has run copied from tensor to tensor: source, target, whether non-blocking.
+
+    On one device or between two. Nothing for ops that are no copies.
+    """
+    read = _READERS.get(func)
+    return iter(()) if read is None else read(args, kwargs, result)
+
+
+def gpu_of(tensor: Tensor) -> int:
+    """Index of the GPU that a tensor is on, -1 on the host.
+
+    A virtual GPU's tensors only look like host or meta tensors to a dispatch mode.
+    """
+    return place_of_tensor(tensor) if attached_virtual() is not None else tensor.get_device()
 
 
 def _size(size_bytes: int) -> str:

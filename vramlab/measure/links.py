@@ -1,0 +1,58 @@
+"""Count the bytes that a process copies from GPU to GPU, link by link.
+
+    with record_links() as links:
+        y = x.to("cuda:1")
+    links.bytes_by_link               # {(0, 1): x.nbytes}
+
+Known limitation: what NCCL moves is no copy of a tensor, and not seen; nor are, on real GPUs,
+DataParallel's copies, which are made in C++.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramlab.measure.transfers import copies_of, gpu_of
+
+
+@dataclass
+class Links:
+    """What went from which GPU to which."""
+
+    bytes_by_link: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Bytes by (index of the GPU that sends, of the one that receives)."""
+
+
+@contextmanager
+def record_links() -> Iterator[Links]:
+    """Record the copies between GPUs that the body of the with statement makes."""
+    links = Links()
+    with _Watch(links):
+        yield links
+
+
+class _Watch(TorchDispatchMode):
+    """Sees every op, and notes those that copy from one GPU to another."""
+
+    def __init__(self, links: Links) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._links = links
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        for source, target, _ in copies_of(func, args, kwargs, result):
+            link = gpu_of(source), gpu_of(target)
+            if -1 not in link and link[0] != link[1]:
+                sent_bytes = target.numel() * source.dtype.itemsize  # the receiver converts
+                before_bytes = self._links.bytes_by_link.get(link, 0)
+                self._links.bytes_by_link[link] = before_bytes + sent_bytes
+        return result
