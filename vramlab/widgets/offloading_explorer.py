@@ -138,6 +138,6 @@ def _table(reading: StepReading, tokens: int) -> Table:
         ("bytes of a step", "size", "bytes per parameter"),
         rows,
         (
-            f"{reading.flops / 1e12:.3g} TFLOP in matrix products, counted by torch's FlopCounterMode",
+            f"{reading.flops / 1e12:.3g} TFLOP in matrix products, as torch's FlopCounterMode counts",
         ),
     )
