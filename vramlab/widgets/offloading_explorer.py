@@ -81,15 +81,18 @@ def show_offloading(
     }
     longest = max(durations, key=lambda name: durations[name])
     fits = "fits" if reading.peak_bytes <= model.total_bytes else "does not fit"
-    summary = (
-        f"The step takes {short_size(reading.peak_bytes)} at its peak and {fits} a {gpu} of "
-        f"{model.total_bytes / GIB:.2f} GiB. "
-        + (
-            "Its trips can hide behind its arithmetic."
-            if longest == "arithmetic"
-            else f"It waits for its way {longest}: {short_time(durations[longest])} at least, "
+    if not moved.copies:
+        trips = "Nothing travels."
+    elif longest == "arithmetic":
+        trips = "Its trips can hide behind its arithmetic."
+    else:
+        trips = (
+            f"It waits for its way {longest}: {short_time(durations[longest])} at least, "
             f"with {short_time(durations['arithmetic'])} of arithmetic."
         )
+    summary = (
+        f"The step takes {short_size(reading.peak_bytes)} at its peak and {fits} a {gpu} of "
+        f"{model.total_bytes / GIB:.2f} GiB. {trips}"
     )
     picture = draw_durations({"one step": durations}, title=f"Least times of a step on a {gpu}")
     return View(summary, picture, (_table(reading, batch * length),))
@@ -137,7 +140,5 @@ def _table(reading: StepReading, tokens: int) -> Table:
         f"{reading.parameters:,} parameters, {tokens:,} tokens in a step",
         ("bytes of a step", "size", "bytes per parameter"),
         rows,
-        (
-            f"{reading.flops / 1e12:.3g} TFLOP in matrix products, as torch's FlopCounterMode counts",
-        ),
+        (f"{reading.flops / 1e12:.3g} TFLOP in matrix products, by torch's FlopCounterMode",),
     )
