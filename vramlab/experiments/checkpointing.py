@@ -316,19 +316,23 @@ def checkpoint_sequential_both(
 LAYERS, HIDDEN = 12, 768
 """Of BERT-base and GPT-2."""
 
+LAYERS_COUNTED = 2
+"""Of these, FLOPs are counted: all layers take the same, and counting takes long."""
 
-def _bert() -> Any:
+
+def _bert(layers: int) -> Any:
     from transformers import BertConfig, BertModel
 
-    config = BertConfig.from_dict({"attn_implementation": "eager"})
-    return BertModel(config, add_pooling_layer=False)
+    settings = {"num_hidden_layers": layers, "attn_implementation": "eager"}
+    return BertModel(BertConfig.from_dict(settings), add_pooling_layer=False)
 
 
-def _gpt2() -> Any:
+def _gpt2(layers: int) -> Any:
     from transformers import GPT2Config, GPT2Model
 
-    none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "use_cache": False}
-    return GPT2Model(GPT2Config.from_dict({**none, "attn_implementation": "eager"}))
+    none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    settings = {**none, "n_layer": layers, "attn_implementation": "eager"}
+    return GPT2Model(GPT2Config.from_dict(settings))
 
 
 def enable_checkpointing(model: Any, use_reentrant: bool = False) -> None:
@@ -417,31 +421,45 @@ def checkpoint_slowdown(batch: int = 32, sequence: int = 512) -> Outcome:
 
 
 def _slowdown(
-    trial: Trial, name: str, build: Callable[[], Any], shape: tuple[int, int], kept_bytes: int
+    trial: Trial, name: str, build: Callable[[int], Any], shape: tuple[int, int], kept_bytes: int
 ) -> float:
     """What checkpointing adds to a training step, as a share of it: of its time, or its FLOPs."""
     tokens = torch.zeros(shape, dtype=torch.long, device="cuda")
+    stored_cost, checkpointed_cost = _both_flops(build, tokens)
+    gc.collect()  # the counter leaves tensors behind
     with torch.device("cuda"):
-        model = build().train()
+        model = build(LAYERS).train()
     model.config.use_cache = False
-
-    def train() -> None:
-        model(tokens).last_hidden_state.sum().backward()
-
-    costs: list[float] = []
+    times = []
     for way in ("stored", "checkpointed"):
         if way == "checkpointed":
             enable_checkpointing(model)
-        flops = _flops(model, train)  # cuBLAS's workspaces come in this step
         prediction = [expected("growth", kept_bytes)] if way == "checkpointed" else []
         with trial.stage(f"{name}, {way}: forward", *prediction):
             output = model(tokens).last_hidden_state
         with trial.stage(f"{name}, {way}: backward", expected("peak")):
             output.sum().backward()
         del output
-        costs.append(_seconds(train) or flops)
+        times.append(_seconds(functools.partial(_train_on, model, tokens)))
         model.zero_grad()
-    return costs[1] / costs[0] - 1
+    if times[0] is not None and times[1] is not None:
+        stored_cost, checkpointed_cost = times[0], times[1]
+    return checkpointed_cost / stored_cost - 1
+
+
+def _both_flops(build: Callable[[int], Any], tokens: Tensor) -> tuple[float, float]:
+    """FLOPs of a training step of a few layers, stored and checkpointed."""
+    with torch.device("cuda"):
+        model = build(LAYERS_COUNTED).train()
+    model.config.use_cache = False
+    train = functools.partial(_train_on, model, tokens)
+    stored = _flops(model, train)  # cuBLAS's workspaces come in this step
+    enable_checkpointing(model)
+    return stored, _flops(model, train)
+
+
+def _train_on(model: Any, tokens: Tensor) -> None:
+    model(tokens).last_hidden_state.sum().backward()
 
 
 _SLOWDOWN = (
