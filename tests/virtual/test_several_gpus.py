@@ -108,6 +108,25 @@ def test_gradients_that_are_added_up_have_their_values() -> None:
         assert parts[0][0].cpu().tolist() == [1.0] * 4
 
 
+def test_parameters_that_get_no_gradient_in_a_replica_get_zeros(four: VirtualGPU) -> None:
+    """As PyTorch does it: a number for each, so that gradients can be added up in flat pieces."""
+
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.used(x)
+            return result
+
+    model = Half().cuda()
+    DataParallel(model)(torch.zeros(8, 8, device="cuda")).sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    assert all(each is not None and each.device.index == 0 for each in gradients)
+    assert allocated()[1:] == [0, 0, 0]
+
+
 def test_the_parts_of_data_parallel(four: VirtualGPU) -> None:
     layer = nn.Linear(8, 8).cuda()
     replicas = replicate(layer, [0, 1, 2, 3])

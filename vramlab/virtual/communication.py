@@ -14,6 +14,7 @@ import torch
 import torch.cuda.nccl
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.nn.parallel import _functions
 from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.virtual.patches import Patches
@@ -25,8 +26,37 @@ def install(patches: Patches) -> None:
     patches.set(torch._C, "_broadcast_coalesced", broadcast_coalesced)
     patches.set(torch._C, "_scatter", scatter)
     patches.set(torch._C, "_gather", gather)
+    patches.set(_functions, "Broadcast", BroadcastToGPUs)
     patches.set(torch.cuda.nccl, "is_available", can_be_added)
     patches.set(torch.cuda.nccl, "reduce", add_up)
+
+
+Broadcast = _functions.Broadcast
+"""PyTorch's own, also while it is replaced."""
+
+
+class BroadcastToGPUs(Broadcast):
+    """Copy parameters to GPUs; what gets no gradient there, gets zeros there.
+
+    PyTorch makes these zeros in C++, which does not know one virtual GPU from another.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, target_gpus: Sequence[Any], *inputs: Tensor) -> Any:
+        """As PyTorch's; notes what zeros would look like."""
+        ctx.set_materialize_grads(False)
+        ctx.looks = [(tensor.shape, tensor.dtype) for tensor in inputs]
+        return Broadcast.forward(ctx, target_gpus, *inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
+        """As PyTorch's, with zeros where there is no gradient."""
+        looks = [(gpu, *look) for gpu in ctx.target_gpus for look in ctx.looks]
+        gradients = [
+            torch.zeros(shape, dtype=dtype, device=_cuda(gpu)) if gradient is None else gradient
+            for gradient, (gpu, shape, dtype) in zip(grad_outputs, looks, strict=True)
+        ]
+        return Broadcast.backward(ctx, *gradients)
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
