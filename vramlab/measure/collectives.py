@@ -20,7 +20,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.distributed.distributed_c10d import _resolve_process_group
+from torch.distributed import distributed_c10d
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.formulas.collectives import Kind, ring_sent_bytes
@@ -147,9 +147,11 @@ def _ranks(args: Sequence[Any]) -> int:
             if "ProcessGroup" in str(arg._type()):
                 return dist.ProcessGroup.unbox(arg).size()
         elif isinstance(arg, str) and arg not in _REDUCTIONS:
-            return int(_resolve_process_group(arg).size())
+            return int(_c10d._resolve_process_group(arg).size())
     raise AssertionError("a collective was called without a process group")
 
+
+_c10d: Any = distributed_c10d  # its types leave out what has an underscore
 
 _REDUCTIONS = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"}
 """Names of operations, which functional collectives get beside that of the group."""
