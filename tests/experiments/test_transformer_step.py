@@ -85,6 +85,8 @@ PEAKS = [
     ("H100", LLAMA, Run(8, 512, "bfloat16, float32 master", attention="math")),
     ("H100", LLAMA, Run(4, 128, "float16, float32 master", implementation="loop")),
     ("H100", replace(SMALL, causal=False), Run(8, 512, optimizer="sgd", dropout=False)),
+    ("A10", replace(SMALL, vocabulary=8192), Run(1, 64, implementation="fused")),
+    ("A10", replace(SMALL, vocabulary=8192, tied=False), Run(1, 64, implementation="fused")),
 ]
 
 

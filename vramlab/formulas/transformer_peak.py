@@ -8,7 +8,7 @@ peak, from the second step on: the optimizer's states are there, the gradients a
     the head's gradient        the gradient of the largest weight
     feed-forward, attention    of the last layer, where most is kept, and of the first, where most
                                gradients are there
-    the embedding's gradient   all gradients, and that of the embedding twice
+    the embedding's gradient   all gradients, and that of a tied embedding three times
     the optimizer's step       all gradients, and what step() takes for a while
 
 Source: the order in which autograd and the kernels of torch 2.13 take and give back, read off
@@ -174,7 +174,7 @@ class _Step:
         yield from self.layer(last, "last layer")
         if last != first:
             yield from self.layer(first, "first layer")
-        yield self.embedding_gradient()
+        yield from self.embedding_gradient()
         extra_bytes = kept.step_extra_bytes(self.sizes, self.run)
         yield self.moment("optimizer's step", self.scalars // 2, extra_bytes, self.gradients)
 
@@ -213,13 +213,19 @@ class _Step:
         """The backward pass of one layer; 0 is the first."""
         return _LayerBackward(self, number, name).moments()
 
-    def embedding_gradient(self) -> Moment:
-        """The end of the backward pass: all gradients, the embedding's once or twice."""
-        twice = 2 if self.sizes.tied else 1
-        temporaries = self.scalars // 2 + self.x_stream + twice * self.embedding
-        loss_bytes = block_bytes(4)
-        return self.moment(
-            "embedding's gradient", loss_bytes, temporaries, self.gradients - self.embedding
+    def embedding_gradient(self) -> Iterator[Moment]:
+        """The end of the backward pass: all gradients, and the embedding's."""
+        loss_bytes, one = block_bytes(4), self.scalars // 2
+        others = self.gradients - self.embedding
+        made = one + self.x_stream + self.embedding
+        if not self.sizes.tied:
+            yield self.moment("embedding's gradient", loss_bytes, made, others)
+            return
+        # The head's part of it waits, and the sum is a third tensor.
+        head = self.embedding
+        yield self.moment("embedding's gradient", loss_bytes, made + head, others)
+        yield self.moment(
+            "embedding's gradient, summed", loss_bytes, one + 2 * self.embedding, self.gradients
         )
 
 
