@@ -65,6 +65,19 @@ def test_gradients_are_those_of_plain_training_with_dropout(schedule: Schedule) 
 
 
 @each_schedule
+def test_a_first_step_without_parameters_wants_no_gradient(schedule: Schedule) -> None:
+    with vramlab.VirtualGPU("T4", values=True):
+        plain, scheduled = ([nn.Tanh(), *chain(0.0)[1:]] for _ in range(2))
+        x = torch.randn(16, 8, device="cuda")
+        nn.Sequential(*plain)(x).sum().backward()
+        execute(schedule, scheduled, x, torch.sum)
+        for one, other in zip(plain[1:], scheduled[1:], strict=True):
+            pairs = zip(one.parameters(), other.parameters(), strict=True)
+            assert all(torch.equal(p.grad, q.grad) for p, q in pairs)  # type: ignore[arg-type]
+        assert x.grad is None
+
+
+@each_schedule
 def test_steps_run_as_often_as_simulated(schedule: Schedule) -> None:
     calls = [0] * STEPS
     with vramlab.VirtualGPU("T4"):

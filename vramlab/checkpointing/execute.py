@@ -80,9 +80,7 @@ def execute(
         run.act(action)
         if readings:
             allocated_bytes = torch.cuda.memory_allocated(x.device)
-            read.append(
-                Reading(action, allocated_bytes, torch.cuda.max_memory_allocated(x.device))
-            )
+            read.append(Reading(action, allocated_bytes, torch.cuda.max_memory_allocated(x.device)))
     assert run.value is not None  # a valid schedule goes back, and so through the loss
     return Execution(run.value, run.forwards, tuple(read))
 
@@ -93,8 +91,9 @@ class _Recording:
 
     state: Tensor
     """Its input, as a leaf."""
-    end: GradientEdge
-    """Where its graph ends. The output itself is not held: the next recording does, if any."""
+    end: GradientEdge | None
+    """Where its graph ends. The output itself is not held: the next recording does, if any. None
+    where nothing wants a gradient: a first step without parameters, on an input without one."""
 
 
 @dataclass
@@ -151,7 +150,8 @@ class _Run:
         state = self._current().detach().requires_grad_(wanted)
         with torch.enable_grad():
             output = self._forward(index, state)
-        self.recorded[index] = _Recording(state, get_gradient_edge(output))
+        end = get_gradient_edge(output) if output.requires_grad else None
+        self.recorded[index] = _Recording(state, end)
         self.current = output.detach()
 
     def _backward(self, index: int) -> None:
@@ -159,7 +159,8 @@ class _Run:
             self._apply_loss()
         self.current = None
         recording = self.recorded.pop(index)
-        torch.autograd.backward((recording.end,), (self.gradient,))
+        if recording.end is not None:
+            torch.autograd.backward((recording.end,), (self.gradient,))
         self.gradient = recording.state.grad
         if index == 0 and self.gradient is not None:
             self.x.grad = self.gradient if self.x.grad is None else self.x.grad + self.gradient
