@@ -217,16 +217,14 @@ class _Step:
         """The end of the backward pass: all gradients, and the embedding's."""
         loss_bytes, one = block_bytes(4), self.scalars // 2
         others = self.gradients - self.embedding
-        made = one + self.x_stream + self.embedding
+        passing = one + self.x_stream
         if not self.sizes.tied:
-            yield self.moment("embedding's gradient", loss_bytes, made, others)
+            yield self.moment("embedding's gradient", loss_bytes, passing, self.gradients)
             return
         # The head's part of it waits, and the sum is a third tensor.
-        head = self.embedding
-        yield self.moment("embedding's gradient", loss_bytes, made + head, others)
-        yield self.moment(
-            "embedding's gradient, summed", loss_bytes, one + 2 * self.embedding, self.gradients
-        )
+        both = 2 * self.embedding
+        yield self.moment("embedding's gradient", loss_bytes, passing + both, others)
+        yield self.moment("embedding's gradient, summed", loss_bytes, one + both, self.gradients)
 
 
 class _LayerBackward:
