@@ -22,6 +22,7 @@ from vramlab.experiments import (
     bytes_per_parameter,
     checkpointing,
     cuda_context,
+    data_parallel,
     fragmentation,
     inference,
     large_models,
@@ -39,6 +40,7 @@ from vramlab.experiments import (
     retention,
     sequence_length,
     training_step,
+    zero,
 )
 from vramlab.experiments.outcome import Difference, Finding, Outcome, Verdict
 from vramlab.experiments.published import Figure, figure, figures
@@ -71,6 +73,7 @@ __all__ = [
     "bytes_per_parameter",
     "checkpointing",
     "cuda_context",
+    "data_parallel",
     "expected",
     "experiment",
     "figure",
@@ -96,4 +99,5 @@ __all__ = [
     "run_as_published",
     "sequence_length",
     "training_step",
+    "zero",
 ]

@@ -18,6 +18,8 @@ class Conditions:
 
     gpu: str = "A100-40GB"
     """The GPU to attach, by its name in the catalogue."""
+    count: int = 1
+    """How many of them."""
     torch_version: str | None = None
     """The PyTorch whose rules held; None: any that is supported."""
     why: str = "the figures are the same on every GPU before Hopper"
@@ -106,7 +108,9 @@ def run_as_published(name: str) -> Outcome:
     """Run an experiment on a virtual GPU, under the conditions its figures were published under."""
     chosen = get(name)
     conditions = chosen.conditions
-    with VirtualGPU(conditions.gpu, torch_version=conditions.torch_version, alloc_conf="") as gpu:
+    with VirtualGPU(
+        conditions.gpu, conditions.count, torch_version=conditions.torch_version, alloc_conf=""
+    ) as gpu:
         if conditions.prepare is not None:
             conditions.prepare(gpu)
         return chosen.function(**conditions.parameters)

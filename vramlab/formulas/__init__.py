@@ -23,7 +23,9 @@ bert            BERT's parameters and activations, and the peak of a step
 inference       the peak of a forward pass that keeps nothing
 kv_cache        keys and values that a model keeps while it generates
 durations       the least time for bytes and FLOPs: memory, PCI Express, arithmetic, roofline
+data_parallel   what each GPU holds with DataParallel, and each rank with DDP
 collectives     what ranks send around a ring, and how long at best
+zero            what a rank keeps, holds and sends when ranks divide states, gradients, parameters
 offloading      what the host keeps for the GPU, and what travels
 attention       what each kind of attention keeps; BERT's growth with length
 retention       what retention (RetNet) keeps in each of its forms

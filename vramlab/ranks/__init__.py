@@ -2,13 +2,15 @@
 
 torchrun   start such a program, and get what each of its processes reports
 join       in the program: become one rank of the world that torchrun started
+alone      be one rank of a world, without the others
 ddp        trains with DistributedDataParallel
 
 With enough real GPUs the processes use them, and NCCL. Else each has virtual GPUs with values, and
 gloo moves real numbers between them.
 """
 
+from vramlab.ranks.alone import alone
 from vramlab.ranks.join import Rank, join
 from vramlab.ranks.launch import torchrun
 
-__all__ = ["Rank", "join", "torchrun"]
+__all__ = ["Rank", "alone", "join", "torchrun"]

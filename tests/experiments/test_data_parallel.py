@@ -1,0 +1,47 @@
+"""Every prediction of lesson 19's experiments is met to the byte, whatever the sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramlab import VirtualGPU, experiments
+from vramlab.experiments import Outcome
+
+
+def missed(outcome: Outcome) -> list[str]:
+    return [
+        f"{stage.name}: {expectation.quantity}"
+        for stage in outcome.result.stages
+        for expectation in stage.expectations
+        if expectation.predicted_bytes != stage.measured_bytes(expectation.quantity)
+    ]
+
+
+@pytest.mark.parametrize("loss_inside", [False, True])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"gpus": 2, "batch": 512, "layers": 3, "classes": 2048},
+        {"batch": 10, "layers": 5, "classes": 1024},  # 3, 3, 3 and 1 rows; pieces that go early
+        {"batch": 512, "width": 512, "layers": 9, "classes": 512},
+    ],
+    ids=str,
+)
+def test_data_parallel(sizes: dict[str, int], loss_inside: bool) -> None:
+    with VirtualGPU("T4", 4):
+        outcome = experiments.run("data-parallel-step", **sizes, loss_inside=loss_inside)
+    assert missed(outcome) == []
+    assert len(outcome.result.stages) == 3 * sizes.get("gpus", 4)
+
+
+@pytest.mark.parametrize("gpu", ["T4", "H200"])
+def test_ddp(gpu: str) -> None:
+    with VirtualGPU(gpu):
+        outcome = experiments.run("ddp-step")
+    assert missed(outcome) == []
+
+
+def test_too_few_gpus() -> None:
+    with VirtualGPU("T4"), pytest.raises(RuntimeError, match="4 GPUs are needed, and 1 are there"):
+        experiments.run("data-parallel-step")

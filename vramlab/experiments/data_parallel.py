@@ -1,0 +1,207 @@
+"""Lesson 19: what each GPU holds when several share a batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from vramlab.experiments.outcome import Outcome
+from vramlab.experiments.registry import Conditions, experiment
+from vramlab.experiments.trial import Trial, expected
+from vramlab.formulas.data_parallel import Classifier, DataParallelStep, DistributedStep, Parts
+from vramlab.formulas.optimizers import state_bytes
+from vramlab.ranks import alone
+
+RANKS = 4
+
+
+def classifier(sizes: Classifier) -> nn.Sequential:
+    """The model of `vramlab.formulas.data_parallel`, on the host: (rows, W) to (rows, C)."""
+    layers = [nn.Linear(sizes.width, sizes.width, bias=False) for _ in range(sizes.layers)]
+    return nn.Sequential(*layers, nn.Linear(sizes.width, sizes.classes, bias=False))
+
+
+class WithLoss(nn.Module):
+    """A model that answers the loss of its rows, so that DataParallel gathers nothing else."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        """(rows, W) and (rows) to a vector of one number, the mean over these rows."""
+        return cross_entropy(self.model(x), labels).reshape(1)
+
+
+class Training:
+    """A classifier that is trained by DataParallel, or by one rank with DDP, or by one process."""
+
+    def __init__(self, sizes: Classifier, rows: int) -> None:
+        self.model = classifier(sizes).to("cuda:0")
+        self.parallel: nn.Module = self.model
+        self.loss_inside = False
+        self.x = torch.zeros(rows, sizes.width, device="cuda:0")
+        self.labels = torch.zeros(rows, dtype=torch.long, device="cuda:0")
+        self.outputs: Tensor | None = None
+        self.loss: Tensor | None = None
+        self.optimizer: torch.optim.Optimizer = (
+            torch.optim.AdamW(self.model.parameters())
+            if sizes.states
+            else torch.optim.SGD(self.model.parameters(), lr=0.1)
+        )
+
+    def with_data_parallel(self, gpus: int, loss_inside: bool) -> None:
+        """Give each GPU a part of the batch."""
+        self.loss_inside = loss_inside
+        module = WithLoss(self.model) if loss_inside else self.model
+        self.parallel = DataParallel(module, device_ids=list(range(gpus)))
+
+    def with_ddp(self, as_view: bool) -> None:
+        """Be one rank of the world that has been joined."""
+        self.parallel = DistributedDataParallel(self.model, gradient_as_bucket_view=as_view)
+
+    def forward(self) -> None:
+        """Compute the outputs, which stay."""
+        both = (self.x, self.labels) if self.loss_inside else (self.x,)
+        self.outputs = self.parallel(*both)
+
+    def compute_loss(self) -> None:
+        """From what forward has answered."""
+        assert self.outputs is not None
+        if self.loss_inside:
+            self.loss = self.outputs.mean()
+        else:
+            self.loss = cross_entropy(self.outputs, self.labels)
+
+    def backward(self) -> None:
+        """Make the gradients."""
+        assert self.loss is not None
+        self.loss.backward()
+
+    def step(self) -> None:
+        """Update, and let go of what the step has made."""
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.outputs = self.loss = None
+
+    def whole_step(self) -> None:
+        """Everything once."""
+        self.forward()
+        self.compute_loss()
+        self.backward()
+        self.step()
+
+
+@experiment(
+    "data-parallel-step",
+    lesson="19",
+    question="What does each of four GPUs hold with DataParallel?",
+    source="001 §5.1, §5.11",
+    conditions=Conditions(gpu="T4", count=4, why="nothing published: any four GPUs"),
+)
+def data_parallel_step(
+    gpus: int = 4,
+    batch: int = 1024,
+    width: int = 1024,
+    layers: int = 4,
+    classes: int = 8192,
+    loss_inside: bool = False,
+) -> Outcome:
+    """The second step of a classifier with AdamW, once for each GPU that is looked at.
+
+    Args:
+        gpus: how many share the batch; so many must be attached.
+        batch: rows of the whole batch.
+        width: of the layers.
+        layers: hidden ones.
+        classes: of the head.
+        loss_inside: the module computes the loss of its rows, and answers only that.
+    """
+    if torch.cuda.device_count() < gpus:
+        raise RuntimeError(
+            f"{gpus} GPUs are needed, and {torch.cuda.device_count()} are there: "
+            f'vramlab.attach("T4", count={gpus}, virtual=True) attaches as many'
+        )
+    trial = Trial(
+        "data-parallel-step",
+        gpus=gpus,
+        batch=batch,
+        width=width,
+        layers=layers,
+        classes=classes,
+        loss_inside=loss_inside,
+    )
+    # Of a thread of the forward pass, which the next one's thread inherits, and of backward's.
+    workspaces_bytes = 2 * trial.surroundings.matmul_workspace_bytes()
+    sizes = Classifier(width, layers, classes)
+    predicted = DataParallelStep(sizes, gpus, batch, loss_inside)
+
+    def bytes_of(parts: Parts) -> int:
+        return sum(parts.values()) + workspaces_bytes
+
+    for gpu in range(gpus):
+        training = Training(sizes, batch)
+        training.with_data_parallel(gpus, loss_inside)
+        training.whole_step()
+        with torch.cuda.device(gpu):
+            forward_bytes = bytes_of(predicted.after_forward(gpu))
+            with trial.stage(f"GPU {gpu}: forward", expected("allocated", forward_bytes)):
+                training.forward()
+            loss_bytes = bytes_of(predicted.after_loss(gpu))
+            with trial.stage(f"GPU {gpu}: loss", expected("allocated", loss_bytes)):
+                training.compute_loss()
+            with trial.stage(
+                f"GPU {gpu}: backward",
+                expected("peak", bytes_of(predicted.peak(gpu)[1])),
+                expected("allocated", bytes_of(predicted.after_backward(gpu))),
+            ):
+                training.backward()
+        del training
+    return trial.outcome()
+
+
+@experiment(
+    "ddp-step",
+    lesson="19",
+    question="What does DistributedDataParallel add to what a process holds?",
+    source="001 §5.1, §5.12",
+)
+def ddp_step(rows: int = 256, width: int = 1024, layers: int = 4, classes: int = 8192) -> Outcome:
+    """The second step of a classifier with AdamW: alone, and as a rank with DDP in two ways.
+
+    Args:
+        rows: of each rank's own batch.
+        width: of the layers.
+        layers: hidden ones.
+        classes: of the head.
+    """
+    trial = Trial("ddp-step", rows=rows, width=width, layers=layers, classes=classes)
+    workspaces_bytes = 2 * trial.surroundings.matmul_workspace_bytes()
+    sizes = Classifier(width, layers, classes)
+    states_bytes = state_bytes("adamw", sizes.weights_bytes)
+    assert states_bytes == sizes.states * sizes.parameters_bytes
+    with alone(RANKS):
+        for name, has_buckets, as_view in (
+            ("one process", False, False),
+            ("DDP", True, False),
+            ("DDP, views", True, True),
+        ):
+            predicted = DistributedStep(sizes, rows, has_buckets, as_view)
+            training = Training(sizes, rows)
+            if has_buckets:
+                training.with_ddp(as_view)
+            training.whole_step()
+            _, at_peak = predicted.peak()
+            after = predicted.after_backward()
+            with trial.stage(
+                f"{name}: second step until backward has ended",
+                expected("peak", sum(at_peak.values()) + workspaces_bytes),
+                expected("allocated", sum(after.values()) + workspaces_bytes),
+            ):
+                training.forward()
+                training.compute_loss()
+                training.backward()
+            del training
+    return trial.outcome()
