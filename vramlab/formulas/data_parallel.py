@@ -49,6 +49,12 @@ AT_SUMS = "backward, adding gradients up"
 Parts = dict[str, int]
 """Bytes by part."""
 
+
+def in_order(parts: Parts) -> Parts:
+    """All of `PARTS`, those that are not there with 0 bytes: so pictures give each its own look."""
+    return {part: parts.get(part, 0) for part in PARTS}
+
+
 PIECE_BYTES = 10 * MIB
 """DataParallel sends parameters and gradients in pieces of about this."""
 FIRST_BUCKET_BYTES = 1 * MIB

@@ -17,6 +17,7 @@ attention_explorer()      what attention takes over the length of a text
 transformer_explorer()    where the bytes of a transformer go, by formula and measured
 checkpointing_explorer()  plays a checkpointing schedule: what is held when
 lean_optimizer_explorer() what optimizers keep and take, by the shapes of parameters
+data_parallel_explorer()  who holds what when GPUs share the work
 float_explorer()          how a number is stored in each floating point format
 mixed_precision_explorer() a training step in less precision
 Explorer, View            the base to build further ones on
@@ -29,6 +30,7 @@ from vramlab.widgets.batch_explorer import batch_explorer
 from vramlab.widgets.bert_explorer import bert_explorer
 from vramlab.widgets.checkpointing_explorer import checkpointing_explorer
 from vramlab.widgets.context_explorer import context_explorer
+from vramlab.widgets.data_parallel_explorer import data_parallel_explorer
 from vramlab.widgets.explorer import Explorer, View
 from vramlab.widgets.float_explorer import float_explorer
 from vramlab.widgets.kv_cache_explorer import kv_cache_explorer
@@ -54,6 +56,7 @@ __all__ = [
     "bert_explorer",
     "checkpointing_explorer",
     "context_explorer",
+    "data_parallel_explorer",
     "float_explorer",
     "kv_cache_explorer",
     "lean_optimizer_explorer",
