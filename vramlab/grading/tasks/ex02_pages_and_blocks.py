@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -309,24 +310,22 @@ def _try_row_norms(answer: Any, rows: int, count: int) -> str:
 
     batch_bytes = rows * COLUMNS * 4
     limit_bytes = int(LIMIT_BATCHES * batch_bytes)
+
+    def where(held_bytes: int) -> str:
+        return (
+            f"while it holds {format_bytes(held_bytes)}; a batch has {format_bytes(batch_bytes)}. "
+            "Which names still hold a tensor when the next one is made?"
+        )
+
     with vramlab.VirtualGPU(GPU, values=True):
         expected = _row_norms(_load(rows), count).cpu()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        try:
+        with limited(limit_bytes, where):
             norms = answer(_load(rows), count)
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.memory_allocated()
-            raise NotFixed(
-                f"With batches of {format_bytes(batch_bytes)} and {format_bytes(limit_bytes)} to "
-                f"use, it still runs out of memory while it holds {format_bytes(held_bytes)}. "
-                "Which names still hold a tensor when the next one is made?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
+        report = peak_report(limit_bytes)
         _compare(norms, expected)
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+    return report
 
 
 def _compare(norms: object, expected: torch.Tensor) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -16,7 +17,6 @@ from vramlab.grading.task import (
     Observation,
     Predict,
 )
-from vramlab.units import format_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -282,42 +282,34 @@ SAME = 1e-3
 """Formulas in another order differ in the last bits, and over many layers in a few more."""
 
 Results = list["torch.Tensor"]
+"""Of a program: its loss, and its gradients."""
 
 
-def _compare(program: Callable[[], Results], limit_bytes: int, wanted: Results, keeps: str) -> str:
-    """Run a repaired program within a limit; results are its loss and its gradients."""
+def _try(
+    answer: Any, own: Any, program: Callable[[Any], Results], room_bytes: int, question: str
+) -> str:
+    """Run a program with an answer, within what our own way takes and some room, and compare."""
     import torch
 
     import vramlab
 
+    def where(held_bytes: int) -> str:
+        held = held_bytes / UNIT_BYTES
+        return f"where it holds {held:.0f} tensors of an activation's size. {question}"
+
     with vramlab.VirtualGPU(GPU, values=True):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        try:
-            results = program()
-        except torch.cuda.OutOfMemoryError as error:
-            held = torch.cuda.max_memory_allocated() / UNIT_BYTES
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use it runs out of memory, where it holds "
-                f"{held:.0f} tensors of an activation's size. {keeps}"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
+        wanted = program(own)
+        limit_bytes = torch.cuda.max_memory_reserved() + room_bytes
+    with vramlab.VirtualGPU(GPU, values=True):
+        with limited(limit_bytes, where):
+            results = program(answer)
+        report = peak_report(limit_bytes)
     if not torch.allclose(results[0], wanted[0], rtol=SAME):
         raise NotFixed("It fits, but computes something else: the loss has changed.")
     for result, want in zip(results[1:], wanted[1:], strict=True):
         if not torch.allclose(result, want, rtol=SAME, atol=SAME * float(want.abs().max())):
             raise NotFixed("It fits, and the loss is the same, but the gradients are not.")
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
-
-
-def _measured(program: Callable[[], Results]) -> tuple[Results, int]:
-    """Run a program of our own; give its results, and what it reserved."""
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        return program(), torch.cuda.max_memory_reserved()
+    return report
 
 
 def _input() -> torch.Tensor:
@@ -370,11 +362,11 @@ def _stack(block: Any, layers: int) -> Results:
 
 
 def _try_block(answer: Any, layers: int) -> str:
-    wanted, reserved_bytes = _measured(lambda: _stack(_own_block, layers))
-    return _compare(
-        lambda: _stack(answer, layers),
-        reserved_bytes + UNIT_BYTES,
-        wanted,
+    return _try(
+        answer,
+        _own_block,
+        lambda block: _stack(block, layers),
+        UNIT_BYTES,
         f"For {layers} blocks that is too many: three each are enough, the inputs of the "
         "normalization, of the activation function and of the product. Which operator of yours "
         "keeps another one?",
@@ -425,11 +417,11 @@ def _chain(function: Any, layers: int) -> Results:
 
 
 def _try_quick_gelu(answer: Any, layers: int) -> str:
-    wanted, reserved_bytes = _measured(lambda: _chain(_own_quick_gelu, layers))
-    return _compare(
-        lambda: _chain(answer, layers),
-        reserved_bytes + 3 * UNIT_BYTES,
-        wanted,
+    return _try(
+        answer,
+        _own_quick_gelu,
+        lambda function: _chain(function, layers),
+        3 * UNIT_BYTES,
         f"The function is called {layers} times. Its input is all that its derivative needs; what "
         "else does each call keep?",
     )

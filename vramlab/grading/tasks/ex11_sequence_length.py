@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -398,26 +399,24 @@ def _try_attention(answer: Any, length: int, short: int) -> str:
             )
     scores_bytes = 4 * HEADS * length * length
     limit_bytes = 12 * 4 * HEADS * length * HEAD_SIZE + scores_bytes // 2
+    stage = "forward pass"
+
+    def where(held_bytes: int) -> str:
+        return (
+            f"in the {stage} over {length:,} tokens, where it holds {format_bytes(held_bytes)}. "
+            f"All scores together are {format_bytes(scores_bytes)}: which of your tensors are as "
+            "large?"
+        )
+
     with vramlab.VirtualGPU(OLD_GPU):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
         inputs = _inputs(1, HEADS, length, HEAD_SIZE, torch.float32)
-        stage = "forward pass"
-        try:
+        with limited(limit_bytes, where):
             output = answer(*inputs)
             stage = "backward pass"
             output.backward(torch.zeros_like(output))
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.max_memory_allocated()
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, it runs out of memory in the {stage} "
-                f"over {length:,} tokens, where it holds {format_bytes(held_bytes)}. All scores "
-                f"together are {format_bytes(scores_bytes)}: which of your tensors are as large?"
-            ) from error
         if any(tensor.grad is None for tensor in inputs):
             raise NotFixed("It fits, but query, key or value get no gradient.")
-        peak_bytes = torch.cuda.max_memory_allocated()
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+        return peak_report(limit_bytes)
 
 
 def _output_and_gradients(attention: Any, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -1,7 +1,7 @@
 """The loop as it was given: two names keep the last batch while the next one is made.
 
 loses: row_norms
-says: it still runs out of memory while it holds
+says: it runs out of memory while it holds
 """
 
 
