@@ -7,6 +7,8 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.batches import noting, numbered_batch
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -64,6 +66,21 @@ def _small(random: Random, layers: int) -> Config:
     return {"batch": random.randrange(10, 500), "widths": widths}
 
 
+CHAINS: tuple[Config, ...] = (
+    {"batch": 10240, "widths": [1024, 1024, 1024, 2048]},
+    {"batch": 4096, "widths": [2048, 1024]},
+    {"batch": 3, "widths": [100, 100, 10]},
+)
+"""What both the forward pass and the whole step are asked of."""
+
+
+def _hidden_chains(random: Random) -> list[Config]:
+    return [
+        *(_large(random, layers) for layers in (1, 2, 5)),
+        *(_small(random, layers) for layers in (2, 4)),
+    ]
+
+
 # forward_bytes: what a forward pass adds
 
 
@@ -88,15 +105,8 @@ FORWARD = Predict(
     name="forward_bytes",
     points=2,
     minutes=5,
-    visible=(
-        {"batch": 10240, "widths": [1024, 1024, 1024, 2048]},
-        {"batch": 4096, "widths": [2048, 1024]},
-        {"batch": 3, "widths": [100, 100, 10]},
-    ),
-    hidden=lambda random: [
-        *(_large(random, layers) for layers in (1, 2, 5)),
-        *(_small(random, layers) for layers in (2, 4)),
-    ],
+    visible=CHAINS,
+    hidden=_hidden_chains,
     measure=_measure_forward,
     mistakes=(
         Mistake(
@@ -152,15 +162,8 @@ LEFT = Predict(
     name="left_bytes",
     points=3,
     minutes=10,
-    visible=(
-        {"batch": 10240, "widths": [1024, 1024, 1024, 2048]},
-        {"batch": 4096, "widths": [2048, 1024]},
-        {"batch": 3, "widths": [100, 100, 10]},
-    ),
-    hidden=lambda random: [
-        *(_large(random, layers) for layers in (1, 2, 5)),
-        *(_small(random, layers) for layers in (2, 4)),
-    ],
+    visible=CHAINS,
+    hidden=_hidden_chains,
     measure=_measure_left,
     mistakes=(
         Mistake(
@@ -385,16 +388,6 @@ def _model(layers: int) -> torch.nn.Sequential:
     return _chain([WIDTH] * (layers + 1))
 
 
-def _batches(rows: int) -> Callable[[int], torch.Tensor]:
-    import torch
-
-    def load(index: int) -> torch.Tensor:
-        values = torch.arange(rows * WIDTH, device="cuda", dtype=torch.float32)
-        return values.remainder_(251 + index).div_(251).reshape(rows, WIDTH)
-
-    return load
-
-
 def _train(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -422,42 +415,32 @@ def _try_train(answer: Any, rows: int, layers: int, steps: int) -> str:
 
     batch_bytes = 4 * rows * WIDTH
     with vramlab.VirtualGPU(GPU, values=True):
-        expected, trained, reserved_bytes = _run(_train, rows, layers, steps)
+        expected, trained, reserved_bytes = _run(_train, rows, layers, steps, [])
     limit_bytes = reserved_bytes + batch_bytes // 2
+    begun: list[int] = []
     with vramlab.VirtualGPU(GPU, values=True):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        begun: list[int] = []
-        try:
+        with limited(limit_bytes, lambda held_bytes: _where_it_ended(begun, steps, batch_bytes)):
             scores, learned, _ = _run(answer, rows, layers, steps, begun)
-        except torch.cuda.OutOfMemoryError as error:
-            raise NotFixed(_where_it_ended(begun, steps, batch_bytes, limit_bytes)) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
+        report = peak_report(limit_bytes)
     if not isinstance(scores, torch.Tensor) or scores.shape != expected.shape:
         raise NotFixed(f"It fits, but does not give the scores of {steps} steps any more.")
     if not torch.allclose(scores, expected, rtol=1e-4):
         raise NotFixed("It fits, but its scores have changed.")
     if not torch.allclose(learned, trained, rtol=1e-4):
         raise NotFixed("It fits, but the model has learned something else.")
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+    return report
 
 
 def _run(
-    train: Any, rows: int, layers: int, steps: int, begun: list[int] | None = None
+    train: Any, rows: int, layers: int, steps: int, begun: list[int]
 ) -> tuple[Any, torch.Tensor, int]:
     """Train a fresh model; give the scores, what it gives on other data, and the reserved peak."""
     import torch
 
     model = _model(layers)
-    batches = _batches(rows)
-
-    def load(index: int) -> torch.Tensor:
-        if begun is not None:
-            begun.append(index)
-        return batches(index)
-
+    load = noting(lambda index: numbered_batch(index, rows, WIDTH), begun)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scores = train(model, optimizer, load, batches(-1), steps)
+    scores = train(model, optimizer, load, numbered_batch(-1, rows, WIDTH), steps)
     reserved_bytes = torch.cuda.max_memory_reserved()
     learned = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
     if isinstance(scores, torch.Tensor):
@@ -465,17 +448,14 @@ def _run(
     return scores, learned.cpu(), reserved_bytes
 
 
-def _where_it_ended(begun: list[int], steps: int, batch_bytes: int, limit_bytes: int) -> str:
-    sizes = (
-        f"With batches of {format_bytes(batch_bytes)} and {format_bytes(limit_bytes)} to use, it "
-        f"runs out of memory in step {len(begun)} of {steps}. "
-    )
+def _where_it_ended(begun: list[int], steps: int, batch_bytes: int) -> str:
+    step = f"in step {len(begun)} of {steps}, with batches of {format_bytes(batch_bytes)}. "
     if len(begun) > 1:
-        return sizes + (
+        return step + (
             "The steps before fitted, so something of them is still there. Whose graph does a "
             "score hold?"
         )
-    return sizes + (
+    return step + (
         "That is the first step, so it holds too much at once. Which tensor has a name at the "
         "peak, though the backward pass does not need it?"
     )

@@ -7,6 +7,8 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.batches import check_order, noting, numbered_batch
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -395,11 +397,8 @@ def _model() -> torch.nn.Sequential:
 
 
 def _loader(rows: int) -> Load:
-    import torch
-
     def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        values = torch.arange(rows * WIDTH, device="cuda", dtype=torch.float32)
-        inputs = values.remainder_(251 + index).div_(251).reshape(rows, WIDTH)
+        inputs = numbered_batch(index, rows, WIDTH)
         return inputs, inputs.flip(1)
 
     return load
@@ -433,23 +432,15 @@ def _try_evaluate(answer: Any, rows: int, batches: int) -> str:
     limit_bytes = reserved_bytes + batch_bytes
     begun: list[int] = []
     with vramlab.VirtualGPU(GPU, values=True):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        try:
+        with limited(limit_bytes, lambda held_bytes: _where_it_ended(begun, batches, batch_bytes)):
             loss, scores, _ = _run(answer, rows, batches, begun)
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.memory_allocated()
-            raise NotFixed(
-                _where_it_ended(len(begun), batches, batch_bytes, limit_bytes, held_bytes)
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
-    if begun != list(range(batches)):
-        raise NotFixed(f"It fits, but does not look at each of the {batches} batches once.")
+        report = peak_report(limit_bytes)
+    check_order(begun, batches)
     if scores.shape != wanted_scores.shape or not torch.allclose(scores, wanted_scores, atol=1e-5):
         raise NotFixed("It fits, but its scores are others. Does dropout do nothing here?")
     if not torch.allclose(loss, wanted_loss, rtol=1e-4):
         raise NotFixed("It fits, but its mean loss is another.")
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+    return report
 
 
 def _run(
@@ -458,28 +449,23 @@ def _run(
     """Evaluate a fresh model; give loss and scores on the CPU, and the reserved peak."""
     import torch
 
-    model, batch = _model(), _loader(rows)
-
-    def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        begun.append(index)
-        return batch(index)
-
-    loss, scores = evaluate(model, load, batches)
+    loss, scores = evaluate(_model(), noting(_loader(rows), begun), batches)
     if not isinstance(scores, torch.Tensor):
         raise NotFixed("The second result has to be one tensor, with the scores of all batches.")
     reserved_bytes = torch.cuda.max_memory_reserved()
     return torch.as_tensor(loss).detach().cpu(), scores.detach().cpu(), reserved_bytes
 
 
-def _where_it_ended(
-    begun: int, batches: int, batch_bytes: int, limit_bytes: int, held_bytes: int
-) -> str:
+def _where_it_ended(begun: list[int], batches: int, batch_bytes: int) -> str:
+    import torch
+
+    # Not the peak: that may be of one batch alone, the question is what stays of all.
+    held_bytes = torch.cuda.memory_allocated()
     sizes = (
-        f"With batches of {format_bytes(batch_bytes)} and {format_bytes(limit_bytes)} to use, it "
-        f"runs out of memory in batch {begun} of {batches}, where {format_bytes(held_bytes)} are "
-        "allocated. "
+        f"in batch {len(begun)} of {batches}, each of {format_bytes(batch_bytes)}, where "
+        f"{format_bytes(held_bytes)} are allocated. "
     )
-    if held_bytes > begun * FACTOR * batch_bytes:
+    if held_bytes > len(begun) * FACTOR * batch_bytes:
         return sizes + (
             "That is several activations of every batch so far: their graphs are still there. Who "
             "needs them, and does eval() turn that off?"
