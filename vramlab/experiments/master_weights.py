@@ -39,3 +39,32 @@ class MasterWeights:
         """Let go of the parameters' gradients."""
         for parameter in self.parameters:
             parameter.grad = None
+
+
+class MasterAdamW(torch.optim.Optimizer):
+    """AdamW on float32 copies of 16-bit parameters, with the interface of torch's optimizers.
+
+    One parameter after the other, so that one gradient at a time is there in float32.
+
+    Args:
+        params: of the model.
+        lr: the learning rate.
+    """
+
+    def __init__(self, params: Iterable[nn.Parameter], lr: float = 1e-3) -> None:
+        super().__init__(params, {"lr": lr})
+        self._masters: dict[nn.Parameter, MasterWeights] = {}
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient; `closure` is not used."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._master(parameter, group["lr"]).step()
+
+    def _master(self, parameter: nn.Parameter, lr: float) -> MasterWeights:
+        if parameter not in self._masters:
+            self._masters[parameter] = MasterWeights(
+                [parameter], lambda copies: torch.optim.AdamW(copies, lr=lr)
+            )
+        return self._masters[parameter]

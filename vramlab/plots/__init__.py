@@ -13,6 +13,7 @@
     draw_trades(trades)       ways to train, by their memory and their time
     draw_schedule(simulation) which state of a chain a checkpointing schedule holds when
     draw_exchange(points)     what checkpointing strategies save and cost
+    draw_shards(held)         which GPU holds which parameters when
     draw_float_formats(number) what each bit of a float format is for, and the bits of a number
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
@@ -33,6 +34,7 @@ from vramlab.plots.schedules import (
     draw_schedule,
 )
 from vramlab.plots.segments import describe_segments, draw_segments
+from vramlab.plots.shards import describe_shards, draw_shards
 from vramlab.plots.stack import describe_stack, draw_stack
 from vramlab.plots.stacks import describe_stacks, draw_stacks
 from vramlab.plots.stages import describe_stages, draw_stages
@@ -51,6 +53,7 @@ __all__ = [
     "describe_roofline",
     "describe_schedule",
     "describe_segments",
+    "describe_shards",
     "describe_stack",
     "describe_stacks",
     "describe_stages",
@@ -65,6 +68,7 @@ __all__ = [
     "draw_roofline",
     "draw_schedule",
     "draw_segments",
+    "draw_shards",
     "draw_stack",
     "draw_stacks",
     "draw_stages",
