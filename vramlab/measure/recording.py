@@ -206,7 +206,8 @@ def _storage_addresses(tensor: torch.Tensor, device: int) -> Iterator[int]:
     if is_traceable_wrapper_subclass(tensor):
         inner_names, _ = tensor.__tensor_flatten__()
         for name in inner_names:
-            yield from _storage_addresses(getattr(tensor, name), device)
+            if isinstance(inner := getattr(tensor, name), torch.Tensor):  # not a device mesh
+                yield from _storage_addresses(inner, device)
     elif tensor.layout is torch.sparse_coo:
         yield from _storage_addresses(tensor._indices(), device)
         yield from _storage_addresses(tensor._values(), device)
