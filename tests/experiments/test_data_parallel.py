@@ -35,6 +35,14 @@ def test_data_parallel(sizes: dict[str, int], loss_inside: bool) -> None:
     assert len(outcome.result.stages) == 3 * sizes.get("gpus", 4)
 
 
+def test_bert() -> None:
+    outcome = experiments.run_as_published("data-parallel-bert")
+    assert missed(outcome) == []
+    # the states are on GPU 0 alone: two of every parameter, the pooler's with gradients of zero too
+    assert outcome["GPU 0: AdamW's step"].growth_bytes > 2 * 4 * 109_000_000
+    assert outcome["GPU 1: AdamW's step"].growth_bytes == 0
+
+
 @pytest.mark.parametrize("gpu", ["T4", "H200"])
 def test_ddp(gpu: str) -> None:
     with VirtualGPU(gpu):

@@ -151,7 +151,7 @@ def gathered_types() -> Difference:
     )
 
 
-def unsplit_bytes() -> int:
+def unsplit_bytes(device: int = 0) -> int:
     """Rests of at most 1 MiB that live blocks hold because they were not split off.
 
     From torch's snapshot: a block's size less its request, rounded to 512 B.
@@ -160,5 +160,5 @@ def unsplit_bytes() -> int:
         block["size"] - block_bytes(block["requested_size"])
         for segment in torch.cuda.memory_snapshot()
         for block in segment["blocks"]
-        if block["state"] == "active_allocated"
+        if segment["device"] == device and block["state"] == "active_allocated"
     )

@@ -7,11 +7,21 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from vramlab.experiments.bert import bert_base, unsplit_bytes
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
+from vramlab.experiments.surroundings import start_afresh
 from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.data_parallel import Classifier, DataParallelStep, DistributedStep, Parts
+from vramlab.formulas.bert import Bert
+from vramlab.formulas.data_parallel import (
+    Classifier,
+    DataParallelStep,
+    DistributedStep,
+    Parts,
+    pieces,
+)
 from vramlab.formulas.optimizers import state_bytes
+from vramlab.formulas.storage import block_bytes, packed, tensor_bytes
 from vramlab.ranks import alone
 
 RANKS = 4
@@ -119,11 +129,7 @@ def data_parallel_step(
         classes: of the head.
         loss_inside: the module computes the loss of its rows, and answers only that.
     """
-    if torch.cuda.device_count() < gpus:
-        raise RuntimeError(
-            f"{gpus} GPUs are needed, and {torch.cuda.device_count()} are there: "
-            f'vramlab.attach("T4", count={gpus}, virtual=True) attaches as many'
-        )
+    _require(gpus)
     trial = Trial(
         "data-parallel-step",
         gpus=gpus,
@@ -159,6 +165,64 @@ def data_parallel_step(
             ):
                 training.backward()
         del training
+    return trial.outcome()
+
+
+@experiment(
+    "data-parallel-bert",
+    lesson="19",
+    question="BERT-base on four GPUs: what does each of them hold?",
+    source="001 §5.11",
+    conditions=Conditions(count=4, why="the document has no figures; its model and its batch"),
+)
+def data_parallel_bert(gpus: int = 4, batch: int = 32, sequence: int = 512) -> Outcome:
+    """A step of BERT-base with AdamW, for GPU 0 and for GPU 1; the others are as GPU 1.
+
+    As in `bert-training`, which is the same on one GPU. Of a replica, what no gradient needs has
+    gone when forward has ended: the piece with the word embeddings, and the last bias.
+
+    Args:
+        gpus: how many share the batch; so many must be attached.
+        batch: sequences of the whole batch; `gpus` must divide it.
+        sequence: tokens of each.
+    """
+    _require(gpus)
+    trial = Trial("data-parallel-bert", gpus=gpus, batch=batch, sequence=sequence)
+    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    sizes = Bert()
+    weights_bytes = [tensor_bytes(shape) for shape in sizes.parameter_shapes()]
+    first, *needed, last = pieces(weights_bytes)
+    if first != [0] or last != [len(weights_bytes) - 1]:
+        raise AssertionError(f"a replica of BERT-base is cut otherwise: {first}, ..., {last}")
+    needed_bytes = sum(sum(weights_bytes[number] for number in piece) for piece in needed)
+    buffers_bytes = block_bytes(2 * tensor_bytes((sizes.positions,), "int64"))
+    kept_bytes = sizes.forward_bytes(batch // gpus, sequence) + workspace_bytes
+    for gpu in (0, 1):
+        start_afresh()
+        model = bert_base().to("cuda:0")
+        parallel = DataParallel(model, device_ids=list(range(gpus)))
+        optimizer = torch.optim.AdamW(model.parameters())
+        tokens = torch.zeros((batch, sequence), dtype=torch.long, device="cuda:0")
+        with torch.cuda.device(gpu):
+            with trial.stage(f"GPU {gpu}: forward") as forward:
+                outputs = parallel(tokens)
+            if gpu == 0:
+                held_bytes = (
+                    packed(sizes.model_requests_bytes())[0]
+                    + block_bytes(tensor_bytes((batch, sequence), "int64"))
+                    + sizes.output_bytes(batch, sequence)
+                )
+            else:
+                rows_bytes = block_bytes(tensor_bytes((batch // gpus, sequence), "int64"))
+                held_bytes = needed_bytes + buffers_bytes + rows_bytes + unsplit_bytes(gpu)
+            forward.expect(expected("allocated", held_bytes + kept_bytes))
+            with trial.stage(f"GPU {gpu}: loss and backward"):
+                loss = outputs.last_hidden_state.sum()
+                loss.backward()
+            del outputs, loss
+            with trial.stage(f"GPU {gpu}: AdamW's step"):
+                optimizer.step()
+        del model, parallel, optimizer, tokens
     return trial.outcome()
 
 
@@ -205,3 +269,12 @@ def ddp_step(rows: int = 256, width: int = 1024, layers: int = 4, classes: int =
                 training.backward()
             del training
     return trial.outcome()
+
+
+def _require(gpus: int) -> None:
+    """Say what to do where there are too few GPUs."""
+    if torch.cuda.device_count() < gpus:
+        raise RuntimeError(
+            f"{gpus} GPUs are needed, and {torch.cuda.device_count()} are there: "
+            f'vramlab.attach("T4", count={gpus}, virtual=True) attaches as many'
+        )
