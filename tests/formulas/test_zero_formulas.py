@@ -99,11 +99,19 @@ def test_shards_are_padded_and_states_are_not() -> None:
 def test_mixed_precision_moves_halves_and_keeps_wholes() -> None:
     model = [[(1024, 1024)]] * 8
     count = 8 * 2**20
-    assert zero.mixed_bytes(0, model, 4) == 16 * count
-    assert zero.mixed_bytes(1, model, 4) == 4 * count + ADAM * count // 4
+    held = [sum(zero.held_bytes(stage, model, 4, mixed=True).values()) for stage in zero.STAGES]
+    assert held[0] == 16 * count
+    assert held[1] == 4 * count + ADAM * count // 4
     # FSDP2's gradients are float32 shards: a quarter of 2 B more than the paper counts.
-    assert zero.mixed_bytes(2, model, 4) == 2 * count + 16 * count // 4
-    assert zero.mixed_bytes(3, model, 4) == 16 * count // 4
+    assert held[2] == 2 * count + 16 * count // 4
+    assert held[3] == 16 * count // 4
+
+
+def test_stage_2_holds_all_parameters_in_float32_too() -> None:
+    model = [[(1024, 1024)]] * 8
+    held = zero.held_bytes(2, model, 4)
+    assert held.pop(zero.GATHERED) == 4 * 8 * 2**20
+    assert held == zero.kept_bytes(2, model, 4) == zero.held_bytes(3, model, 4)
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,7 @@ def zero_table(
                 training.step()
                 loss = training.forward()
             grown_bytes = (
-                zero.mixed_bytes(number, training.groups, ranks)
+                sum(zero.held_bytes(number, training.groups, ranks, mixed=True).values())
                 + zero.chain_activations_bytes(layers, width)
                 + (unsplit_bytes() - rests_bytes)
             )

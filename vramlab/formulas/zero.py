@@ -35,6 +35,9 @@ STAGES: dict[Stage, str] = {
 PARAMETERS, GRADIENTS, STATES = "parameters", "gradients", "optimizer states"
 """What is kept, by the names that pictures use."""
 
+GATHERED = "gathered parameters"
+"""Whole ones, which FSDP2 has put together from the shards."""
+
 PAPER_BYTES_PER_PARAMETER = {PARAMETERS: 2, GRADIENTS: 2, STATES: 12}
 """Mixed precision with Adam. States: a float32 copy, momentum, variance.
 Source: the paper's §3.1."""
@@ -183,21 +186,34 @@ def chain_peak_bytes(
     )
 
 
-def mixed_bytes(stage: Stage, groups: Groups, ranks: int, rank: int = 0) -> int:
-    """What a rank holds in mixed precision when forward has ended, with gradients and states.
+def held_bytes(
+    stage: Stage, groups: Groups, ranks: int, rank: int = 0, *, mixed: bool = False
+) -> dict[str, int]:
+    """What a rank holds when forward has ended, with the gradients of the step before, and states.
 
-    Stages 0 and 1: 16-bit parameters and gradients, and an optimizer with float32 copies. Stages 2
-    and 3: FSDP2 with MixedPrecisionPolicy(param_dtype=torch.bfloat16), which keeps parameters,
-    gradients and states as float32 shards; stage 2 also has all parameters in bfloat16. Leaves out
-    activations.
+    Leaves out activations.
+
+    Args:
+        stage: see the module.
+        groups: shapes of the parameters of each module given to `fully_shard`.
+        ranks: how many there are.
+        rank: which one.
+        mixed: in mixed precision. Stages 0 and 1: 16-bit parameters and gradients, and an optimizer
+            with float32 copies, which are listed with the states. Stages 2 and 3: FSDP2 with
+            MixedPrecisionPolicy(param_dtype=torch.bfloat16), which keeps float32 shards of all.
     """
-    if stage >= 2:
-        shards_bytes = sum(kept_bytes(stage, groups, ranks, rank).values())
-        return shards_bytes + (gathered_bytes(groups, ranks, "bfloat16") if stage == 2 else 0)
-    numels = [math.prod(shape) for group in groups for shape in group]
-    own = numels if stage == 0 else greedy_partition(numels, ranks)[rank]
-    halves_bytes = sum(block_bytes(2 * numel) for numel in numels)
-    return halves_bytes + block_bytes(2 * sum(numels)) + 3 * sum(block_bytes(4 * n) for n in own)
+    if mixed and stage < 2:
+        numels = [math.prod(shape) for group in groups for shape in group]
+        own = numels if stage == 0 else greedy_partition(numels, ranks)[rank]
+        return {
+            PARAMETERS: sum(block_bytes(2 * numel) for numel in numels),
+            GRADIENTS: block_bytes(2 * sum(numels)),
+            STATES: 3 * sum(block_bytes(4 * numel) for numel in own),
+        }
+    kept = kept_bytes(stage, groups, ranks, rank)
+    if stage == 2:
+        kept[GATHERED] = gathered_bytes(groups, ranks, "bfloat16" if mixed else "float32")
+    return kept
 
 
 def chain_activations_bytes(layers: int, width: int, rows: int = 1, dtype: str = "float16") -> int:

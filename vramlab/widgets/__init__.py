@@ -18,6 +18,7 @@ transformer_explorer()    where the bytes of a transformer go, by formula and me
 checkpointing_explorer()  plays a checkpointing schedule: what is held when
 lean_optimizer_explorer() what optimizers keep and take, by the shapes of parameters
 data_parallel_explorer()  who holds what when GPUs share the work
+zero_explorer()           what each GPU keeps at each stage of ZeRO, and from how many it fits
 float_explorer()          how a number is stored in each floating point format
 mixed_precision_explorer() a training step in less precision
 Explorer, View            the base to build further ones on
@@ -44,6 +45,7 @@ from vramlab.widgets.predict import Prediction, predict
 from vramlab.widgets.saved_tensors_explorer import saved_tensors_explorer
 from vramlab.widgets.training_step_explorer import training_step_explorer
 from vramlab.widgets.transformer_explorer import transformer_explorer
+from vramlab.widgets.zero_explorer import zero_explorer
 
 __all__ = [
     "Explorer",
@@ -69,4 +71,5 @@ __all__ = [
     "saved_tensors_explorer",
     "training_step_explorer",
     "transformer_explorer",
+    "zero_explorer",
 ]

@@ -1,0 +1,184 @@
+"""Explore what each rank keeps at each stage of ZeRO, and from how many GPUs on it fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Literal
+
+from vramlab import VirtualGPU, catalogue
+from vramlab.catalogue import GPUModel
+from vramlab.experiments.zero import RankReading, read_rank
+from vramlab.formulas import zero
+from vramlab.formulas.zero import GATHERED, GRADIENTS, PARAMETERS, STAGES, STATES, Groups, Stage
+from vramlab.measure import Category, Table
+from vramlab.measure.results import format_mib
+from vramlab.plots import draw_stacks
+from vramlab.plots.style import BLUE, CATEGORY_LOOKS, OUTSIDE_LOOK, Look, short_size
+from vramlab.units import GIB
+from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+
+WIDTHS = (1000, 1024, 2048, 4096, 5000, 8192, 10000, 12500, 16384)
+MOST_RANKS = 16_384
+MEASURED_AT_MOST = 4096
+"""Layers times ranks: PyTorch makes a list with a piece for each rank, layer by layer."""
+
+Part = Literal["first", "last"]
+
+_CONTEXT = "CUDA context"
+_LOOKS: dict[str, Look] = {
+    PARAMETERS: CATEGORY_LOOKS[Category.PARAMETERS],
+    GRADIENTS: CATEGORY_LOOKS[Category.GRADIENTS],
+    STATES: CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
+    GATHERED: Look(BLUE, "//", text_color="white"),
+    _CONTEXT: OUTSIDE_LOOK,
+}
+_ROOM_BYTES = 2**50
+"""More than any model here needs: a model that does not fit is measured, too."""
+
+
+def zero_explorer(
+    layers: int = 48,
+    width: int = 12500,
+    ranks: int = 64,
+    rank: Part = "first",
+    precision: str = "mixed",
+    gpu: str = "A100-40GB",
+    measured: str = "nothing",
+) -> Explorer:
+    """Show what a rank holds of a chain of Linear layers with Adam, at each stage of ZeRO.
+
+    The closed form answers at once. A stage that is chosen to be measured runs as one rank alone on
+    a fresh virtual GPU with memory to spare; whatever is attached in the notebook is left alone.
+
+    Args:
+        layers: how many, without biases.
+        width: of each, in and out; one of `WIDTHS`.
+        ranks: how many GPUs.
+        rank: "first" or "last": where rows do not divide, the last ones have less.
+        precision: "float32" or "mixed".
+        gpu: a GPU of the catalogue.
+        measured: "nothing", or one of `vramlab.formulas.zero.STAGES`.
+    """
+    controls = {
+        "layers": slider("Layers", layers, 1, 96),
+        "width": choice("Width", WIDTHS, width),
+        "ranks": power_slider("GPUs", ranks, 1, MOST_RANKS),
+        "rank": choice("Rank", ("first", "last"), rank),
+        "precision": choice("Precision", ("float32", "mixed"), precision),
+        "gpu": choice("GPU", catalogue.names(), gpu),
+        "measured": choice("Measure", ("nothing", *STAGES.values()), measured),
+    }
+    return Explorer("What does each GPU hold?", controls, show_zero)
+
+
+def show_zero(
+    layers: int, width: int, ranks: int, rank: Part, precision: str, gpu: str, measured: str
+) -> View:
+    """Predict what a rank holds when forward has ended, and measure it at one stage if asked to.
+
+    Raises:
+        ValueError: measuring would take too long.
+    """
+    model = catalogue.find(gpu)
+    groups: Groups = [[(width, width)]] * layers
+    number = 0 if rank == "first" else ranks - 1
+    is_mixed = precision == "mixed"
+    bars = {
+        name: {
+            **zero.held_bytes(stage, groups, ranks, number, mixed=is_mixed),
+            _CONTEXT: model.context_bytes,
+        }
+        for stage, name in STAGES.items()
+    }
+    picture = draw_stacks(
+        bars,
+        looks=_LOOKS,
+        title=f"Rank {number:,} of {ranks:,} when forward has ended, without activations",
+        capacity_bytes=model.total_bytes,
+    )
+    fitting = [name for name, parts in bars.items() if sum(parts.values()) <= model.total_bytes]
+    summary = (
+        f"{layers * width**2:,} parameters with Adam, {precision}, on {ranks:,} GPUs. "
+        + (f"{fitting[0]} is the first that fits" if fitting else "No stage fits")
+        + f": {gpu} has {model.total_bytes / GIB:.2f} GiB."
+        + _measured(measured, layers, width, ranks, number, is_mixed)
+    )
+    return View(summary, picture, (_table(bars, groups, ranks, is_mixed, model),))
+
+
+def _table(
+    bars: dict[str, dict[str, int]], groups: Groups, ranks: int, is_mixed: bool, model: GPUModel
+) -> Table:
+    rows = []
+    for stage, name in STAGES.items():
+        held_bytes = sum(bars[name].values()) - bars[name][_CONTEXT]
+        # DDP reduces gradients in their own dtype; so does FSDP2 unless told otherwise.
+        sent_bytes = zero.sent_bytes(stage, groups, ranks, "bfloat16" if is_mixed else "float32")
+        rows.append(
+            (
+                name,
+                format_mib(held_bytes),
+                format_mib(sent_bytes),
+                _from(stage, groups, is_mixed, model),
+            )
+        )
+    return Table(
+        "By closed form",
+        ("stage", "held", "sent in a step, around a ring", f"fits {model.name}"),
+        tuple(rows),
+        (
+            "While layers work, ZeRO-2 holds two more of them for a moment and ZeRO-3 four; all hold "
+            "activations.",
+        ),
+    )
+
+
+def _from(stage: Stage, groups: Groups, is_mixed: bool, model: GPUModel) -> str:
+    """From how many GPUs on the first rank fits: powers of two are tried."""
+    room_bytes = model.total_bytes - model.context_bytes
+    ranks = 1
+    while ranks <= MOST_RANKS:
+        if sum(zero.held_bytes(stage, groups, ranks, mixed=is_mixed).values()) <= room_bytes:
+            return f"from {ranks:,} on" if ranks > 1 else "always"
+        ranks *= 2
+    return "never"
+
+
+def _measured(name: str, layers: int, width: int, ranks: int, rank: int, is_mixed: bool) -> str:
+    if name == "nothing":
+        return ""
+    if layers * ranks > MEASURED_AT_MOST:
+        raise ValueError(
+            f"measuring {layers} layers on {ranks:,} ranks takes minutes: choose at most "
+            f"{MEASURED_AT_MOST:,} layers times ranks, or measure nothing"
+        )
+    stage = next(stage for stage, known in STAGES.items() if known == name)
+    reading = _read(stage, layers, width, ranks, rank, is_mixed)
+    item = "float16" if is_mixed else "float32"
+    activations_bytes = zero.chain_activations_bytes(layers, width, dtype=item)
+    held_bytes = reading.kept_bytes + reading.after_forward_bytes - activations_bytes
+    predicted = zero.held_bytes(stage, reading.groups, ranks, rank, mixed=is_mixed)
+    return (
+        f" Measured at {name}: {short_size(held_bytes)}, "
+        f"{held_bytes - sum(predicted.values()):+,} B against the closed form; at the peak of "
+        f"forward and backward {short_size(reading.peak_bytes)}."
+    )
+
+
+@cache
+def _read(
+    stage: Stage, layers: int, width: int, ranks: int, rank: int, is_mixed: bool
+) -> RankReading:
+    roomy = dataclasses.replace(
+        catalogue.find("B200"), total_bytes=_ROOM_BYTES, nvml_total_bytes=_ROOM_BYTES + GIB
+    )
+    with VirtualGPU(roomy):
+        return read_rank(
+            stage,
+            ranks,
+            rank,
+            layers=layers,
+            width=width,
+            precision="mixed" if is_mixed else "float32",
+        )
