@@ -25,7 +25,10 @@ kv_cache        keys and values that a model keeps while it generates
 durations       the least time for bytes and FLOPs: memory, PCI Express, arithmetic, roofline
 data_parallel   what each GPU holds with DataParallel, and each rank with DDP
 collectives     what ranks send around a ring, and how long at best
+pipeline        what a stage of a pipeline holds and sends
+pipeline_schedules  who works when in a pipeline, and who waits
 zero            what a rank keeps, holds and sends when ranks divide states, gradients, parameters
+tensor_parallel what a rank holds and sends when layers are cut
 offloading      what the host keeps for the GPU, and what travels
 attention       what each kind of attention keeps; BERT's growth with length
 retention       what retention (RetNet) keeps in each of its forms

@@ -10,6 +10,7 @@ code_lines.code_lines     which lines of the program hold the most
 transfers.record_transfers  every copy between host and GPU, in bytes
 record_collectives        what ranks reduce, gather and broadcast, in bytes
 record_links              copies from GPU to GPU, in bytes by link
+record_sends              what a rank sends to others one by one, in bytes
 record_operators          which of ATen's operators are called, and what each takes
 least_time                what recorded operators need at least on a GPU
 saved_tensors.saved_by    what autograd keeps for backward, op by op
@@ -52,6 +53,7 @@ from vramlab.measure.saved_tensors import (
     record_saved_tensors,
     saved_by,
 )
+from vramlab.measure.sends import Sends, record_sends
 from vramlab.measure.stages import Stages
 from vramlab.measure.table import Table
 from vramlab.measure.timeline import (
@@ -90,6 +92,7 @@ __all__ = [
     "Result",
     "SavedTensor",
     "SavedTensors",
+    "Sends",
     "Sighting",
     "Stage",
     "StageMeasurement",
@@ -117,6 +120,7 @@ __all__ = [
     "record_links",
     "record_operators",
     "record_saved_tensors",
+    "record_sends",
     "record_timeline",
     "record_transfers",
     "reserved",

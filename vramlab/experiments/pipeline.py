@@ -1,0 +1,262 @@
+"""Lesson 22: what the stages of a pipeline hold, one by one.
+
+A stage here is one rank alone, of a pipeline of any length: PyTorch's own schedule runs, and nobody
+answers (`vramlab.virtual.distributed`). `vramlab.ranks.pipeline` has processes that do answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+from torch.utils.checkpoint import checkpoint
+
+from vramlab.experiments.outcome import Outcome
+from vramlab.experiments.registry import Conditions, experiment
+from vramlab.experiments.trial import Trial, expected
+from vramlab.formulas.pipeline import ModelParallel, Pipeline, Stage, cut, even_stages
+from vramlab.formulas.pipeline_schedules import Name
+from vramlab.measure.sends import record_sends
+from vramlab.ranks import alone
+
+SCHEDULES: dict[str, type[PipelineScheduleSingle]] = {
+    "GPipe": ScheduleGPipe,
+    "1F1B": Schedule1F1B,
+}
+"""PyTorch's, by what they are called here."""
+
+
+class Checkpointed(nn.Module):
+    """Layers that keep their input only, and compute the rest again in backward."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(rows, inputs) to (rows, outputs)."""
+        y: Tensor = checkpoint(self.layers, x, use_reentrant=False)
+        return y
+
+
+def linear_layers(widths: Sequence[int], device: str = "cuda") -> nn.Sequential:
+    """A chain of Linear layers without bias: (rows, widths[0]) to (rows, widths[-1])."""
+    return nn.Sequential(*(nn.Linear(a, b, bias=False, device=device) for a, b in pairwise(widths)))
+
+
+class LoneStage:
+    """One stage of a pipeline, in a world that has been joined (`vramlab.ranks.alone`).
+
+    Attributes:
+        layers: its chain of Linear layers.
+        schedule: PyTorch's, ready for steps.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        pipeline = stage.pipeline
+        self._stage = stage
+        self.layers = linear_layers(stage.widths)
+        module = Checkpointed(self.layers) if pipeline.is_checkpointed else self.layers
+        self.schedule = SCHEDULES[pipeline.schedule](
+            PipelineStage(
+                module,
+                stage.rank,
+                pipeline.ranks,
+                torch.device("cuda", torch.cuda.current_device()),
+                input_args=(self._example(stage.widths[0], not stage.is_first),),
+                output_args=(self._example(stage.widths[-1], True),),
+            ),
+            pipeline.micro_batches,
+            loss_fn=lambda y, _: y.sum(),
+        )
+        rows = pipeline.rows * pipeline.micro_batches
+        self._inputs: tuple[Tensor, ...] = ()
+        if stage.is_first:
+            self._inputs = (torch.zeros(rows, stage.widths[0], device="cuda"),)
+        self._targets = {"target": torch.zeros(rows)} if stage.is_last else {}
+
+    def _example(self, width: int, needs_gradient: bool) -> Tensor:
+        """What shapes are told by, without taking memory."""
+        example = torch.empty(self._stage.pipeline.rows, width, device="meta")
+        return example.requires_grad_(needs_gradient)
+
+    def step(self) -> None:
+        """Run all micro-batches forward and backward."""
+        self.schedule.step(
+            *self._inputs,
+            **self._targets,
+            return_outputs=self._stage.pipeline.returns_outputs,
+        )
+
+
+@dataclass(frozen=True)
+class StageReading:
+    """What was measured of a stage's first step."""
+
+    before_bytes: int
+    """Allocated before it: parameters, and the input of the first stage."""
+    peak_bytes: int
+    """The most that was allocated."""
+    after_bytes: int
+    """What stays."""
+    sent_bytes: int
+    """What it sent to its neighbours: also a number of 4 B to each, which opens the connection."""
+
+
+def read_stage(pipeline: Pipeline, rank: int) -> StageReading:
+    """Run a step of one stage alone, on the GPU that is attached."""
+    with alone(pipeline.ranks, rank):
+        lone = LoneStage(pipeline.stage(rank))
+        before_bytes = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        with record_sends() as sends:
+            lone.step()
+        reading = StageReading(
+            before_bytes,
+            torch.cuda.max_memory_allocated(),
+            torch.cuda.memory_allocated(),
+            sends.sent_bytes,
+        )
+        del lone
+    return reading
+
+
+@experiment(
+    "pipeline-stages",
+    lesson="22",
+    question="What does each stage of a pipeline hold?",
+    source="001 §5.42",
+)
+def pipeline_stages(
+    schedule: Name = "1F1B",
+    ranks: int = 4,
+    micro_batches: int = 8,
+    batch: int = 4096,
+    width: int = 1024,
+    layers: int = 16,
+    checkpointed: bool = False,
+    returns_outputs: bool = False,
+) -> Outcome:
+    """The first step of a chain of equal Linear layers in equal stages, once for each stage.
+
+    A real GPU, which nobody answers, runs all layers as a pipeline of a single stage.
+
+    Args:
+        schedule: GPipe or 1F1B.
+        ranks: stages.
+        micro_batches: of a step.
+        batch: rows of all of them.
+        width: of the layers.
+        layers: in all stages together.
+        checkpointed: each stage keeps its input only.
+        returns_outputs: the last stage keeps and merges all outputs.
+    """
+    trial = Trial(
+        "pipeline-stages",
+        schedule=schedule,
+        ranks=ranks,
+        micro_batches=micro_batches,
+        batch=batch,
+        width=width,
+        layers=layers,
+        checkpointed=checkpointed,
+        returns_outputs=returns_outputs,
+    )
+    if batch % micro_batches:
+        raise ValueError(f"{batch} rows cannot be cut into {micro_batches} equal micro-batches")
+    with alone(ranks):
+        ranks = dist.get_world_size()
+    pipeline = Pipeline(
+        schedule,
+        batch // micro_batches,
+        micro_batches,
+        even_stages(layers, width, ranks),
+        checkpointed,
+        returns_outputs,
+    )
+    # Of forward's thread and of backward's; each stage is measured as in a fresh process.
+    workspaces_bytes = 2 * trial.surroundings.matmul_workspace_bytes()
+    for rank in range(ranks):
+        stage = pipeline.stage(rank)
+        torch._C._cuda_clearCublasWorkspaces()
+        with alone(ranks, rank):
+            lone = LoneStage(stage)
+            with trial.stage(
+                f"stage {rank}",
+                expected("peak", stage.peak_bytes + workspaces_bytes),
+                expected("allocated", stage.held_after_bytes + workspaces_bytes),
+            ):
+                lone.step()
+            del lone
+    return trial.outcome()
+
+
+@experiment(
+    "model-parallel",
+    lesson="22",
+    question="What does each GPU hold when one process has its layers on several?",
+    source="001 §5.41",
+    conditions=Conditions(count=4, why="nothing published: any four GPUs"),
+)
+def model_parallel(
+    gpus: int = 4, batch: int = 4096, width: int = 1024, layers: int = 16
+) -> Outcome:
+    """The first step of the same chain in one process, once for each GPU that is looked at.
+
+    Args:
+        gpus: on which the layers are, one after the other; so many must be attached.
+        batch: rows.
+        width: of the layers.
+        layers: on all GPUs together.
+    """
+    if torch.cuda.device_count() < gpus:
+        raise RuntimeError(
+            f"{gpus} GPUs are needed, and {torch.cuda.device_count()} are there: "
+            f'vramlab.attach("A100-40GB", count={gpus}, virtual=True) attaches as many'
+        )
+    trial = Trial("model-parallel", gpus=gpus, batch=batch, width=width, layers=layers)
+    stages = even_stages(layers, width, gpus)
+    predicted = ModelParallel(batch, stages)
+    workspaces_bytes = 2 * trial.surroundings.matmul_workspace_bytes()
+    for gpu in range(gpus):
+        torch._C._cuda_clearCublasWorkspaces()
+        parts = [linear_layers(widths, f"cuda:{place}") for place, widths in enumerate(stages)]
+        x = torch.zeros(batch, width, device="cuda:0")
+        with (
+            torch.cuda.device(gpu),
+            trial.stage(
+                f"GPU {gpu}", expected("peak", predicted.peak_bytes(gpu) + workspaces_bytes)
+            ),
+        ):
+            forward_in_turn(parts, x).sum().backward()
+        del parts, x
+    return trial.outcome()
+
+
+def forward_in_turn(parts: Sequence[nn.Module], x: Tensor) -> Tensor:
+    """Take x from GPU to GPU: (rows, inputs) to (rows, outputs)."""
+    for place, part in enumerate(parts):
+        x = part(x.to(f"cuda:{place}"))
+    return x
+
+
+def read_cut(
+    schedule: Name, batch: int, micro_batches: int, widths: Sequence[int], layers: Sequence[int]
+) -> list[StageReading]:
+    """Run every stage of a chain that is cut by hand, each alone.
+
+    Args:
+        schedule: GPipe or 1F1B.
+        batch: rows of all micro-batches.
+        micro_batches: of a step.
+        widths: of the chain's input and of each layer's output.
+        layers: of each stage.
+    """
+    pipeline = Pipeline(schedule, batch // micro_batches, micro_batches, cut(widths, layers))
+    return [read_stage(pipeline, rank) for rank in range(pipeline.ranks)]

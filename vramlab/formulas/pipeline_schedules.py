@@ -1,0 +1,228 @@
+"""Who works when in a pipeline: the order of work on each rank, and the slots it falls into.
+
+A model is cut into stages. A batch is cut into micro-batches, and each goes forward through all
+stages and backward through all of them. A schedule is the order in which a rank does its share;
+the rest follows: work starts as soon as its rank is free and its input is there.
+
+Time is counted in slots: a forward pass of a micro-batch through a stage takes one, its backward
+pass two, because backward has two matrix products for each one of forward. Sending takes none.
+
+Sources: GPipe, arXiv 1811.06965; 1F1B, arXiv 1806.03377 and, with the flush at the end of a step,
+arXiv 2104.04473 §2.2.1, where its interleaved form is, too (§2.2.2). The orders are those of
+torch/distributed/pipelining/schedules.py, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, get_args
+
+Name = Literal["GPipe", "1F1B", "interleaved 1F1B"]
+NAMES: tuple[Name, ...] = get_args(Name)
+
+FORWARD_SLOTS = 1
+BACKWARD_SLOTS = 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """A micro-batch that passes a stage."""
+
+    direction: Literal["forward", "backward"]
+    """Towards the loss, or back from it."""
+    stage: int
+    """0 is the first one."""
+    micro_batch: int
+    """0 is the first one."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Work in its place in time."""
+
+    work: Work
+    """What is done."""
+    rank: int
+    """Who does it."""
+    start: int
+    """The slot in which it begins."""
+    slots: int
+    """How many it takes."""
+
+    @property
+    def end(self) -> int:
+        """The first slot after it."""
+        return self.start + self.slots
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All work of a step, in time."""
+
+    name: str
+    """The schedule's."""
+    ranks: int
+    """How many GPUs share the model."""
+    micro_batches: int
+    """Of a step."""
+    cells: tuple[Cell, ...]
+    """In the order in which they begin; those of a rank in the order of its schedule."""
+
+    @property
+    def slots(self) -> int:
+        """From the first forward pass to the last backward pass."""
+        return max(cell.end for cell in self.cells)
+
+    def busy_slots(self, rank: int) -> int:
+        """How many slots a rank works."""
+        return sum(cell.slots for cell in self.cells if cell.rank == rank)
+
+    @property
+    def bubble(self) -> Fraction:
+        """The share of all ranks' time in which they wait."""
+        busy = sum(cell.slots for cell in self.cells)
+        return 1 - Fraction(busy, self.ranks * self.slots)
+
+    def order(self, rank: int) -> list[Work]:
+        """What a rank does, one after the other."""
+        return [cell.work for cell in self.cells if cell.rank == rank]
+
+    def in_flight(self, rank: int) -> int:
+        """The most micro-batches (of a stage) that a rank holds at once.
+
+        One is in flight from the beginning of its forward pass to the end of its backward pass.
+        """
+        most = held = 0
+        for work in self.order(rank):
+            held += 1 if work.direction == "forward" else -1
+            most = max(most, held)
+        return most
+
+
+def plan(name: Name, ranks: int, micro_batches: int, stages_per_rank: int = 1) -> Plan:
+    """Put every piece of work of a step in its place.
+
+    Args:
+        name: of the schedule.
+        ranks: GPUs, one after the other.
+        micro_batches: of a step. Model parallelism without a pipeline is GPipe with one.
+        stages_per_rank: more than one for interleaved 1F1B only. Rank r has the stages r,
+            r + ranks, r + 2 ranks, ...
+
+    Raises:
+        ValueError: no such schedule, or it cannot be made of these numbers.
+    """
+    if ranks < 1 or micro_batches < 1 or stages_per_rank < 1:
+        raise ValueError(
+            f"{ranks} ranks, {micro_batches} micro-batches, {stages_per_rank} stages per rank: "
+            "each has to be 1 at least"
+        )
+    if name not in NAMES:
+        raise ValueError(f"No schedule named {name!r}. Known: {', '.join(NAMES)}.")
+    if name != "interleaved 1F1B":
+        if stages_per_rank > 1:
+            raise ValueError(f"{name} has one stage per rank; interleaved 1F1B can have more")
+        one = _gpipe_order if name == "GPipe" else _one_forward_one_backward_order
+        orders = [one(rank, ranks, micro_batches) for rank in range(ranks)]
+    else:
+        if micro_batches % ranks:
+            raise ValueError(
+                f"interleaved 1F1B takes micro-batches in groups of {ranks}, one for each rank: "
+                f"{micro_batches} is no multiple of it"
+            )
+        orders = [
+            _interleaved_order(rank, ranks, micro_batches, stages_per_rank) for rank in range(ranks)
+        ]
+    cells = _in_time(orders, ranks * stages_per_rank)
+    return Plan(name, ranks, micro_batches, cells)
+
+
+def bubble_fraction(ranks: int, micro_batches: int, stages_per_rank: int = 1) -> Fraction:
+    """The share of time in which ranks wait, in closed form; GPipe and 1F1B have the same.
+
+    A rank works for `micro_batches x stages_per_rank` micro-batches, forward and backward. It waits
+    for `ranks - 1` of them: until the first one arrives, and after the last one has left.
+    """
+    work = micro_batches * stages_per_rank
+    return Fraction(ranks - 1, work + ranks - 1)
+
+
+def in_flight(name: Name, rank: int, ranks: int, micro_batches: int) -> int:
+    """The most micro-batches that a rank holds at once, in closed form, with a stage per rank."""
+    return micro_batches if name == "GPipe" else min(micro_batches, ranks - rank)
+
+
+def _gpipe_order(rank: int, ranks: int, micro_batches: int) -> list[Work]:
+    """Everything forward, then everything backward."""
+    return [
+        *(Work("forward", rank, number) for number in range(micro_batches)),
+        *(Work("backward", rank, number) for number in range(micro_batches)),
+    ]
+
+
+def _one_forward_one_backward_order(rank: int, ranks: int, micro_batches: int) -> list[Work]:
+    """Forward until the first gradient can be there, then one backward for every forward."""
+    forwards = [Work("forward", rank, number) for number in range(micro_batches)]
+    backwards = [Work("backward", rank, number) for number in range(micro_batches)]
+    return _alternating(forwards, backwards, ahead=ranks - 1 - rank)
+
+
+def _interleaved_order(
+    rank: int, ranks: int, micro_batches: int, stages_per_rank: int
+) -> list[Work]:
+    """The same with several stages on a rank: in turn, as many micro-batches each as ranks."""
+    works = micro_batches * stages_per_rank
+    forwards, backwards = [], []
+    for number in range(works):
+        turn, place = divmod(number, ranks)
+        rounds, share = divmod(turn, stages_per_rank)
+        micro_batch = rounds * ranks + place
+        forwards.append(Work("forward", share * ranks + rank, micro_batch))
+        last_first = stages_per_rank - 1 - share
+        backwards.append(Work("backward", last_first * ranks + rank, micro_batch))
+    ahead = (stages_per_rank - 1) * ranks + 2 * (ranks - 1 - rank)
+    return _alternating(forwards, backwards, ahead)
+
+
+def _alternating(forwards: Sequence[Work], backwards: Sequence[Work], ahead: int) -> list[Work]:
+    """Some forward passes ahead; then one forward, one backward; then what is left backward."""
+    ahead = min(ahead, len(forwards))
+    order = list(forwards[:ahead])
+    for forward, backward in zip(forwards[ahead:], backwards, strict=False):
+        order += [forward, backward]
+    return [*order, *backwards[len(forwards) - ahead :]]
+
+
+def _in_time(orders: Sequence[Sequence[Work]], stages: int) -> tuple[Cell, ...]:
+    """Start everything as soon as its rank is free and its input is there."""
+    ends: dict[Work, int] = {}
+    cells: list[Cell] = []
+    done = [0] * len(orders)
+    free = [0] * len(orders)
+    while len(cells) < sum(map(len, orders)):
+        before = len(cells)
+        for rank, order in enumerate(orders):
+            while done[rank] < len(order):
+                work = order[done[rank]]
+                needed = _needed(work, stages)
+                if needed is not None and needed not in ends:
+                    break
+                start = max(free[rank], 0 if needed is None else ends[needed])
+                slots = FORWARD_SLOTS if work.direction == "forward" else BACKWARD_SLOTS
+                cells.append(Cell(work, rank, start, slots))
+                ends[work] = free[rank] = start + slots
+                done[rank] += 1
+        if len(cells) == before:
+            raise AssertionError("every rank waits for another one")
+    return tuple(sorted(cells, key=lambda cell: (cell.start, cell.rank)))
+
+
+def _needed(work: Work, stages: int) -> Work | None:
+    """What has to be done before: the stage before forward, the one after it backward."""
+    if work.direction == "forward":
+        return Work("forward", work.stage - 1, work.micro_batch) if work.stage else None
+    if work.stage == stages - 1:
+        return Work("forward", work.stage, work.micro_batch)
+    return Work("backward", work.stage + 1, work.micro_batch)

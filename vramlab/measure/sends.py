@@ -1,0 +1,58 @@
+"""Count the bytes that a rank sends to other ranks, one by one, as the stages of a pipeline do.
+
+    with record_sends() as sends:
+        schedule.step(batch)
+    sends.bytes_to                    # {1: ...}
+
+`torch.distributed`'s sends are ops of torch, so a dispatch mode sees them: with NCCL and with gloo,
+on real GPUs and on virtual ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@dataclass
+class Sends:
+    """What went to whom."""
+
+    bytes_to: dict[int, int] = field(default_factory=dict)
+    """Bytes by the rank that they went to, as it is numbered in its group."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """To all ranks together."""
+        return sum(self.bytes_to.values())
+
+
+@contextmanager
+def record_sends() -> Iterator[Sends]:
+    """Record what the body of the with statement sends."""
+    sends = Sends()
+    with _Watch(sends):
+        yield sends
+
+
+class _Watch(TorchDispatchMode):
+    """Sees every op, and notes those that send."""
+
+    def __init__(self, sends: Sends) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._sends = sends
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.namespace == "c10d" and func._opname == "send":
+            tensors, _, to, *_ = args
+            size_bytes = sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors)
+            self._sends.bytes_to[to] = self._sends.bytes_to.get(to, 0) + size_bytes
+        return result
