@@ -40,6 +40,7 @@ from vramlab.experiments import (
     residual_network,
     retention,
     sequence_length,
+    tensor_parallel,
     training_step,
     zero,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "run",
     "run_as_published",
     "sequence_length",
+    "tensor_parallel",
     "training_step",
     "zero",
 ]

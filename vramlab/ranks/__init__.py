@@ -5,6 +5,7 @@ join       in the program: become one rank of the world that torchrun started
 alone      be one rank of a world, without the others
 ddp        trains with DistributedDataParallel
 zero       divides a model: who holds what, and trains at each stage of ZeRO
+tensor_parallel cuts a transformer layer among processes
 
 With enough real GPUs the processes use them, and NCCL. Else each has virtual GPUs with values, and
 gloo moves real numbers between them.
