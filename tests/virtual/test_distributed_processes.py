@@ -29,7 +29,7 @@ def lines_of(command: list[str], **environment: str) -> list[Any]:
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert result.returncode == 0, result.stderr

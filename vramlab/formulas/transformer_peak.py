@@ -221,7 +221,12 @@ class _Step:
         if not self.sizes.tied:
             yield self.moment("embedding's gradient", loss_bytes, passing, self.gradients)
             return
-        # The head's part of it waits, and the sum is a third tensor.
+        # The head's part of it waits. Under autocast it was cast, and takes the sum; else it is a
+        # view, and the sum is a third tensor.
+        if self.autocast:
+            made = passing + self.embedding
+            yield self.moment("embedding's gradient", loss_bytes, made, self.gradients)
+            return
         both = 2 * self.embedding
         yield self.moment("embedding's gradient", loss_bytes, passing + both, others)
         yield self.moment("embedding's gradient, summed", loss_bytes, one + both, self.gradients)
@@ -240,7 +245,7 @@ class _LayerBackward:
         sizes, run = step.sizes, step.run
         self.gradients = (sizes.layers - 1 - number) * step.layer_gradients + step.norm_gradients
         self.passing = block_bytes(4) + step.x_stream  # the gradient of the layer's output
-        if sizes.tied:
+        if sizes.tied and not step.autocast:
             self.passing += step.embedding  # the head's part of it, not yet a gradient
         else:
             self.gradients += step.embedding
