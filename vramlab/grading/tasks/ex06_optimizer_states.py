@@ -7,17 +7,18 @@ from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.formulas.storage import block_bytes
+from vramlab.grading.deep_chain import try_training
 from vramlab.grading.task import (
     Config,
     Diagnose,
     Exercise,
     Fix,
     Mistake,
-    NotFixed,
     Observation,
     Predict,
 )
-from vramlab.units import MIB, format_bytes
+from vramlab.units import MIB
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +62,7 @@ def _parameters(shapes: Shapes) -> list[torch.nn.Parameter]:
 
 
 def _blocks(shapes: Shapes) -> list[int]:
-    return [-(-4 * prod(shape) // 512) * 512 for shape in shapes]
+    return [block_bytes(4 * prod(shape)) for shape in shapes]
 
 
 # Sizes are so chosen that no block keeps a rest: lesson 02 is about those. A size is at most 1 MiB,
@@ -357,25 +358,11 @@ def _swapped(readings: Mapping[str, int]) -> str:
 
 # train: warm up with SGD, go on with AdamW
 
-WIDTH = 512
-WEIGHT_BYTES = 4 * WIDTH * WIDTH
 ROOM_BYTES = 6 * MIB
 """More than the loop takes for a while (three weights), less than foreach (all of them)."""
 
 SAME = 1e-4
 """Ways to run step() differ in the last bits; one step of AdamW moves a weight by 1e-3."""
-
-
-def _model(layers: int) -> torch.nn.Sequential:
-    import torch
-
-    torch.manual_seed(layers)
-    linears = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)]
-    model = torch.nn.Sequential(*linears).to("cuda")
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(3**0.5)  # so that outputs neither vanish nor explode over many layers
-    return model
 
 
 def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
@@ -396,51 +383,17 @@ def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: i
 
 
 def _try_train(answer: Any, layers: int, steps: int) -> str:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected, reserved_bytes = _run(_train, layers, steps, [])
-    limit_bytes = reserved_bytes + ROOM_BYTES
-    begun: list[int] = []
-    with vramlab.VirtualGPU(GPU, values=True):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        try:
-            learned, _ = _run(answer, layers, steps, begun)
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.max_memory_allocated()
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, it runs out of memory in step "
-                f"{len(begun)} of {2 * steps}, where it holds {format_bytes(held_bytes)}: "
-                f"{held_bytes / (layers * WEIGHT_BYTES):.1f} times the parameters. Which tensors "
-                "of their size does that step need, and which belong to somebody who is done?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
-    if begun != list(range(2 * steps)):
-        raise NotFixed(
-            f"It fits, but does not train on each of the {2 * steps} batches once, in their order."
-        )
-    if not torch.allclose(learned, expected, rtol=0, atol=SAME):
-        raise NotFixed("It fits, but the model has learned something else.")
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
-
-
-def _run(train: Any, layers: int, steps: int, begun: list[int]) -> tuple[torch.Tensor, int]:
-    """Train a fresh model; give its weights on the host, and the reserved peak."""
-    import torch
-
-    model = _model(layers)
-
-    def load(index: int) -> torch.Tensor:
-        begun.append(index)
-        values = torch.arange(8 * WIDTH, device="cuda", dtype=torch.float32)
-        return values.remainder_(251 + index).div_(251).reshape(8, WIDTH)
-
-    train(model, load, steps)
-    reserved_bytes = torch.cuda.max_memory_reserved()
-    return torch.stack([weight.detach().cpu() for weight in model.parameters()]), reserved_bytes
+    return try_training(
+        answer,
+        _train,
+        layers=layers,
+        steps=steps,
+        batches=2 * steps,
+        room_bytes=ROOM_BYTES,
+        same=SAME,
+        question="Which tensors of their size does that step need, and which belong to somebody "
+        "who is done?",
+    )
 
 
 def _hidden_train(random: Random) -> list[Config]:

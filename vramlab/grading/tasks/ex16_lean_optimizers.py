@@ -7,17 +7,19 @@ from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.formulas.storage import block_bytes
+from vramlab.grading.deep_chain import try_training
 from vramlab.grading.task import (
     Config,
     Diagnose,
     Exercise,
     Fix,
     Mistake,
-    NotFixed,
     Observation,
     Predict,
 )
-from vramlab.units import MIB, format_bytes
+from vramlab.grading.workspaces import take_workspaces
+from vramlab.units import MIB
 
 if TYPE_CHECKING:
     import torch
@@ -31,10 +33,6 @@ NO_RESTS = "expandable_segments:True"
 Shapes = Sequence[Sequence[int]]
 
 
-def _block(size_bytes: int) -> int:
-    return -(-size_bytes // 512) * 512
-
-
 def _state_growth(shapes: Shapes, make: Callable[..., torch.optim.Optimizer]) -> int:
     """What an optimizer's first step leaves behind on a GPU without rests."""
     import torch
@@ -42,8 +40,7 @@ def _state_growth(shapes: Shapes, make: Callable[..., torch.optim.Optimizer]) ->
     import vramlab
 
     with vramlab.VirtualGPU(GPU, alloc_conf=NO_RESTS):
-        small = torch.zeros(8, 8, device="cuda")
-        small @ small  # cuBLAS's workspace is there before
+        take_workspaces()
         parameters = [torch.nn.Parameter(torch.zeros(*shape, device="cuda")) for shape in shapes]
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
@@ -51,7 +48,7 @@ def _state_growth(shapes: Shapes, make: Callable[..., torch.optim.Optimizer]) ->
         optimizer = make(parameters)
         optimizer.step()
         growth_bytes = torch.cuda.memory_allocated() - before_bytes
-        del small, parameters, parameter, optimizer
+        del parameters, parameter, optimizer
     return growth_bytes
 
 
@@ -73,7 +70,7 @@ def _adafactor(
     *,
     number: int = 512,
     vectors_too: bool = False,
-    block: Callable[[int], int] = _block,
+    block: Callable[[int], int] = block_bytes,
 ) -> int:
     """`number`: the root mean square; `vectors_too`: one number for each vector."""
     total = 0
@@ -170,10 +167,12 @@ def _blockwise(
     for shape in shapes:
         count = prod(shape)
         if count < smallest:
-            total += states * _block(4 * count)
+            total += states * block_bytes(4 * count)
         else:
             large = True
-            total += states * (_block(count) + (_block(4 * -(-count // block)) if scales else 0))
+            total += states * (
+                block_bytes(count) + (block_bytes(4 * -(-count // block)) if scales else 0)
+            )
     return total + (2 * 1024 * large if codebooks is None else codebooks)
 
 
@@ -295,24 +294,10 @@ WHICH = Diagnose(
 
 # train: a step for which not all gradients fit
 
-WIDTH = 512
-WEIGHT_BYTES = 4 * WIDTH * WIDTH
 ROOM_BYTES = 4 * MIB
 """Less than the gradients of five weights."""
 
 SAME = 1e-5
-
-
-def _model(layers: int) -> torch.nn.Sequential:
-    import torch
-
-    torch.manual_seed(layers)
-    linears = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)]
-    model = torch.nn.Sequential(*linears).to("cuda")
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(3**0.5)  # so that outputs neither vanish nor explode over many layers
-    return model
 
 
 def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
@@ -328,51 +313,16 @@ def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: i
 
 
 def _try_train(answer: Any, layers: int, steps: int) -> str:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected, reserved_bytes = _run(_train, layers, steps, [])
-    limit_bytes = reserved_bytes + ROOM_BYTES
-    begun: list[int] = []
-    with vramlab.VirtualGPU(GPU, values=True):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        try:
-            learned, _ = _run(answer, layers, steps, begun)
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.max_memory_allocated()
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, it runs out of memory in step "
-                f"{len(begun)} of {steps}, where it holds {format_bytes(held_bytes)}: "
-                f"{held_bytes / (layers * WEIGHT_BYTES):.1f} times the weights. Weights and states "
-                "are three times. How many gradients have to be there at once?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
-    if begun != list(range(steps)):
-        raise NotFixed(
-            f"It fits, but does not train on each of the {steps} batches once, in their order."
-        )
-    if not torch.allclose(learned, expected, rtol=0, atol=SAME):
-        raise NotFixed("It fits, but the model has learned something else than with AdamW.")
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
-
-
-def _run(train: Any, layers: int, steps: int, begun: list[int]) -> tuple[torch.Tensor, int]:
-    """Train a fresh model; give its weights on the host, and the reserved peak."""
-    import torch
-
-    model = _model(layers)
-
-    def load(index: int) -> torch.Tensor:
-        begun.append(index)
-        values = torch.arange(8 * WIDTH, device="cuda", dtype=torch.float32)
-        return values.remainder_(251 + index).div_(251).reshape(8, WIDTH)
-
-    train(model, load, steps)
-    reserved_bytes = torch.cuda.max_memory_reserved()
-    return torch.stack([weight.detach().cpu() for weight in model.parameters()]), reserved_bytes
+    return try_training(
+        answer,
+        _train,
+        layers=layers,
+        steps=steps,
+        batches=steps,
+        room_bytes=ROOM_BYTES,
+        same=SAME,
+        question="Weights and states are three times. How many gradients have to be there at once?",
+    )
 
 
 def _hidden_train(random: Random) -> list[Config]:
