@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.batches import check_order, noting
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -16,7 +18,9 @@ from vramlab.grading.task import (
     Observation,
     Predict,
 )
-from vramlab.units import MIB, format_bytes
+from vramlab.grading.weight_changes import tanh_chain, times_as_far, weight_changes
+from vramlab.grading.workspaces import take_workspaces
+from vramlab.units import MIB
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +38,7 @@ def _measure_peak(rows: int, steps: int, width: int, layers: int) -> int:
     import vramlab
 
     with vramlab.VirtualGPU(GPU):
-        warm_up = torch.ones(8, 8, device="cuda", requires_grad=True)
-        (warm_up @ warm_up).sum().backward()
-        del warm_up
+        take_workspaces()
         workspaces_bytes = torch.cuda.memory_allocated()
         linears = [torch.nn.Linear(width, width, bias=False) for _ in range(layers)]
         model = torch.nn.Sequential(*linears).to("cuda")
@@ -435,23 +437,15 @@ def _run(
     import torch
 
     torch.manual_seed(0)
-    layers: list[torch.nn.Module] = []
-    for _ in range(LAYERS):
-        layers += [torch.nn.Linear(WIDTH, WIDTH, bias=False), torch.nn.Tanh()]
-    model = torch.nn.Sequential(*layers).double()
-    before = [parameter.detach().clone() for parameter in model.parameters()]
-    model.to("cuda")
+    model = tanh_chain(WIDTH, LAYERS).double()
 
     def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        loaded.append(index)
         generator = torch.Generator().manual_seed(index)
         inputs = torch.randn(rows[index], WIDTH, generator=generator, dtype=torch.float64)
         targets = torch.rand(rows[index], WIDTH, generator=generator, dtype=torch.float64)
         return inputs.to("cuda"), targets.to("cuda")
 
-    train(model, load, list(rows), steps)
-    after = [parameter.detach().cpu() for parameter in model.parameters()]
-    return torch.stack([new - old for new, old in zip(after, before, strict=True)])
+    return weight_changes(model, lambda: train(model, noting(load, loaded), list(rows), steps))
 
 
 def _try_train(answer: Any, rows: Sequence[int], steps: int) -> str:
@@ -465,30 +459,26 @@ def _try_train(answer: Any, rows: Sequence[int], steps: int) -> str:
         _run(_mend, rows, steps, [])
         limit_bytes = torch.cuda.max_memory_reserved() + ROOM_BYTES
     loaded: list[int] = []
-    with vramlab.VirtualGPU(GPU, values=True):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        try:
-            learned = _run(answer, rows, steps, loaded)
-        except torch.cuda.OutOfMemoryError as error:
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, it runs out of memory at batch "
-                f"{len(loaded)} of {len(rows)}. Whose activations are still there, and what keeps "
-                "them?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
-    if loaded != list(range(len(rows))):
-        raise NotFixed(
-            f"It fits, but does not load each of the {len(rows)} batches once, in their order."
+
+    def where(held_bytes: int) -> str:
+        return (
+            f"at batch {len(loaded)} of {len(rows)}. Whose activations are still there, and what "
+            "keeps them?"
         )
+
+    with vramlab.VirtualGPU(GPU, values=True):
+        with limited(limit_bytes, where):
+            learned = _run(answer, rows, steps, loaded)
+        report = peak_report(limit_bytes)
+    check_order(loaded, len(rows))
     far = float((learned - expected).abs().max() / expected.abs().max())
     if far > SAME:
-        times = float((learned * expected).sum() / (expected * expected).sum())
+        times = times_as_far(learned, expected)
         raise NotFixed(
             f"It fits, but the weights have moved {times:.3f} times as far in the right direction "
             "as with whole windows. Which rows does it weigh too much or too little, or not at all?"
         )
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+    return report
 
 
 def _hidden_train(random: Random) -> list[Config]:

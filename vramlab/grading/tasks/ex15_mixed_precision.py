@@ -7,6 +7,8 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.batches import check_order, noting
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -17,7 +19,9 @@ from vramlab.grading.task import (
     Observation,
     Predict,
 )
-from vramlab.units import MIB, format_bytes
+from vramlab.grading.weight_changes import tanh_chain, times_as_far, weight_changes
+from vramlab.grading.workspaces import take_workspaces
+from vramlab.units import MIB
 
 if TYPE_CHECKING:
     import torch
@@ -34,14 +38,6 @@ def _chain(widths: Widths, dtype: torch.dtype | None = None) -> torch.nn.Sequent
 
     linears = [torch.nn.Linear(*pair, dtype=dtype) for pair in pairwise(widths)]
     return torch.nn.Sequential(*linears).to("cuda")
-
-
-def _take_workspaces() -> None:
-    """Let both threads take cuBLAS's workspaces before anything is measured."""
-    import torch
-
-    warm_up = torch.ones(8, 8, device="cuda", requires_grad=True)
-    (warm_up @ warm_up).sum().backward()
 
 
 def _requested() -> int:
@@ -61,7 +57,7 @@ def _measure_added(rows: int, widths: Widths, autocast: bool, inside: bool = Tru
     import vramlab
 
     with vramlab.VirtualGPU(GPU):
-        _take_workspaces()
+        take_workspaces()
         model = _chain(widths)
         x = torch.zeros(rows, widths[0], device="cuda")
         before_bytes = _requested()
@@ -257,7 +253,7 @@ def _observe_recipe(recipe: str, rows: int, width: int, layers: int) -> Observat
     half = recipe.startswith("16 bit")
     dtype = torch.float16 if half else torch.float32
     with vramlab.VirtualGPU(GPU):
-        _take_workspaces()
+        take_workspaces()
         start_bytes = _requested()
         model = _chain([width] * (layers + 1), dtype)
         x = torch.zeros(rows, width, dtype=dtype, device="cuda")
@@ -396,26 +392,18 @@ def _run(train: Callable[..., None], steps: int, seed: int, loaded: list[int]) -
     import torch
 
     torch.manual_seed(seed)
-    layers: list[torch.nn.Module] = []
-    for _ in range(LAYERS):
-        layers += [torch.nn.Linear(WIDTH, WIDTH, bias=False), torch.nn.Tanh()]
-    model = torch.nn.Sequential(*layers)
+    model = tanh_chain(WIDTH, LAYERS)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(3**0.5)  # so that outputs do not vanish over the layers
-    before = [weight.detach().clone() for weight in model.parameters()]
-    model.to("cuda")
 
     def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        loaded.append(index)
         generator = torch.Generator().manual_seed(1000 * seed + index)
         inputs = torch.randn(ROWS, WIDTH, generator=generator)
         targets = inputs.roll(1, dims=1) / 10
         return inputs.to("cuda"), targets.to("cuda")
 
-    train(model, load, steps)
-    after = [weight.detach().cpu() for weight in model.parameters()]
-    return torch.stack([new - old for new, old in zip(after, before, strict=True)])
+    return weight_changes(model, lambda: train(model, noting(load, loaded), steps))
 
 
 def _try_train(answer: Any, steps: int, seed: int) -> str:
@@ -429,28 +417,24 @@ def _try_train(answer: Any, steps: int, seed: int) -> str:
         _run(_mend, 2, seed, [])  # later steps take no more
         limit_bytes = torch.cuda.max_memory_reserved() + ROOM_BYTES
     loaded: list[int] = []
+
+    def where(held_bytes: int) -> str:
+        return f"in step {len(loaded)} of {steps}. Which activations could take two bytes a number?"
+
     with vramlab.VirtualGPU(GPU, values=True):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        try:
+        with limited(limit_bytes, where):
             learned = _run(answer, steps, seed, loaded)
-        except torch.cuda.OutOfMemoryError as error:
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, it runs out of memory in step "
-                f"{len(loaded)} of {steps}. Which activations could take two bytes a number?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
-    if loaded != list(range(steps)):
-        raise NotFixed(f"It fits, but does not load each of the {steps} batches once, in order.")
+        report = peak_report(limit_bytes)
+    check_order(loaded, steps)
     far = float((learned - expected).norm() / expected.norm())
     if not far <= CLOSE:  # nan is not close either
         raise NotFixed(_how_far(learned, expected, far))
-    return f"{far:.2%} off, peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+    return f"{far:.2%} off, {report}"
 
 
 def _how_far(learned: torch.Tensor, expected: torch.Tensor, far: float) -> str:
     """Say what is wrong with the way that the weights went."""
-    times = float((learned * expected).sum() / (expected * expected).sum())
+    times = times_as_far(learned, expected)
     if not learned.isfinite().all():
         return "It fits, but some weights are infinite or nan. Which numbers were too large?"
     if times < 0.5:
