@@ -7,6 +7,7 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.formulas.storage import block_bytes
 from vramlab.grading.batches import noting, numbered_batch
 from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
@@ -39,7 +40,7 @@ def _chain(widths: Sequence[int], bias: bool = True) -> torch.nn.Sequential:
 
 
 def _blocks(*sizes_bytes: int) -> int:
-    return sum(-(-size_bytes // 512) * 512 for size_bytes in sizes_bytes)
+    return sum(map(block_bytes, sizes_bytes))
 
 
 def _parameters(widths: Sequence[int]) -> int:

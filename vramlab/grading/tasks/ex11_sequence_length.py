@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.formulas.storage import block_bytes
 from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
@@ -17,6 +18,7 @@ from vramlab.grading.task import (
     Observation,
     Predict,
 )
+from vramlab.grading.workspaces import take_workspaces
 from vramlab.units import format_bytes
 
 if TYPE_CHECKING:
@@ -33,10 +35,6 @@ NO_RESTS = "expandable_segments:True"
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def _block(size_bytes: int) -> int:
-    return -(-size_bytes // 512) * 512
-
-
 def _inputs(
     batch: int, heads: int, length: int, head_size: int, dtype: torch.dtype
 ) -> list[torch.Tensor]:
@@ -44,14 +42,6 @@ def _inputs(
 
     shape = (batch, heads, length, head_size)
     return [torch.zeros(shape, dtype=dtype, device="cuda", requires_grad=True) for _ in range(3)]
-
-
-def _meet_cublas() -> None:
-    """Have the workspaces of both threads before anything is measured."""
-    import torch
-
-    small = torch.zeros(1, 8, 8, device="cuda", requires_grad=True)
-    (small @ small).sum().backward()
 
 
 # squared_token_bytes: the coefficient of the square
@@ -68,7 +58,7 @@ def _measure_coefficient(layers: int, heads: int, batch: int, dtype: str, dropou
 
     kept = []
     with vramlab.VirtualGPU(GPU, alloc_conf=NO_RESTS):
-        _meet_cublas()
+        take_workspaces()
         for length in (_STEP, 2 * _STEP, 3 * _STEP):
             query, key, value = _inputs(batch, heads, length, 64, getattr(torch, dtype))
             before_bytes = torch.cuda.memory_allocated()
@@ -187,11 +177,11 @@ def _kept(
     seeds: int = 1024,
     fill: int = 32,
 ) -> int:
-    output_bytes = _block(2 * batch * heads * length * head_size)
+    output_bytes = block_bytes(2 * batch * heads * length * head_size)
     if kind == "flash":
-        return output_bytes + _block(log_bytes * batch * heads * length) + seeds
+        return output_bytes + block_bytes(log_bytes * batch * heads * length) + seeds
     rows = -(-length // fill) * fill
-    return output_bytes + _block(log_bytes * batch * heads * rows)
+    return output_bytes + block_bytes(log_bytes * batch * heads * rows)
 
 
 def _hidden_kept(random: Random) -> list[Config]:
@@ -242,14 +232,14 @@ KEPT = Predict(
             "You forgot the output: it is part of what is kept.",
             lambda kind, batch, heads, length, head_size: (
                 _kept(kind, batch, heads, length, head_size)
-                - _block(2 * batch * heads * length * head_size)
+                - block_bytes(2 * batch * heads * length * head_size)
             ),
         ),
         Mistake(
             "You counted query, key and value. They were there before.",
             lambda kind, batch, heads, length, head_size: (
                 _kept(kind, batch, heads, length, head_size)
-                + 3 * _block(2 * batch * heads * length * head_size)
+                + 3 * block_bytes(2 * batch * heads * length * head_size)
             ),
         ),
     ),
@@ -274,7 +264,7 @@ def _observe_kind(
     (chosen,) = (known for known in KINDS if known == kind)
     readings = []
     with vramlab.VirtualGPU(GPU, alloc_conf=NO_RESTS):
-        _meet_cublas()
+        take_workspaces()
         for length in (first, 2 * first, 3 * first):
             query, key, value = _inputs(batch, heads, length, head_size, torch.float16)
             before_bytes = torch.cuda.memory_allocated()
