@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.batches import check_order, noting, numbered_batch
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -340,20 +342,6 @@ def _seeded_chain(layers: int) -> torch.nn.Sequential:
     return model
 
 
-def _rows(index: int, rows: int) -> torch.Tensor:
-    import torch
-
-    values = torch.arange(rows * WIDTH, device="cuda", dtype=torch.float32)
-    return values.remainder_(251 + index).div_(251).reshape(rows, WIDTH)
-
-
-def _limit(limit_bytes: int) -> None:
-    import torch
-
-    _, total_bytes = torch.cuda.mem_get_info()
-    torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-
-
 def _step(model: torch.nn.Module, x: torch.Tensor) -> None:
     from torch.autograd.graph import save_on_cpu
 
@@ -366,7 +354,7 @@ def _run_step(step: Any, layers: int) -> tuple[list[torch.Tensor], list[int]]:
     """Run one step on a fresh model; its gradients on the host, and how often each layer ran."""
     import torch
 
-    model, x = _seeded_chain(layers), _rows(0, ROWS)
+    model, x = _seeded_chain(layers), numbered_batch(0, ROWS, WIDTH)
     linears = [layer for layer in model if isinstance(layer, torch.nn.Linear)]
     runs = [0] * layers
 
@@ -391,18 +379,17 @@ def _try_step(answer: Any, layers: int) -> str:
     with vramlab.VirtualGPU(GPU, values=True):
         expected, _ = _run_step(_step, layers)
         limit_bytes = torch.cuda.max_memory_reserved() + ACTIVATION_BYTES
+
+    def where(held_bytes: int) -> str:
+        return (
+            f"where it holds {format_bytes(held_bytes)}: {held_bytes / ACTIVATION_BYTES:.1f} "
+            "activations. Which of them are needed only in backward?"
+        )
+
     with vramlab.VirtualGPU(GPU, values=True):
-        _limit(limit_bytes)
-        try:
+        with limited(limit_bytes, where):
             gradients, runs = _run_step(answer, layers)
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.max_memory_allocated()
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, it runs out of memory where it holds "
-                f"{format_bytes(held_bytes)}: {held_bytes / ACTIVATION_BYTES:.1f} activations. "
-                "Which of them are needed only in backward?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
+        report = peak_report(limit_bytes)
     if max(runs) > 1:
         raise NotFixed(
             "It fits, but computes layers twice. Here the activations have to be kept, elsewhere."
@@ -413,7 +400,7 @@ def _try_step(answer: Any, layers: int) -> str:
     )
     if not same:
         raise NotFixed("It fits, but the gradients are others, or are missing.")
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+    return report
 
 
 STEP = Fix(
@@ -449,12 +436,7 @@ def _run_training(
     import torch
 
     model = _seeded_chain(layers)
-
-    def load(index: int) -> torch.Tensor:
-        begun.append(index)
-        return _rows(index, 16)
-
-    train(model, load, steps)
+    train(model, noting(lambda index: numbered_batch(index, 16, WIDTH), begun), steps)
     places = {parameter.device.type for parameter in model.parameters()}
     if places != {"cuda"}:
         raise NotFixed("It fits, but afterwards the model is not on the GPU.")
@@ -470,27 +452,23 @@ def _try_training(answer: Any, layers: int, steps: int) -> str:
         expected, reserved_bytes = _run_training(_train, layers, steps, [])
     limit_bytes = reserved_bytes + 2 * MIB
     begun: list[int] = []
-    with vramlab.VirtualGPU(GPU, values=True):
-        _limit(limit_bytes)
-        try:
-            learned, _ = _run_training(answer, layers, steps, begun)
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.max_memory_allocated()
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, it runs out of memory in step "
-                f"{len(begun)} of {steps}, where it holds {format_bytes(held_bytes)}: "
-                f"{held_bytes / (layers * WEIGHT_BYTES):.1f} times the parameters. Which of their "
-                "copies does the GPU not compute with?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
-    if begun != list(range(steps)):
-        raise NotFixed(
-            f"It fits, but does not train on each of the {steps} batches once, in their order."
+
+    def where(held_bytes: int) -> str:
+        return (
+            f"in step {len(begun)} of {steps}, where it holds {format_bytes(held_bytes)}: "
+            f"{held_bytes / (layers * WEIGHT_BYTES):.1f} times the parameters. Which of their "
+            "copies does the GPU not compute with?"
         )
+
+    with vramlab.VirtualGPU(GPU, values=True):
+        with limited(limit_bytes, where):
+            learned, _ = _run_training(answer, layers, steps, begun)
+        report = peak_report(limit_bytes)
+    check_order(begun, steps)
     for wanted, parameter in zip(expected, learned, strict=True):
         if not torch.allclose(wanted, parameter, rtol=0, atol=1e-4):
             raise NotFixed("It fits, but the model has learned something else.")
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+    return report
 
 
 def _hidden_training(random: Random) -> list[Config]:
