@@ -50,6 +50,7 @@ def rank_alone(rank: int, ranks: int) -> Iterator[None]:
             "python -m torch.distributed.run --standalone --nproc-per-node=3 "
             "-m vramlab.ranks.zero"
         )
+    torch.cuda.set_device(0)  # a DeviceMesh warns where nobody has chosen
     with alone(ranks, rank):
         yield
 

@@ -128,8 +128,8 @@ def _table(
         ("stage", "held", "sent in a step, around a ring", f"fits {model.name}"),
         tuple(rows),
         (
-            "While layers work, ZeRO-2 holds two more of them for a moment and ZeRO-3 four; all hold "
-            "activations.",
+            "While layers work, ZeRO-2 holds two more of them for a moment and ZeRO-3 four. "
+            "Activations come on top, at every stage.",
         ),
     )
 
