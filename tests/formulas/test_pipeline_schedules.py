@@ -15,7 +15,7 @@ from vramlab.formulas.pipeline_schedules import (
     plan,
 )
 
-Order = list[tuple[str, int, int]]
+Order = list[tuple[str, int, int | None]]
 
 LETTERS = {
     of_torch._ComputationType.FORWARD: "forward",

@@ -79,7 +79,9 @@ class LoneStage:
         self._inputs: tuple[Tensor, ...] = ()
         if stage.is_first:
             self._inputs = (torch.zeros(rows, stage.widths[0], device="cuda"),)
-        self._targets = {"target": torch.zeros(rows)} if stage.is_last else {}
+        self._target = (
+            torch.zeros(rows) if stage.is_last else None
+        )  # on the host: the loss needs none
 
     def _example(self, width: int, needs_gradient: bool) -> Tensor:
         """What shapes are told by, without taking memory."""
@@ -90,7 +92,7 @@ class LoneStage:
         """Run all micro-batches forward and backward."""
         self.schedule.step(
             *self._inputs,
-            **self._targets,
+            target=self._target,
             return_outputs=self._stage.pipeline.returns_outputs,
         )
 

@@ -25,6 +25,18 @@ from vramlab.formulas.pipeline_schedules import Name, Plan, plan
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.formulas.training import SCALAR_BYTES
 
+Parts = dict[str, int]
+"""Bytes by what they are."""
+
+PARAMETERS = "parameters"
+GRADIENTS = "gradients"
+INPUT = "input"
+BUFFERS = "buffers to receive into"
+IN_FLIGHT = "other micro-batches in flight"
+CURRENT = "this micro-batch, and its gradients"
+SENT = "gradient that was sent last"
+OUTPUTS = "outputs and losses that are kept"
+
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -132,44 +144,55 @@ class Stage:
     @property
     def peak_bytes(self) -> int:
         """The most that is held in a first step, in which gradients come to be."""
-        return max(held_bytes for _, held_bytes in self.moments())
+        return sum(self.peak()[1].values())
 
-    def moments(self) -> Iterator[tuple[str, int]]:
+    def peak(self) -> tuple[str, Parts]:
+        """The moment at which most is held, and what it is."""
+        return max(self.moments(), key=lambda moment: sum(moment[1].values()))
+
+    def moments(self) -> Iterator[tuple[str, Parts]]:
         """What is held whenever it can be most: in each pass of each micro-batch."""
-        base_bytes = self.held_before_bytes + self.buffers_bytes
         flying = backwards = 0
         for work in self._plan.order(self.rank):
-            # Of the gradients that it sent: 1F1B lets go of the last one after the next backward.
-            sent_bytes = (
-                self.rows_bytes(self.widths[0])
-                if backwards and not self.is_first and self.pipeline.schedule == "1F1B"
-                else 0
-            )
-            gradients_bytes = self.parameters_bytes if backwards else 0
-            # A loss stays until the step has ended; those in flight are counted with the rest.
-            losses_bytes = backwards * SCALAR_BYTES if self.is_last else 0
-            held_bytes = (
-                base_bytes
-                + sent_bytes
-                + gradients_bytes
-                + losses_bytes
-                + self._kept_outputs_bytes(backwards)
-            )
+            # 1F1B lets go of the gradient that it has sent after the next backward.
+            still_there = backwards and not self.is_first and self.pipeline.schedule == "1F1B"
+            held = {
+                PARAMETERS: self.parameters_bytes,
+                INPUT: self.input_bytes,
+                BUFFERS: self.buffers_bytes,
+                GRADIENTS: self.parameters_bytes if backwards else 0,
+                SENT: self.rows_bytes(self.widths[0]) if still_there else 0,
+                # A loss stays until the step has ended; those in flight are counted there.
+                OUTPUTS: self._kept_outputs_bytes(backwards)
+                + (backwards * SCALAR_BYTES if self.is_last else 0),
+            }
             if work.direction == "forward":
+                own_bytes = sum(map(self.rows_bytes, self.widths[1:]))
+                others_bytes = flying * self.in_flight_bytes
                 yield (
                     f"forward {work.micro_batch}",
-                    held_bytes + (flying * self.in_flight_bytes + self._whole_forward_bytes),
+                    {**held, IN_FLIGHT: others_bytes, CURRENT: own_bytes},
                 )
                 flying += 1
             else:
                 others_bytes = (flying - 1) * self.in_flight_bytes
                 for layer, own_bytes in self._backward(is_first_one=not backwards):
-                    name = f"backward {work.micro_batch}, layer {layer}"
-                    yield name, held_bytes + others_bytes + own_bytes
+                    yield (
+                        f"backward {work.micro_batch}, layer {layer}",
+                        {**held, IN_FLIGHT: others_bytes, CURRENT: own_bytes},
+                    )
                 flying -= 1
                 backwards += 1
-        merged_bytes = self._merged_bytes
-        yield "merge", self.held_after_bytes + merged_bytes
+        yield (
+            "merge",
+            {
+                PARAMETERS: self.parameters_bytes,
+                INPUT: self.input_bytes,
+                BUFFERS: self.buffers_bytes,
+                GRADIENTS: self.parameters_bytes,
+                OUTPUTS: self._kept_outputs_bytes(self.pipeline.micro_batches) + self._merged_bytes,
+            },
+        )
 
     def _backward(self, is_first_one: bool) -> Iterator[tuple[int, int]]:
         """What backward of one micro-batch holds in each layer, last layer first."""
@@ -201,10 +224,6 @@ class Stage:
     @property
     def _plan(self) -> Plan:
         return plan(self.pipeline.schedule, self.pipeline.ranks, self.pipeline.micro_batches)
-
-    @property
-    def _whole_forward_bytes(self) -> int:
-        return sum(map(self.rows_bytes, self.widths[1:]))
 
     def _kept_outputs_bytes(self, micro_batches: int) -> int:
         if not (self.is_last and self.pipeline.returns_outputs):

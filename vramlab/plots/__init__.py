@@ -11,6 +11,7 @@
     draw_durations(groups)    durations side by side, such as arithmetic and copies
     draw_roofline(gpu, work)  what a GPU reaches at best, over FLOPs per byte
     draw_trades(trades)       ways to train, by their memory and their time
+    draw_gantt(plan)          who works when in a pipeline, and who waits
     draw_schedule(simulation) which state of a chain a checkpointing schedule holds when
     draw_exchange(points)     what checkpointing strategies save and cost
     draw_shards(held)         which GPU holds which parameters when
@@ -25,6 +26,7 @@ from vramlab.plots.curves import describe_curves, draw_curves
 from vramlab.plots.device import describe_device, draw_device
 from vramlab.plots.durations import describe_durations, draw_durations
 from vramlab.plots.float_formats import describe_float_formats, draw_float_formats
+from vramlab.plots.gantt import describe_gantt, draw_gantt
 from vramlab.plots.picture import Picture
 from vramlab.plots.roofline import describe_roofline, draw_roofline
 from vramlab.plots.schedules import (
@@ -50,6 +52,7 @@ __all__ = [
     "describe_durations",
     "describe_exchange",
     "describe_float_formats",
+    "describe_gantt",
     "describe_roofline",
     "describe_schedule",
     "describe_segments",
@@ -65,6 +68,7 @@ __all__ = [
     "draw_durations",
     "draw_exchange",
     "draw_float_formats",
+    "draw_gantt",
     "draw_roofline",
     "draw_schedule",
     "draw_segments",

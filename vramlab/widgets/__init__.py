@@ -9,6 +9,7 @@ training_step_explorer()  how batch, width and optimizer shape a training step's
 kv_cache_explorer()       what a cache of keys and values takes, and what fits
 optimizer_explorer()      what an optimizer keeps, and what its step() takes
 offloading_explorer()     what the host keeps for the GPU, and what its trips cost
+pipeline_explorer()       who works when in a pipeline, and what each stage holds
 methods_explorer()        methods that trade memory against time, combined
 accumulation_explorer()   a batch in micro-batches: its peak, and its gradient
 batch_explorer()          which batch fits a GPU: by a line, and by trying
@@ -19,6 +20,7 @@ checkpointing_explorer()  plays a checkpointing schedule: what is held when
 lean_optimizer_explorer() what optimizers keep and take, by the shapes of parameters
 data_parallel_explorer()  who holds what when GPUs share the work
 zero_explorer()           what each GPU keeps at each stage of ZeRO, and from how many it fits
+tensor_parallel_explorer() what each rank holds and sends when a layer is cut
 float_explorer()          how a number is stored in each floating point format
 mixed_precision_explorer() a training step in less precision
 Explorer, View            the base to build further ones on
@@ -41,6 +43,7 @@ from vramlab.widgets.mixed_precision_explorer import mixed_precision_explorer
 from vramlab.widgets.offloading_explorer import offloading_explorer
 from vramlab.widgets.optimizer_explorer import optimizer_explorer
 from vramlab.widgets.parameters_explorer import parameters_explorer
+from vramlab.widgets.pipeline_explorer import pipeline_explorer
 from vramlab.widgets.predict import Prediction, predict
 from vramlab.widgets.saved_tensors_explorer import saved_tensors_explorer
 from vramlab.widgets.training_step_explorer import training_step_explorer
@@ -67,6 +70,7 @@ __all__ = [
     "offloading_explorer",
     "optimizer_explorer",
     "parameters_explorer",
+    "pipeline_explorer",
     "predict",
     "saved_tensors_explorer",
     "training_step_explorer",

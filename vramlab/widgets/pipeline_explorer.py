@@ -1,0 +1,101 @@
+"""Explore pipelines: who works when, and what each stage holds at its peak."""
+
+from __future__ import annotations
+
+from vramlab import VirtualGPU
+from vramlab.experiments.pipeline import read_stage
+from vramlab.formulas.pipeline import BUFFERS, IN_FLIGHT, Pipeline, even_stages
+from vramlab.formulas.pipeline_schedules import NAMES, Name, plan
+from vramlab.measure import Table
+from vramlab.measure.results import format_mib
+from vramlab.plots import draw_gantt
+from vramlab.widgets.explorer import Explorer, View, choice, slider
+
+BATCH = 4096
+"""Rows, cut into as many micro-batches as are asked for."""
+WIDTH = 1024
+LAYERS_PER_RANK = 4
+
+RULES = "1.13"
+"""In which cuBLAS takes nothing of the allocator: what is left is the pipeline's."""
+
+KEPT = ("all activations", "the input only (checkpointing)")
+
+
+def pipeline_explorer(
+    schedule: Name = "1F1B", ranks: int = 4, micro_batches: int = 8, kept: str = KEPT[0]
+) -> Explorer:
+    """Show a step of a pipeline over time, and the peak of each stage: predicted and measured.
+
+    Every change runs all stages, each alone on a fresh virtual GPU; whatever is attached in the
+    notebook is left alone. Interleaved 1F1B, with two stages on each rank, is planned only.
+
+    Args:
+        schedule: one of `vramlab.formulas.pipeline_schedules.NAMES`.
+        ranks: stages; each has the same number of layers.
+        micro_batches: into which a batch of `BATCH` rows is cut.
+        kept: of a micro-batch in flight; one of `KEPT`.
+    """
+    controls = {
+        "schedule": choice("Schedule", NAMES, schedule),
+        "ranks": slider("Ranks", ranks, 1, 8),
+        "micro_batches": choice("Micro-batches", (1, 2, 4, 8, 16, 32), micro_batches),
+        "kept": choice("A micro-batch keeps", KEPT, kept),
+    }
+    return Explorer("Who works when, and what each rank holds", controls, show_pipeline)
+
+
+def show_pipeline(schedule: Name, ranks: int, micro_batches: int, kept: str) -> View:
+    """Plan a step, run each stage on a fresh virtual GPU, and show both."""
+    is_interleaved = schedule == "interleaved 1F1B"
+    whole = plan(schedule, ranks, micro_batches, 2 if is_interleaved else 1)
+    summary = (
+        f"{ranks * whole.slots} slots of all ranks, of which they wait {float(whole.bubble):.1%}."
+    )
+    if is_interleaved:
+        flying = ", ".join(f"{whole.in_flight(rank) / 2:g}" for rank in range(ranks))
+        summary += f" In flight, in micro-batches of a whole rank: {flying}."
+        return View(summary, draw_gantt(whole))
+    pipeline = Pipeline(
+        schedule,
+        BATCH // micro_batches,
+        micro_batches,
+        even_stages(LAYERS_PER_RANK * ranks, WIDTH, ranks),
+        is_checkpointed=kept == KEPT[1],
+    )
+    return View(summary, draw_gantt(whole), (_table(pipeline),))
+
+
+def _table(pipeline: Pipeline) -> Table:
+    rows = []
+    for rank in range(pipeline.ranks):
+        stage = pipeline.stage(rank)
+        _, parts = stage.peak()
+        rows.append(
+            (
+                f"rank {rank}",
+                str(stage.in_flight),
+                format_mib(parts.get(IN_FLIGHT, 0)),
+                format_mib(parts[BUFFERS]),
+                format_mib(stage.peak_bytes),
+                format_mib(_measured_peak_bytes(pipeline, rank)),
+            )
+        )
+    return Table(
+        f"Peak of a step: {BATCH:,} rows of {WIDTH:,} numbers, {LAYERS_PER_RANK} Linear layers on "
+        "each rank",
+        (
+            "",
+            "most in flight",
+            "at the peak: others in flight",
+            "buffers to receive into",
+            "peak, predicted",
+            "peak, measured",
+        ),
+        tuple(rows),
+    )
+
+
+def _measured_peak_bytes(pipeline: Pipeline, rank: int) -> int:
+    with VirtualGPU("A100-40GB", torch_version=RULES):
+        return read_stage(pipeline, rank).peak_bytes
