@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -157,13 +158,21 @@ def test_shapes_that_dtensor_infers_take_nothing(world: World) -> None:
     assert torch.cuda.max_memory_allocated() == 5 * MODEL_BYTES // 8
 
 
-def test_nothing_of_it_stays(gpu: VirtualGPU) -> None:
+def test_nothing_of_it_stays(gpu: VirtualGPU, world: World) -> None:
     gpu.detach()
-    before = dist.is_nccl_available(), dist.Reducer, dist.ProcessGroup._register_backend
+
+    def state() -> tuple[object, ...]:
+        register = dist.ProcessGroup._register_backend
+        return dist.is_nccl_available(), dist.Reducer, register, sys.excepthook
+
+    before = state()
     gpu.attach()
+    world(2)
     assert dist.is_nccl_available()
+    assert sys.excepthook is not before[-1]
+    dist.destroy_process_group()
     gpu.detach()
-    assert (dist.is_nccl_available(), dist.Reducer, dist.ProcessGroup._register_backend) == before
+    assert state() == before
     gpu.attach()
 
 

@@ -14,6 +14,7 @@ counted.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -36,6 +37,8 @@ NCCL_TIMEOUT = timedelta(minutes=10)
 def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> None:
     """Set the stand-ins on torch.distributed; `patches.undo()` removes them."""
     has_values = carrier.type == "cpu"
+    # Each init_process_group wraps it, to begin every line with the rank, and nobody unwraps it.
+    patches.set(sys, "excepthook", sys.excepthook)
     patches.set(dist, "is_nccl_available", lambda: True)
     patches.set(distributed_c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
     patches.set(
