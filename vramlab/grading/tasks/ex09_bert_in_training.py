@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.formulas.storage import block_bytes
+from vramlab.grading.batches import check_order, noting, numbered_batch
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
 
 GPU = "T4"
 """A grade names its GPU, so that it does not depend on the machine that grades."""
-
-
-def _block(size_bytes: int) -> int:
-    return -(-size_bytes // 512) * 512
 
 
 def _measure_layer(
@@ -107,7 +105,7 @@ def _kept(
     inner: int = 2,
     scores: int = 1,
     statistics: int = 4,
-    block: Callable[[int], int] = _block,
+    block: Callable[[int], int] = block_bytes,
 ) -> int:
     """So many tensors of each kind: (B, S, W), (B, S, F), (B, H, S, S), (B, S)."""
     rows = batch * length
@@ -190,7 +188,7 @@ def _added(
     masks: int = 2,
     score_masks: int = 1,
     mask_item_bytes: int = 1,
-    block: Callable[[int], int] = _block,
+    block: Callable[[int], int] = block_bytes,
 ) -> int:
     hidden, scores = batch * length * width, batch * heads * length * length
     return (
@@ -246,9 +244,9 @@ EXTRA = Predict(
         Mistake(
             "You took a mask for one bit an element. PyTorch's bool has a byte.",
             lambda **sizes: (
-                _added(**sizes, block=lambda b: _block(b), mask_item_bytes=0)
-                + _block(sizes["batch"] * sizes["heads"] * sizes["length"] ** 2 // 8)
-                + 2 * _block(sizes["batch"] * sizes["length"] * sizes["width"] // 8)
+                _added(**sizes, block=block_bytes, mask_item_bytes=0)
+                + block_bytes(sizes["batch"] * sizes["heads"] * sizes["length"] ** 2 // 8)
+                + 2 * block_bytes(sizes["batch"] * sizes["length"] * sizes["width"] // 8)
             ),
         ),
         Mistake(
@@ -403,32 +401,28 @@ def _try_train(answer: Any, layers: int, steps: int) -> str:
         _run(_train, sizes, steps, [])
         limit_bytes = torch.cuda.max_memory_reserved() + ROOM_BYTES
     begun: list[int] = []
+
+    def where(held_bytes: int) -> str:
+        return (
+            f"in step {len(begun)} of {steps}, where it holds {format_bytes(held_bytes)}. "
+            f"{_hint(len(begun))}"
+        )
+
     with vramlab.VirtualGPU(GPU, on_value="nan"):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        try:
+        with limited(limit_bytes, where):
             _run(answer, sizes, steps, begun)
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.max_memory_allocated()
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, it runs out of memory in step "
-                f"{len(begun)} of {steps}, where it holds {format_bytes(held_bytes)}. "
-                f"{_hint(len(begun))}"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
+        report = peak_report(limit_bytes)
     begun_with_values: list[int] = []
     with vramlab.VirtualGPU(GPU, values=True):
         expected = _run(_train, _VALUES, steps, [])
         learned = _run(answer, _VALUES, steps, begun_with_values)
-    if begun != list(range(steps)) or begun_with_values != begun:
-        raise NotFixed(
-            f"It fits, but does not train on each of the {steps} batches once, in their order."
-        )
+    check_order(begun, steps)
+    check_order(begun_with_values, steps)
     if learned.shape != expected.shape or not torch.allclose(learned, expected, rtol=0, atol=SAME):
         raise NotFixed(
             "It fits, but the losses, the norms or the weights that it has learned are others."
         )
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+    return report
 
 
 def _hint(step: int) -> str:
@@ -455,12 +449,10 @@ def _run(train: Any, sizes: _Sizes, steps: int, begun: list[int]) -> torch.Tenso
     shape = (sizes.batch, sizes.length, sizes.width)
 
     def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        begun.append(index)
-        values = torch.arange(prod(shape), device="cuda", dtype=torch.float32)
-        x = values.remainder_(251 + index).div_(251).reshape(shape)
+        x = numbered_batch(index, *shape)
         return x, x.flip(1)
 
-    report = train(model, load, steps)
+    report = train(model, noting(load, begun), steps)
     weights = [weight.detach().cpu().flatten() for weight in model.parameters()]
     return torch.cat([torch.tensor(_numbers(report)), *weights])
 
