@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.limits import limited
 from vramlab.grading.task import (
     Diagnose,
     Exercise,
@@ -409,20 +410,19 @@ def _try_search(answer: Any, count: int, halvings: int) -> str:
     _, _, too_many_bytes = _reference(2 * fitting, 2 * fitting)
     limit_bytes = too_many_bytes - fitting * SAMPLE_BYTES
     asked: list[tuple[int, int]] = []
+
+    def where(held_bytes: int) -> str:
+        smallest = min((stop - start for start, stop in asked), default=0)
+        return (
+            f"even with {smallest} samples, though {fitting} fit. Who still holds the tensors "
+            "of the batch that failed?"
+        )
+
     with vramlab.VirtualGPU(GPU, values=True):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
         model = _small_model()
         load = _loader(asked)
-        try:
+        with limited(limit_bytes, where):
             total = answer(model, load, count)
-        except torch.cuda.OutOfMemoryError as error:
-            smallest = min((stop - start for start, stop in asked), default=0)
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, {fitting} samples fit, but it runs out "
-                f"of memory even with {smallest}. Who still holds the tensors of the batch that "
-                "failed?"
-            ) from error
         if len(asked) > halvings + 1 + count // fitting + 2:  # tries, pieces, and two to spare
             raise NotFixed(
                 f"It fits, but calls load() {len(asked)} times: pieces of {fitting} samples would "

@@ -14,6 +14,7 @@ from vramlab.formulas.transformer import (
     bytes_per_parameter,
     layer_terms,
 )
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -462,7 +463,6 @@ def _checked(answer: Any, batch: int) -> Run:
 
 
 def _try_configuration(answer: Any, batch: int, limit_mib: int) -> str:
-    import torch
 
     import vramlab
     from vramlab import catalogue
@@ -475,10 +475,15 @@ def _try_configuration(answer: Any, batch: int, limit_mib: int) -> str:
     except ValueError as error:
         raise NotFixed(f"This cannot run: {error}.") from error
     micro_batches = batch // run.batch
+
+    def where(held_bytes: int) -> str:
+        return (
+            f"where it holds {format_bytes(held_bytes)}. What of it grows with the micro-batch, "
+            "and which terms of a layer are the largest?"
+        )
+
     with vramlab.VirtualGPU("T4"):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_mib * MIB / total_bytes)
-        try:
+        with limited(limit_mib * MIB, where):
             training = Training(T4_SIZES, run)
             for _ in range(2):
                 for _ in range(micro_batches):
@@ -486,18 +491,8 @@ def _try_configuration(answer: Any, batch: int, limit_mib: int) -> str:
                 training.optimizer.step()
                 training.optimizer.zero_grad()
             del training
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.max_memory_allocated()
-            raise NotFixed(
-                f"It runs out of memory with {format_bytes(held_bytes)} allocated, of "
-                f"{limit_mib} MiB. What of it grows with the micro-batch, and which terms of a "
-                "layer are the largest?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
-    return (
-        f"{micro_batches} micro-batches of {run.batch}, peak {format_bytes(peak_bytes)} of "
-        f"{limit_mib} MiB"
-    )
+        report = peak_report(limit_mib * MIB)
+    return f"{micro_batches} micro-batches of {run.batch}, {report}"
 
 
 CONFIGURATION = Fix(

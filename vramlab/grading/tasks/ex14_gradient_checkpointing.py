@@ -7,6 +7,7 @@ from math import comb, isqrt
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -449,20 +450,18 @@ def _try_train_step(answer: Any, blocks: int) -> str:
     with vramlab.VirtualGPU(GPU, values=True):
         run(_train_step)
         limit_bytes = torch.cuda.max_memory_reserved() + ROOM_BYTES
+
+    def where(held_bytes: int) -> str:
+        return (
+            f"where it holds {format_bytes(held_bytes)}. A recorded block keeps more than nine "
+            f"times {format_bytes(STATE_BYTES)}; its input alone takes that once. How many blocks "
+            "are recorded at a time?"
+        )
+
     with vramlab.VirtualGPU(GPU, values=True):
-        _, total_bytes = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
-        try:
+        with limited(limit_bytes, where):
             gradients = run(answer)
-        except torch.cuda.OutOfMemoryError as error:
-            held_bytes = torch.cuda.max_memory_allocated()
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} to use, it runs out of memory where it holds "
-                f"{format_bytes(held_bytes)}. A recorded block keeps more than nine times "
-                f"{format_bytes(STATE_BYTES)}; its input alone takes that once. How many blocks "
-                "are recorded at a time?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
+        report = peak_report(limit_bytes)
     for mine, theirs in zip(gradients, expected, strict=True):
         if mine is None:
             raise NotFixed("It fits, but some parameters get no gradient.")
@@ -479,10 +478,7 @@ def _try_train_step(answer: Any, blocks: int) -> str:
             f"the program as it was; {BUDGET} times are allowed. Which products run again, though "
             "nothing reads their result?"
         )
-    return (
-        f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}, {times:.2f} times the "
-        "FLOPs"
-    )
+    return f"{report}, {times:.2f} times the FLOPs"
 
 
 def _hidden_train_step(random: Random) -> list[Config]:

@@ -1,7 +1,7 @@
 """Changes the precision and the micro-batch, but keeps the scores.
 
 loses: configuration
-says: It runs out of memory
+says: it runs out of memory where it holds
 """
 
 configuration = {
