@@ -30,6 +30,13 @@ def test_pytorch_keeps_statistics_and_what_it_has_gathered() -> None:
         assert tp.kept_bytes(**SIZES, ranks=8, division=division) == paper + extra
 
 
+def test_parts_are_the_papers_summands() -> None:
+    outside, attention, feed_forward = tp.kept_parts(**SIZES, ranks=8, division="tensor").values()
+    assert outside == 10 * SBH + 2 * 2 * 4 * 4 * 2048  # and statistics
+    assert attention == (8 + 160) * SBH // 8
+    assert feed_forward == 16 * SBH // 8
+
+
 def test_without_dropout_softmax_is_kept_once() -> None:
     # masks: sbh twice, and a s^2 b; the product's operand: 2 a s^2 b. a s^2 b is 32 sbh.
     less = SBH * (1 + 1 + 32 + 2 * 32)

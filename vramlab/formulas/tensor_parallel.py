@@ -125,6 +125,25 @@ def kept_bytes(
     return sum(terms.values())
 
 
+def kept_parts(
+    batch: int,
+    sequence: int,
+    width: int,
+    heads: int,
+    ranks: int = 1,
+    division: Division = "whole",
+) -> dict[str, int]:
+    """`kept_terms`, summed up by place: outside of the matrices, attention, feed-forward."""
+    parts = {"norms, inputs, last masks": 0, "inside attention": 0, "inside feed-forward": 0}
+    outside, attention, feed_forward = parts
+    for name, size in kept_terms(batch, sequence, width, heads, ranks, division).items():
+        if name in _OUTSIDE or "statistics" in name:
+            parts[outside] += size
+        else:
+            parts[attention if name.startswith("attention") else feed_forward] += size
+    return parts
+
+
 def parameter_shapes(width: int, ranks: int = 1) -> list[tuple[int, ...]]:
     """What each rank has of a layer's parameters, in the order of `parameters()`.
 

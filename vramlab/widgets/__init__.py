@@ -46,6 +46,7 @@ from vramlab.widgets.parameters_explorer import parameters_explorer
 from vramlab.widgets.pipeline_explorer import pipeline_explorer
 from vramlab.widgets.predict import Prediction, predict
 from vramlab.widgets.saved_tensors_explorer import saved_tensors_explorer
+from vramlab.widgets.tensor_parallel_explorer import tensor_parallel_explorer
 from vramlab.widgets.training_step_explorer import training_step_explorer
 from vramlab.widgets.transformer_explorer import transformer_explorer
 from vramlab.widgets.zero_explorer import zero_explorer
@@ -73,6 +74,7 @@ __all__ = [
     "pipeline_explorer",
     "predict",
     "saved_tensors_explorer",
+    "tensor_parallel_explorer",
     "training_step_explorer",
     "transformer_explorer",
     "zero_explorer",

@@ -1,0 +1,133 @@
+"""Explore what each rank holds and sends when a transformer layer is cut."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import ipywidgets
+
+from vramlab import VirtualGPU, catalogue
+from vramlab.experiments.tensor_parallel import LayerReading, read_layer
+from vramlab.formulas.collectives import interconnects_of, link_seconds
+from vramlab.formulas.durations import compute_seconds
+from vramlab.formulas.tensor_parallel import (
+    Division,
+    kept_parts,
+    layer_flops,
+    paper_kept_bytes,
+    parameters_bytes,
+)
+from vramlab.measure import Table
+from vramlab.measure.results import format_mib
+from vramlab.plots import draw_stacks
+from vramlab.plots.durations import short_time
+from vramlab.plots.style import short_size
+from vramlab.units import GIB
+from vramlab.widgets.explorer import Explorer, View, choice, power_slider
+
+HEAD_SIZE = 64
+_ROOM_BYTES = 2**50
+"""More than any layer here needs: one that does not fit is measured, too."""
+
+
+def tensor_parallel_explorer(
+    width: int = 4096,
+    batch: int = 2,
+    sequence: int = 2048,
+    ranks: int = 8,
+    cut_sequence: bool = False,
+    gpu: str = "A100-80GB",
+) -> Explorer:
+    """Show one transformer layer in float16 with dropout, cut among ranks.
+
+    Every change measures the layer on one rank alone, on a fresh virtual GPU with memory to spare;
+    whatever is attached in the notebook is left alone. The parts are those of the closed form.
+    Times are the least that the catalogue's figures allow.
+
+    Args:
+        width: of the layer; its heads are of 64.
+        batch: sequences in a step.
+        sequence: tokens of each.
+        ranks: how many share the layer.
+        cut_sequence: whether the sequence is cut between the matrices.
+        gpu: a GPU of the catalogue with tensor cores for float16.
+    """
+    names = tuple(model.name for model in catalogue.models() if model.fp16_tensor_flops_per_s)
+    controls = {
+        "gpu": choice("GPU", names, gpu),
+        "width": power_slider("Width", width, 1024, 16384),
+        "batch": power_slider("Sequences", batch, 2, 16),
+        "sequence": power_slider("Tokens of each", sequence, 256, 8192),
+        "ranks": power_slider("Ranks", ranks, 2, 16),
+        "cut_sequence": ipywidgets.Checkbox(
+            value=cut_sequence, description="Cut the sequence, too", indent=False
+        ),
+    }
+    return Explorer("One layer on many GPUs", controls, show_tensor_parallel)
+
+
+def show_tensor_parallel(
+    gpu: str, width: int, batch: int, sequence: int, ranks: int, *, cut_sequence: bool = False
+) -> View:
+    """Measure a layer on one of the ranks, and hold what it sends against its arithmetic."""
+    model = catalogue.find(gpu)
+    division: Division = "sequence" if cut_sequence else "tensor"
+    sizes = {"batch": batch, "sequence": sequence, "width": width, "heads": width // HEAD_SIZE}
+    reading = _read(ranks, division, *sizes.values())
+    rows = {
+        name: {
+            "parameters and gradients": 2 * parameters_bytes(width, parts),
+            **kept_parts(**sizes, ranks=parts, division=way),
+        }
+        for name, parts, way in _ways(ranks)
+    }
+    sent_bytes = reading.forward.sent_bytes + reading.backward.sent_bytes
+    compute_s = compute_seconds(layer_flops(batch, sequence, width, ranks), model, "float16")
+    links_s = {link: link_seconds(sent_bytes, model, link) for link in interconnects_of(model)}
+    measured_bytes = 2 * reading.parameters_bytes + reading.kept_bytes
+    waits = ", ".join(f"{short_time(seconds)} over {link}" for link, seconds in links_s.items())
+    summary = (
+        f"Each of {ranks} ranks holds {short_size(measured_bytes)} of the layer and sends "
+        f"{short_size(sent_bytes)} in a step: {waits} at least, with {short_time(compute_s)} of "
+        "arithmetic."
+    )
+    picture = draw_stacks(rows, title="One layer, on each rank")
+    return View(summary, picture, (_table(reading, ranks, division, sizes),))
+
+
+def _ways(ranks: int) -> tuple[tuple[str, int, Division], ...]:
+    return (
+        ("one GPU", 1, "whole"),
+        (f"tensor parallel, {ranks} ranks", ranks, "tensor"),
+        ("the sequence cut, too", ranks, "sequence"),
+    )
+
+
+@cache
+def _read(ranks: int, division: Division, *sizes: int) -> LayerReading:
+    batch, sequence, width, heads = sizes
+    roomy = dataclasses.replace(
+        catalogue.find("A100-80GB"), total_bytes=_ROOM_BYTES, nvml_total_bytes=_ROOM_BYTES + GIB
+    )
+    with VirtualGPU(roomy):
+        return read_layer(ranks, division, batch, sequence, width, heads)
+
+
+def _table(reading: LayerReading, ranks: int, division: Division, sizes: dict[str, int]) -> Table:
+    calls = reading.forward.calls + reading.backward.calls
+    kinds = dict.fromkeys(call.kind for call in calls)
+    counts = ", ".join(f"{sum(call.kind == kind for call in calls)} {kind}s" for kind in kinds)
+    paper_bytes = paper_kept_bytes(**sizes, ranks=ranks, division=division)
+    return Table(
+        "Measured on one rank, one layer",
+        ("what", "bytes"),
+        (
+            ("parameters", format_mib(reading.parameters_bytes)),
+            ("activations", format_mib(reading.kept_bytes)),
+            ("activations, by arXiv 2205.05198", format_mib(paper_bytes)),
+            ("sent in forward", format_mib(reading.forward.sent_bytes)),
+            ("sent in backward", format_mib(reading.backward.sent_bytes)),
+        ),
+        (f"Collectives: {counts}, each of {short_size(calls[0].whole_bytes)}, around a ring.",),
+    )
