@@ -50,7 +50,7 @@ def rank_alone(rank: int, ranks: int) -> Iterator[None]:
             "python -m torch.distributed.run --standalone --nproc-per-node=3 "
             "-m vramlab.ranks.zero"
         )
-    torch.cuda.set_device(0)  # a DeviceMesh warns where nobody has chosen
+    torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
     with alone(ranks, rank):
         yield
 
@@ -178,16 +178,16 @@ def read_rank(
     start_afresh()
     with rank_alone(rank, ranks):
         warm_up(precision, bias)
-        before_bytes = _held_bytes()
+        before_bytes = held_bytes()
         training = Training(stage, layers, width, bias=bias, precision=precision, offload=offload)
         training.step()
         training.step()
-        kept_bytes = _held_bytes() - before_bytes
+        kept_bytes = held_bytes() - before_bytes
         torch.cuda.reset_peak_memory_stats()
         rests_bytes = unsplit_bytes()
         with record_collectives() as collectives, record_transfers() as transfers:
             loss = training.forward()
-            after_forward_bytes = _held_bytes() - before_bytes - kept_bytes
+            after_forward_bytes = held_bytes() - before_bytes - kept_bytes
             loss.backward()
             peak_bytes = torch.cuda.max_memory_allocated() - before_bytes - rests_bytes
             training.optimizer.step()
@@ -200,7 +200,7 @@ def read_rank(
     )
 
 
-def _held_bytes() -> int:
+def held_bytes() -> int:
     """Allocated bytes without the rests of blocks that were not split off."""
     return torch.cuda.memory_allocated() - unsplit_bytes()
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from vramlab.formulas.collectives import ring_sent_bytes
+from vramlab.formulas.data_parallel import buckets
 from vramlab.formulas.storage import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
 
 Stage = Literal[0, 1, 2, 3]
@@ -128,8 +129,7 @@ def kept_bytes(
         own = numels if stage == 0 else greedy_partition(numels, ranks)[rank]
         return {
             PARAMETERS: sum(block_bytes(item_bytes * numel) for numel in numels),
-            # In buckets: exact where every parameter fills its blocks.
-            GRADIENTS: block_bytes(item_bytes * sum(numels)),
+            GRADIENTS: _bucket_bytes(item_bytes, numels),
             STATES: 2 * sum(block_bytes(item_bytes * numel) for numel in own),
         }
     padded = [[_numel(shape, padded_rows(shape[0], ranks)) for shape in group] for group in groups]
@@ -207,7 +207,7 @@ def held_bytes(
         own = numels if stage == 0 else greedy_partition(numels, ranks)[rank]
         return {
             PARAMETERS: sum(block_bytes(2 * numel) for numel in numels),
-            GRADIENTS: block_bytes(2 * sum(numels)),
+            GRADIENTS: _bucket_bytes(2, numels),
             STATES: 3 * sum(block_bytes(4 * numel) for numel in own),
         }
     kept = kept_bytes(stage, groups, ranks, rank)
@@ -250,6 +250,15 @@ def sent_bytes(
     gathered, scattered = ITEM_BYTES[dtype] * numel, ITEM_BYTES[reduced or dtype] * numel
     return gathers * ring_sent_bytes("all-gather", gathered, ranks) + ring_sent_bytes(
         "reduce-scatter", scattered, ranks
+    )
+
+
+def _bucket_bytes(item_bytes: int, numels: Sequence[int]) -> int:
+    """Gradients as they lie in DDP's buckets from its second step on, the last layer's first."""
+    sizes_bytes = [item_bytes * numel for numel in reversed(numels)]
+    return sum(
+        block_bytes(sum(sizes_bytes[number] for number in bucket))
+        for bucket in buckets(sizes_bytes)
     )
 
 
