@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.experiments.data_parallel import Training
+from vramlab.data_parallel import Training
 from vramlab.experiments.surroundings import surroundings
 from vramlab.formulas.data_parallel import (
     Classifier,
