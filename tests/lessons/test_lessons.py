@@ -60,6 +60,12 @@ def called_name(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
+def title(path: Path) -> str:
+    """Such as `02 · Pages and blocks`."""
+    heading: str = nbformat.read(path, as_version=nbformat.NO_CONVERT).cells[0].source
+    return heading.partition("\n")[0].removeprefix("# ")
+
+
 def names_called(lesson: Notebook) -> set[str]:
     return {called_name(call) for cell in code_cells(lesson) for call in calls(cell)}
 
@@ -156,6 +162,12 @@ def test_names_its_exercise_and_the_next_step(path: Path, lesson: Notebook) -> N
     last = lesson.cells[-1].source
     assert "**Next:**" in last
     assert f"(../exercises/{path.stem}/{path.stem}.ipynb)" in last
+
+
+def test_leads_to_the_next_lesson(path: Path, lesson: Notebook) -> None:
+    following = LESSONS[LESSONS.index(path) + 1 :]
+    if following:
+        assert f", then [{title(following[0])}]({following[0].name})." in lesson.cells[-1].source
 
 
 # ---- The file ----
