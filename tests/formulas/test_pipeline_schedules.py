@@ -122,7 +122,17 @@ def test_nothing_starts_before_its_input_is_there(name: Name) -> None:
             assert ends[later] <= cell.start
 
 
+def test_the_longest_stage_decides() -> None:
+    """Stages of 1 and 2 slots: of 2 * (4 * 6 + 1 + 2) rank 0 works 4 * 3, rank 1 works 4 * 6."""
+    whole = plan("1F1B", 2, 4, forward_slots=(1, 2))
+    assert whole.slots == 1 + 4 * 6 + 2  # in, four micro-batches, and back out
+    assert [whole.busy_slots(rank) for rank in range(2)] == [12, 24]
+    assert whole.bubble == Fraction(2 * 27 - 36, 2 * 27)
+
+
 def test_what_cannot_be_planned_says_why() -> None:
+    with pytest.raises(ValueError, match=r"slots \[1\] for 2 stages: each takes 1 at least"):
+        plan("1F1B", 2, 2, forward_slots=(1,))
     with pytest.raises(ValueError, match="each has to be 1 at least"):
         plan("GPipe", 0, 1)
     with pytest.raises(ValueError, match=r"No schedule named 'zero bubble'\. Known: GPipe, 1F1B, "):

@@ -4,8 +4,9 @@ A model is cut into stages. A batch is cut into micro-batches, and each goes for
 stages and backward through all of them. A schedule is the order in which a rank does its share;
 the rest follows: work starts as soon as its rank is free and its input is there.
 
-Time is counted in slots: a forward pass of a micro-batch through a stage takes one, its backward
-pass two, because backward has two matrix products for each one of forward. Sending takes none.
+Time is counted in slots: a forward pass of a micro-batch through a stage takes one (or as many as
+the stage is long), its backward pass twice as many, because backward has two matrix products for
+each one of forward. Sending takes none.
 
 Sources: GPipe, arXiv 1811.06965; 1F1B, arXiv 1806.03377 and, with the flush at the end of a step,
 arXiv 2104.04473 §2.2.1, where its interleaved form is, too (§2.2.2). The orders are those of
@@ -22,8 +23,8 @@ from typing import Literal, get_args
 Name = Literal["GPipe", "1F1B", "interleaved 1F1B"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
-FORWARD_SLOTS = 1
-BACKWARD_SLOTS = 2
+BACKWARD_PER_FORWARD = 2
+"""How much longer backward takes."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,13 @@ class Plan:
         return most
 
 
-def plan(name: Name, ranks: int, micro_batches: int, stages_per_rank: int = 1) -> Plan:
+def plan(
+    name: Name,
+    ranks: int,
+    micro_batches: int,
+    stages_per_rank: int = 1,
+    forward_slots: Sequence[int] | None = None,
+) -> Plan:
     """Put every piece of work of a step in its place.
 
     Args:
@@ -110,6 +117,7 @@ def plan(name: Name, ranks: int, micro_batches: int, stages_per_rank: int = 1) -
         micro_batches: of a step. Model parallelism without a pipeline is GPipe with one.
         stages_per_rank: more than one for interleaved 1F1B only. Rank r has the stages r,
             r + ranks, r + 2 ranks, ...
+        forward_slots: how many slots a forward pass takes in each stage; one in each if None.
 
     Raises:
         ValueError: no such schedule, or it cannot be made of these numbers.
@@ -135,7 +143,11 @@ def plan(name: Name, ranks: int, micro_batches: int, stages_per_rank: int = 1) -
         orders = [
             _interleaved_order(rank, ranks, micro_batches, stages_per_rank) for rank in range(ranks)
         ]
-    cells = _in_time(orders, ranks * stages_per_rank)
+    stages = ranks * stages_per_rank
+    slots = [1] * stages if forward_slots is None else list(forward_slots)
+    if len(slots) != stages or min(slots) < 1:
+        raise ValueError(f"slots {slots} for {stages} stages: each takes 1 at least")
+    cells = _in_time(orders, slots)
     return Plan(name, ranks, micro_batches, cells)
 
 
@@ -195,8 +207,9 @@ def _alternating(forwards: Sequence[Work], backwards: Sequence[Work], ahead: int
     return [*order, *backwards[len(forwards) - ahead :]]
 
 
-def _in_time(orders: Sequence[Sequence[Work]], stages: int) -> tuple[Cell, ...]:
+def _in_time(orders: Sequence[Sequence[Work]], forward_slots: Sequence[int]) -> tuple[Cell, ...]:
     """Start everything as soon as its rank is free and its input is there."""
+    stages = len(forward_slots)
     ends: dict[Work, int] = {}
     cells: list[Cell] = []
     done = [0] * len(orders)
@@ -210,7 +223,9 @@ def _in_time(orders: Sequence[Sequence[Work]], stages: int) -> tuple[Cell, ...]:
                 if needed is not None and needed not in ends:
                     break
                 start = max(free[rank], 0 if needed is None else ends[needed])
-                slots = FORWARD_SLOTS if work.direction == "forward" else BACKWARD_SLOTS
+                slots = forward_slots[work.stage]
+                if work.direction == "backward":
+                    slots *= BACKWARD_PER_FORWARD
                 cells.append(Cell(work, rank, start, slots))
                 ends[work] = free[rank] = start + slots
                 done[rank] += 1

@@ -43,7 +43,7 @@ def draw_gantt(plan: Plan, *, title: str | None = None) -> Picture:
             _draw_box(axes, rank, 0, plan.slots, _LOOKS[_WAITS])
         for cell in plan.cells:
             _draw_cell(axes, cell, plan)
-        axes.set_xlabel("time in slots: forward takes one, backward two")
+        axes.set_xlabel("time in slots: backward takes twice as many as forward")
         axes.set_yticks(range(plan.ranks), [f"rank {rank}" for rank in range(plan.ranks)])
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
