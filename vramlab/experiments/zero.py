@@ -140,6 +140,22 @@ def warm_up(precision: Precision = "float32", bias: bool = False) -> None:
         layer(x).sum().backward()
 
 
+def read_kept(
+    stage: Stage, ranks: int, rank: int = 0, *, layers: int = 4, width: int = 1024
+) -> int:
+    """Measure what one rank of many keeps between its first two steps, gradients included."""
+    start_afresh()
+    with rank_alone(rank, ranks):
+        warm_up()
+        before_bytes = held_bytes()
+        training = Training(stage, layers, width)
+        training.step()
+        kept_bytes = held_bytes() - before_bytes
+        del training
+    start_afresh()
+    return kept_bytes
+
+
 @dataclass(frozen=True)
 class RankReading:
     """What was measured on one rank; without cuBLAS's workspaces and rests of blocks."""
@@ -165,7 +181,7 @@ def read_rank(
     ranks: int,
     rank: int = 0,
     *,
-    layers: int = 6,
+    layers: int = 4,
     width: int = 1024,
     bias: bool = False,
     precision: Precision = "float32",
@@ -201,7 +217,7 @@ def read_rank(
 
 
 def held_bytes() -> int:
-    """Allocated bytes without the rests of blocks that were not split off."""
+    """Allocated bytes on the current GPU, without the rests of blocks that were not split off."""
     return torch.cuda.memory_allocated() - unsplit_bytes()
 
 
@@ -212,7 +228,7 @@ def held_bytes() -> int:
     source="001 §5.2; arXiv 1910.02054",
     conditions=Conditions(gpu="A100-40GB"),
 )
-def zero_stages(ranks: int = 8, rank: int = 0, layers: int = 6, width: int = 1024) -> Outcome:
+def zero_stages(ranks: int = 8, rank: int = 0, layers: int = 4, width: int = 1024) -> Outcome:
     """A chain of Linear layers with AdamW in float32, at each stage of ZeRO."""
     trial = Trial("zero-stages", ranks=ranks, rank=rank, layers=layers, width=width)
     stages: tuple[Stage, ...] = (0, 1, 2, 3)
@@ -239,7 +255,7 @@ def zero_stages(ranks: int = 8, rank: int = 0, layers: int = 6, width: int = 102
     source="001 §5.2; torch/distributed/fsdp/_fully_shard, PyTorch 2.13",
     conditions=Conditions(gpu="A100-40GB"),
 )
-def zero_peak(ranks: int = 8, layers: int = 8, width: int = 2048) -> Outcome:
+def zero_peak(ranks: int = 8, layers: int = 6, width: int = 2048) -> Outcome:
     """A first step of a chain under FSDP2, with parameters that stay gathered, and that do not."""
     trial = Trial("zero-peak", ranks=ranks, layers=layers, width=width)
     stages: tuple[Literal[2, 3], ...] = (2, 3)

@@ -32,16 +32,11 @@ STAGES = {"DDP": 0, "ZeRO-1": 1, "ZeRO-2": 2, "ZeRO-3": 3}
 
 def _measure_kept(stage: str, layers: int, width: int, ranks: int, rank: int) -> int:
     import vramlab
-    from vramlab.experiments.zero import Training, held_bytes, rank_alone, warm_up
+    from vramlab.experiments.zero import read_kept
 
-    with vramlab.VirtualGPU(GPU), rank_alone(rank, ranks):
-        warm_up()
-        before_bytes = held_bytes()
-        training = Training(STAGES[stage], layers, width)  # type: ignore[arg-type]
-        training.step()
-        kept_bytes = held_bytes() - before_bytes
-        del training
-    return kept_bytes
+    with vramlab.VirtualGPU(GPU):
+        number = STAGES[stage]
+        return read_kept(number, ranks, rank, layers=layers, width=width)  # type: ignore[arg-type]
 
 
 def _rows(width: int, ranks: int, rank: int) -> tuple[int, int]:
