@@ -30,6 +30,7 @@ from vramlab.attachment import attached
 from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
+from vramlab.experiments.surroundings import start_afresh
 from vramlab.experiments.transformer_model import DROPOUT, FeedForward
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas import tensor_parallel as formulas
@@ -261,6 +262,7 @@ def tensor_parallel_activations(
                 ) + (unsplit_bytes() - rests_bytes)
                 forward.expect(expected("growth", grown_bytes))
             del layer, x, y
+        start_afresh()
     return trial.outcome()
 
 
@@ -292,6 +294,7 @@ def tensor_parallel_weights(width: int = 4096, heads: int = 32) -> Outcome:
                 )
                 trained.expect(expected("growth", grown_bytes))
             del layer, optimizer, x
+        start_afresh()
     return trial.outcome()
 
 
