@@ -10,6 +10,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 import vramlab
 from vramlab import VirtualGPU, experiments
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.experiments import tensor_parallel
 from vramlab.experiments.tensor_parallel import read_layer, read_order
 from vramlab.formulas import tensor_parallel as formulas
@@ -94,6 +95,12 @@ def test_torchs_own_count_of_collectives_agrees(gpu: VirtualGPU) -> None:
 def test_heads_cannot_be_cut_through(gpu: VirtualGPU) -> None:
     with pytest.raises(RuntimeError, match="unflatten"):
         read_layer(8, "tensor", batch=1, sequence=64, width=192, heads=3)
+
+
+def test_a_batch_of_one_whose_sequence_is_cut_is_refused_in_words(gpu: VirtualGPU) -> None:
+    with pytest.raises(UnsupportedOnVirtualGPU, match="Take a batch of two"):
+        read_layer(4, "sequence", batch=1, sequence=128, width=256, heads=8)
+    assert read_layer(4, "tensor", batch=1, sequence=128, width=256, heads=8).kept_bytes > 0
 
 
 def test_a_rank_alone_needs_a_virtual_gpu() -> None:

@@ -27,6 +27,7 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn import functional
 
 from vramlab.attachment import attached
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
@@ -212,6 +213,12 @@ def _layer(
 def _layer_input(
     mesh: DeviceMesh, division: Division, batch: int, sequence: int, width: int
 ) -> Tensor:
+    if division == "sequence" and batch == 1:
+        raise UnsupportedOnVirtualGPU(
+            "backward of a batch of one sequence that is cut: a gathered tensor is viewed before "
+            "it has come, and the virtual GPU takes the view for one of another device. Take a "
+            "batch of two."
+        )
     part = sequence // mesh.size() if division == "sequence" else sequence
     shape = (batch, part, width)
     return torch.zeros(shape, dtype=torch.float16, device="cuda", requires_grad=True)
@@ -283,6 +290,7 @@ def tensor_parallel_weights(width: int = 4096, heads: int = 32) -> Outcome:
             x = _layer_input(mesh, division, 1, 8, width)
             first(x).sum().backward()  # libraries' workspaces
             del first
+            torch.cuda.empty_cache()
             rests_bytes = unsplit_bytes()
             with trial.stage("one GPU" if ranks == 1 else f"{ranks} ranks") as trained:
                 layer = _layer(mesh, division, width, heads)
