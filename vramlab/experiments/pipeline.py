@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 from torch.utils.checkpoint import checkpoint
 
 from vramlab.experiments.outcome import Outcome
@@ -25,11 +24,18 @@ from vramlab.formulas.pipeline_schedules import Name
 from vramlab.measure.sends import record_sends
 from vramlab.ranks import alone
 
-SCHEDULES: dict[str, type[PipelineScheduleSingle]] = {
-    "GPipe": ScheduleGPipe,
-    "1F1B": Schedule1F1B,
-}
-"""PyTorch's, by what they are called here."""
+if TYPE_CHECKING:
+    from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+
+# torch.distributed.pipelining is imported where it is needed: it brings torch.export and Dynamo,
+# which take a second that every other experiment would wait for.
+
+
+def schedule_of_torch(name: str) -> type[PipelineScheduleSingle]:
+    """PyTorch's class for a schedule of `vramlab.formulas.pipeline_schedules`: GPipe or 1F1B."""
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
+
+    return {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}[name]
 
 
 class Checkpointed(nn.Module):
@@ -59,11 +65,13 @@ class LoneStage:
     """
 
     def __init__(self, stage: Stage) -> None:
+        from torch.distributed.pipelining import PipelineStage
+
         pipeline = stage.pipeline
         self._stage = stage
         self.layers = linear_layers(stage.widths)
         module = Checkpointed(self.layers) if pipeline.is_checkpointed else self.layers
-        self.schedule = SCHEDULES[pipeline.schedule](
+        self.schedule = schedule_of_torch(pipeline.schedule)(
             PipelineStage(
                 module,
                 stage.rank,
