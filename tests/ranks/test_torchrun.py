@@ -35,6 +35,11 @@ def test_ranks_stay_equal_to_the_last_bit() -> None:
     assert len(first) == 8 * 8 + 8 + 8 + 1
 
 
+def test_gradients_that_lie_in_buckets_are_the_same() -> None:
+    for report in two_ranks():
+        assert report["parameters_with_views"] == report["parameters"]
+
+
 def test_ranks_learn_what_one_process_learns_from_all_rows() -> None:
     """But for the order of sums: each rank averages 4 rows first, then the two means."""
     with vramlab.VirtualGPU("T4", values=True):

@@ -1,15 +1,15 @@
 """Train a small model with DistributedDataParallel: one of the processes that torchrun starts.
 
-    torchrun --nproc-per-node=2 -m vramlab.ranks.ddp ROWS STEPS [--view]
+    torchrun --nproc-per-node=2 -m vramlab.ranks.ddp ROWS STEPS
 
 ROWS is the batch size of every process; together they see `ROWS x processes` rows in a step. All of
-it is in float64, so that what is left of rounding is far below what training changes.
+it is in float64, so that what is left of rounding is far below what training changes. It trains
+twice from the same start: the second time with gradients in DDP's buckets.
 """
 
 from __future__ import annotations
 
 import argparse
-import threading
 
 import torch
 from torch import Tensor, nn
@@ -54,8 +54,15 @@ def train_alone(rows: int, steps: int) -> list[float]:
     return parameters_of(model)
 
 
-def train(rank: Rank, rows: int, steps: int, as_view: bool) -> None:
-    """Train on this rank's rows, and report."""
+def train(rank: Rank, rows: int, steps: int, as_view: bool) -> tuple[list[float], int]:
+    """Train on this rank's rows; answer what the model has become, and the rows it saw last.
+
+    Args:
+        rank: who trains.
+        rows: of this rank in each step.
+        steps: how many.
+        as_view: gradient_as_bucket_view.
+    """
     model = make_model().to("cuda")
     parallel = DistributedDataParallel(
         model, device_ids=[rank.number], gradient_as_bucket_view=as_view
@@ -64,22 +71,19 @@ def train(rank: Rank, rows: int, steps: int, as_view: bool) -> None:
     for step in range(steps):
         mine = make_batch(rows * rank.world, step).chunk(rank.world)[rank.number]
         learn(parallel, optimizer, mine.to("cuda"))
-    rank.report(
-        rows=len(mine),
-        python_threads=threading.active_count(),
-        parameters=parameters_of(model),
-    )
+    return parameters_of(model), len(mine)
 
 
 def main() -> None:
-    """Read the arguments, join the world, train."""
+    """Read the arguments, join the world, train in both ways, report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=int)
     parser.add_argument("steps", type=int)
-    parser.add_argument("--view", action="store_true")
     arguments = parser.parse_args()
     with join("T4") as rank:
-        train(rank, arguments.rows, arguments.steps, arguments.view)
+        parameters, seen = train(rank, arguments.rows, arguments.steps, as_view=False)
+        with_views, _ = train(rank, arguments.rows, arguments.steps, as_view=True)
+        rank.report(rows=seen, parameters=parameters, parameters_with_views=with_views)
 
 
 if __name__ == "__main__":
