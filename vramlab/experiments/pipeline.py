@@ -2,6 +2,10 @@
 
 A stage here is one rank alone, of a pipeline of any length: PyTorch's own schedule runs, and nobody
 answers (`vramlab.virtual.distributed`). `vramlab.ranks.pipeline` has processes that do answer.
+
+Known limitation: who sends holds on to what is sent for a while, and alone nobody does. With gloo
+it is an activation of a micro-batch at the peak (tests/ranks/test_pipeline_ranks.py); what NCCL
+holds has not been measured.
 """
 
 from __future__ import annotations

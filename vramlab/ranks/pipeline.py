@@ -2,8 +2,11 @@
 
     torchrun --nproc-per-node=2 -m vramlab.ranks.pipeline
 
-Each rank runs a step of the same batch with every schedule, and reports the gradients of its own
-layers. In float64, so that what is left of rounding is far below what training changes.
+Each rank runs a step of the same batch with every schedule, and reports
+
+- by the schedule's name, the gradients of its own layers. In float64, so that what is left of
+  rounding is far below what training changes;
+- `peaks_bytes`: what a stage of `vramlab.formulas.pipeline` holds at most among its neighbours.
 """
 
 from __future__ import annotations
@@ -12,9 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
-from vramlab.experiments.pipeline import schedule_of_torch
+from vramlab.experiments.pipeline import LoneStage, schedule_of_torch
+from vramlab.experiments.surroundings import surroundings
+from vramlab.formulas.pipeline import Pipeline, even_stages
+from vramlab.formulas.pipeline_schedules import Name
 from vramlab.ranks.join import Rank, join
 
+SCHEDULES: tuple[Name, ...] = ("GPipe", "1F1B")
 WIDTH, LAYERS = 8, 8
 ROWS, MICRO_BATCHES = 24, 4
 
@@ -59,9 +66,25 @@ def train(rank: Rank, schedule: str) -> list[float]:
     return gradients_of(layers)
 
 
+def peak_bytes(rank: Rank, schedule: Name) -> int:
+    """The most that is allocated in a step of a chain of Linear layers, beside workspaces."""
+    lone = LoneStage(chain(schedule, rank.world).stage(rank.number))
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.reset_peak_memory_stats()
+    lone.step()
+    workspaces_bytes = 2 * surroundings().matmul_workspace_bytes()
+    return torch.cuda.max_memory_allocated() - workspaces_bytes
+
+
+def chain(schedule: Name, ranks: int) -> Pipeline:
+    """Three layers on each rank, and six micro-batches of 32 rows."""
+    return Pipeline(schedule, 32, 6, even_stages(3 * ranks, 64, ranks))
+
+
 def report(rank: Rank) -> None:
     """Train with every schedule, and tell."""
-    rank.report(**{name: train(rank, name) for name in ("GPipe", "1F1B")})
+    peaks_bytes = {name: peak_bytes(rank, name) for name in SCHEDULES}
+    rank.report(peaks_bytes=peaks_bytes, **{name: train(rank, name) for name in SCHEDULES})
 
 
 if __name__ == "__main__":
