@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -142,6 +143,21 @@ def test_tensor_parallel_splits_columns_then_rows(world: World) -> None:
     assert allocated() - before_bytes == kept_bytes
     y.sum().backward()
     assert all(p.grad is not None and p.grad.device.type == "cuda" for p in model.parameters())
+
+
+def test_a_gathered_tensor_may_be_viewed_before_it_has_come(world: World) -> None:
+    """With one sequence, cut among the ranks, PyTorch makes a view of it without waiting."""
+    world(4)
+    styles = ColwiseParallel(), RowwiseParallel(output_layouts=Shard(1))
+    plan = dict(zip("01", styles, strict=True))
+    layers = linear_layers()[:2]
+    model = parallelize_module(layers, init_device_mesh("cuda", (4,)), plan)
+    x = torch.zeros(1, 8, 1024, device="cuda", requires_grad=True)
+    y = model(x)
+    y.sum().backward()
+    assert y.shape == (1, 2, 1024)
+    assert x.grad is not None
+    assert x.grad.device == torch.device("cuda", 0)
 
 
 def test_shapes_that_dtensor_infers_take_nothing(world: World) -> None:

@@ -48,6 +48,7 @@ def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> Non
     )
     patches.set(dist.ProcessGroup, "_register_backend", _registered_for(carrier))
     patches.set(dist, "Reducer", _reducer_on_gpu(thread))
+    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapping_on(carrier)))
     if has_values:
         verify = _distributed_c10d._verify_params_across_processes
         patches.set(dist, "_verify_params_across_processes", _on_gpu_of_params(verify, thread))
@@ -55,6 +56,25 @@ def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> Non
         patches.set(dist, "Logger", _SilentLogger)
         patches.set(FakeProcessGroup, "_set_sequence_number_for_group", lambda group: None)
         patches.set(dist, "_verify_params_across_processes", trust_params_across_processes)
+
+
+def _wrapping_on(carrier: torch.device) -> Callable[..., torch.Tensor]:
+    """Make torch.distributed's wrappers of tensors where C++ has those tensors: on the carrier.
+
+    In the backward pass, where Python code of a wrapper asks a tensor for its device, it is told
+    the GPU, since functions are intercepted there. In the forward pass it is told the carrier.
+    """
+    make: Callable[..., torch.Tensor] = torch.Tensor._make_wrapper_subclass
+
+    def make_wrapper(
+        cls: type, *args: Any, device: torch.device | None = None, **kwargs: Any
+    ) -> torch.Tensor:
+        on_gpu = device is not None and torch.device(device).type == "cuda"
+        if on_gpu and cls.__module__.startswith("torch.distributed."):
+            device = carrier
+        return make(cls, *args, device=device, **kwargs)
+
+    return make_wrapper
 
 
 # NCCL
