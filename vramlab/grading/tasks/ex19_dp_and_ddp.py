@@ -86,26 +86,27 @@ def _held(
     return model + states + 4 * width * (inputs + layers * rows) + 4 * classes * outputs
 
 
-_DP: dict[str, Any] = {
-    "gpus": 4,
-    "batch": 1024,
-    "width": 1024,
-    "layers": 4,
-    "classes": 2048,
-    "optimizer": "AdamW",
-}
+def _case(gpu: int, optimizer: str = "AdamW", batch: int = 1024) -> Config:
+    return {
+        "gpu": gpu,
+        "optimizer": optimizer,
+        "batch": batch,
+        "gpus": 4,
+        "width": 1024,
+        "layers": 4,
+        "classes": 2048,
+    }
 
 
 def _hidden_data_parallel(random: Random) -> list[Config]:
     def config(gpu: int, batch: int, gpus: int) -> Config:
+        width = random.choice((128, 1024))  # so that no block keeps a rest
         return {
-            "gpu": gpu,
+            **_case(gpu, random.choice(tuple(STATES)), batch),
             "gpus": gpus,
-            "batch": batch,
-            "width": random.choice((512, 1024)),
+            "width": width,
             "layers": random.randrange(3, 7),
-            "classes": 1024 * random.randrange(1, 5),
-            "optimizer": random.choice(tuple(STATES)),
+            "classes": 1024 * (random.randrange(1, 5) if width == 1024 else 1),
         }
 
     gpus = random.choice((2, 4))
@@ -127,13 +128,7 @@ HELD = Predict(
     name="data_parallel_bytes",
     points=4,
     minutes=20,
-    visible=(
-        {**_DP, "gpu": 0},
-        {**_DP, "gpu": 1},
-        {**_DP, "gpu": 0, "optimizer": "SGD"},
-        {**_DP, "gpu": 3, "batch": 10},
-        {**_DP, "gpu": 3, "batch": 3},
-    ),
+    visible=(_case(0), _case(1), _case(0, "SGD"), _case(3, batch=10), _case(3, batch=3)),
     hidden=_hidden_data_parallel,
     measure=_measure_data_parallel,
     mistakes=(
@@ -329,11 +324,11 @@ SENT = Predict(
     points=3,
     minutes=10,
     visible=(
-        {**_SENT, "ranks": 4},
-        {**_SENT, "ranks": 2},
-        {**_SENT, "ranks": 64},
-        {**_SENT, "ranks": 4, "dtype": "bfloat16"},
-        {**_SENT, "ranks": 4, "frozen": 5},
+        {"ranks": 4, **_SENT},
+        {"ranks": 2, **_SENT},
+        {"ranks": 64, **_SENT},
+        {"ranks": 4, **_SENT, "dtype": "bfloat16"},
+        {"ranks": 4, **_SENT, "frozen": 5},
     ),
     hidden=lambda random: [
         {
@@ -457,9 +452,9 @@ WHICH = Diagnose(
     points=3,
     minutes=15,
     visible=(
-        {**_READ, "way": ANSWERS[0]},
-        {**_READ, "way": ANSWERS[1]},
-        {**_READ, "way": ANSWERS[2]},
+        {"way": ANSWERS[0], **_READ},
+        {"way": ANSWERS[1], **_READ},
+        {"way": ANSWERS[2], **_READ},
     ),
     hidden=lambda random: [
         {
