@@ -10,7 +10,6 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 import vramlab
 from vramlab import VirtualGPU, experiments
-from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.experiments import tensor_parallel
 from vramlab.experiments.tensor_parallel import read_layer, read_order
 from vramlab.formulas import tensor_parallel as formulas
@@ -97,10 +96,11 @@ def test_heads_cannot_be_cut_through(gpu: VirtualGPU) -> None:
         read_layer(8, "tensor", batch=1, sequence=64, width=192, heads=3)
 
 
-def test_a_batch_of_one_whose_sequence_is_cut_is_refused_in_words(gpu: VirtualGPU) -> None:
-    with pytest.raises(UnsupportedOnVirtualGPU, match="Take a batch of two"):
-        read_layer(4, "sequence", batch=1, sequence=128, width=256, heads=8)
-    assert read_layer(4, "tensor", batch=1, sequence=128, width=256, heads=8).kept_bytes > 0
+def test_a_batch_of_one_whose_sequence_is_cut(gpu: VirtualGPU) -> None:
+    sizes = {"batch": 1, "sequence": 128, "width": 256, "heads": 8}
+    reading = read_layer(4, "sequence", **sizes)
+    assert reading.kept_bytes == formulas.kept_bytes(**sizes, ranks=4, division="sequence")
+    assert calls(reading.backward) == formulas.layer_calls(1, 128, 256, "sequence", backward=True)
 
 
 def test_a_rank_alone_needs_a_virtual_gpu() -> None:

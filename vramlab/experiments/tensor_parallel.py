@@ -27,7 +27,6 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn import functional
 
 from vramlab.attachment import attached
-from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
@@ -213,12 +212,6 @@ def _layer(
 def _layer_input(
     mesh: DeviceMesh, division: Division, batch: int, sequence: int, width: int
 ) -> Tensor:
-    if division == "sequence" and batch == 1:
-        raise UnsupportedOnVirtualGPU(
-            "backward of a batch of one sequence that is cut: a gathered tensor is viewed before "
-            "it has come, and the virtual GPU takes the view for one of another device. Take a "
-            "batch of two."
-        )
     part = sequence // mesh.size() if division == "sequence" else sequence
     shape = (batch, part, width)
     return torch.zeros(shape, dtype=torch.float16, device="cuda", requires_grad=True)

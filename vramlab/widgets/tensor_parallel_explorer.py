@@ -57,7 +57,7 @@ def tensor_parallel_explorer(
     controls = {
         "gpu": choice("GPU", names, gpu),
         "width": power_slider("Width", width, 1024, 16384),
-        "batch": power_slider("Sequences", batch, 2, 16),
+        "batch": power_slider("Sequences", batch, 1, 16),
         "sequence": power_slider("Tokens of each", sequence, 256, 8192),
         "ranks": power_slider("Ranks", ranks, 2, 16),
         "cut_sequence": ipywidgets.Checkbox(
