@@ -66,13 +66,11 @@ def _wrapping_on(carrier: torch.device) -> Callable[..., torch.Tensor]:
     """
     make: Callable[..., torch.Tensor] = torch.Tensor._make_wrapper_subclass
 
-    def make_wrapper(
-        cls: type, *args: Any, device: torch.device | None = None, **kwargs: Any
-    ) -> torch.Tensor:
-        on_gpu = device is not None and torch.device(device).type == "cuda"
-        if on_gpu and cls.__module__.startswith("torch.distributed."):
-            device = carrier
-        return make(cls, *args, device=device, **kwargs)
+    def make_wrapper(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+        device = torch.device(kwargs.get("device") or "cpu")
+        if cls.__module__.startswith("torch.distributed.") and device.type == "cuda":
+            kwargs["device"] = carrier
+        return make(cls, *args, **kwargs)
 
     return make_wrapper
 
