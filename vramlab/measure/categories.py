@@ -25,10 +25,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from vramlab.measure.results import format_mib
-from vramlab.measure.table import Table
+from vramlab.measure.table import ShownAsTable, Table
 from vramlab.measure.timeline import BlockLife, Moment, Timeline
 from vramlab.units import MIB
 
@@ -94,7 +94,7 @@ def attribute(
 
 
 @dataclass(frozen=True)
-class Breakdown:
+class Breakdown(ShownAsTable):
     """Where the bytes are at one moment: allocated bytes by category, and the cache."""
 
     moment: Moment
@@ -121,15 +121,6 @@ class Breakdown:
                 f"rounding + {moment.remainder_bytes:,} B remainders that were not split off.",
             ),
         )
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 def breakdown(

@@ -21,10 +21,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.distributed import distributed_c10d
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.formulas.collectives import Kind, ring_sent_bytes
 from vramlab.measure.table import Table
+from vramlab.measure.watching import WatchOps
 from vramlab.units import MIB
 
 
@@ -76,28 +76,16 @@ def record_collectives() -> Iterator[Collectives]:
     Known limitations: sends and receives between two ranks are no collectives, and not seen.
     """
     collectives = Collectives()
-    with _Watch(collectives):
-        yield collectives
 
-
-class _Watch(TorchDispatchMode):
-    """Sees every op, and notes the collectives."""
-
-    def __init__(self, collectives: Collectives) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._collectives = collectives
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+    def note(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         if (known := _KNOWN.get(f"{func.namespace}.{func._opname}")) is not None:
             kind, where = known
             whole_bytes = _nbytes(result if where is None else args[where])
             ranks = _ranks([*args, *kwargs.values()])
-            self._collectives.calls.append(Collective(kind, whole_bytes, ranks))
-        return result
+            collectives.calls.append(Collective(kind, whole_bytes, ranks))
+
+    with WatchOps(note):
+        yield collectives
 
 
 _KNOWN: dict[str, tuple[Kind, int | None]] = {

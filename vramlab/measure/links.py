@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.measure.transfers import copies_of, gpu_of
+from vramlab.measure.watching import WatchOps
 
 
 @dataclass
@@ -33,26 +33,13 @@ class Links:
 def record_links() -> Iterator[Links]:
     """Record the copies between GPUs that the body of the with statement makes."""
     links = Links()
-    with _Watch(links):
-        yield links
 
-
-class _Watch(TorchDispatchMode):
-    """Sees every op, and notes those that copy from one GPU to another."""
-
-    def __init__(self, links: Links) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._links = links
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+    def note(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         for source, target, _ in copies_of(func, args, kwargs, result):
             link = gpu_of(source), gpu_of(target)
             if -1 not in link and link[0] != link[1]:
                 sent_bytes = target.numel() * source.dtype.itemsize  # the receiver converts
-                before_bytes = self._links.bytes_by_link.get(link, 0)
-                self._links.bytes_by_link[link] = before_bytes + sent_bytes
-        return result
+                links.bytes_by_link[link] = links.bytes_by_link.get(link, 0) + sent_bytes
+
+    with WatchOps(note):
+        yield links

@@ -17,18 +17,19 @@ it; of an embedding's table, the rows that are looked up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from vramlab.measure.table import Table
+from vramlab.measure.table import ShownAsTable, Table
+from vramlab.measure.watching import WatchOps
 
 aten = torch.ops.aten
 
@@ -57,7 +58,7 @@ class OperatorCall:
 
 
 @dataclass
-class OperatorCalls:
+class OperatorCalls(ShownAsTable):
     """All calls of a recording, in order. What `with record_operators() as calls` gives."""
 
     calls: list[OperatorCall]
@@ -100,15 +101,6 @@ class OperatorCalls:
             ),
         )
 
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
-
 
 @contextmanager
 def record_operators() -> Iterator[OperatorCalls]:
@@ -117,28 +109,16 @@ def record_operators() -> Iterator[OperatorCalls]:
     Calls of `detach`, which autograd makes for its own bookkeeping, are left out.
     """
     recorded = OperatorCalls([])
-    with _Recorder(recorded.calls):
+
+    def note(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        if func is not torch.ops.aten.detach.default:
+            recorded.calls.append(_call(func, args, kwargs, result))
+
+    with WatchOps(note):
         yield recorded
 
 
-class _Recorder(TorchDispatchMode):
-    """Calls each operator, and notes what went in and came out."""
-
-    def __init__(self, calls: list[OperatorCall]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._calls = calls
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        if func is not torch.ops.aten.detach.default:
-            self._calls.append(_call(func, args, kwargs, result))
-        return result
-
-
-def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperatorCall:
+def _call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> OperatorCall:
     inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
     there = {tensor.untyped_storage()._cdata for tensor in inputs}
@@ -169,7 +149,7 @@ def _dtype(tensors: list[Tensor]) -> str | None:
 
 
 def _moved_bytes(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], read: list[Tensor], made: list[Tensor]
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], read: list[Tensor], made: list[Tensor]
 ) -> int:
     packet = func.overloadpacket
     if packet in (aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty):

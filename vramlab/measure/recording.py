@@ -22,10 +22,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from vramlab.measure.categories import Category
 from vramlab.measure.rebuild import timeline_from_snapshots
+from vramlab.measure.tensors import named_tensors, plain_tensors
 from vramlab.measure.timeline import Timeline
 
 
@@ -101,7 +101,7 @@ class Recording:
             self._hooks.append(optimizer.register_step_pre_hook(self._look_around_step))
             self._hooks.append(optimizer.register_step_post_hook(self._look_around_step))
         self._look()
-        for label, tensor in _tensors_in(inputs, "input"):
+        for label, tensor in named_tensors(inputs, "input"):
             self._see(tensor, Category.INPUTS, label)
 
     @property
@@ -173,7 +173,7 @@ class Recording:
                 for parameter in group["params"]:
                     names.setdefault(parameter, f"parameter {len(names)}")
             for parameter, state in optimizer.state.items():
-                for key, tensor in _tensors_in(state, names.get(parameter, "state")):
+                for key, tensor in named_tensors(state, names.get(parameter, "state")):
                     self._see(tensor, Category.OPTIMIZER_STATES, key)
         for parameter, name in names.items():
             self._see(parameter, Category.PARAMETERS, name)
@@ -185,31 +185,8 @@ class Recording:
             self._sightings.append((self._counted, address, category, label))
 
 
-def _tensors_in(value: Any, label: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in nested lists, tuples and mappings, with a name that says where."""
-    if isinstance(value, torch.Tensor):
-        yield label, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _tensors_in(item, f"{label}.{key}")
-    elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            yield from _tensors_in(item, f"{label}[{number}]")
-
-
 def _storage_addresses(tensor: torch.Tensor, device: int) -> Iterator[int]:
-    """Where the storages behind a tensor begin, as far as they are on the device.
-
-    A tensor subclass that wraps others (DTensor, quantized weights) stands for those it wraps, a
-    sparse tensor for its indices and values.
-    """
-    if is_traceable_wrapper_subclass(tensor):
-        inner_names, _ = tensor.__tensor_flatten__()
-        for name in inner_names:
-            if isinstance(inner := getattr(tensor, name), torch.Tensor):  # not a device mesh
-                yield from _storage_addresses(inner, device)
-    elif tensor.layout is torch.sparse_coo:
-        yield from _storage_addresses(tensor._indices(), device)
-        yield from _storage_addresses(tensor._values(), device)
-    elif tensor.is_cuda and tensor.get_device() == device and tensor.numel():
-        yield tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
+    """Where the storages behind a tensor begin, as far as they are on the device."""
+    for plain in plain_tensors(tensor):
+        if plain.is_cuda and plain.get_device() == device and plain.numel():
+            yield plain.data_ptr() - int(plain.storage_offset()) * plain.element_size()

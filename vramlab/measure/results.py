@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from vramlab.measure.figures import QUANTITIES, Expectation, Published, Quantity
-from vramlab.measure.table import Table
+from vramlab.measure.table import ShownAsTable, Table
 from vramlab.units import MIB
 
 FORMAT = 1
@@ -66,7 +66,7 @@ class StageMeasurement:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(ShownAsTable):
     """Everything that one run of an experiment measured on one GPU."""
 
     name: str
@@ -141,15 +141,6 @@ class Result:
             rows=tuple(rows),
             notes=(*_explain(self.stages), *errors),
         )
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 def format_mib(size_bytes: int) -> str:

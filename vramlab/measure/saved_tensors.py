@@ -29,9 +29,9 @@ from enum import StrEnum
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from vramlab.measure.table import Table
+from vramlab.measure.table import ShownAsTable, Table
+from vramlab.measure.tensors import named_tensors, plain_tensors
 from vramlab.units import MIB
 
 UNKNOWN_OP = "unknown"
@@ -81,7 +81,7 @@ class SavedTensor:
 
 
 @dataclass(frozen=True)
-class SavedTensors:
+class SavedTensors(ShownAsTable):
     """All that a graph keeps for its backward pass at one moment, in the order of saving."""
 
     tensors: tuple[SavedTensor, ...]
@@ -134,15 +134,6 @@ class SavedTensors:
             ),
             rows=tuple(rows),
         )
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 @contextmanager
@@ -201,7 +192,8 @@ class SavedTensorsRecording:
     def __init__(self, model: torch.nn.Module | None, inputs: Any) -> None:
         self._model = None if model is None else weakref.ref(model)
         self._inputs = [
-            (name, weakref.ref(tensor)) for name, tensor in _tensors_in(inputs, "input")
+            (name, weakref.ref(tensor))
+            for name, tensor in named_tensors(inputs, "input", number_alone=False)
         ]
         self._handles: list[weakref.ref[_Handle]] = []
         self._running_modules: list[str] = []
@@ -214,13 +206,13 @@ class SavedTensorsRecording:
             outputs: a tensor, or tensors in lists, tuples and dicts, whose graph tells which op
                 saved what. Without them the ops are 'unknown'.
         """
-        named_outputs = list(_tensors_in(outputs, "output"))
+        named_outputs = list(named_tensors(outputs, "output", number_alone=False))
         self._name_ops(tensor for _, tensor in named_outputs)
         owners = self._owners(named_outputs)
         saved: list[SavedTensor] = []
         first_numbers: dict[int, str] = {}
         for handle in filter(None, (reference() for reference in self._handles)):
-            for tensor in _plain_tensors(handle.tensor):
+            for tensor in plain_tensors(handle.tensor):
                 storage = tensor.untyped_storage()
                 key = storage._cdata
                 whose, name = owners.get(key, (Whose.NEW, ""))
@@ -309,7 +301,7 @@ class SavedTensorsRecording:
         owners: dict[int, tuple[Whose, str]] = {}
 
         def claim(tensor: torch.Tensor, whose: Whose, name: str) -> None:
-            for plain in _plain_tensors(tensor):
+            for plain in plain_tensors(tensor):
                 owners.setdefault(plain.untyped_storage()._cdata, (whose, name))
 
         model = None if self._model is None else self._model()
@@ -329,29 +321,3 @@ class SavedTensorsRecording:
 
 def _discard(_: Any) -> None:
     """Take a value and give None: what a forward hook has to give to leave the output alone."""
-
-
-def _tensors_in(value: Any, label: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in nested lists, tuples and dicts (and outputs of transformers), with names."""
-    if isinstance(value, torch.Tensor):
-        yield label, value
-    elif hasattr(value, "items"):
-        for key, item in value.items():
-            yield from _tensors_in(item, f"{label}.{key}")
-    elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            name = label if len(value) == 1 else f"{label}[{number}]"
-            yield from _tensors_in(item, name)
-
-
-def _plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors with storages that stand behind one: itself, unless it wraps others."""
-    if is_traceable_wrapper_subclass(tensor):
-        inner_names, _ = tensor.__tensor_flatten__()
-        for name in inner_names:
-            yield from _plain_tensors(getattr(tensor, name))
-    elif tensor.layout is torch.sparse_coo:
-        yield from _plain_tensors(tensor._indices())
-        yield from _plain_tensors(tensor._values())
-    else:
-        yield tensor

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramlab.measure.watching import WatchOps
 
 
 @dataclass
@@ -36,23 +37,12 @@ class Sends:
 def record_sends() -> Iterator[Sends]:
     """Record what the body of the with statement sends."""
     sends = Sends()
-    with _Watch(sends):
-        yield sends
 
-
-class _Watch(TorchDispatchMode):
-    """Sees every op, and notes those that send."""
-
-    def __init__(self, sends: Sends) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._sends = sends
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def note(func: OpOverload, args: Sequence[Any], *_: Any) -> None:
         if func.namespace == "c10d" and func._opname == "send":
-            tensors, _, to, *_ = args
+            tensors, _group, to, *_tag = args
             size_bytes = sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors)
-            self._sends.bytes_to[to] = self._sends.bytes_to.get(to, 0) + size_bytes
-        return result
+            sends.bytes_to[to] = sends.bytes_to.get(to, 0) + size_bytes
+
+    with WatchOps(note):
+        yield sends

@@ -6,6 +6,7 @@ told by colour.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -65,6 +66,23 @@ class Table:
             f'<caption style="text-align: left; padding: 0.25em 0.75em;">{escape(self.caption)}'
             f"</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{notes}"
         )
+
+
+class ShownAsTable(ABC):
+    """What is shown as its table, in a notebook and when it is printed."""
+
+    @abstractmethod
+    def table(self) -> Table:
+        """The table that says it all."""
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
 
 def _align(cells: list[list[str]], widths: list[int]) -> list[str]:

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.measure.table import Table
+from vramlab.measure.watching import WatchOps
 from vramlab.units import MIB
 from vramlab.virtual import attached as attached_virtual
 from vramlab.virtual.transfers import place_of_tensor
@@ -88,45 +88,32 @@ def record_transfers() -> Iterator[Transfers]:
     Known limitations: what a kernel reads of pinned memory by itself is no copy, and not seen.
     """
     transfers = Transfers()
-    with _Watch(transfers):
+
+    def note(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        for source, target, non_blocking in copies_of(func, args, kwargs, result):
+            if (gpu_of(source) >= 0) != (gpu_of(target) >= 0):
+                transfers.copies.append(_transfer(source, target, non_blocking))
+        if func is aten._local_scalar_dense.default and gpu_of(args[0]) >= 0:
+            size_bytes = args[0].dtype.itemsize
+            transfers.copies.append(Transfer("to host", size_bytes, False, False))
+
+    with WatchOps(note):
         yield transfers
 
 
-class _Watch(TorchDispatchMode):
-    """Sees every ATen op, and notes those that copy between host and GPU."""
-
-    def __init__(self, transfers: Transfers) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._transfers = transfers
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        for source, target, non_blocking in copies_of(func, args, kwargs, result):
-            self._note(source, target, non_blocking)
-        if func is aten._local_scalar_dense.default and gpu_of(args[0]) >= 0:
-            size_bytes = args[0].dtype.itemsize
-            self._transfers.copies.append(Transfer("to host", size_bytes, False, False))
-        return result
-
-    def _note(self, source: Tensor, target: Tensor, non_blocking: bool) -> None:
-        from_gpu, to_gpu = gpu_of(source) >= 0, gpu_of(target) >= 0
-        if from_gpu == to_gpu:
-            return
-        # A copy that converts is made in one dtype: blocking ones convert on the host, others on
-        # the GPU. Source: copy_kernel_cuda in aten/src/ATen/native/cuda/Copy.cu, PyTorch 2.13.
-        dtype = source.dtype if from_gpu != non_blocking else target.dtype
-        pinned = (target if from_gpu else source).is_pinned()
-        self._transfers.copies.append(
-            Transfer(
-                "to host" if from_gpu else "to GPU",
-                target.numel() * dtype.itemsize,  # a source that is broadcast is spread out first
-                pinned,
-                pinned and non_blocking,
-            )
-        )
+def _transfer(source: Tensor, target: Tensor, non_blocking: bool) -> Transfer:
+    """A copy between host and GPU, as it crosses the link."""
+    from_gpu = gpu_of(source) >= 0
+    # A copy that converts is made in one dtype: blocking ones convert on the host, others on the
+    # GPU. Source: copy_kernel_cuda in aten/src/ATen/native/cuda/Copy.cu, PyTorch 2.13.
+    dtype = source.dtype if from_gpu != non_blocking else target.dtype
+    pinned = (target if from_gpu else source).is_pinned()
+    return Transfer(
+        "to host" if from_gpu else "to GPU",
+        target.numel() * dtype.itemsize,  # a source that is broadcast is spread out first
+        pinned,
+        pinned and non_blocking,
+    )
 
 
 _Read = Callable[[Sequence[Any], dict[str, Any], Any], Iterator[tuple[Tensor, Tensor, bool]]]

@@ -1,0 +1,48 @@
+"""The tensors that nested values hold, and those that stand behind one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+
+def named_tensors(
+    value: Any, label: str, *, number_alone: bool = True
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Give the tensors in nested lists, tuples and mappings, with a name that says where.
+
+    Args:
+        value: a tensor, or what holds some.
+        label: the name of `value` itself.
+        number_alone: whether the only item of a list has a number in its name, too.
+    """
+    if isinstance(value, torch.Tensor):
+        yield label, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from named_tensors(item, f"{label}.{key}", number_alone=number_alone)
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            name = f"{label}[{number}]" if number_alone or len(value) > 1 else label
+            yield from named_tensors(item, name, number_alone=number_alone)
+
+
+def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Give the tensors with storages that stand behind one: itself, unless it wraps others.
+
+    A tensor subclass that wraps others (DTensor, quantized weights) stands for those it wraps, a
+    sparse tensor for its indices and values.
+    """
+    if is_traceable_wrapper_subclass(tensor):
+        inner_names, _ = tensor.__tensor_flatten__()
+        for name in inner_names:
+            if isinstance(inner := getattr(tensor, name), torch.Tensor):  # not a device mesh
+                yield from plain_tensors(inner)
+    elif tensor.layout is torch.sparse_coo:
+        yield from plain_tensors(tensor._indices())
+        yield from plain_tensors(tensor._values())
+    else:
+        yield tensor
