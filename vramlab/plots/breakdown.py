@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from vramlab.measure import Breakdown
 from vramlab.plots import style
+from vramlab.plots.bars import Part
 from vramlab.plots.picture import Picture
-from vramlab.plots.stack import Part, describe_stack, draw_stack
+from vramlab.plots.stack import describe_stack, draw_stack
 from vramlab.plots.style import CATEGORY_LOOKS
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 
 from vramlab.measure import DeviceReading
 from vramlab.plots import style
+from vramlab.plots.bars import Part, draw_bar, draw_capacity
 from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit, fits, short_size
+from vramlab.plots.style import Look, Unit, short_size
 
 _LOOKS = {
     "driver": Look(style.GREY, "xx"),
@@ -44,12 +44,10 @@ def draw_device(
         axes.set_title(title, fontsize=style.FONT_SIZE + 2)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.02 or 1)
         for row, reading in enumerate(readings.values()):
-            _draw_parts(axes, row, reading, unit)
+            stretches = (Part(name, size, _LOOKS[name]) for name, size in _parts(reading))
+            draw_bar(axes, row, stretches, unit, _PLOT_WIDTH_IN, height=0.7)
         handles: list[Artist] = [look.patch(name) for name, look in _LOOKS.items()]
-        if capacity_bytes is not None:
-            edge = unit.of(capacity_bytes)
-            label = f"memory of the GPU: {short_size(capacity_bytes)}"
-            handles.append(axes.axvline(edge, color=style.BLACK, linewidth=2, label=label))
+        handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(unit.name)
         axes.set_yticks(range(len(readings)), list(readings))
         axes.set_ylim(len(readings) - 0.5, -0.5)
@@ -81,34 +79,3 @@ def _parts(reading: DeviceReading) -> list[tuple[str, int]]:
         reading.cached_bytes,
     )
     return list(zip(_LOOKS, sizes, strict=True))
-
-
-def _draw_parts(axes: Axes, row: int, reading: DeviceReading, unit: Unit) -> None:
-    start = 0.0
-    for name, size_bytes in _parts(reading):
-        width, look = unit.of(size_bytes), _LOOKS[name]
-        if not size_bytes:
-            continue
-        axes.barh(
-            row,
-            width,
-            left=start,
-            height=0.7,
-            color=look.color,
-            hatch=look.hatch,
-            edgecolor=style.INK,
-            linewidth=0.6,
-        )
-        label = short_size(size_bytes)
-        if fits(axes, label, width, _PLOT_WIDTH_IN):
-            axes.text(
-                start + width / 2,
-                row,
-                label,
-                ha="center",
-                va="center",
-                color=look.text_color,
-                fontsize=style.SMALL_FONT_SIZE,
-                bbox={"facecolor": look.color, "edgecolor": "none", "pad": 1.5},
-            )
-        start += width

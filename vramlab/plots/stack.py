@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 
 from vramlab.plots import style
+from vramlab.plots.bars import Part, draw_bar, draw_capacity
 from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit, fits, short_size
+from vramlab.plots.style import Look, Unit, short_size
 
 _PLOT_WIDTH_IN = 8.6  # what is left of a picture's width beside the margins
 
@@ -26,15 +26,6 @@ LOOKS = (
     Look(style.INK, text_color="white"),
 )
 """How parts without a look of their own are drawn, in their order; after the last, the first."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One stretch of the bar."""
-
-    name: str
-    size_bytes: int
-    look: Look
 
 
 def draw_stack(
@@ -60,14 +51,11 @@ def draw_stack(
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.FONT_SIZE + 2)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.02)
-        _draw_parts(axes, drawn, unit)
+        draw_bar(axes, 0, drawn, unit, _PLOT_WIDTH_IN)
         handles: list[Artist] = [
             part.look.patch(f"{part.name}: {short_size(part.size_bytes)}") for part in drawn
         ]
-        if capacity_bytes is not None:
-            edge = unit.of(capacity_bytes)
-            label = f"memory of the GPU: {short_size(capacity_bytes)}"
-            handles.append(axes.axvline(edge, color=style.BLACK, linewidth=2, label=label))
+        handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(f"{unit.name} ({short_size(total_bytes)} in all)")
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
@@ -96,42 +84,8 @@ def _parts(parts: Mapping[str, int] | Sequence[Part]) -> list[Part]:
             Part(name, size_bytes, LOOKS[number % len(LOOKS)])
             for number, (name, size_bytes) in enumerate(parts.items())
         ]
-    return [part for part in parts if part.size_bytes > 0]
-
-
-def _draw_parts(axes: Axes, parts: list[Part], unit: Unit) -> None:
-    """Lay the parts end to end; label those that are wide enough (the legend has them all)."""
-    start = 0.0
-    for part in parts:
-        width = unit.of(part.size_bytes)
-        axes.barh(
-            0,
-            width,
-            left=start,
-            height=0.8,
-            color=part.look.color,
-            hatch=part.look.hatch,
-            edgecolor=style.INK,
-            linewidth=0.6,
-            label=part.name,
-        )
-        label = next(
-            (
-                text
-                for text in (f"{part.name} {short_size(part.size_bytes)}", part.name)
-                if fits(axes, text, width, _PLOT_WIDTH_IN)
-            ),
-            "",
-        )
-        if label:
-            axes.text(
-                start + width / 2,
-                0,
-                label,
-                ha="center",
-                va="center",
-                color=part.look.text_color,
-                fontsize=style.SMALL_FONT_SIZE,
-                bbox={"facecolor": part.look.color, "edgecolor": "none", "pad": 1.5},
-            )
-        start += width
+    return [
+        replace(part, labels=(f"{part.name} {short_size(part.size_bytes)}", part.name))
+        for part in parts
+        if part.size_bytes > 0
+    ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 
 from vramlab.plots import style
+from vramlab.plots.bars import Part, draw_bar, draw_capacity
 from vramlab.plots.picture import Picture, new_picture
 from vramlab.plots.stack import LOOKS
-from vramlab.plots.style import Look, Unit, fits, short_size
+from vramlab.plots.style import Look, Unit, short_size
 
 _ROW_IN = 0.27
 _PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums
@@ -49,7 +49,8 @@ def draw_stacks(
         axes.set_title(title, fontsize=style.FONT_SIZE + 2)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.16)  # room for the sums
         for number, (row, parts) in enumerate(rows.items()):
-            _draw_row(axes, number, parts, looks, unit)
+            stretches = (Part(part, parts.get(part, 0), look) for part, look in looks.items())
+            draw_bar(axes, number, stretches, unit, _PLOT_WIDTH_IN)
             axes.text(
                 unit.of(sums[row]),
                 number,
@@ -58,10 +59,7 @@ def draw_stacks(
                 fontsize=style.SMALL_FONT_SIZE,
             )
         handles: list[Artist] = [look.patch(part) for part, look in looks.items()]
-        if capacity_bytes is not None:
-            edge = unit.of(capacity_bytes)
-            label = f"memory of the GPU: {short_size(capacity_bytes)}"
-            handles.append(axes.axvline(edge, color=style.BLACK, linewidth=2, label=label))
+        handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(unit.name)
         axes.set_yticks(range(len(rows)), list(rows))
         axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -104,37 +102,3 @@ def _looks_given(rows: Rows, looks: Mapping[str, Look]) -> dict[str, Look]:
     if missing := parts - set(looks):
         raise ValueError(f"no look is given for {', '.join(sorted(missing))}")
     return {part: look for part, look in looks.items() if part in parts}
-
-
-def _draw_row(
-    axes: Axes, number: int, parts: Mapping[str, int], looks: Mapping[str, Look], unit: Unit
-) -> None:
-    start = 0.0
-    for part, look in looks.items():
-        width = unit.of(parts.get(part, 0))
-        if not width:
-            continue
-        axes.barh(
-            number,
-            width,
-            left=start,
-            height=0.8,
-            color=look.color,
-            hatch=look.hatch,
-            edgecolor=style.INK,
-            linewidth=0.5,
-            label=part,
-        )
-        label = short_size(parts[part])
-        if fits(axes, label, width, _PLOT_WIDTH_IN):
-            axes.text(
-                start + width / 2,
-                number,
-                label,
-                ha="center",
-                va="center",
-                color=look.text_color,
-                fontsize=style.SMALL_FONT_SIZE,
-                bbox={"facecolor": look.color, "edgecolor": "none", "pad": 1.0},
-            )
-        start += width
