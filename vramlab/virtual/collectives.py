@@ -5,7 +5,6 @@ Source of the ops: torch/csrc/distributed/c10d/Ops.cpp, PyTorch 2.13.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch._C._distributed_c10d import Work
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
-from vramlab.virtual.dispatch import Dispatcher, handles
+from vramlab.virtual.dispatch import Dispatcher, handles, tensors_in
 from vramlab.virtual.ledger import holding_of
 
 c10d = torch.ops.c10d
@@ -73,8 +72,8 @@ def receive(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     _forget(args)
     if place is None or not isinstance(result, tuple):
         return result
-    tensors, _ = result
-    return tensors, _done(list(_tensors(tensors)))
+    received, _ = result
+    return received, _done(list(tensors_in((received,))))
 
 
 def receive_from_peer(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
@@ -90,7 +89,7 @@ def receive_new(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
     if dispatcher.carrier.type == "meta" or place is None:
         return dispatcher.run_plain(func, args, kwargs)
     received = func(*args, **kwargs)
-    for tensor in _tensors(received):
+    for tensor in tensors_in((received,)):
         functional.wait_tensor.default(tensor)
     # A tensor of its own: gloo's threads let go of theirs when they please.
     result = tree_map(torch.clone, received)
@@ -111,7 +110,7 @@ def wrap(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> An
 
 def _forget(args: Any) -> None:
     """Note that nobody knows what is in these tensors."""
-    for tensor in _tensors(args):
+    for tensor in tensors_in(args):
         if (holding := holding_of(tensor)) is not None:
             holding.value = None
 
@@ -141,14 +140,6 @@ def _done(tensors: list[torch.Tensor]) -> Any:
     future.set_result(tensors)
     module: Any = _distributed_c10d  # its types leave this function out
     return module._create_work_from_future(future).boxed()
-
-
-def _tensors(arg: Any) -> Iterator[torch.Tensor]:
-    if isinstance(arg, torch.Tensor):
-        yield arg
-    elif isinstance(arg, list | tuple):
-        for item in arg:
-            yield from _tensors(item)
 
 
 handles(*(getattr(c10d, name).default for name in RECEIVING))(receive)

@@ -449,14 +449,12 @@ class _Kernel:
 
 
 def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] | None = None) -> Iterator[Any]:
-    """Yield every tensor among an op's arguments, also those in lists."""
+    """Yield every tensor among an op's arguments, also those in lists, and in lists of lists."""
     for arg in args:
         if isinstance(arg, torch.Tensor):
             yield arg
         elif isinstance(arg, list | tuple):
-            for item in arg:
-                if isinstance(item, torch.Tensor):
-                    yield item
+            yield from tensors_in(arg)
     if kwargs:
         yield from tensors_in(kwargs.values())
 
