@@ -11,11 +11,13 @@ library of the paper's authors, bitsandbytes, has kernels that do the same in on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from vramlab.experiments.each_parameter import EachParameter
 
 BLOCK = 256
 """Numbers that share a scale: bitsandbytes' block for optimizers today. The paper has 2048."""
@@ -65,7 +67,7 @@ def dequantize(numbers: Tensor, scales: Tensor, code: Tensor, block: int = BLOCK
     return (filled * scales[:, None]).flatten()[:count]
 
 
-class BlockwiseAdamW(torch.optim.Optimizer):
+class BlockwiseAdamW(EachParameter):
     """AdamW whose two states take a byte for each number.
 
     Args:
@@ -88,19 +90,6 @@ class BlockwiseAdamW(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "decay": weight_decay})
         self.block = block
         self._codes: dict[torch.device, tuple[Tensor, Tensor]] = {}
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
-        return loss
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.blockwise_adam import BlockwiseAdamW
+from vramlab.experiments.each_parameter import EachParameter
 from vramlab.experiments.outcome import Difference, Outcome
 from vramlab.experiments.published import figure
 from vramlab.experiments.registry import Conditions, experiment
@@ -26,7 +27,7 @@ from vramlab.formulas.lean_optimizers import (
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 
 
-class SignSGD(torch.optim.Optimizer):
+class SignSGD(EachParameter):
     """Moves each number by the same amount, against its gradient's sign; keeps nothing.
 
     Source: arXiv 1802.04434.
@@ -35,18 +36,9 @@ class SignSGD(torch.optim.Optimizer):
     def __init__(self, params: Iterable[Any], lr: float = 1e-3) -> None:
         super().__init__(params, {"lr": lr})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.add_(parameter.grad.sign(), alpha=-group["lr"])
-        return loss
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        assert parameter.grad is not None
+        parameter.add_(parameter.grad.sign(), alpha=-group["lr"])
 
 
 def adafactor_with_momentum(params: Iterable[Any], lr: float = 1e-3) -> torch.optim.Optimizer:

@@ -182,17 +182,23 @@ def read_layer(
         layer = _layer(mesh, division, width, heads, dropout, shared_input=shared_input)
         parameters_bytes = _held_bytes() - before_bytes
         x = _layer_input(mesh, division, batch, sequence, width)
-        layer(x).sum().backward()  # libraries' workspaces
-        layer.zero_grad()
-        x.grad = None
-        before_bytes = _held_bytes()
-        with record_collectives() as forward:
-            y = layer(x)
-        kept_bytes = _kept(before_bytes, x, y)
-        with record_collectives() as backward:
-            y.sum().backward()
-        del layer, x, y
+        kept_bytes, forward, backward = _read_second_step(layer, x)
+        del layer, x
     return LayerReading(parameters_bytes, kept_bytes, forward, backward)
+
+
+def _read_second_step(layer: nn.Module, x: Tensor) -> tuple[int, Collectives, Collectives]:
+    """What forward keeps, and what it and backward send, once libraries have their workspaces."""
+    layer(x).sum().backward()
+    layer.zero_grad()
+    x.grad = None
+    before_bytes = _held_bytes()
+    with record_collectives() as forward:
+        y = layer(x)
+    kept_bytes = _kept(before_bytes, x, y)
+    with record_collectives() as backward:
+        y.sum().backward()
+    return kept_bytes, forward, backward
 
 
 def _layer(
@@ -334,17 +340,9 @@ def read_order(order: Order, ranks: int, rows: int, width: int) -> OrderReading:
             whole = FeedForward(Sizes(width=width, heads=1), 0.0).half()
         layer = divided(whole, mesh, order_plan(order))
         x = torch.zeros(rows, width, dtype=torch.float16, device="cuda", requires_grad=True)
-        layer(x).sum().backward()
-        layer.zero_grad()
-        x.grad = None
-        before_bytes = _held_bytes()
-        with record_collectives() as forward:
-            y = layer(x)
-        kept_bytes = _kept(before_bytes, x, y)
-        with record_collectives() as backward:
-            y.sum().backward()
-        del layer, x, y
-    return OrderReading(kept_bytes, forward, backward)
+        reading = OrderReading(*_read_second_step(layer, x))
+        del layer, x
+    return reading
 
 
 def read_orders(ranks: int, rows: int, width: int) -> dict[Order, OrderReading]:
