@@ -10,6 +10,21 @@ from vramlab.grading.task import NotFixed
 from vramlab.units import format_bytes
 
 
+def limit_memory(limit_bytes: int, gpu: int | None = None) -> None:
+    """Let this process reserve so much of a GPU's memory, to the byte.
+
+    Args:
+        limit_bytes: together with what is reserved already; at most what the GPU has.
+        gpu: its index; the current GPU by default.
+    """
+    import torch
+
+    _, total_bytes = torch.cuda.mem_get_info(gpu)
+    # The allocator rounds the product with this fraction down, so it must not be too small.
+    fraction = math.nextafter(limit_bytes / total_bytes, 1.0)
+    torch.cuda.set_per_process_memory_fraction(fraction, gpu)
+
+
 @contextmanager
 def limited(limit_bytes: int, where: Callable[[int], str]) -> Iterator[None]:
     """Let the body reserve so much of the current GPU's memory, and no more.
@@ -26,11 +41,8 @@ def limited(limit_bytes: int, where: Callable[[int], str]) -> Iterator[None]:
     """
     import torch
 
-    _, total_bytes = torch.cuda.mem_get_info()
     before = torch.cuda.get_per_process_memory_fraction()
-    # The allocator rounds the product with this fraction down, so it must not be too small.
-    fraction = math.nextafter(limit_bytes / total_bytes, 1.0)
-    torch.cuda.set_per_process_memory_fraction(fraction)
+    limit_memory(limit_bytes)
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from vramlab.grading.limits import limited
+from vramlab.grading.limits import limit_memory, limited
 from vramlab.grading.task import (
     Diagnose,
     Exercise,
@@ -249,8 +249,7 @@ def _read_retry(
     read("model and workspaces")
     readings["the retry needs besides"] = half_bytes - readings["model and workspaces"]
     readings["may be used"] = limit_bytes
-    _, total_bytes = torch.cuda.mem_get_info()
-    torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes)
+    limit_memory(limit_bytes)
     if kind == "an earlier loss is kept":
         kept.append(model(torch.zeros(batch * 2 // 3, LENGTH, 1024, device="cuda")).square().sum())
     read("before the step")

@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from vramlab.grading.batches import check_order, noting, numbered_batch
+from vramlab.grading.gradients import require_gradients
 from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
@@ -394,12 +395,7 @@ def _try_step(answer: Any, layers: int) -> str:
         raise NotFixed(
             "It fits, but computes layers twice. Here the activations have to be kept, elsewhere."
         )
-    same = len(gradients) == len(expected) and all(
-        torch.allclose(gradient, wanted, rtol=SAME, atol=SAME * float(wanted.abs().max()))
-        for gradient, wanted in zip(gradients, expected, strict=True)
-    )
-    if not same:
-        raise NotFixed("It fits, but the gradients are others, or are missing.")
+    require_gradients(gradients, expected, SAME)
     return report
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.limits import limit_memory
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -560,8 +561,7 @@ def _try_step(answer: Any, batch: int) -> str:
         limit_bytes = max(torch.cuda.max_memory_reserved(gpu) for gpu in range(GPUS)) + 2 * MIB
     with vramlab.VirtualGPU(GPU, GPUS, values=True):
         for gpu in range(GPUS):
-            _, total_bytes = torch.cuda.mem_get_info(gpu)
-            torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes, gpu)
+            limit_memory(limit_bytes, gpu)
         try:
             learned = _run_step(answer, batch)
         except torch.cuda.OutOfMemoryError as error:

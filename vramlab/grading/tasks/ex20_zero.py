@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.gradients import require_gradients
+from vramlab.grading.limits import limited, peak_report
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -389,11 +391,9 @@ def _gradients(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def _try_shard(answer: Shard, layers: int) -> str:
-    import torch
 
     import vramlab
     from vramlab.experiments.zero import rank_alone
-    from vramlab.grading.limits import limited, peak_report
 
     with vramlab.VirtualGPU(GPU):
         limit_bytes = _peak_bytes(_reference, layers) + 2 * LAYER_BYTES
@@ -416,12 +416,7 @@ def _try_shard(answer: Shard, layers: int) -> str:
             model = _sharded(answer, layers, "cuda")
             _step(model)
             found = _gradients(model)
-    same = len(found) == len(expected) and all(
-        torch.allclose(a, b, rtol=SAME, atol=SAME * float(b.abs().max()))
-        for a, b in zip(found, expected, strict=True)
-    )
-    if not same:
-        raise NotFixed("It fits, but the gradients are others, or are missing.")
+    require_gradients(found, expected, SAME)
     return report
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vramlab.grading.limits import limit_memory
 from vramlab.grading.task import (
     Config,
     Diagnose,
@@ -411,8 +412,7 @@ def _try_feed_forward(answer: Any, seed: int) -> str:
         limits = [torch.cuda.max_memory_reserved(gpu) + ROOM_BYTES for gpu in (0, 1)]
     with vramlab.VirtualGPU("T4", 2, values=True):
         for gpu, limit_bytes in enumerate(limits):
-            _, total_bytes = torch.cuda.mem_get_info(gpu)
-            torch.cuda.set_per_process_memory_fraction(limit_bytes / total_bytes, gpu)
+            limit_memory(limit_bytes, gpu)
         x, up, down = _matrices(seed)
         try:
             with record_links() as links:

@@ -1,0 +1,34 @@
+"""Hold the gradients that a repaired program has made against those of the program as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vramlab.grading.task import NotFixed
+
+if TYPE_CHECKING:
+    import torch
+
+
+def require_gradients(
+    found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], tolerance: float
+) -> None:
+    """Require the same gradients, in the same order.
+
+    Args:
+        found: on the host, of all parameters that have one.
+        expected: likewise.
+        tolerance: relative to each number, and to the largest of its tensor.
+
+    Raises:
+        NotFixed: some are others, or missing.
+    """
+    import torch
+
+    same = len(found) == len(expected) and all(
+        torch.allclose(gradient, wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max()))
+        for gradient, wanted in zip(found, expected, strict=True)
+    )
+    if not same:
+        raise NotFixed("It fits, but the gradients are others, or are missing.")
