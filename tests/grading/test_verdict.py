@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from vramlab.grading.verdict import CaseResult, Grade, Verdict
 
 
@@ -48,3 +52,25 @@ def test_a_long_case_is_cut() -> None:
     assert shown.startswith("sizes=[0, 1, 2,")
     assert "...  " in shown
     assert len(shown) < 100
+
+
+@pytest.mark.parametrize("grade", Grade)
+def test_a_verdict_travels_as_json(grade: Grade) -> None:
+    cases = (
+        CaseResult({"size": 4, "kind": "page"}, True, "512", "512", visible=True),
+        CaseResult({"sizes": [1, 2], "deep": {"a": None}}, False, "none", "x", visible=False),
+    )
+    verdict = Verdict("f", 2, grade, "You forgot to röund.\n    in the line: f()", cases)
+    travelled = Verdict.from_data(json.loads(json.dumps(verdict.as_data())))
+    assert travelled == verdict
+    assert str(travelled) == str(verdict)
+
+
+def test_the_grade_of_a_verdict_travels_by_name() -> None:
+    assert Verdict("f", 2, Grade.UNGRADED, "").as_data() == {
+        "task": "f",
+        "points": 2,
+        "grade": "UNGRADED",
+        "message": "",
+        "cases": [],
+    }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 from vramlab.errors import VramlabError
 
@@ -36,6 +36,15 @@ class CaseResult:
 
     visible: bool
 
+    def as_data(self) -> dict[str, Any]:
+        """Give it as what JSON can carry."""
+        return {**asdict(self), "config": dict(self.config)}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Make it from what `as_data` gave."""
+        return cls(**data)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -57,6 +66,22 @@ class Verdict:
         if self.grade is Grade.UNGRADED:
             return None
         return self.points if self.grade is Grade.PASSED else 0
+
+    def as_data(self) -> dict[str, Any]:
+        """Give it as what JSON can carry; the grade by its name (`PASSED`)."""
+        return {
+            "task": self.task,
+            "points": self.points,
+            "grade": self.grade.name,
+            "message": self.message,
+            "cases": [case.as_data() for case in self.cases],
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Make it from what `as_data` gave."""
+        cases = tuple(CaseResult.from_data(case) for case in data["cases"])
+        return cls(data["task"], data["points"], Grade[data["grade"]], data["message"], cases)
 
     def __str__(self) -> str:
         lines = [self._headline()]

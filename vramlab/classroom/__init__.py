@@ -1,0 +1,18 @@
+"""Grading a class: what stands behind `vramlab grade`.
+
+How a submission becomes a grade
+    It is found (`submissions.py`), read where it can do no harm and cleaned (`reading.py`), and
+    its answers are judged (`worker.py`); what comes back is data (`marked.py`). That is done by
+    the workers of a Dask cluster (`cluster.py`), many at a time. A worker gets the submission as
+    data; it sees no gradebook, no other submission and no solution.
+
+How a grade gets into the gradebook
+    One process writes. What was marked is in the journal first (`journal.py`), so that it is never
+    lost and never done twice; then it goes through nbgrader's own converters (`entering.py`), so
+    that gradebook, formgrader and feedback show it as always.
+
+What ties it together
+    `run.py`; `course.py` says where everything lies, `progress.py` tells how far it is.
+
+What could not be graded has no score: it is never a zero, and never stops the class.
+"""
