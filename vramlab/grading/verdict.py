@@ -36,6 +36,14 @@ class CaseResult:
 
     visible: bool
 
+    @property
+    def name(self) -> str:
+        """The case in short: `size=4, unit='page'`."""
+        text = ", ".join(f"{name}={value!r}" for name, value in self.config.items())
+        if len(text) > MAX_CASE_CHARACTERS:
+            text = f"{text[: MAX_CASE_CHARACTERS - 3]}..."
+        return text
+
     def as_data(self) -> dict[str, Any]:
         """Give it as what JSON can carry."""
         return {**asdict(self), "config": dict(self.config)}
@@ -124,10 +132,7 @@ class WrongAnswer(VramlabError):
 
 
 def _show(case: CaseResult) -> str:
-    text = ", ".join(f"{name}={value!r}" for name, value in case.config.items())
-    if len(text) > MAX_CASE_CHARACTERS:
-        text = f"{text[: MAX_CASE_CHARACTERS - 3]}..."
-    return text if case.visible else f"{text} (hidden)"
+    return case.name if case.visible else f"{case.name} (hidden)"
 
 
 def _count(number: int, noun: str) -> str:
