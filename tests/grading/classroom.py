@@ -91,7 +91,7 @@ class Classroom:
         folder = self.folder / "autograder" / "autograded" / student / self.exercise
         for cell in read(folder / f"{self.exercise}.ipynb")["cells"]:
             if grade_id(cell) == f"{task}{TEST_SUFFIX}":
-                (output,) = cell["outputs"]
+                output = cell["outputs"][0]  # the picture comes second
                 return "\n".join(output.get("traceback", [])) or str(output.get("text"))
         raise LookupError(f"{student} has no test of {task}")
 

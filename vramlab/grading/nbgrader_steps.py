@@ -22,6 +22,7 @@ from vramlab.grading.judge import shared_judge
 from vramlab.grading.notebooks import grade_id, tasks_with_cells, tested_task
 from vramlab.grading.seeds import hidden_seed
 from vramlab.grading.verdict import Grade, Verdict
+from vramlab.grading.verdict_picture import describe, picture_html
 
 Notebook = Any  # nbformat.NotebookNode, whose attributes are its keys
 Resources = dict[str, Any]
@@ -84,7 +85,7 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
             verdict = judge.judge(exercise, task, cells)
             if verdict.grade is Grade.UNGRADED:
                 self.log.warning("%s of %s: %s", task, resources["nbgrader"]["student"], verdict)
-            cell["outputs"] = [_output(verdict)]
+            cell["outputs"] = verdict_outputs(verdict)
             verdicts[task] = verdict
         resources[VERDICTS] = verdicts
         return nb, resources
@@ -140,13 +141,22 @@ def _new_cell(cell: SourceCell, metadata: dict[str, Any], nb: Notebook) -> Noteb
     return new
 
 
-def _output(verdict: Verdict) -> Notebook:
-    """Write a verdict as the output that nbgrader's scoring reads: an error earns nothing."""
+def verdict_outputs(verdict: Verdict) -> list[Notebook]:
+    """Write a verdict as outputs of its test cell: its text, and its picture if it has one.
+
+    nbgrader's scoring reads the first: an error earns nothing.
+    """
     if verdict.grade is Grade.PASSED:
-        return nbformat.v4.new_output("stream", name="stdout", text=f"{verdict}\n")
-    return nbformat.v4.new_output(
-        "error",
-        ename=verdict.grade.name,
-        evalue=verdict.message,
-        traceback=str(verdict).splitlines(),
-    )
+        text = nbformat.v4.new_output("stream", name="stdout", text=f"{verdict}\n")
+    else:
+        text = nbformat.v4.new_output(
+            "error",
+            ename=verdict.grade.name,
+            evalue=verdict.message,
+            traceback=str(verdict).splitlines(),
+        )
+    picture = picture_html(verdict)
+    if picture is None:
+        return [text]
+    data = {"text/html": picture, "text/plain": describe(verdict)}
+    return [text, nbformat.v4.new_output("display_data", data=data)]
