@@ -82,6 +82,22 @@ class Bench:
         arguments = {"source": source, "config": dict(config)}
         return self._do("trial", exercise, task, TRIAL_CPU_SECONDS, **arguments)
 
+    def call(self, module: str, function: str, *, cpu_seconds: int, **arguments: Any) -> Any:
+        """Call a function of a module with data; it answers a mapping that JSON can carry.
+
+        The module is imported once, before the fork: for what must be done within limits, again
+        and again, and is no exercise's.
+        """
+        request = {
+            "job": "call",
+            "module": module,
+            "function": function,
+            "arguments": arguments,
+            "preload": [module],
+            "cpu_seconds": cpu_seconds,
+        }
+        return self._done(request)
+
     def close(self) -> None:
         """End the process, if there is one."""
         process, self._process = self._process, None
@@ -114,6 +130,9 @@ class Bench:
             "cpu_seconds": cpu_seconds,
             **arguments,
         }
+        return self._done(request)
+
+    def _done(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         reply = self._ask(json.dumps(request).encode() + b"\n")
         if "done" in reply:
             done: Mapping[str, Any] = reply["done"]

@@ -1,5 +1,7 @@
 """The work that a bench does, each job in a fresh process of its own: find, measure, answer, try.
 
+`call` is for those who build upon grading: it calls a function of theirs with data.
+
 `answer` and `trial` run a learner's code, in the small language of `restricted.py`; what comes out
 of them is data that the judge compares, never an object of the learner's.
 """
@@ -25,13 +27,16 @@ Reply = dict[str, Any]
 
 def run(request: Mapping[str, Any]) -> Reply:
     """Do one job. Every value in the reply can be written as JSON."""
+    if request["job"] == "call":
+        function = getattr(importlib.import_module(request["module"]), request["function"])
+        return dict(function(**request["arguments"]))
     exercise: Exercise = importlib.import_module(request["module"]).EXERCISE
     task = exercise.task(request["task"])
     match request["job"]:
         case "measure":
             return _measure(task, request["config"])
         case "find":
-            return _find(task, request["cells"])
+            return find(task.name, request["cells"])
         case "answer":
             return _answer(task, request["source"], request["calls"])
         case "trial":
@@ -56,10 +61,10 @@ def _checked_truth(task: Task, truth: int | str) -> int | str:
     return truth
 
 
-def _find(task: Task, cells: Sequence[str]) -> Reply:
-    """Give the source of the answer, or the problem that there is with it."""
+def find(task: str, cells: Sequence[str]) -> Reply:
+    """Give the `source` of the answer to a task, or the `problem` that there is with it."""
     try:
-        return {"source": find_answer(cells, task.name)}
+        return {"source": find_answer(cells, task)}
     except NoAnswer as error:
         return {"problem": str(error), "unanswered": True}
     except Exception as error:

@@ -64,9 +64,22 @@ class Judge:
 
     def judge(self, exercise: Exercise, name: str, cells: Sequence[str]) -> Verdict:
         """Judge the answer to the task `name` that is found in the sources of code cells."""
+        return self._verdict(exercise, name, cells, None)
+
+    def judge_found(self, exercise: Exercise, name: str, found: Mapping[str, Any]) -> Verdict:
+        """Judge the answer to the task `name` that a bench has found: see `Bench.find`."""
+        return self._verdict(exercise, name, (), found)
+
+    def _verdict(
+        self,
+        exercise: Exercise,
+        name: str,
+        cells: Sequence[str],
+        found: Mapping[str, Any] | None,
+    ) -> Verdict:
         task = exercise.task(name)
         try:
-            found = self._bench.find(exercise, task, cells)
+            found = found or self._bench.find(exercise, task, cells)
             if "problem" in found:
                 grade = Grade.UNANSWERED if found.get("unanswered") else Grade.FAILED
                 return Verdict(task.name, task.points, grade, found["problem"])

@@ -9,17 +9,19 @@ nbgrader's own, except that what could not be graded has no score, and waits for
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbgrader.api import Gradebook, SourceCell
+from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from traitlets import Unicode
 
 from vramlab.grading.exercises import find_exercise
 from vramlab.grading.judge import shared_judge
-from vramlab.grading.notebooks import grade_id, tasks_with_cells, tested_task
+from vramlab.grading.notebooks import TEST_SUFFIX, tasks_with_cells
+from vramlab.grading.released import released_cells, restore
 from vramlab.grading.seeds import hidden_seed
 from vramlab.grading.verdict import Grade, Verdict
 from vramlab.grading.verdict_picture import describe, picture_html
@@ -32,37 +34,17 @@ VERDICTS = "vramlab_verdicts"
 
 
 class RestoreCells(NbGraderPreprocessor):  # type: ignore[misc]
-    """Undoes what a submission did to nbgrader's cells.
-
-    Left to itself, nbgrader gives up on a notebook, or on the whole class, over a duplicated cell,
-    an edited flag or an old schema version.
-    """
+    """Undoes what a submission did to nbgrader's cells (see `released.py`)."""
 
     def preprocess(self, nb: Notebook, resources: Resources) -> tuple[Notebook, Resources]:
-        """Give every released cell its metadata, drop that of all others, add missing tests.
-
-        An answer's cell that lost its metadata needs none: answers are found by what they bind.
-        """
+        """Bring the cells of a submission back to what was released."""
         where = resources["nbgrader"]
         with Gradebook(where["db_url"]) as gradebook:
-            released = gradebook.find_notebook(where["notebook"], where["assignment"])
-            points = {cell.name: cell.max_score for cell in released.grade_cells}
-            answers = {cell.name for cell in released.solution_cells}
-            metadata = {
-                cell.name: _metadata(cell, points.get(cell.name), cell.name in answers)
-                for cell in released.source_cells
-            }
-            seen = set()
-            for cell in reversed(nb.cells):  # of two copies, the one further down counts
-                name = grade_id(cell)
-                cell.metadata.pop("nbgrader", None)
-                if name in metadata and name not in seen:
-                    cell.metadata["nbgrader"] = metadata[name]
-                    seen.add(name)
-            for cell in released.source_cells:
-                if cell.name in points and cell.name not in seen:
-                    self.log.warning("Adding the missing cell %s", cell.name)
-                    nb.cells.append(_new_cell(cell, metadata[cell.name], nb))
+            released = released_cells(gradebook, where["assignment"], where["notebook"])
+        nb.cells = nbformat.from_dict(restore(nb.cells, released))
+        if (nb.nbformat, nb.nbformat_minor) < (4, 5):
+            for cell in nb.cells:
+                cell.pop("id", None)  # cells of older notebooks have none
         return nb, resources
 
 
@@ -76,13 +58,17 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
     ).tag(config=True)
 
     def preprocess(self, nb: Notebook, resources: Resources) -> tuple[Notebook, Resources]:
-        """Put a verdict under every test cell."""
+        """Put a verdict under every test cell: the one given in `resources`, or the judge's."""
         exercise = find_exercise(resources["nbgrader"]["notebook"])
-        # nbgrader makes its steps anew for every notebook; what was measured is kept.
-        judge = shared_judge(hidden_seed(Path(self.seed_file)))
+        given: Mapping[str, Verdict] | None = resources.get(VERDICTS)
         verdicts = {}
         for task, cell, cells in tasks_with_cells(nb):
-            verdict = judge.judge(exercise, task, cells)
+            if given is None:
+                # nbgrader makes its steps anew for every notebook; what was measured is kept.
+                judge = shared_judge(hidden_seed(Path(self.seed_file)))
+                verdict = judge.judge(exercise, task, cells)
+            else:
+                verdict = given[task]
             if verdict.grade is Grade.UNGRADED:
                 self.log.warning("%s of %s: %s", task, resources["nbgrader"]["student"], verdict)
             cell["outputs"] = verdict_outputs(verdict)
@@ -94,51 +80,21 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
 class SaveGrades(SaveAutoGrades):  # type: ignore[misc]
     """Saves the scores; leaves open, for a human, what could not be graded."""
 
-    def _add_score(self, cell: Notebook, resources: Resources) -> None:
-        super()._add_score(cell, resources)
-        verdict = resources[VERDICTS].get(tested_task(cell))
-        if verdict is not None and verdict.grade is Grade.UNGRADED:
-            grade = self.gradebook.find_grade(
-                grade_id(cell), self.notebook_id, self.assignment_id, self.student_id
-            )
-            grade.auto_score = None
-            grade.needs_manual_grade = True
-            self.gradebook.db.commit()
-
-    def _add_comment(self, cell: Notebook, resources: Resources) -> None:
-        super()._add_comment(cell, resources)
-        verdict = resources[VERDICTS].get(grade_id(cell))
-        if verdict is not None and verdict.grade is Grade.UNGRADED:
-            comment = self.gradebook.find_comment(
-                grade_id(cell), self.notebook_id, self.assignment_id, self.student_id
-            )
-            comment.auto_comment = str(verdict)
-            self.gradebook.db.commit()
-
-
-def _metadata(cell: SourceCell, points: float | None, is_answer: bool) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "schema_version": 3,
-        "grade_id": cell.name,
-        "cell_type": cell.cell_type,
-        "checksum": cell.checksum,
-        "grade": points is not None,
-        "locked": cell.locked,
-        "solution": is_answer,
-        "task": False,
-    }
-    return metadata if points is None else {**metadata, "points": points}
-
-
-def _new_cell(cell: SourceCell, metadata: dict[str, Any], nb: Notebook) -> Notebook:
-    if cell.cell_type == "code":
-        new = nbformat.v4.new_code_cell(cell.source)
-    else:
-        new = nbformat.v4.new_markdown_cell(cell.source)
-    new.metadata["nbgrader"] = metadata
-    if (nb.nbformat, nb.nbformat_minor) < (4, 5):
-        del new["id"]  # cells of older notebooks have none
-    return new
+    def preprocess(self, nb: Notebook, resources: Resources) -> tuple[Notebook, Resources]:
+        """Save the score of every test cell, and a comment where there is none."""
+        nb, resources = super().preprocess(nb, resources)
+        where = resources["nbgrader"]
+        place = (where["notebook"], where["assignment"], where["student"])
+        with Gradebook(where["db_url"]) as gradebook:
+            for task, verdict in resources[VERDICTS].items():
+                if verdict.grade is Grade.UNGRADED:
+                    grade = gradebook.find_grade(f"{task}{TEST_SUFFIX}", *place)
+                    grade.auto_score = None
+                    grade.needs_manual_grade = True
+                    # Also where the submission has lost the answer's cell.
+                    gradebook.find_comment(task, *place).auto_comment = str(verdict)
+            gradebook.db.commit()
+        return nb, resources
 
 
 def verdict_outputs(verdict: Verdict) -> list[Notebook]:
