@@ -20,6 +20,7 @@ from nbgrader.preprocessors import (
 
 from vramlab.grading.gradebooks import forget_scores
 from vramlab.grading.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
+from vramlab.grading.safe_pages import safe_markdown
 
 HERE = Path(__file__).resolve().parent
 
@@ -57,6 +58,9 @@ c.Autograde.autograde_preprocessors = [
 ]
 c.Autograde.pre_convert_hook = partial(forget_scores, c.CourseDirectory.db_url)
 c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")
+
+# What a learner wrote in Markdown must not run in the pages of feedback and formgrader.
+c.HTMLExporter.filters = {"markdown2html": safe_markdown}
 
 # JupyterLab's Validate button does execute the notebook. A first check starts a process that
 # imports torch, which takes longer than nbgrader's 30 s on a busy laptop.
