@@ -12,23 +12,42 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import vramlab
 from vramlab.errors import VramlabError
+from vramlab.grading import replies
+from vramlab.grading.frames import read_frame, write_frame
+from vramlab.grading.orders import Limits, Order
 from vramlab.grading.task import Config, Exercise, Task
+from vramlab.units import MIB
 
 ANSWER_CPU_SECONDS = 10
 """An answer that computes longer than this does not end, as far as anybody can tell."""
 
 TRIAL_CPU_SECONDS = 60
 MEASURE_CPU_SECONDS = 120
+MEASURE_REPLY_BYTES = 64 * MIB
 
 TORCH_MODULES = ("torch", "torch._dynamo", "vramlab.virtual")
 """Imported once, before the fork. The first op under a torch function mode loads torch._dynamo."""
+
+WALL_TO_CPU = 4
+SPARE_WALL_SECONDS = 20
+"""A job may take so much longer than its CPU time before it is given up: machines are shared."""
+
+KEPT_VARIABLES = (
+    *("PATH", "HOME", "TMPDIR", "LANG", "LC_", "TZ", "LD_LIBRARY_PATH", "DYLD_"),
+    *("DOCKER_", "CONTAINER", "XDG_RUNTIME_DIR"),  # how to reach the engine of containers
+)
+"""The variables, by the beginnings of their names, that a bench shares with the judge."""
+
+CLOSING_SECONDS = 2
+"""A bench ends by itself when nobody can ask it any more; after this it is killed."""
 
 
 class BenchError(VramlabError):
@@ -50,61 +69,60 @@ class Bench:
         """Prepare.
 
         Args:
-            command: goes in front of the interpreter's command line: a sandbox, for example.
+            command: starts a Python interpreter, in a sandbox for example (see
+                `vramlab.classroom.sandbox`); by default this one, without any.
             search_path: where else the modules of exercises are looked for.
         """
         package = Path(vramlab.__file__).parents[1]
-        self._command = [*command, sys.executable, "-P", "-m", "vramlab.grading.bench_server"]
+        self._command = [*(command or [sys.executable]), "-P", "-m", "vramlab.grading.bench_server"]
         self._search_path = os.pathsep.join(map(str, [package, *search_path]))
         self._process: subprocess.Popen[bytes] | None = None
 
     def measure(self, exercise: Exercise, task: Task, config: Config) -> Mapping[str, Any]:
         """Measure the truth of one case: `arguments` (for the learner's function) and `truth`."""
-        return self._do("measure", exercise, task, MEASURE_CPU_SECONDS, config=dict(config))
+        limits = _limits(MEASURE_CPU_SECONDS)
+        trusted = replace(limits, is_trusted=True, reply_bytes=MEASURE_REPLY_BYTES)
+        order = Order(trusted, TORCH_MODULES)
+        measured: Mapping[str, Any] = self._do("measure", exercise, task, order, config=config)
+        return measured
 
     def find(self, exercise: Exercise, task: Task, cells: Sequence[str]) -> Mapping[str, Any]:
         """Find the answer in the sources of cells: its `source`, or the `problem` with it."""
-        return self._do("find", exercise, task, ANSWER_CPU_SECONDS, cells=list(cells))
+        order = Order(_limits(ANSWER_CPU_SECONDS))
+        with _any_reply():
+            return replies.found(self._do("find", exercise, task, order, cells=cells))
 
     def answers(
         self, exercise: Exercise, task: Task, source: str, calls: Sequence[Config]
     ) -> list[Mapping[str, Any]]:
         """Ask an answer for each of `calls`: exact `type` and plain `value`, or a `problem`."""
-        arguments = {"source": source, "calls": [dict(call) for call in calls]}
-        reply = self._do("answer", exercise, task, ANSWER_CPU_SECONDS, **arguments)
-        outcomes: list[Mapping[str, Any]] = reply["outcomes"]
-        return outcomes
+        order = Order(_limits(ANSWER_CPU_SECONDS))
+        reply = self._do("answer", exercise, task, order, source=source, calls=calls)
+        with _any_reply():
+            return replies.outcomes(reply, len(calls))
 
     def trial(
         self, exercise: Exercise, task: Task, source: str, config: Config
     ) -> Mapping[str, Any]:
         """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
-        arguments = {"source": source, "config": dict(config)}
-        return self._do("trial", exercise, task, TRIAL_CPU_SECONDS, **arguments)
-
-    def call(self, module: str, function: str, *, cpu_seconds: int, **arguments: Any) -> Any:
-        """Call a function of a module with data; it answers a mapping that JSON can carry.
-
-        The module is imported once, before the fork: for what must be done within limits, again
-        and again, and is no exercise's.
-        """
-        request = {
-            "job": "call",
-            "module": module,
-            "function": function,
-            "arguments": arguments,
-            "preload": [module],
-            "cpu_seconds": cpu_seconds,
-        }
-        return self._done(request)
+        order = Order(_limits(TRIAL_CPU_SECONDS), TORCH_MODULES)
+        reply = self._do("trial", exercise, task, order, source=source, config=config)
+        with _any_reply():
+            return replies.trial(reply)
 
     def close(self) -> None:
         """End the process, if there is one."""
         process, self._process = self._process, None
-        if process is not None:
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
             process.kill()
-            # A request that was never read is lost with its process.
-            with contextlib.suppress(BrokenPipeError), process:
+        finally:
+            with process:
                 pass
 
     def __enter__(self) -> Self:
@@ -118,49 +136,41 @@ class Bench:
     ) -> None:
         self.close()
 
-    def _do(
-        self, job: str, exercise: Exercise, task: Task, cpu_seconds: int, **arguments: Any
-    ) -> Mapping[str, Any]:
-        with_torch = job in ("measure", "trial")
-        request = {
-            "job": job,
-            "module": exercise.module,
-            "task": task.name,
-            "preload": list(TORCH_MODULES) if with_torch else [],
-            "cpu_seconds": cpu_seconds,
-            **arguments,
-        }
-        return self._done(request)
+    def _do(self, job: str, exercise: Exercise, task: Task, order: Order, **arguments: Any) -> Any:
+        request = {"job": job, "module": exercise.module, "task": task.name, **arguments}
+        end, payload = self._ask(order.as_data(), json.dumps(request, default=dict).encode())
+        match end["ended"]:
+            case "late":
+                raise JobLate(f"it did not end within {end['how']} seconds of computing")
+            case "died":
+                raise JobDied(f"its process ended with {end['how']}")
+            case "failed":
+                raise BenchError(f"the bench failed at it:\n{end['how']}")
+        with _any_reply():
+            reply = json.loads(payload)
+            if "failed" in reply:
+                failure = replies.printable(f"{reply['failed']}")
+                raise BenchError(f"the bench failed at it:\n{failure}")
+            return reply["done"]
 
-    def _done(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        reply = self._ask(json.dumps(request).encode() + b"\n")
-        if "done" in reply:
-            done: Mapping[str, Any] = reply["done"]
-            return done
-        if "late" in reply:
-            raise JobLate(f"it did not end within {reply['late']} seconds of computing")
-        if "died" in reply:
-            raise JobDied(f"its process ended with {reply['died']}")
-        raise BenchError(f"the bench failed at it:\n{reply['failed']}")
-
-    def _ask(self, request: bytes) -> Mapping[str, Any]:
+    def _ask(self, order: bytes, request: bytes) -> tuple[Mapping[str, Any], bytearray]:
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        line = b""
+        end = payload = None
         try:
             with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(request)
-                process.stdin.flush()
-                line = process.stdout.readline()
+                write_frame(process.stdin.fileno(), order)
+                write_frame(process.stdin.fileno(), request)
+                end = read_frame(process.stdout.fileno())
+                payload = read_frame(process.stdout.fileno())
         finally:
             # Also after an interrupt: a late reply must not be taken for the next one.
-            if not line:
+            if payload is None:
                 self.close()
-        if not line:
+        if end is None or payload is None:
             raise BenchError("the bench's process ended")
-        reply: Mapping[str, Any] = json.loads(line)
-        return reply
+        return json.loads(end), payload
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
@@ -174,12 +184,25 @@ class Bench:
         return self._process
 
 
-def _neutral_environment() -> dict[str, str]:
-    """Leave out the variables that change what is measured: a grade depends on no machine.
+def _limits(cpu_seconds: int) -> Limits:
+    return Limits(cpu_seconds, cpu_seconds * WALL_TO_CPU + SPARE_WALL_SECONDS)
 
-    One thread, because sums in another order give other results, and because threads that wait for
-    each other use up a job's CPU time.
+
+@contextlib.contextmanager
+def _any_reply() -> Iterator[None]:
+    """Take what cannot be read for a job that died: code that broke out may have written it."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
+        raise JobDied("something that is no reply") from error
+
+
+def _neutral_environment() -> dict[str, str]:
+    """Give the variables that a bench gets: a grade depends on no machine.
+
+    The few that interpreters and sandboxes need, so neither settings that change what is measured
+    nor anybody's passwords. One thread, because sums in another order give other results, and
+    because threads that wait for each other use up a job's CPU time.
     """
-    changing = ("CUDA", "PYTORCH", "TORCH", "VRAMLAB")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(changing)}
+    kept = {name: value for name, value in os.environ.items() if name.startswith(KEPT_VARIABLES)}
     return {**kept, "OMP_NUM_THREADS": "1"}

@@ -2,123 +2,140 @@
 
     python -P -m vramlab.grading.bench_server
 
-Reads one JSON request per line on stdin and writes one JSON reply per line on stdout. A reply is
-`{"done": ...}`, `{"failed": traceback}`, `{"died": how}` or `{"late": seconds}`. The server itself
-never runs a learner's code, so it can serve a whole class; torch is imported once, here, and every
-fork has it at once.
+Reads requests on stdin and writes replies on stdout, as messages (`frames.py`). A request is an
+order (`orders.py`, for this process) and a job (for the fork); a reply is how the job ended
+(`{"ended": "replied"}`, `"died"`, `"late"` or `"failed"`, and `"how"`) and what it replied.
+
+The server never runs a learner's code, so it can serve a whole class: torch is imported once, here,
+and every fork has it at once. Nor does it look into a job or a reply, of which it remembers
+nothing: a fork has a copy of the server's memory, and must not find another learner's answer there,
+nor what was measured. A job ends with everything it has started (`confinement.py`), and when the
+judge is gone, so is the server.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
+import mmap
 import os
-import resource
 import select
 import signal
-import sys
 import time
 import traceback
-from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from vramlab.grading import jobs
-from vramlab.units import GIB, MIB
+from vramlab.grading.confinement import clear_temporary_folder, confine_bench, confine_job, end_job
+from vramlab.grading.frames import forget, read_frame, write_frame
+from vramlab.grading.orders import Limits, Order
 
-MEMORY_BYTES = 4 * GIB
-"""What one job may take beyond what the server holds."""
+_REQUESTS = 0
 
-REPLY_BYTES = 64 * MIB
-WALL_TO_CPU = 4
-"""A job may take so much longer than its CPU time before it is given up: machines are shared."""
+
+@dataclass(frozen=True)
+class _End:
+    """How a job has ended."""
+
+    ended: str
+    how: str = ""
+    reply: bytearray | memoryview = field(default_factory=bytearray)
+
+
+class _JudgeGone(Exception):
+    """Nobody waits for the job any more."""
 
 
 def main() -> None:
-    """Serve until stdin ends."""
-    replies = os.fdopen(os.dup(1), "wb")
-    with Path(os.devnull).open("r+b") as nowhere:
-        for stream in (1, 2):
-            os.dup2(nowhere.fileno(), stream)
-    for line in sys.stdin.buffer:
-        request = json.loads(line)
+    """Serve until the judge is gone."""
+    replies = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    confine_bench()
+    while (order := read_frame(_REQUESTS)) and (job := read_frame(_REQUESTS)) is not None:
         try:
-            for module in request["preload"]:
-                importlib.import_module(module)
-            reply = run_in_fork(request, cpu_seconds=request["cpu_seconds"])
+            end = _serve(Order.from_data(order), job)
+        except _JudgeGone:
+            return
         except Exception:
-            reply = {"failed": traceback.format_exc()}
-        replies.write(json.dumps(reply).encode() + b"\n")
-        replies.flush()
+            end = _End("failed", traceback.format_exc())
+        write_frame(replies, json.dumps({"ended": end.ended, "how": end.how}).encode())
+        write_frame(replies, end.reply)
+        forget(job)
+        forget(end.reply)
 
 
-def run_in_fork(request: Mapping[str, Any], *, cpu_seconds: int) -> dict[str, Any]:
+def _serve(order: Order, job: bytearray) -> _End:
+    for module in order.preload:
+        importlib.import_module(module)
+    end = _run_in_fork(job, order.limits)
+    clear_temporary_folder()
+    return end
+
+
+def _run_in_fork(job: bytearray, limits: Limits) -> _End:
     """Do one job in a fork and wait for it."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reading)
-        _child(request, writing, cpu_seconds)
+        _child(job, writing, limits)
     os.close(writing)
     try:
-        payload = _read(reading, time.monotonic() + cpu_seconds * WALL_TO_CPU)
+        reply = _read(reading, limits)
     finally:
         os.close(reading)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-    if payload:
-        reply: dict[str, Any] = json.loads(payload)
-        return reply
+        status = end_job(child)
+    if reply is None:
+        return _End("died", f"no reply within {limits.wall_seconds} seconds")
+    if len(reply) > limits.reply_bytes:
+        forget(reply)
+        return _End("died", f"a reply of more than {limits.reply_bytes} bytes")
+    if reply:
+        return _End("replied", "", reply)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-    if payload is None:
-        return {"died": f"no reply within {cpu_seconds * WALL_TO_CPU} seconds"}
     if number == signal.SIGXCPU:
-        return {"late": cpu_seconds}
+        return _End("late", f"{limits.cpu_seconds}")
     how = signal.Signals(number).name if number else f"status {os.WEXITSTATUS(status)}"
-    return {"died": how}
+    return _End("died", how)
 
 
-def _read(pipe: int, deadline: float) -> bytes | None:
-    """Read until the other end closes; None when that takes past the deadline."""
-    payload = bytearray()
-    while len(payload) <= REPLY_BYTES:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0 or not select.select([pipe], [], [], remaining)[0]:
+def _read(pipe: int, limits: Limits) -> memoryview | None:
+    """Read until the other end closes or says too much; None when that takes too long."""
+    deadline = time.monotonic() + limits.wall_seconds
+    # All at once, since a buffer that grows leaves copies behind; from mmap, which takes no time.
+    buffer = memoryview(mmap.mmap(-1, limits.reply_bytes + 1))
+    filled = 0
+    while filled < len(buffer):
+        remaining = max(deadline - time.monotonic(), 0)
+        ready, _, _ = select.select([pipe, _REQUESTS], [], [], remaining)
+        if _REQUESTS in ready:
+            # The next request comes after this reply; so this is the end of all requests.
+            raise _JudgeGone
+        if not ready:
+            forget(buffer[:filled])
             return None
-        chunk = os.read(pipe, MIB)
-        if not chunk:
-            return bytes(payload)
-        payload += chunk
-    return b""
+        count = os.readv(pipe, [buffer[filled:]])
+        if not count:
+            break
+        filled += count
+    return buffer[:filled]
 
 
-def _child(request: Mapping[str, Any], writing: int, cpu_seconds: int) -> None:
+def _child(job: bytearray, writing: int, limits: Limits) -> None:
     """Do the job, reply, and end the process without running anything else."""
     try:
-        _limit(cpu_seconds, may_write_files=request["job"] == "measure")
+        confine_job(writing)
+        limits.apply()
         try:
-            reply: dict[str, Any] = {"done": jobs.run(request)}
+            reply: dict[str, Any] = {"done": jobs.run(json.loads(job))}
         except BaseException:
             reply = {"failed": traceback.format_exc()}
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(json.dumps(reply).encode())
     finally:
         os._exit(1)
-
-
-def _limit(cpu_seconds: int, *, may_write_files: bool) -> None:
-    # One second between the limits: SIGXCPU, by which the cause is known, comes before SIGKILL.
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
-    if not may_write_files:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    held = Path("/proc/self/statm")
-    if held.exists():  # macOS has no such file, and does not keep this limit
-        pages = int(held.read_text().split()[0])
-        allowed = pages * resource.getpagesize() + MEMORY_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,74 @@
+"""What the bench has to know about a job: how much of the machine it may take."""
+
+from __future__ import annotations
+
+import json
+import resource
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from vramlab.units import GIB, MIB
+
+OPEN_FILES = 64
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a job. Those it has by default are meant for jobs that see a learner's code."""
+
+    cpu_seconds: int
+    """Seconds of computing, by which an answer that does not end is known."""
+
+    wall_seconds: int
+    """Seconds after which a job that waits, rather than computes, is given up."""
+
+    memory_bytes: int = 4 * GIB
+    """Address space beyond what the bench's process has; Linux keeps it, macOS does not."""
+
+    is_trusted: bool = False
+    """The job runs the package's own code only, so it may write files and start processes."""
+
+    reply_bytes: int = 4 * MIB
+
+    def apply(self) -> None:
+        """Put this process, and all that it may start, under the limits; there is no way back."""
+        # One second between the limits: SIGXCPU, which tells the cause, comes before SIGKILL.
+        _limit(resource.RLIMIT_CPU, self.cpu_seconds, self.cpu_seconds + 1)
+        _limit(resource.RLIMIT_CORE, 0)
+        held = Path("/proc/self/statm")
+        if held.exists():
+            pages = int(held.read_text().split()[0])
+            _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + self.memory_bytes)
+        if not self.is_trusted:
+            _limit(resource.RLIMIT_FSIZE, 0)
+            _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+            # No thread and no process but this one. Linux counts it per user, and lets root pass.
+            _limit(resource.RLIMIT_NPROC, 0)
+
+
+@dataclass(frozen=True)
+class Order:
+    """Goes before a job, for the bench itself."""
+
+    limits: Limits
+
+    preload: tuple[str, ...] = ()
+    """Modules to import before the fork, for this job and all later ones."""
+
+    def as_data(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_data(cls, data: bytes | bytearray) -> Self:
+        fields = json.loads(data)
+        return cls(Limits(**fields["limits"]), tuple(fields["preload"]))
+
+
+def _limit(what: int, soft: int, hard: int | None = None) -> None:
+    """Set a limit, or leave a lower one as it is: whoever started us may have set it."""
+    _, ceiling = resource.getrlimit(what)
+    wanted = (soft, soft if hard is None else hard)
+    if ceiling != resource.RLIM_INFINITY:
+        wanted = (min(wanted[0], ceiling), min(wanted[1], ceiling))
+    resource.setrlimit(what, wanted)
