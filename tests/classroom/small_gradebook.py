@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from nbgrader.api import Gradebook
 from sqlalchemy.exc import SAWarning
@@ -17,9 +19,20 @@ DUE = datetime(2026, 3, 1, 12)
 
 def make_gradebook(folder: Path, assignment: str = EXERCISE) -> Gradebook:
     """Make a gradebook with one assignment of two tasks, due on `DUE`."""
-    gradebook = Gradebook(f"sqlite:///{folder / 'gradebook.db'}")
+    path = folder / "gradebook.db"
+    path.write_bytes(_empty_gradebook())
+    gradebook = Gradebook(f"sqlite:///{path}")
     add_assignment(gradebook, assignment)
     return gradebook
+
+
+@cache
+def _empty_gradebook() -> bytes:
+    """Make an empty gradebook once: nbgrader starts another program for each new one."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "gradebook.db")
+        Gradebook(f"sqlite:///{path}").close()
+        return path.read_bytes()
 
 
 def add_assignment(gradebook: Gradebook, assignment: str) -> None:
