@@ -110,6 +110,24 @@ class Bench:
         with _any_reply():
             return replies.trial(reply)
 
+    def call(
+        self,
+        module: str,
+        function: str,
+        *,
+        cpu_seconds: int,
+        reply_bytes: int,
+        arguments: Mapping[str, Any],
+    ) -> Any:
+        """Call a function of a module within limits; it takes and gives what JSON can carry.
+
+        For those who build upon grading. The module is imported before the fork, and kept. What
+        comes back is as credible as what went in: the function may have been led astray by data.
+        """
+        limits = replace(_limits(cpu_seconds), reply_bytes=reply_bytes)
+        request = {"job": "call", "module": module, "function": function, "arguments": arguments}
+        return self._done(request, Order(limits, (module,)))
+
     def close(self) -> None:
         """End the process, if there is one."""
         process, self._process = self._process, None
@@ -138,6 +156,9 @@ class Bench:
 
     def _do(self, job: str, exercise: Exercise, task: Task, order: Order, **arguments: Any) -> Any:
         request = {"job": job, "module": exercise.module, "task": task.name, **arguments}
+        return self._done(request, order)
+
+    def _done(self, request: Mapping[str, Any], order: Order) -> Any:
         end, payload = self._ask(order.as_data(), json.dumps(request, default=dict).encode())
         match end["ended"]:
             case "late":
