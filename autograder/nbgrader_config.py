@@ -19,6 +19,7 @@ from nbgrader.preprocessors import (
 )
 
 from vramlab.grading.gradebooks import forget_scores
+from vramlab.grading.late import LatePenalty
 from vramlab.grading.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
 from vramlab.grading.safe_pages import safe_markdown
 
@@ -58,6 +59,12 @@ c.Autograde.autograde_preprocessors = [
 ]
 c.Autograde.pre_convert_hook = partial(forget_scores, c.CourseDirectory.db_url)
 c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")
+
+# Lateness costs nothing as it stands. For a due date set in the formgrader, and for example 10 % of
+# the points earned for each day begun, 15 minutes of grace, and nothing left after 5 days:
+# c.LatePenalty.percent_per_day = 10; c.LatePenalty.grace_minutes = 15
+# c.LatePenalty.zero_after_days = 5
+c.AssignLatePenalties.plugin_class = LatePenalty
 
 # What a learner wrote in Markdown must not run in the pages of feedback and formgrader.
 c.HTMLExporter.filters = {"markdown2html": safe_markdown}
