@@ -22,9 +22,6 @@ MAX_CELLS = 2_000
 MAX_SOURCE_CHARACTERS = 2_000_000
 """Of all cells together; the longest exercise has some ten thousand."""
 
-MAX_ATTACHED_CHARACTERS = 5_000_000
-"""Of all pictures in text cells together; those beyond are left out."""
-
 _CELL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _METADATA = {"language_info": {"name": "python", "pygments_lexer": "ipython3"}}
 
@@ -34,18 +31,20 @@ class Unreadable(Exception):
 
 
 def read(
-    data: str, released: Sequence[Mapping[str, Any]], tasks: Sequence[str]
+    data: str, released: Sequence[Mapping[str, Any]], tasks: Sequence[str], finding: bool
 ) -> Mapping[str, Any]:
-    """Read a submission and find the answers in it. Every value of the reply can be JSON.
+    """Read a submission, and find the answers in it. Every value of the reply can be JSON.
 
     Args:
         data: the file's bytes, in base64.
         released: fields of the exercise's `ReleasedCell`s.
-        tasks: names of the tasks whose answers are to be found.
+        tasks: names of the tasks.
+        finding: whether to find the answers at once. That is quick, but a cell that ends the
+            process while it is parsed takes all answers with it.
 
     Returns:
-        The `problem`, or: the clean `notebook`, the code `cells` that count for each task by its
-        name, and what was `found` for each (see `vramlab.grading.jobs`).
+        The `problem`; or the clean `notebook`, and by the name of each task what was `found` (see
+        `vramlab.grading.jobs`) or else the code `cells` to find it in.
     """
     try:
         notebook = clean(base64.b64decode(data))
@@ -55,8 +54,9 @@ def read(
     tested = {task: above for task, _, above in tasks_with_cells(notebook)}
     every_cell = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
     cells = {task: tested.get(task, every_cell) for task in tasks}
-    found = {task: find(task, cells[task]) for task in tasks}
-    return {"notebook": notebook, "cells": cells, "found": found}
+    if not finding:
+        return {"notebook": notebook, "cells": cells}
+    return {"notebook": notebook, "found": {task: find(task, cells[task]) for task in tasks}}
 
 
 def clean(content: bytes) -> dict[str, Any]:
@@ -72,15 +72,7 @@ def clean(content: bytes) -> dict[str, Any]:
     if len(cells) > MAX_CELLS:
         raise Unreadable(f"It has {len(cells)} cells; up to {MAX_CELLS} are read.")
     taken: set[str] = set()
-    attached = 0
-    cleaned = []
-    for number, cell in enumerate(cells, 1):
-        new = _clean_cell(cell, number, taken)
-        pictures = _attachments(cell) if new["cell_type"] != "code" else {}
-        attached += len(json.dumps(pictures))
-        if pictures and attached <= MAX_ATTACHED_CHARACTERS:
-            new["attachments"] = pictures
-        cleaned.append(new)
+    cleaned = [_clean_cell(cell, number, taken) for number, cell in enumerate(cells, 1)]
     written = sum(len(cell["source"]) for cell in cleaned)
     if written > MAX_SOURCE_CHARACTERS:
         raise Unreadable(
@@ -154,10 +146,11 @@ def _name(cell: Mapping[str, Any]) -> str | None:
 
 def _text(source: object, number: int) -> str:
     lines = source if isinstance(source, list) else [source]
-    if not all(isinstance(line, str) for line in lines):
+    texts = [line for line in lines if isinstance(line, str)]
+    if len(texts) < len(lines):
         raise Unreadable(f"The source of cell {number} is not text.")
     # JSON can carry half a surrogate pair, which no file in UTF-8 can.
-    return "".join(lines).encode("utf-8", "replace").decode()
+    return "".join(texts).encode("utf-8", "replace").decode()
 
 
 def _free_id(wanted: object, number: int, taken: set[str]) -> str:
@@ -166,15 +159,3 @@ def _free_id(wanted: object, number: int, taken: set[str]) -> str:
         free = f"cell-{number}-{len(taken)}"
     taken.add(free)
     return free
-
-
-def _attachments(cell: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Give the pictures in a text cell, if they have the shape that nbformat wants."""
-    attachments = cell.get("attachments")
-    if not isinstance(attachments, Mapping):
-        return {}
-    return {
-        name: {kind: data for kind, data in kinds.items() if isinstance(data, str)}
-        for name, kinds in attachments.items()
-        if isinstance(kinds, Mapping) and all(kind.startswith("image/") for kind in kinds)
-    }

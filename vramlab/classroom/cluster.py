@@ -1,0 +1,145 @@
+"""The workers: processes of this machine by default, or of a Dask cluster elsewhere.
+
+Dask decides who does what. When a worker dies, what it was doing is done by another; a piece of
+work that several workers died of is given back as `WorkerDied`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Hashable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+import dask
+from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed.client import FutureCancelledError
+from distributed.comm.core import CommClosedError
+
+from vramlab.errors import VramlabError
+
+CONNECT_SECONDS = 30
+"""How long a cluster, and its first worker, are waited for."""
+
+MAX_DEATHS = 2
+"""So many workers may die of a piece of work until it is given up."""
+
+_SETTINGS = {
+    "distributed.scheduler.allowed-failures": MAX_DEATHS,
+    "distributed.admin.large-graph-warning-threshold": "1 GiB",  # a submission has up to 32 MiB
+    "distributed.admin.low-level-log-length": 100,  # memory stays flat, however many submissions
+    "distributed.worker.profile.enabled": False,
+    "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
+}
+
+
+class ClusterError(VramlabError):
+    """The workers cannot be used; nothing that was graded is lost."""
+
+
+class WorkerDied(VramlabError):
+    """Several workers died of one piece of work."""
+
+
+class Workers:
+    """Does pieces of work in any order, on the machine or on the cluster that was asked for."""
+
+    def __init__(self, count: int | None = None, address: str | None = None) -> None:
+        """Start workers, or connect to those there are.
+
+        Args:
+            count: of processes on this machine; by default one per CPU that may be used.
+            address: of the scheduler of a cluster, such as tcp://head:8786.
+
+        Raises:
+            ClusterError: that does not work.
+        """
+        self._done: SimpleQueue[tuple[Hashable, Future[Any]]] = SimpleQueue()
+        self._pending = 0
+        dask.config.set(_SETTINGS)
+        self._local: LocalCluster | None = None
+        self._silence()
+        if address is None:
+            self._local = LocalCluster(
+                n_workers=count or len(os.sched_getaffinity(0)),
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,  # the bench limits what a submission takes
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+            )
+        try:
+            self._client = Client(self._local or address, timeout=CONNECT_SECONDS)
+            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        except (OSError, TimeoutError, ValueError, CommClosedError) as error:
+            raise ClusterError(
+                f"the cluster {address or 'on this machine'} has not answered: {error}. "
+                "Are its scheduler and a worker running, and can this machine reach them?"
+            ) from error
+
+    @property
+    def slots(self) -> int:
+        """How many pieces of work are done at the same time, at present."""
+        threads: dict[str, int] = self._client.nthreads()
+        return max(1, sum(threads.values()))
+
+    @property
+    def pending(self) -> int:
+        """How many pieces of work were begun and not yet taken back."""
+        return self._pending
+
+    def begin(self, name: Hashable, function: Callable[..., Any], *arguments: object) -> None:
+        """Let a worker call a function; `next` gives what comes of it, with the `name`."""
+        future = self._client.submit(function, *arguments, pure=False)
+        self._pending += 1
+        future.add_done_callback(lambda done: self._done.put((name, done)))
+
+    def next(self) -> tuple[Hashable, Any]:
+        """Wait for a piece of work; give its name, and its result or the error it ended with.
+
+        Raises:
+            ClusterError: the cluster is gone.
+        """
+        name, future = self._done.get()
+        self._pending -= 1
+        try:
+            return name, future.result()
+        except KilledWorker:
+            return name, WorkerDied(f"{MAX_DEATHS + 1} workers died of it")
+        except (FutureCancelledError, CommClosedError) as error:
+            raise ClusterError(
+                "the cluster is gone. Nothing that was graded is lost: run again"
+            ) from error
+        except ModuleNotFoundError as error:
+            raise ClusterError(
+                f"a worker lacks something: {error}; install vramlab[classroom,lab] there"
+            ) from error
+        except Exception as error:
+            return name, error
+        finally:
+            future.release()
+
+    def close(self) -> None:
+        """End the workers, if they are this machine's."""
+        self._client.close()
+        if self._local is not None:
+            self._local.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @staticmethod
+    def _silence() -> None:
+        """Keep Dask from telling about every worker that comes, goes or is late."""
+        for name in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,0 +1,376 @@
+"""Grades a class: from what was submitted to gradebook, feedback, and a list for humans.
+
+`grade` is what `vramlab grade` calls. It keeps a bounded number of submissions in flight; this
+process enters one while workers mark the next. Every step is in the journal, so that a run that
+was interrupted anywhere is continued by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+from vramlab.classroom.cluster import Workers
+from vramlab.classroom.course import Course
+from vramlab.classroom.entering import Book, NotEntered
+from vramlab.classroom.journal import Entry, Journal
+from vramlab.classroom.marked import Marked
+from vramlab.classroom.progress import Progress
+from vramlab.classroom.sandbox import best, named
+from vramlab.classroom.submissions import (
+    Refused,
+    Stray,
+    Submission,
+    find_submissions,
+    select,
+)
+from vramlab.classroom.versions import fingerprint, versions
+from vramlab.classroom.worker import Conditions, OtherVersionsError, Work, mark, page
+from vramlab.grading.exercises import exercise_names, find_exercise
+from vramlab.grading.gradebooks import Ungraded
+from vramlab.grading.notebooks import TEST_SUFFIX
+from vramlab.grading.released import ReleasedCell
+from vramlab.grading.seeds import hidden_seed
+
+IN_FLIGHT_PER_WORKER = 3
+"""So many submissions are with the workers for each of them: enough that none ever waits."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a teacher asked for."""
+
+    assignments: tuple[str, ...] = ()
+    """Names or numbers of exercises; none means all that were submitted."""
+
+    students: tuple[str, ...] = ()
+    """Names, or patterns such as `b*`; none means all."""
+
+    workers: int | None = None
+    """Processes on this machine; by default one per CPU."""
+
+    cluster: str | None = None
+    """Address of a Dask scheduler, instead of workers on this machine."""
+
+    sandbox: str | None = None
+    """Name of a sandbox; by default the best that works here."""
+
+    image: str = "vramlab"
+    """Of containers."""
+
+    again: bool = False
+    """Grade what is graded already, too."""
+
+    feedback: bool = True
+    """Make feedback pages."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Something that a human has to look at."""
+
+    student: str
+    assignment: str
+    about: str
+    """The task, or empty for the whole submission."""
+
+    reason: str
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    graded: int = 0
+    """Submissions that were marked and entered in this run."""
+
+    kept: int = 0
+    """Submissions that were graded before, and have not changed."""
+
+    attention: list[Attention] = field(default_factory=list)
+    strays: list[Stray] = field(default_factory=list)
+    """What lies among the submissions and is none."""
+
+    warnings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def needs_human(self) -> bool:
+        """Whether anything is left to look at."""
+        return bool(self.attention or self.strays)
+
+
+def grade(course: Course, options: Options, progress: type[Progress] = Progress) -> Outcome:
+    """Grade what was submitted, and enter it.
+
+    Args:
+        course: where.
+        options: what, and how.
+        progress: made with the number of submissions.
+
+    Raises:
+        VramlabError: nothing can be graded at all, or the run could not go on; what was graded
+            until then is kept.
+    """
+    names = exercise_names()
+    wanted = [find_exercise(name).name for name in options.assignments]
+    found, strays = find_submissions(course.submitted, names)
+    chosen = select(found, wanted, options.students)
+    outcome = Outcome()
+    if not options.assignments and not options.students:
+        outcome.strays = strays
+    with ExitStack() as stack:
+        journal = stack.enter_context(Journal(course.journal))
+        book = stack.enter_context(Book(course))
+        run = _Run(course, options, journal, book, outcome, progress(len(chosen)))
+        stack.callback(run.close)
+        run.all(chosen)
+        outcome.attention += _open_scores(book, chosen)
+    return outcome
+
+
+@dataclass(frozen=True)
+class _Exercise:
+    """What a run has to know about an exercise."""
+
+    released: tuple[ReleasedCell, ...]
+    fingerprint: str
+    entered: frozenset[str]
+    """Students who had a submission in the gradebook when the run began."""
+
+    open: frozenset[str]
+    """Students of whose submissions some had no score then."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A piece of work that is with a worker."""
+
+    submission: Submission
+    timestamp: str | None
+    sha256: str = ""
+    """Of the notebook that is being marked."""
+
+    page_of: int | None = None
+    """Number of the marking that a page is made of; None for marking."""
+
+
+class _Run:
+    """One run: what was begun, and what is to be done next with each submission."""
+
+    def __init__(
+        self,
+        course: Course,
+        options: Options,
+        journal: Journal,
+        book: Book,
+        outcome: Outcome,
+        progress: Progress,
+    ) -> None:
+        self._course = course
+        self._options = options
+        self._journal = journal
+        self._book = book
+        self._outcome = outcome
+        self._progress = progress
+        self._workers: Workers | None = None
+        self._exercises: dict[str, _Exercise] = {}
+
+    def all(self, submissions: Iterable[Submission]) -> None:
+        """Grade submissions, a bounded number of them at a time."""
+        for submission in submissions:
+            self._begin(submission)
+            while self._is_full():
+                self._continue()
+        while self._workers is not None and self._workers.pending:
+            self._continue()
+        self._outcome.seconds = self._progress.seconds
+
+    def close(self) -> None:
+        """End the workers, if there are any."""
+        self._progress.end()
+        if self._workers is not None:
+            self._workers.close()
+
+    def _is_full(self) -> bool:
+        if self._workers is None:
+            return False
+        return self._workers.pending >= self._workers.slots * IN_FLIGHT_PER_WORKER
+
+    @cached_property
+    def _seed(self) -> str:
+        return hidden_seed(self._course.seed_file)
+
+    @cached_property
+    def _conditions(self) -> Conditions:
+        if self._options.sandbox is None:
+            sandbox, warning = best()
+        else:
+            sandbox = named(self._options.sandbox, self._options.image)
+            warning = sandbox.warning
+        if warning:
+            self._outcome.warnings.append(warning)
+        # Workers of this machine are of this installation.
+        expected = versions() if self._options.cluster else {}
+        return Conditions(self._seed, sandbox, (self._course.root,), expected)
+
+    def _order(
+        self, step: _Step, function: Callable[[Any, Conditions], object], what: object
+    ) -> None:
+        """Give something to the workers, who are started when there is something to do."""
+        conditions = self._conditions
+        if self._workers is None:
+            self._workers = Workers(self._options.workers, self._options.cluster)
+        self._workers.begin(step, function, what, conditions)
+
+    def _exercise(self, assignment: str) -> _Exercise:
+        if assignment not in self._exercises:
+            released = self._book.released(assignment)
+            self._exercises[assignment] = _Exercise(
+                released,
+                fingerprint(find_exercise(assignment), self._seed, released),
+                frozenset(self._book.students(assignment)),
+                frozenset(each.student for each in self._book.ungraded(assignment)),
+            )
+        return self._exercises[assignment]
+
+    def _begin(self, submission: Submission) -> None:
+        """Do the first thing that a submission needs."""
+        exercise = self._exercise(submission.assignment)
+        entry = self._journal.latest(submission.student, submission.assignment)
+        problem = digest = ""
+        content = b""
+        try:
+            timestamp = submission.timestamp()
+        except Refused as refused:
+            timestamp = None
+            self._attend(submission, f"{refused}")
+        try:
+            content = submission.notebook()
+            digest = sha256(content).hexdigest()
+        except Refused as refused:
+            problem = f"{refused}"
+        step = _Step(submission, timestamp, digest)
+        if entry is not None and self._is_valid(entry, digest, problem):
+            self._keep(step, entry)
+        elif problem:
+            marked = Marked(submission.student, submission.assignment, "", problem=problem)
+            self._enter(step, self._journal.record(marked, exercise.fingerprint), marked)
+        else:
+            work = Work(submission.student, submission.assignment, content, exercise.released)
+            self._order(step, mark, work)
+
+    def _is_valid(self, entry: Entry, digest: str, problem: str) -> bool:
+        """Tell whether a marking is still that of the submission that is there now."""
+        exercise = self._exercises[entry.assignment]
+        if self._options.again or entry.fingerprint != exercise.fingerprint:
+            return False
+        if entry.retry and entry.student in exercise.open:
+            return False
+        if problem and not entry.sha256:
+            return self._journal.marked(entry.number).problem == problem
+        return entry.sha256 == digest
+
+    def _keep(self, step: _Step, entry: Entry) -> None:
+        """Do what is left to do after an earlier run."""
+        student, assignment = entry.student, entry.assignment
+        file = self._course.autograded / student / assignment / f"{assignment}.ipynb"
+        is_there = student in self._exercises[assignment].entered and file.exists()
+        if not is_there or entry.entered != self._where(step.timestamp):
+            self._enter(step, entry.number, self._journal.marked(entry.number))
+        elif self._options.feedback and not entry.returned:
+            self._order_page(step, entry.number, self._journal.marked(entry.number))
+        else:
+            self._outcome.kept += 1
+            self._progress.add(graded=False)
+
+    def _continue(self) -> None:
+        """Take back what a worker did, and do what comes next."""
+        assert self._workers is not None
+        step, result = self._workers.next()
+        assert isinstance(step, _Step)
+        if isinstance(result, OtherVersionsError):
+            raise result
+        if step.page_of is None:
+            self._take_marked(step, result)
+        else:
+            self._take_page(step, step.page_of, result)
+
+    def _take_marked(self, step: _Step, result: object) -> None:
+        submission = step.submission
+        if isinstance(result, dict):
+            marked = Marked.from_data(result)
+            retry = bool(marked.ungraded)
+        else:
+            problem = f"It could not be graded: {type(result).__name__}: {result}"
+            marked = Marked(submission.student, submission.assignment, step.sha256, problem=problem)
+            retry = True
+        exercise = self._exercises[submission.assignment]
+        number = self._journal.record(marked, exercise.fingerprint, retry=retry)
+        self._enter(step, number, marked)
+
+    def _enter(self, step: _Step, number: int, marked: Marked) -> None:
+        try:
+            self._book.enter(marked, step.timestamp)
+        except NotEntered as error:
+            # What nbgrader does not take is entered as what it is: something for a human.
+            marked = replace(marked, verdicts=(), notebook=None, problem=f"{error}")
+            self._book.enter(marked, step.timestamp)
+        self._journal.note_entered(number, self._where(step.timestamp))
+        if self._options.feedback:
+            self._order_page(step, number, marked)
+        else:
+            self._outcome.graded += 1
+            self._progress.add(graded=True)
+
+    def _order_page(self, step: _Step, number: int, marked: Marked) -> None:
+        order = self._book.page_order(marked)
+        self._order(replace(step, page_of=number), page, order)
+
+    def _take_page(self, step: _Step, number: int, result: object) -> None:
+        submission = step.submission
+        if isinstance(result, str):
+            self._book.return_page(submission.student, submission.assignment, result)
+            self._journal.note_returned(number)
+        else:
+            self._attend(submission, f"{result}")
+        self._outcome.graded += 1
+        self._progress.add(graded=True)
+
+    def _where(self, timestamp: str | None) -> str:
+        """Say into which gradebook something was entered, and as handed in when."""
+        return f"{self._book.name} {timestamp or ''}".strip()
+
+    def _attend(self, submission: Submission, reason: str) -> None:
+        attention = Attention(submission.student, submission.assignment, "", reason)
+        self._outcome.attention.append(attention)
+
+
+def _open_scores(book: Book, submissions: Sequence[Submission]) -> Iterator[Attention]:
+    """List what of the chosen submissions has no score in the gradebook."""
+    chosen = {(each.student, each.assignment) for each in submissions}
+    for assignment in sorted({assignment for _, assignment in chosen}):
+        by_student: dict[str, list[Ungraded]] = {}
+        for each in book.ungraded(assignment):
+            if (each.student, assignment) in chosen:
+                by_student.setdefault(each.student, []).append(each)
+        tasks = len(find_exercise(assignment).tasks)
+        for student, cells in by_student.items():
+            reasons = {each.cell: _without_headline(each) for each in cells}
+            if len(cells) == tasks and len(set(reasons.values())) == 1:
+                yield Attention(student, assignment, "", reasons[cells[0].cell])
+            else:
+                for cell, reason in reasons.items():
+                    yield Attention(student, assignment, cell.removesuffix(TEST_SUFFIX), reason)
+
+
+def _without_headline(ungraded: Ungraded) -> str:
+    """Leave out what a verdict begins with: "block_bytes: could not be graded"."""
+    headline, _, rest = ungraded.reason.partition("\n")
+    return (
+        rest if rest and headline.startswith(ungraded.cell.removesuffix(TEST_SUFFIX)) else headline
+    )

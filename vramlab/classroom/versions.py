@@ -1,0 +1,65 @@
+"""What decides a verdict besides the answer: versions, sources, seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import vramlab
+from vramlab.grading.released import ReleasedCell
+from vramlab.grading.task import Exercise
+
+PACKAGE = Path(vramlab.__file__).parent
+_SHOWN_DIGITS = 12
+
+
+@cache
+def versions() -> Mapping[str, str]:
+    """Give the versions that have to be the same wherever a class is graded.
+
+    vramlab's own comes with a digest of its files: a checkout changes without a new number.
+    """
+    files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml", ".json"))
+    own = f"{_version('vramlab')} (files {digest(files)[:_SHOWN_DIGITS]})"
+    return {"vramlab": own, "torch": _version("torch")}
+
+
+def fingerprint(exercise: Exercise, seed: str, released: Sequence[ReleasedCell]) -> str:
+    """Give a digest of all that judges an exercise: another one, and its verdicts are void."""
+    spec = find_spec(exercise.module)
+    assert spec is not None
+    assert spec.origin is not None
+    judging = sorted((PACKAGE / "grading").glob("*.py"))
+    parts = [
+        exercise.name,
+        digest([Path(spec.origin)]),
+        digest(judging),
+        _version("vramlab"),
+        _version("torch"),
+        seed,
+        [asdict(cell) for cell in released],
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def digest(files: Iterable[Path]) -> str:
+    """Give the SHA-256 of some files' names and contents."""
+    summed = hashlib.sha256()
+    for path in files:
+        content = path.read_bytes()
+        summed.update(f"{path.name} {len(content)}\n".encode())
+        summed.update(content)
+    return summed.hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,178 @@
+"""What a worker does: marks one submission, or makes one page, from data alone.
+
+A worker is a process that grades many submissions. It keeps one bench, so that what is slow to
+start is started once; all that a learner has written is read and run there, in forks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from vramlab.classroom.marked import Marked
+from vramlab.classroom.sandbox import Sandbox
+from vramlab.classroom.versions import versions
+from vramlab.errors import VramlabError
+from vramlab.grading import replies
+from vramlab.grading.bench import Bench, BenchError, JobLate
+from vramlab.grading.exercises import find_exercise
+from vramlab.grading.judge import Judge
+from vramlab.grading.released import ReleasedCell
+from vramlab.grading.task import Exercise
+from vramlab.grading.verdict import Grade, Verdict
+from vramlab.units import MIB
+
+READ_CPU_SECONDS = 20
+READ_REPLY_BYTES = 64 * MIB
+"""JSON writes a character with up to twelve, and all sources once more as answers."""
+
+PAGE_CPU_SECONDS = 30
+PAGE_REPLY_BYTES = 64 * MIB
+
+
+class OtherVersionsError(VramlabError):
+    """A worker has other versions than the machine that sends it work."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What holds for all work of a run."""
+
+    seed: str
+    """Decides the hidden cases."""
+
+    sandbox: Sandbox
+    """Where submissions are read and judged."""
+
+    hidden: tuple[Path, ...]
+    """Folders that must not be seen there, if a worker has them at all: the course."""
+
+    versions: Mapping[str, str]
+    """Of the machine that sends the work: see `versions.py`."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A submission to be marked."""
+
+    student: str
+    assignment: str
+    notebook: bytes
+    released: tuple[ReleasedCell, ...]
+    """The cells of the exercise."""
+
+
+def mark(work: Work, conditions: Conditions) -> dict[str, Any]:
+    """Mark a submission.
+
+    Returns:
+        A `Marked`, as data.
+
+    Raises:
+        OtherVersionsError: this worker's verdicts would not be those of another.
+    """
+    _check_versions(conditions.versions)
+    exercise = find_exercise(work.assignment)
+    bench = _bench(conditions.sandbox, conditions.hidden)
+    judge = _judge(conditions.sandbox, conditions.hidden, conditions.seed)
+    marked = Marked(work.student, work.assignment, sha256(work.notebook).hexdigest())
+    read = _read(bench, exercise, work)
+    if "problem" in read:
+        return replace(marked, problem=read["problem"]).as_data()
+    verdicts = tuple(_verdict(judge, exercise, task.name, read) for task in exercise.tasks)
+    return replace(marked, verdicts=verdicts, notebook=read["notebook"]).as_data()
+
+
+def page(order: Mapping[str, Any], conditions: Conditions) -> str:
+    """Make a feedback page.
+
+    Args:
+        order: arguments of `vramlab.classroom.pages.render`.
+        conditions: of the run.
+
+    Returns:
+        HTML.
+
+    Raises:
+        VramlabError: it could not be made, not even without the learner's own text.
+    """
+    bench = _bench(conditions.sandbox, conditions.hidden)
+    for plainly in (False, True):
+        try:
+            made = bench.call(
+                "vramlab.classroom.pages",
+                "render",
+                cpu_seconds=PAGE_CPU_SECONDS,
+                reply_bytes=PAGE_REPLY_BYTES,
+                arguments={"order": order, "plainly": plainly},
+            )
+        except (BenchError, JobLate) as error:
+            failure = error
+        else:
+            return str(made["html"])
+    raise VramlabError(f"the feedback could not be made: {failure}")
+
+
+def _read(bench: Bench, exercise: Exercise, work: Work) -> Mapping[str, Any]:
+    arguments = {
+        "data": base64.b64encode(work.notebook).decode(),
+        "released": [asdict(cell) for cell in work.released],
+        "tasks": [task.name for task in exercise.tasks],
+    }
+    for finding in (True, False):
+        try:
+            read: dict[str, Any] = bench.call(
+                "vramlab.classroom.reading",
+                "read",
+                cpu_seconds=READ_CPU_SECONDS,
+                reply_bytes=READ_REPLY_BYTES,
+                arguments={**arguments, "finding": finding},
+            )
+        except (BenchError, JobLate) as error:
+            failure = error
+            continue
+        if "problem" in read:
+            return {"problem": replies.printable(read["problem"])}
+        if finding:
+            read["found"] = {task: replies.found(each) for task, each in read["found"].items()}
+        return read
+    return {"problem": f"The notebook could not be read: {failure}."}
+
+
+def _verdict(judge: Judge, exercise: Exercise, task: str, read: Mapping[str, Any]) -> Verdict:
+    def judged() -> Verdict:
+        if "found" in read:
+            return judge.judge_found(exercise, task, read["found"][task])
+        return judge.judge(exercise, task, read["cells"][task])
+
+    verdict = judged()
+    # Once more, where it is no fault of the answer: the machine may have been short of memory.
+    return judged() if verdict.grade is Grade.UNGRADED else verdict
+
+
+def _check_versions(expected: Mapping[str, str]) -> None:
+    for package, there in expected.items():
+        here = versions()[package]
+        if here != there:
+            raise OtherVersionsError(
+                f"a worker has {package} {here}, but this machine has {there}; "
+                "install the same on both, so that both come to the same verdicts"
+            )
+
+
+@cache
+def _bench(sandbox: Sandbox, hidden: tuple[Path, ...]) -> Bench:
+    bench = Bench(sandbox.prefix(hidden=hidden))
+    atexit.register(bench.close)
+    return bench
+
+
+@cache
+def _judge(sandbox: Sandbox, hidden: tuple[Path, ...], seed: str) -> Judge:
+    return Judge(_bench(sandbox, hidden), seed)

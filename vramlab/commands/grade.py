@@ -1,0 +1,130 @@
+"""`vramlab grade`: grades a class.
+
+$ vramlab grade
+$ vramlab grade 02 --students ada 'b*' --workers 4
+$ vramlab grade --cluster tcp://head:8786 --db postgresql://teacher@db/course
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vramlab.classroom.run import Outcome
+
+_EXIT_OK = 0
+_EXIT_NEEDS_HUMAN = 1
+_MOST_SHOWN = 50
+_SECONDS_PER_MINUTE = 60
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb `grade` to the command line."""
+    parser = subparsers.add_parser(
+        "grade",
+        help="grade what a class has submitted",
+        description="Grade everything in autograder/submitted/, into nbgrader's gradebook, with "
+        "feedback pages. What was graded before, and has not changed, is kept: a run that was "
+        "interrupted goes on where it was. Ends with status 0 if everything has a score, with 1 "
+        "if a human has to look at something.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "assignments",
+        nargs="*",
+        metavar="ASSIGNMENT",
+        help="number or name, such as 02 or 02_pages_and_blocks (default: all that were submitted)",
+    )
+    parser.add_argument(
+        "--students", nargs="+", default=[], metavar="NAME", help="only these; patterns such as b*"
+    )
+    parser.add_argument(
+        "--workers",
+        type=_at_least_one,
+        metavar="N",
+        help="processes on this machine (default: one per CPU)",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="scheduler of a Dask cluster, such as tcp://head:8786, instead of this machine",
+    )
+    parser.add_argument(
+        "--db",
+        metavar="URL",
+        help="the gradebook, such as postgresql://teacher@host/course (default: VRAMLAB_GRADEBOOK, "
+        "else what autograder/nbgrader_config.py says)",
+    )
+    parser.add_argument(
+        "--sandbox",
+        metavar="KIND",
+        help="bubblewrap, docker, podman or limits (default: bubblewrap if it works, else limits)",
+    )
+    parser.add_argument(
+        "--image", default="vramlab", help="of the container (default: %(default)s)"
+    )
+    parser.add_argument("--again", action="store_true", help="grade what is graded already, too")
+    parser.add_argument("--no-feedback", action="store_true", help="make no feedback pages")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Grade and report; answer the exit status.
+
+    Raises:
+        VramlabError: nothing can be graded, or the run could not go on.
+    """
+    from vramlab.classroom.course import find_course
+
+    course = find_course(db_url=arguments.db)
+
+    from vramlab.classroom.run import Options, grade
+
+    options = Options(
+        assignments=tuple(arguments.assignments),
+        students=tuple(arguments.students),
+        workers=arguments.workers,
+        cluster=arguments.cluster,
+        sandbox=arguments.sandbox,
+        image=arguments.image,
+        again=arguments.again,
+        feedback=not arguments.no_feedback,
+    )
+    outcome = grade(course, options)
+    print(summary(outcome))
+    return _EXIT_NEEDS_HUMAN if outcome.needs_human else _EXIT_OK
+
+
+def summary(outcome: Outcome) -> str:
+    """Say what came of a run, and what a human has to look at."""
+    lines = [f"warning: {warning}" for warning in outcome.warnings]
+    submissions = "submission" if outcome.graded == 1 else "submissions"
+    line = f"graded {outcome.graded} {submissions} in {_duration(outcome.seconds)}"
+    if outcome.graded and outcome.seconds:
+        line += f" ({outcome.graded / outcome.seconds * _SECONDS_PER_MINUTE:.0f} per minute)"
+    lines.append(f"{line}; {outcome.kept} were graded before")
+    if outcome.attention:
+        lines.append(f"for a human to look at ({len(outcome.attention)}):")
+        for each in outcome.attention[:_MOST_SHOWN]:
+            reason = " ".join(each.reason.split())
+            about = f" {each.about}" if each.about else ""
+            lines.append(f"  {each.student}, {each.assignment}{about}: {reason}")
+        if len(outcome.attention) > _MOST_SHOWN:
+            lines.append(f"  and {len(outcome.attention) - _MOST_SHOWN} more")
+    if outcome.strays:
+        lines.append(f"not graded, because it is no submission ({len(outcome.strays)}):")
+        lines += [f"  {str(stray.path)!a}: {stray.reason}" for stray in outcome.strays]
+    return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), _SECONDS_PER_MINUTE)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
