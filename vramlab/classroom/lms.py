@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from vramlab.classroom.origins import canvas_id
 from vramlab.classroom.scores import Score, Status
 from vramlab.classroom.scores_csv import number
 from vramlab.classroom.student_ids import student_id
@@ -198,7 +199,9 @@ def _as_number(text: str) -> float | None:
 def _canvas_keys(row: Row) -> list[str]:
     """Give what a student may be known by here, the surest first."""
     login = row.get("SIS Login ID", "")
-    return [row["ID"], login, row.get("SIS User ID", ""), student_id(login)]
+    name = row.get("Student") or f"{row.get('LastName', '')}{row.get('FirstName', '')}"
+    collected = canvas_id(name, row["ID"].strip())
+    return [collected, row["ID"], login, row.get("SIS User ID", ""), student_id(login)]
 
 
 def _moodle_keys(row: Row) -> list[str]:
