@@ -15,6 +15,7 @@ judge is gone, so is the server.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import mmap
@@ -28,7 +29,7 @@ from typing import Any
 
 from vramlab.grading import jobs
 from vramlab.grading.confinement import clear_temporary_folder, confine_bench, confine_job, end_job
-from vramlab.grading.frames import forget, read_frame, write_frame
+from vramlab.grading.frames import LENGTH, forget, read_frame, write_frame
 from vramlab.grading.orders import Limits, Order
 
 _REQUESTS = 0
@@ -45,6 +46,10 @@ class _End:
 
 class _JudgeGone(Exception):
     """Nobody waits for the job any more."""
+
+
+class _GivenUp(Exception):
+    """A job is not waited for any longer; the message says why."""
 
 
 def main() -> None:
@@ -70,6 +75,8 @@ def main() -> None:
 def _serve(order: Order, job: bytearray) -> _End:
     for module in order.preload:
         importlib.import_module(module)
+    # A fork's garbage collections go over what the fork has made, not over all of torch.
+    gc.freeze()
     end = _run_in_fork(job, order.limits)
     clear_temporary_folder()
     return end
@@ -84,15 +91,12 @@ def _run_in_fork(job: bytearray, limits: Limits) -> _End:
     os.close(writing)
     try:
         reply = _read(reading, limits)
+    except _GivenUp as reason:
+        return _End("died", f"{reason}")
     finally:
         os.close(reading)
         status = end_job(child)
-    if reply is None:
-        return _End("died", f"no reply within {limits.wall_seconds} seconds")
-    if len(reply) > limits.reply_bytes:
-        forget(reply)
-        return _End("died", f"a reply of more than {limits.reply_bytes} bytes")
-    if reply:
+    if reply is not None:
         return _End("replied", "", reply)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     if number == signal.SIGXCPU:
@@ -102,25 +106,31 @@ def _run_in_fork(job: bytearray, limits: Limits) -> _End:
 
 
 def _read(pipe: int, limits: Limits) -> memoryview | None:
-    """Read until the other end closes or says too much; None when that takes too long."""
+    """Read one message; None if the other end closes before its end.
+
+    Not to the end of the file, which processes that the job has left behind may keep open.
+    """
     deadline = time.monotonic() + limits.wall_seconds
     # All at once, since a buffer that grows leaves copies behind; from mmap, which takes no time.
-    buffer = memoryview(mmap.mmap(-1, limits.reply_bytes + 1))
-    filled = 0
-    while filled < len(buffer):
+    buffer = memoryview(mmap.mmap(-1, LENGTH.size + limits.reply_bytes))
+    filled, expected = 0, LENGTH.size
+    while filled < expected:
         remaining = max(deadline - time.monotonic(), 0)
         ready, _, _ = select.select([pipe, _REQUESTS], [], [], remaining)
         if _REQUESTS in ready:
             # The next request comes after this reply; so this is the end of all requests.
             raise _JudgeGone
         if not ready:
-            forget(buffer[:filled])
-            return None
-        count = os.readv(pipe, [buffer[filled:]])
+            raise _GivenUp(f"no reply within {limits.wall_seconds} seconds")
+        count = os.readv(pipe, [buffer[filled:expected]])
         if not count:
-            break
+            return None
         filled += count
-    return buffer[:filled]
+        if filled == LENGTH.size:
+            expected += LENGTH.unpack(buffer[: LENGTH.size])[0]
+        if expected > len(buffer):
+            raise _GivenUp(f"a reply of more than {limits.reply_bytes} bytes")
+    return buffer[LENGTH.size : expected]
 
 
 def _child(job: bytearray, writing: int, limits: Limits) -> None:
@@ -132,8 +142,7 @@ def _child(job: bytearray, writing: int, limits: Limits) -> None:
             reply: dict[str, Any] = {"done": jobs.run(json.loads(job))}
         except BaseException:
             reply = {"failed": traceback.format_exc()}
-        with os.fdopen(writing, "wb") as pipe:
-            pipe.write(json.dumps(reply).encode())
+        write_frame(writing, json.dumps(reply).encode())
     finally:
         os._exit(1)
 
