@@ -77,13 +77,18 @@ class Bench:
         self._command = [*(command or [sys.executable]), "-P", "-m", "vramlab.grading.bench_server"]
         self._search_path = os.pathsep.join(map(str, [package, *search_path]))
         self._process: subprocess.Popen[bytes] | None = None
+        self._preload = TORCH_MODULES
 
     def measure(self, exercise: Exercise, task: Task, config: Config) -> Mapping[str, Any]:
-        """Measure the truth of one case: `arguments` (for the learner's function) and `truth`."""
+        """Measure the truth of one case: `arguments` (for the learner's function) and `truth`.
+
+        What a measurement imports, which runs no learner's code, is there for all later ones.
+        """
         limits = _limits(MEASURE_CPU_SECONDS)
         trusted = replace(limits, is_trusted=True, reply_bytes=MEASURE_REPLY_BYTES)
-        order = Order(trusted, TORCH_MODULES)
-        measured: Mapping[str, Any] = self._do("measure", exercise, task, order, config=config)
+        order = Order(trusted, self._preload)
+        measured: dict[str, Any] = self._do("measure", exercise, task, order, config=config)
+        self._preload += tuple(measured.pop("imported"))
         return measured
 
     def find(self, exercise: Exercise, task: Task, cells: Sequence[str]) -> Mapping[str, Any]:
@@ -105,7 +110,7 @@ class Bench:
         self, exercise: Exercise, task: Task, source: str, config: Config
     ) -> Mapping[str, Any]:
         """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
-        order = Order(_limits(TRIAL_CPU_SECONDS), TORCH_MODULES)
+        order = Order(_limits(TRIAL_CPU_SECONDS), self._preload)
         reply = self._do("trial", exercise, task, order, source=source, config=config)
         with _any_reply():
             return replies.trial(reply)

@@ -16,6 +16,7 @@ judge is gone, so is the server.
 from __future__ import annotations
 
 import gc
+import gc
 import importlib
 import json
 import mmap

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vramlab.grading.answers import NoAnswer, find_answer
@@ -34,7 +35,7 @@ def run(request: Mapping[str, Any]) -> Reply:
     task = exercise.task(request["task"])
     match request["job"]:
         case "measure":
-            return _measure(task, request["config"])
+            return _with_imports(lambda: _measure(task, request["config"]))
         case "find":
             return find(task.name, request["cells"])
         case "answer":
@@ -43,6 +44,16 @@ def run(request: Mapping[str, Any]) -> Reply:
             return _trial(task, request["source"], request["config"])
         case unknown:
             raise ValueError(f"a bench knows no job {unknown!r}")
+
+
+def _with_imports(job: Callable[[], Reply]) -> Reply:
+    """Do a job and add the names of the modules that it has `imported`."""
+    before = set(sys.modules)
+    reply = job()
+    new = [(name, module) for name, module in sys.modules.items() if name not in before]
+    # Not everything there is a module that could be imported by its name.
+    imported = [name for name, module in new if getattr(module, "__spec__", None)]
+    return {**reply, "imported": imported}
 
 
 def _measure(task: Task, config: Mapping[str, Any]) -> Reply:
