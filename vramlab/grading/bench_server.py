@@ -16,7 +16,6 @@ judge is gone, so is the server.
 from __future__ import annotations
 
 import gc
-import gc
 import importlib
 import json
 import mmap
