@@ -1,0 +1,146 @@
+"""A marked submission as the `results.json` that Gradescope reads.
+
+Source: "Autograder Specifications", docs/specs.md of gradescope/autograder_samples (published as
+gradescope-autograders.readthedocs.io/en/latest/specs).
+
+Students see the results at once, and may hand in again. So they see how they did on the visible
+cases and what their mistake is, but no hidden case; all of it is in what `run_autograder` prints,
+which Gradescope shows to instructors only.
+
+What could not be graded has no score. The specifications ask for one, at the top or in every test;
+a submission without is shown as one on which the autograder failed, instead of as a zero. It is to
+be run again, or graded by hand.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vramlab.classroom.marked import Marked
+from vramlab.classroom.parcels import Parcel, opened
+from vramlab.classroom.sandbox import NOBODY, LimitsOnly, Sandbox, SandboxError, best
+from vramlab.classroom.submissions import Refused
+from vramlab.classroom.worker import Conditions, Work, mark
+from vramlab.grading.verdict import Grade, Verdict
+
+_WITHOUT_SCORE = (
+    "This could not be graded, so it has no score yet. That is not a zero: your teachers will look "
+    "at it."
+)
+
+
+@dataclass(frozen=True)
+class AsNobody(LimitsOnly):
+    """A process with limits that is nobody's: it cannot read the seed, nor write results.
+
+    For machines where nothing but one submission is graded, as root: containers of Gradescope.
+    """
+
+    name = "nobody"
+
+    def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:
+        return [
+            *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+            *("--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"),
+            sys.executable,
+        ]
+
+
+def mark_folder(folder: Path, assignment: str, seed: str) -> Marked:
+    """Mark the one submission in a folder, in the best sandbox there is.
+
+    Args:
+        folder: what a student handed in.
+        assignment: name of the exercise.
+        seed: decides the hidden cases.
+    """
+    try:
+        with opened(folder) as parcels:
+            content = _notebook(parcels, assignment).read()
+    except Refused as refused:
+        return Marked("", assignment, "", problem=str(refused))
+    conditions = Conditions(seed, _sandbox(), hidden=(), versions={})
+    return Marked.from_data(mark(Work("", assignment, content, released=()), conditions))
+
+
+def _notebook(parcels: Sequence[Parcel], assignment: str) -> Parcel:
+    """Choose the notebook: the one of the right name, or else the only one."""
+    notebooks = [parcel for parcel in parcels if parcel.is_notebook]
+    named = [parcel for parcel in notebooks if parcel.path.name == f"{assignment}.ipynb"]
+    for found in (named, notebooks):
+        if len(found) == 1:
+            return found[0]
+    names = ", ".join(ascii(str(parcel.path)) for parcel in notebooks[:5]) or "no notebook at all"
+    raise Refused(f"Hand in one notebook, {assignment}.ipynb; there is {names}.")
+
+
+def _sandbox() -> Sandbox:
+    sandbox, _ = best()
+    nobody = AsNobody()
+    if isinstance(sandbox, LimitsOnly):
+        try:
+            nobody.try_out()
+        except SandboxError:
+            return sandbox
+        return nobody
+    return sandbox
+
+
+def results(marked: Marked, seconds: float) -> dict[str, Any]:
+    """Write a marked submission as Gradescope wants it.
+
+    Args:
+        marked: the submission.
+        seconds: that grading took.
+    """
+    found: dict[str, Any] = {
+        "execution_time": round(seconds),
+        "output": _summary(marked),
+        "output_format": "text",
+        "stdout_visibility": "hidden",
+        "tests": [
+            _test(number, verdict, with_score=not marked.needs_human)
+            for number, verdict in enumerate(marked.verdicts, start=1)
+        ],
+        "extra_data": {"assignment": marked.assignment, "sha256": marked.sha256},
+    }
+    return found if marked.points is None else {"score": marked.points, **found}
+
+
+def details(marked: Marked) -> str:
+    """Say everything, the hidden cases included: for instructors."""
+    return "\n\n".join(map(str, marked.verdicts)) or marked.problem
+
+
+def _summary(marked: Marked) -> str:
+    if marked.points is not None:
+        return f"{marked.assignment}: {marked.points} of {marked.max_points} points"
+    reasons = [marked.problem] if marked.problem else [str(each) for each in marked.ungraded]
+    return "\n\n".join([_WITHOUT_SCORE, *reasons])
+
+
+def _test(number: int, verdict: Verdict, *, with_score: bool) -> dict[str, Any]:
+    test = {
+        "name": verdict.task,
+        "number": f"{number}",
+        "status": "passed" if verdict.grade is Grade.PASSED else "failed",
+        "output": str(without_hidden(verdict)),
+        "output_format": "text",
+        "visibility": "visible",
+    }
+    if not with_score:
+        return test
+    return {"score": verdict.score, "max_score": verdict.points, **test}
+
+
+def without_hidden(verdict: Verdict) -> Verdict:
+    """Leave out of a verdict what a learner may not see while others still work."""
+    message = verdict.message.partition(" (tried with ")[0]
+    visible = tuple(case for case in verdict.cases if case.visible)
+    if verdict.grade is Grade.FAILED and visible and all(case.right for case in visible):
+        message = f"Right on the cases that are shown, but not on others.\n{message}"
+    return replace(verdict, message=message, cases=visible)
