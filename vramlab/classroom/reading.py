@@ -109,7 +109,7 @@ def _upgraded(data: dict[str, Any]) -> dict[str, Any]:
     import nbformat
 
     try:
-        upgraded: dict[str, Any] = nbformat.convert(nbformat.from_dict(data), 4)
+        upgraded: dict[str, Any] = nbformat.reads(json.dumps(data), as_version=4)
     except Exception as error:
         kind = type(error).__name__
         raise Unreadable(

@@ -152,10 +152,11 @@ def read_plainly(folder: Path, name: str, limit_bytes: int) -> bytes:
         if error.errno == errno.ELOOP:
             raise Refused(f"{name} is a link to somewhere else.") from None
         raise Refused(f"{name} cannot be read: {error.strerror}.") from None
+    facts = os.fstat(file)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(file)
+        raise Refused(f"{name} is not a file.")
     with os.fdopen(file, "rb") as opened:
-        facts = os.fstat(file)
-        if not stat.S_ISREG(facts.st_mode):
-            raise Refused(f"{name} is not a file.")
         content = b"" if facts.st_size > limit_bytes else opened.read(limit_bytes + 1)
         size_bytes = max(facts.st_size, len(content))
     if size_bytes > limit_bytes:
