@@ -66,20 +66,20 @@ def writes_into(paths: list[str]) -> str:
     return ", ".join(made)
 
 
-def leave_things_in_tmp() -> str:
+def leave_things(folder: str) -> str:
     import os
 
-    os.makedirs("/tmp/left/behind")
-    os.symlink("/usr", "/tmp/link")
-    os.close(os.open("/tmp/empty", os.O_CREAT))
+    os.makedirs(f"{folder}/left/behind")
+    os.symlink("/usr", f"{folder}/link")
+    os.close(os.open(f"{folder}/empty", os.O_CREAT))
     return "left"
 
 
-def fill_disk() -> str:
+def fill_disk(folder: str) -> str:
     """Write at most 256 MiB; tell how many MiB it took, and what ended it."""
     written = 0
     try:
-        with open("/tmp/full", "wb", buffering=0) as file:
+        with open(f"{folder}/full", "wb", buffering=0) as file:
             for _ in range(256):
                 written += file.write(b"x" * 2**20)
     except OSError as error:

@@ -38,7 +38,10 @@ import vramlab
 from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
 
-TEMPORARY_BYTES = 64 * MIB
+SCRATCH = "/bench"
+"""The private folder for temporary files. Not /tmp, in which a course or Python itself may lie."""
+
+SCRATCH_BYTES = 64 * MIB
 CONTAINER_MEMORY_BYTES = 8 * GIB
 CONTAINER_PROCESSES = 256
 NOBODY = 65534
@@ -112,22 +115,12 @@ class Bubblewrap(Sandbox):
             *("bwrap", "--as-pid-1", "--new-session", "--hostname", "bench"),
             *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
             "--unshare-cgroup-try",
-            *_mounts(visible, hidden),
             *("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"),
-            *("--perms", "1777", "--size", f"{TEMPORARY_BYTES}", "--tmpfs", "/tmp"),
-            *("--remount-ro", "/", "--chdir", "/tmp"),
-            *(
-                "--setenv",
-                "HOME",
-                "/tmp",
-                "--setenv",
-                "TMPDIR",
-                "/tmp",
-                "--setenv",
-                "USER",
-                "bench",
-            ),
-            *("--setenv", "PYTHONUSERBASE", site.getuserbase()),
+            *_mounts(visible, hidden),
+            *("--perms", "1777", "--size", f"{SCRATCH_BYTES}", "--tmpfs", SCRATCH),
+            *("--remount-ro", "/", "--chdir", SCRATCH),
+            *("--setenv", "HOME", SCRATCH, "--setenv", "TMPDIR", SCRATCH),
+            *("--setenv", "USER", "bench", "--setenv", "PYTHONUSERBASE", site.getuserbase()),
             *_without_privileges(),
             sys.executable,
         ]
@@ -151,7 +144,8 @@ class Container(Sandbox):
         folders = [_package(), *map(Path.resolve, visible)]
         return [
             *(self.name, "run", "--rm", "--interactive", "--pull", "never"),
-            *("--network", "none", "--read-only", "--tmpfs", f"/tmp:size={TEMPORARY_BYTES}"),
+            *("--network", "none", "--ipc", "none", "--read-only"),
+            *("--tmpfs", f"{SCRATCH}:size={SCRATCH_BYTES},mode=1777"),
             *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
             *("--pids-limit", f"{CONTAINER_PROCESSES}"),
             *(
@@ -162,8 +156,9 @@ class Container(Sandbox):
             ),
             *self._user(),
             *(word for folder in folders for word in ("--volume", f"{folder}:{folder}:ro")),
-            *("--env", "PYTHONPATH", "--env", "OMP_NUM_THREADS", "--env", "HOME=/tmp"),
-            *("--workdir", "/tmp", "--entrypoint", "python3", self.image),
+            *("--env", "PYTHONPATH", "--env", "OMP_NUM_THREADS", "--env", f"HOME={SCRATCH}"),
+            *("--env", f"TMPDIR={SCRATCH}", "--workdir", SCRATCH),
+            *("--entrypoint", "python3", self.image),
         ]
 
     def advice(self) -> str:
