@@ -13,7 +13,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -195,6 +195,30 @@ class Journal:
                 f"the journal {self._path} cannot be used: {error}. Nothing that it holds is lost: "
                 "mend this, and run again"
             ) from error
+
+
+def read_markings(path: Path, assignment: str) -> Iterator[Marked]:
+    """Read the last marking of every submission of an assignment; a run may be at work meanwhile.
+
+    Returns:
+        One after another, by student; nothing if there is no journal yet.
+
+    Raises:
+        JournalError: it cannot be read.
+    """
+    if not path.exists():
+        return
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            rows = database.execute(
+                "SELECT marked FROM markings WHERE assignment = ? AND marked IS NOT NULL "
+                "ORDER BY student",
+                (assignment,),
+            )
+            for (packed,) in rows:
+                yield Marked.from_data(json.loads(zlib.decompress(packed)))
+    except sqlite3.Error as error:
+        raise JournalError(f"the journal {path} cannot be read: {error}") from error
 
 
 # Of an Entry.

@@ -64,7 +64,7 @@ def _pack(arguments: argparse.Namespace) -> int:
     output.touch(mode=0o600)  # it holds the seed
     output.write_bytes(content)
     print(
-        f"{output}: upload it as the autograder of {name}. Give the container 3 GB of memory or "
+        f"{output}: upload it as the autograder of {name}. Give the container 2 GB of memory or "
         "more. It holds the seed of the hidden cases: keep it from students."
     )
     return _EXIT_OK
