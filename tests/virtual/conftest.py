@@ -13,15 +13,6 @@ from vramlab.allocator.invariants import check
 from vramlab.virtual import VirtualGPU
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _quick_collections() -> Iterator[None]:
-    """Keep what is there before the first test out of the garbage collections of each test."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @contextmanager
 def audited(name: str, count: int = 1, **options: Any) -> Iterator[VirtualGPU]:
     """Attach a GPU; afterwards its allocators' books must balance."""
