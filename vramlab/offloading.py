@@ -153,6 +153,13 @@ class HostOptimizer:
                 landing.copy_(master)  # rounded on the host, so that 2 B cross and not 4
                 parameter.copy_(landing, non_blocking=self._pin_memory)
 
+    def zero_grad(self) -> None:
+        """Let go of gradients that were not used; `step()` lets go of those that were."""
+        for index, parameter in enumerate(self._on_gpu):
+            self._receive(index)
+            parameter.grad = None
+        self.optimizer.zero_grad()
+
     def _send(self, index: int) -> None:
         """Start a gradient's way to the host, and let go of it on the GPU."""
         parameter = self._on_gpu[index]

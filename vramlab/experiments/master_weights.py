@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+
+def states_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The tensors that an optimizer of torch's keeps for its parameters."""
+    return [
+        state
+        for states in optimizer.state.values()
+        for state in states.values()
+        if isinstance(state, Tensor)
+    ]
 
 
 class MasterWeights:
@@ -24,6 +34,10 @@ class MasterWeights:
         self.parameters = list(parameters)
         self.copies = [nn.Parameter(parameter.detach().float()) for parameter in self.parameters]
         self.optimizer = make(self.copies)
+
+    def states(self) -> list[Tensor]:
+        """The copies, and what the optimizer keeps for them."""
+        return [*self.copies, *states_of(self.optimizer)]
 
     @torch.no_grad()
     def step(self) -> None:
@@ -61,6 +75,10 @@ class MasterAdamW(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._master(parameter, group["lr"]).step()
+
+    def states(self) -> list[Tensor]:
+        """The copies, and what is kept for them."""
+        return [state for master in self._masters.values() for state in master.states()]
 
     def _master(self, parameter: nn.Parameter, lr: float) -> MasterWeights:
         if parameter not in self._masters:

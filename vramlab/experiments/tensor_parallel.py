@@ -6,7 +6,7 @@ answers (`vramlab.ranks.alone`). `vramlab.ranks.tensor_parallel` has processes t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -144,13 +144,21 @@ def divided(model: nn.Module, mesh: DeviceMesh, how: Plan) -> nn.Module:
     return parallel.to_empty(device="cuda")
 
 
+def parameter_groups(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
+    """Parameters for an optimizer, in groups of those that are cut among the same ranks.
+
+    The foreach implementation does not mix DTensors of different meshes, nor with other tensors.
+    """
+    groups: dict[DeviceMesh | None, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        groups.setdefault(mesh, []).append(parameter)
+    return [{"params": group} for group in groups.values()]
+
+
 def optimizer_of(model: nn.Module) -> torch.optim.AdamW:
-    """AdamW in groups, as its foreach implementation does not mix DTensors with other tensors."""
-    kinds = (
-        [p for p in model.parameters() if isinstance(p, DTensor) is distributed]
-        for distributed in (True, False)
-    )
-    return torch.optim.AdamW([{"params": kind} for kind in kinds if kind])
+    """AdamW for a model that was cut."""
+    return torch.optim.AdamW(parameter_groups(model.parameters()))
 
 
 @dataclass(frozen=True)

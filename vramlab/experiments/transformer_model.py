@@ -38,7 +38,7 @@ class SelfAttention(nn.Module):
         self.dropout, self.attention, self.selective = dropout, attention, selective
         self.causal = sizes.causal
         self.qkv = nn.Linear(sizes.width, sizes.qkv_width, bias=sizes.bias)
-        self.project = nn.Linear(sizes.width, sizes.width, bias=sizes.bias)
+        self.project = nn.Linear(sizes.attended_width, sizes.width, bias=sizes.bias)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Attend; `mask` (S, S) is true where a query may not look."""
@@ -127,15 +127,22 @@ class Layer(nn.Module):
         return output
 
 
-class Transformer(nn.Module):
-    """Tokens (B, S) and targets (B, S) to the mean cross entropy.
+class TransformerPart(nn.Module):
+    """A transformer, or the part of one that a stage of a pipeline has: see `Sizes`.
+
+    Tokens (B, S), or in later stages what the stage before gives (B, S, W), to logits (B, S, V), or
+    in earlier stages to (B, S, W).
 
     Args:
-        sizes: of the model.
+        sizes: of the part.
         attention: how it is computed.
         dropout: its probability.
         checkpointing: what is recomputed in the backward pass: nothing; what attention does with
             query, key and value ("selective"); or each layer ("full").
+
+    Attributes:
+        sequence_ranks: how many ranks share each sequence between the matrices.
+        first_position: where this rank's share begins.
     """
 
     def __init__(
@@ -149,34 +156,54 @@ class Transformer(nn.Module):
         super().__init__()
         self.sizes, self.attention, self.dropout = sizes, attention, dropout
         self.checkpoint_layers = checkpointing == "full"
-        self.tokens = nn.Embedding(sizes.vocabulary, sizes.width)
-        self.positions = (
-            nn.Embedding(sizes.positions, sizes.width) if sizes.learned_positions else None
-        )
+        self.tokens = nn.Embedding(sizes.vocabulary, sizes.width) if sizes.embeds else None
+        learned = sizes.embeds and sizes.learned_positions
+        self.positions = nn.Embedding(sizes.positions, sizes.width) if learned else None
         selective = checkpointing == "selective"
         self.layers = nn.ModuleList(
             Layer(sizes, dropout, attention, selective) for _ in range(sizes.layers)
         )
-        self.norm = _norm(sizes)
-        self.head = nn.Linear(sizes.width, sizes.vocabulary, bias=False)
-        if sizes.tied:
+        self.norm = _norm(sizes) if sizes.predicts else None
+        self.head = nn.Linear(sizes.width, sizes.vocabulary, bias=False) if sizes.predicts else None
+        self.first_position, self.sequence_ranks = 0, 1
+        self.tie()
+
+    def tie(self) -> None:
+        """Let the head have the token embedding's weight, if it shall."""
+        if self.sizes.shares_head and self.head is not None and self.tokens is not None:
             self.head.weight = self.tokens.weight
 
-    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        length = tokens.shape[1]
-        x = self.tokens(tokens)
-        if self.positions is not None:
-            x = x + self.positions(torch.arange(length, device=tokens.device))
-        x = functional.dropout(x, self.dropout, self.training)
+    def forward(self, x: Tensor) -> Tensor:
+        if self.tokens is not None:
+            x = self.embed(x)
+        length = x.shape[1] * self.sequence_ranks
         mask = None
         if self.sizes.causal and self.attention == "eager":
-            mask = torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
+            mask = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         for layer in self.layers:
             if self.checkpoint_layers:
                 x = checkpoint(layer, x, mask, use_reentrant=False)
             else:
                 x = layer(x, mask)
-        logits = self.head(self.norm(x))
+        if self.head is not None and self.norm is not None:
+            x = self.head(self.norm(x))
+        return x
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(B, S) to (B, S, W): what the tokens are, and where."""
+        assert self.tokens is not None
+        x: Tensor = self.tokens(tokens)
+        if self.positions is not None:
+            first, length = self.first_position, x.shape[1]
+            x = x + self.positions(torch.arange(first, first + length, device=tokens.device))
+        return functional.dropout(x, self.dropout, self.training)
+
+
+class Transformer(TransformerPart):
+    """A whole one: tokens (B, S) and targets (B, S) to the mean cross entropy."""
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+        logits = super().forward(tokens)
         return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 

@@ -33,7 +33,12 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 """By their names in `vramlab.formulas.optimizers`."""
 
-_WAYS = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+WAYS: dict[str, dict[str, bool]] = {
+    "loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
+"""How step() works, by the names of `vramlab.formulas.optimizers.Implementation`."""
 
 
 class Training:
@@ -50,7 +55,7 @@ class Training:
             ).to(getattr(torch, run.dtypes.weights))
 
         def make(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-            return OPTIMIZERS[run.optimizer](parameters, **_WAYS[run.implementation])
+            return OPTIMIZERS[run.optimizer](parameters, **WAYS[run.implementation])
 
         parameters = list(self.model.parameters())
         self.optimizer = MasterWeights(parameters, make) if run.dtypes.master else make(parameters)

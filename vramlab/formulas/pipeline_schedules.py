@@ -90,15 +90,25 @@ class Plan:
         """What a rank does, one after the other."""
         return [cell.work for cell in self.cells if cell.rank == rank]
 
-    def in_flight(self, rank: int) -> int:
+    def in_flight(self, rank: int, *, after_first: bool = False) -> int:
         """The most micro-batches (of a stage) that a rank holds at once.
 
         One is in flight from the beginning of its forward pass to the end of its backward pass.
+
+        Args:
+            rank: which one.
+            after_first: count only from the end of the first backward pass on, when there are
+                gradients.
         """
         most = held = 0
+        counts = not after_first
         for work in self.order(rank):
-            held += 1 if work.direction == "forward" else -1
-            most = max(most, held)
+            if work.direction == "forward":
+                held += 1
+            else:
+                held -= 1
+                counts = True
+            most = max(most, held) if counts else most
         return most
 
 

@@ -61,9 +61,15 @@ class Sizes:
     causal: bool = True
     """A decoder; else an encoder, which needs no mask."""
     learned_positions: bool = True
+    head_dim: int | None = None
+    """Width of one head; `width / heads` if None."""
+    embeds: bool = True
+    """Whether it begins with the embedding. Stages of a pipeline do not, but the first."""
+    predicts: bool = True
+    """Whether it ends with the head. Stages of a pipeline do not, but the last."""
 
     def __post_init__(self) -> None:
-        if self.width % self.heads:
+        if self.head_dim is None and self.width % self.heads:
             raise ValueError(f"a width of {self.width} cannot be shared by {self.heads} heads")
         if self.heads % self.kv:
             raise ValueError(
@@ -78,12 +84,17 @@ class Sizes:
     @property
     def head_size(self) -> int:
         """Width of one head."""
-        return self.width // self.heads
+        return self.width // self.heads if self.head_dim is None else self.head_dim
+
+    @property
+    def attended_width(self) -> int:
+        """All heads beside each other: what attention gives to its projection."""
+        return self.heads * self.head_size
 
     @property
     def qkv_width(self) -> int:
         """Width of query, key and value beside each other."""
-        return self.width + 2 * self.kv * self.head_size
+        return self.attended_width + 2 * self.kv * self.head_size
 
     @property
     def inner(self) -> int:
@@ -99,7 +110,7 @@ class Sizes:
     def matrices(self) -> tuple[tuple[int, int], ...]:
         """Weights of a layer's Linear layers (outputs, inputs): qkv, project, up, down."""
         w = self.width
-        return (self.qkv_width, w), (w, w), (self.up_width, w), (w, self.inner)
+        return (self.qkv_width, w), (w, self.attended_width), (self.up_width, w), (w, self.inner)
 
     def norm_shapes(self) -> list[tuple[int, ...]]:
         """Parameters of one norm."""
@@ -114,14 +125,30 @@ class Sizes:
 
     def parameter_shapes(self) -> list[tuple[int, ...]]:
         """All parameters, in the order of `parameters()`; a tied head is no parameter."""
-        shapes: list[tuple[int, ...]] = [(self.vocabulary, self.width)]
-        if self.learned_positions:
-            shapes.append((self.positions, self.width))
-        shapes += self.layers * self.layer_shapes()
-        shapes += self.norm_shapes()
-        if not self.tied:
-            shapes.append((self.vocabulary, self.width))
-        return shapes
+        return [
+            *self.embedding_shapes(),
+            *(self.layers * self.layer_shapes()),
+            *self.head_shapes(),
+        ]
+
+    def embedding_shapes(self) -> list[tuple[int, ...]]:
+        """Parameters in front of the first layer."""
+        if not self.embeds:
+            return []
+        positions = [(self.positions, self.width)] if self.learned_positions else []
+        return [(self.vocabulary, self.width), *positions]
+
+    def head_shapes(self) -> list[tuple[int, ...]]:
+        """Parameters behind the last layer: the last norm, and the head if its weight is its own."""
+        if not self.predicts:
+            return []
+        own = [] if self.shares_head else [(self.vocabulary, self.width)]
+        return [*self.norm_shapes(), *own]
+
+    @property
+    def shares_head(self) -> bool:
+        """Whether the head's weight is the token embedding's, which has to be here for that."""
+        return self.tied and self.embeds and self.predicts
 
     def parameters(self) -> int:
         """How many numbers are learned."""
@@ -191,6 +218,8 @@ class Run:
     attention: Attention = "eager"
     dropout: bool = True
     checkpointing: Checkpointing = "none"
+    sequence_ranks: int = 1
+    """How many ranks share the tokens between the matrices (sequence parallelism)."""
 
     def __post_init__(self) -> None:
         if self.attention == "flash" and self.dtypes.compute == "float32":
@@ -223,6 +252,10 @@ class Run:
     def rows_bytes(self, width: int, dtype: str) -> int:
         """A tensor (B, S, width)."""
         return block_bytes(tensor_bytes((self.rows, width), dtype))
+
+    def between_bytes(self, width: int, dtype: str) -> int:
+        """A tensor (B, S, width) between the matrices, of which a rank may have a part."""
+        return block_bytes(tensor_bytes((self.rows // self.sequence_ranks, width), dtype))
 
     def scores_bytes(self, heads: int, dtype: str) -> int:
         """A tensor (B, heads, S, S)."""
@@ -294,14 +327,14 @@ def norm_kept(sizes: Sizes, run: Run) -> Terms:
     """A norm keeps its input, and float32 statistics of each row: mean and scale, or scale."""
     statistics = 2 if sizes.norm == "layer" else 1
     return {
-        "input": run.rows_bytes(sizes.width, run.dtypes.stream),
-        "statistics": statistics * run.rows_bytes(1, "float32"),
+        "input": run.between_bytes(sizes.width, run.dtypes.stream),
+        "statistics": statistics * run.between_bytes(1, "float32"),
     }
 
 
 def core_kept(sizes: Sizes, run: Run) -> Terms:
     """What is kept between the Linear layers of attention, the input of the second included."""
-    compute, heads, w = run.dtypes.compute, sizes.heads, sizes.width
+    compute, heads, w = run.dtypes.compute, sizes.heads, sizes.attended_width
     attended_bytes = run.rows_bytes(w, compute)
     if run.attention in ("flash", "efficient"):
         terms = {
@@ -336,7 +369,7 @@ def core_inputs(sizes: Sizes, run: Run) -> Terms:
     """The same where it is recomputed: only its inputs and its output are kept."""
     return {
         "query, key, value": run.rows_bytes(sizes.qkv_width, run.dtypes.compute),
-        "projection's input": run.rows_bytes(sizes.width, run.dtypes.compute),
+        "projection's input": run.rows_bytes(sizes.attended_width, run.dtypes.compute),
     }
 
 
@@ -349,7 +382,7 @@ def attention_kept(sizes: Sizes, run: Run) -> Terms:
         "attention: input": run.rows_bytes(sizes.width, run.dtypes.compute),
         **{f"attention: {name}": size for name, size in core(sizes, run).items()},
         "attention: casts of weights": _cast_bytes(run, qkv, project),
-        "attention: dropout mask": run.rows_bytes(sizes.width, "bool") if run.dropout else 0,
+        "attention: dropout mask": run.between_bytes(sizes.width, "bool") if run.dropout else 0,
     }
 
 
@@ -371,7 +404,7 @@ def feed_forward_kept(sizes: Sizes, run: Run) -> Terms:
         **{f"feed-forward: {name}": size for name, size in inside.items()},
         "feed-forward: input of the second layer": inner_bytes,
         "feed-forward: casts of weights": _cast_bytes(run, up, down),
-        "feed-forward: dropout mask": run.rows_bytes(sizes.width, "bool") if run.dropout else 0,
+        "feed-forward: dropout mask": run.between_bytes(sizes.width, "bool") if run.dropout else 0,
     }
 
 
@@ -388,7 +421,7 @@ def layer_terms(sizes: Sizes, run: Run) -> Terms:
 def layer_kept_bytes(sizes: Sizes, run: Run) -> int:
     """What the forward pass keeps for each layer; with full checkpointing its input alone."""
     if run.checkpointing == "full":
-        return run.rows_bytes(sizes.width, run.dtypes.stream)
+        return run.between_bytes(sizes.width, run.dtypes.stream)
     return sum(layer_terms(sizes, run).values())
 
 
@@ -400,10 +433,10 @@ def layer_casts_bytes(sizes: Sizes, run: Run) -> int:
 def embedding_kept(sizes: Sizes, run: Run) -> Terms:
     """What is kept before the first layer: positions, the dropout's mask, the causal mask."""
     terms = {}
-    if sizes.learned_positions:
+    if sizes.embeds and sizes.learned_positions:
         terms["positions"] = block_bytes(tensor_bytes((run.sequence,), "int64"))
-    if run.dropout:
-        terms["dropout mask of the embedding"] = run.rows_bytes(sizes.width, "bool")
+    if sizes.embeds and run.dropout:
+        terms["dropout mask of the embedding"] = run.between_bytes(sizes.width, "bool")
     if sizes.causal and run.attention == "eager":
         terms["causal mask"] = block_bytes(tensor_bytes((run.sequence, run.sequence), "bool"))
     return terms
@@ -415,6 +448,8 @@ def head_kept(sizes: Sizes, run: Run) -> Terms:
     cross_entropy works in the dtype of the logits. Under autocast its second half, nll_loss, wants
     float32, so that the logarithms are kept twice: six bytes for each logit in place of two.
     """
+    if not sizes.predicts:
+        return {}
     dtypes = run.dtypes
     terms = {
         **{f"last norm: {name}": size for name, size in norm_kept(sizes, run).items()},
@@ -437,9 +472,9 @@ def kept_bytes(sizes: Sizes, run: Run) -> int:
     )
 
 
-def input_bytes(run: Run) -> int:
-    """Tokens and targets (B, S), int64."""
-    return 2 * run.rows_bytes(1, "int64")
+def input_bytes(sizes: Sizes, run: Run) -> int:
+    """Tokens and targets (B, S), int64, where they are needed."""
+    return (sizes.embeds + sizes.predicts) * run.rows_bytes(1, "int64")
 
 
 # ---- What papers say ----

@@ -6,8 +6,8 @@ peak, from the second step on: the optimizer's states are there, the gradients a
     the forward pass ends      logits beside everything that is kept
     the loss's gradient        two or three tensors of the logits' size
     the head's gradient        the gradient of the largest weight
-    feed-forward, attention    of the last layer, where most is kept, and of the first, where most
-                               gradients are there
+    feed-forward, attention    of the last layer, where most is kept, and of the first ones, where
+                               most gradients are there
     the embedding's gradient   all gradients, and that of a tied embedding three times
     the optimizer's step       all gradients, and what step() takes for a while
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from vramlab.catalogue import GPUModel
 from vramlab.formulas import transformer as kept
@@ -79,6 +80,9 @@ class Gpu:
         return sum(taken)
 
 
+Phase = Literal["forward", "head", "layer", "embedding", "update"]
+
+
 @dataclass(frozen=True)
 class Moment:
     """One moment of a training step, and where the bytes are."""
@@ -86,6 +90,16 @@ class Moment:
     name: str
     bytes_by_category: Mapping[str, int]
     """By the names in `CATEGORIES`."""
+    layers_done: int = 0
+    """How many layers have had their backward pass."""
+    phase: Phase = "head"
+    """What is under way: the forward pass; or in the backward pass the loss and the head, a layer,
+    or the embedding; or the optimizer's step."""
+
+    @property
+    def updates(self) -> bool:
+        """Whether it is the optimizer's step."""
+        return self.phase == "update"
 
     @property
     def total_bytes(self) -> int:
@@ -110,26 +124,39 @@ def check_kernels(run: Run, gpu: Gpu) -> None:
         )
 
 
-def peak(sizes: Sizes, run: Run, gpu: Gpu) -> Moment:
-    """The largest moment of a training step."""
-    return max(moments(sizes, run, gpu), key=lambda moment: moment.total_bytes)
+def peak(sizes: Sizes, run: Run, gpu: Gpu, *, gradients_stay: bool = False) -> Moment:
+    """The largest moment of a training step; see `moments`."""
+    found = moments(sizes, run, gpu, gradients_stay=gradients_stay)
+    return max(found, key=lambda moment: moment.total_bytes)
 
 
-def moments(sizes: Sizes, run: Run, gpu: Gpu) -> tuple[Moment, ...]:
-    """All moments of a training step at which it can peak, in the order in which they come."""
-    return tuple(_Step(sizes, run, gpu).moments())
+def moments(
+    sizes: Sizes, run: Run, gpu: Gpu, *, gradients_stay: bool = False
+) -> tuple[Moment, ...]:
+    """All moments of a training step at which it can peak, in the order in which they come.
+
+    Args:
+        sizes: of the model.
+        run: how it is trained.
+        gpu: where.
+        gradients_stay: there are gradients of all parameters before the backward pass begins, to
+            which it adds: those of earlier micro-batches, or DDP's buckets.
+    """
+    return tuple(_Step(sizes, run, gpu, gradients_stay).moments())
 
 
 class _Step:
     """One training step, with the sizes that its moments have in common."""
 
-    def __init__(self, sizes: Sizes, run: Run, gpu: Gpu) -> None:
+    def __init__(self, sizes: Sizes, run: Run, gpu: Gpu, gradients_stay: bool) -> None:
         self.sizes, self.run, self.gpu = sizes, run, gpu
+        self.gradients_stay = gradients_stay
         dtypes = run.dtypes
         self.autocast = dtypes.autocast
         self.x = run.rows_bytes(sizes.width, dtypes.compute)
-        self.x_stream = run.rows_bytes(sizes.width, dtypes.stream)
-        self.x_mask = run.rows_bytes(sizes.width, "bool") if run.dropout else 0
+        self.x_stream = run.between_bytes(sizes.width, dtypes.stream)
+        self.x_mask = run.between_bytes(sizes.width, "bool") if run.dropout else 0
+        self.attended = run.rows_bytes(sizes.attended_width, dtypes.compute)
         self.inner = run.rows_bytes(sizes.inner, dtypes.compute)
         self.up = run.rows_bytes(sizes.up_width, dtypes.compute)
         self.logits = run.rows_bytes(sizes.vocabulary, dtypes.compute)
@@ -137,7 +164,7 @@ class _Step:
         self.fixed = {
             "parameters": kept.parameters_bytes(sizes, dtypes.weights) + copies_bytes,
             "optimizer states": kept.states_bytes(sizes, run) - copies_bytes,
-            "inputs": kept.input_bytes(run),
+            "inputs": kept.input_bytes(sizes, run),
             "workspaces": gpu.workspaces_bytes,
         }
         self.gradients = kept.parameters_bytes(sizes, dtypes.weights)
@@ -158,38 +185,66 @@ class _Step:
         return block_bytes(tensor_bytes(shape, self.run.dtypes.compute))
 
     def moment(
-        self, name: str, activations: int, temporaries: int = 0, gradients: int = 0
+        self,
+        name: str,
+        activations: int,
+        temporaries: int = 0,
+        gradients: int = 0,
+        layers_done: int = 0,
+        phase: Phase = "head",
     ) -> Moment:
         amounts = {
             **self.fixed,
             "activations": activations,
             "temporaries": temporaries,
-            "gradients": gradients,
+            "gradients": self.gradients if self.gradients_stay else gradients,
         }
-        return Moment(name, {name: amounts[name] for name in CATEGORIES})
+        ordered = {name: amounts[name] for name in CATEGORIES}
+        return Moment(name, ordered, layers_done, phase)
 
     def moments(self) -> Iterator[Moment]:
-        yield from self.loss()
-        last, first = self.sizes.layers - 1, 0
-        yield from self.layer(last, "last layer")
-        if last != first:
-            yield from self.layer(first, "first layer")
-        yield from self.embedding_gradient()
+        if self.sizes.predicts:
+            yield from self.loss()
+        else:
+            everything = self.kept_embedding + self.kept_layers
+            passing = self.x_stream + self.in_cache()
+            yield self.moment("the forward pass ends", everything, passing, phase="forward")
+        last = self.sizes.layers - 1
+        names = {0: "first layer", 1: "second layer", last - 1: "last layer but one"}
+        names[last] = "last layer"
+        for number in sorted(names, reverse=True):
+            if 0 <= number <= last:
+                yield from self.layer(number, names[number])
+        if self.sizes.embeds:
+            yield from self.embedding_gradient()
         extra_bytes = kept.step_extra_bytes(self.sizes, self.run)
-        yield self.moment("optimizer's step", self.scalars // 2, extra_bytes, self.gradients)
+        loss_bytes = self.scalars // 2 if self.sizes.predicts else 0
+        yield self.moment(
+            "optimizer's step",
+            loss_bytes,
+            extra_bytes,
+            self.gradients,
+            self.sizes.layers,
+            "update",
+        )
+
+    def in_cache(self) -> int:
+        """Casts of biases, and of weights that nobody keeps, until autocast ends."""
+        if not self.autocast:
+            return 0
+        biases = sum(block_bytes(2 * rows) for rows, _ in self.sizes.matrices)
+        cached = self.sizes.layers * biases if self.sizes.bias else 0
+        if self.run.checkpointing == "full":
+            cached += self.sizes.layers * kept.layer_casts_bytes(self.sizes, self.run)
+        return cached
 
     # ---- The loss and the head ----
 
     def loss(self) -> Iterator[Moment]:
         """From the end of the forward pass to the gradient of the head's input."""
         everything = self.kept_embedding + self.kept_layers + self.kept_head
-        in_cache = 0
-        if self.autocast:  # casts of biases, and of weights that nobody keeps, until autocast ends
-            biases = sum(block_bytes(2 * rows) for rows, _ in self.sizes.matrices)
-            in_cache += self.sizes.layers * biases if self.sizes.bias else 0
-            if self.run.checkpointing == "full":
-                in_cache += self.sizes.layers * kept.layer_casts_bytes(self.sizes, self.run)
-        yield self.moment("the forward pass ends", everything, self.logits + in_cache)
+        passing = self.logits + self.in_cache()
+        yield self.moment("the forward pass ends", everything, passing, phase="forward")
         one = self.scalars // 2
         wide = self.run.rows_bytes(self.sizes.vocabulary, "float32")
         if self.autocast:
@@ -215,21 +270,26 @@ class _Step:
 
     def embedding_gradient(self) -> Iterator[Moment]:
         """The end of the backward pass: all gradients, and the embedding's."""
-        loss_bytes, one = block_bytes(4), self.scalars // 2
+        loss_bytes = block_bytes(4) if self.sizes.predicts else 0
+        one = self.scalars // 2
+        now: tuple[int, Phase] = self.sizes.layers, "embedding"
         others = self.gradients - self.embedding
         passing = one + self.x_stream
-        if not self.sizes.tied:
-            yield self.moment("embedding's gradient", loss_bytes, passing, self.gradients)
+        name = "embedding's gradient"
+        # Where gradients stay, this one is made beside them, and added.
+        made = self.embedding if self.gradients_stay else 0
+        if not self.sizes.shares_head:
+            yield self.moment(name, loss_bytes, passing + made, self.gradients, *now)
             return
         # The head's part of it waits. Under autocast it was cast, and takes the sum; else it is a
         # view, and the sum is a third tensor.
         if self.autocast:
-            made = passing + self.embedding
-            yield self.moment("embedding's gradient", loss_bytes, made, self.gradients)
+            waiting = passing + self.embedding + made
+            yield self.moment(name, loss_bytes, waiting, self.gradients, *now)
             return
         both = 2 * self.embedding
-        yield self.moment("embedding's gradient", loss_bytes, passing + both, others)
-        yield self.moment("embedding's gradient, summed", loss_bytes, one + both, self.gradients)
+        yield self.moment(name, loss_bytes, passing + both, others, *now)
+        yield self.moment(f"{name}, summed", loss_bytes, one + both + made, self.gradients, *now)
 
 
 class _LayerBackward:
@@ -243,14 +303,18 @@ class _LayerBackward:
     def __init__(self, step: _Step, number: int, name: str) -> None:
         self.step, self.sizes, self.run, self.name = step, step.sizes, step.run, name
         sizes, run = step.sizes, step.run
-        self.gradients = (sizes.layers - 1 - number) * step.layer_gradients + step.norm_gradients
-        self.passing = block_bytes(4) + step.x_stream  # the gradient of the layer's output
-        if sizes.tied and not step.autocast:
-            self.passing += step.embedding  # the head's part of it, not yet a gradient
-        else:
-            self.gradients += step.embedding
+        self.done = sizes.layers - 1 - number
+        self.gradients = self.done * step.layer_gradients
+        self.passing = step.x_stream  # the gradient of the layer's output
         self.below = step.kept_embedding + number * kept.layer_kept_bytes(sizes, run)
-        self.below += block_bytes(4)  # the loss
+        if sizes.predicts:
+            self.gradients += step.norm_gradients
+            self.passing += block_bytes(4)  # the loss's gradient
+            self.below += block_bytes(4)  # the loss
+        if sizes.shares_head and not (step.autocast and not step.gradients_stay):
+            self.passing += step.embedding  # the head's part of it, not yet a gradient
+        elif sizes.predicts:
+            self.gradients += step.embedding
         self.own = sum(kept.layer_terms(sizes, run).values())
         self.again = 0
         self.recomputed = run.checkpointing == "full"
@@ -265,7 +329,7 @@ class _LayerBackward:
         `made` are gradients of parameters; under autocast they have still to be cast.
         """
         gradients = self.gradients
-        if self.step.autocast:
+        if self.step.autocast or self.step.gradients_stay:
             more += made
         else:
             gradients += made
@@ -276,7 +340,8 @@ class _LayerBackward:
             temporaries += own
         else:
             activations += own
-        return self.step.moment(f"{self.name}: {where}", activations, temporaries, gradients)
+        name = f"{self.name}: {where}"
+        return self.step.moment(name, activations, temporaries, gradients, self.done, "layer")
 
     def moments(self) -> Iterator[Moment]:
         step, sizes, run = self.step, self.sizes, self.run
@@ -300,11 +365,20 @@ class _LayerBackward:
         yield from self.product(
             "attention, projection",
             sizes.matrices[1],
-            branch + step.x,
+            branch + step.attended,
             # Fused kernels need their output, the projection's input, once more.
-            0 if run.attention in ("flash", "efficient") else step.x,
+            0 if run.attention in ("flash", "efficient") else step.attended,
         )
         yield from self.core()
+        self.again = 0
+        still_there = sum(kept.norm_kept(sizes, run).values()) + step.x
+        still_there += step.half(sizes.matrices[0]) if step.autocast else 0
+        still_there -= step.x_stream if self.recomputed else 0
+        self.gone = self.own - still_there
+        qkv = run.rows_bytes(sizes.qkv_width, run.dtypes.compute)
+        yield from self.product(
+            "attention, query, key, value", sizes.matrices[0], qkv + step.x, step.x
+        )
 
     def product(
         self, where: str, matrix: tuple[int, int], more: int, input_bytes: int
@@ -333,7 +407,7 @@ class _LayerBackward:
         """Between the Linear layers of attention."""
         step, sizes, run = self.step, self.sizes, self.run
         if run.attention in ("flash", "efficient"):
-            more = step.x + run.rows_bytes(sizes.qkv_width, run.dtypes.compute)
+            more = step.attended + run.rows_bytes(sizes.qkv_width, run.dtypes.compute)
             if run.checkpointing == "selective":
                 self.again = sum(kept.core_kept(sizes, run).values()) - sum(
                     kept.core_inputs(sizes, run).values()
@@ -345,10 +419,10 @@ class _LayerBackward:
         operand = "float32" if run.attention == "math" else run.dtypes.compute
         scores = run.scores_bytes(sizes.heads, operand)
         wide = run.scores_bytes(sizes.heads, run.scores_dtype)
-        vector = run.rows_bytes(sizes.width, operand)
+        vector = run.rows_bytes(sizes.attended_width, operand)
         if run.checkpointing == "selective":
-            self.again = sum(kept.core_kept(sizes, run).values()) - step.x
-            yield self.at("attention again", step.x + self.unkept_scores_bytes())
+            self.again = sum(kept.core_kept(sizes, run).values()) - step.attended
+            yield self.at("attention again", step.attended + self.unkept_scores_bytes())
         yield self.at("attention, values", 2 * vector + scores)
         if run.dropout or scores != wide:
             self.gone += scores
@@ -360,7 +434,7 @@ class _LayerBackward:
         rows = run.batch * sizes.heads * (-(-run.sequence // 128) * 128)
         head_size = -(-sizes.head_size // 32) * 32
         taken = block_bytes(4 * rows) + block_bytes(4 * rows * head_size)
-        return taken + (2 * self.step.x if sizes.kv != sizes.heads else 0)
+        return taken + (2 * self.step.attended if sizes.kv != sizes.heads else 0)
 
     def unkept_scores_bytes(self) -> int:
         """What the forward pass holds beside what it keeps, when most scores are there."""
@@ -369,7 +443,7 @@ class _LayerBackward:
             scores = run.scores_bytes(sizes.heads, "float32")
             taken = 2 * scores + run.scores_bytes(sizes.heads, "bool")
             if run.dtypes.compute != "float32":  # query and key in float32, before they are scaled
-                taken += 2 * run.rows_bytes(sizes.width, "float32")
+                taken += 2 * run.rows_bytes(sizes.attended_width, "float32")
             core = kept.core_kept(sizes, run)
             not_yet = ("dropout mask of softmax", "softmax as the product's operand")
             return taken - sum(core.get(name, 0) for name in not_yet)
@@ -389,9 +463,11 @@ class _LayerBackward:
         if step.autocast:  # the norm's output in float32; the gradient that began it, cast
             more += step.x_stream + step.x
         if run.attention == "math":
-            later += step.x
+            later += step.attended
         else:
-            more += step.x  # the product's result, before it is laid out as the projection's input
+            more += (
+                step.attended
+            )  # the product's result, before it is laid out as the projection's input
         self.gone += later
         yield self.at("attention again", more)
         self.gone -= later

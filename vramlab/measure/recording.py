@@ -82,6 +82,7 @@ class Recording:
         model: torch.nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
         inputs: Any = None,
+        states: Any = None,
     ) -> None:
         """Tell what tensors are to the program, so that their blocks can be named.
 
@@ -92,6 +93,7 @@ class Recording:
             model: its parameters (with their gradients) and buffers.
             optimizer: its parameters (with their gradients) and their states.
             inputs: a tensor, or tensors in lists, tuples and dicts.
+            states: the same, of an optimizer that is none of torch's.
         """
         self._must_run("watch()")
         if model is not None:
@@ -103,6 +105,8 @@ class Recording:
         self._look()
         for label, tensor in named_tensors(inputs, "input"):
             self._see(tensor, Category.INPUTS, label)
+        for label, tensor in named_tensors(states, "state"):
+            self._see(tensor, Category.OPTIMIZER_STATES, label)
 
     @property
     def timeline(self) -> Timeline:

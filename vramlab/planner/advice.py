@@ -1,0 +1,136 @@
+"""What to change in a plan that does not fit, or in one that could be cheaper: the next best steps.
+
+Each step changes one thing. Its effect is computed, not assumed; its price is said in words, with
+the lesson that measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vramlab.planner.estimate import Estimate, estimate
+from vramlab.planner.parts import UnevenParts
+from vramlab.planner.plan import Plan, UnsupportedPlan
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that could be done otherwise."""
+
+    what: str
+    """In words."""
+    price: str
+    """What it costs, in words."""
+    after: Estimate
+
+    @property
+    def plan(self) -> Plan:
+        """The plan with the change."""
+        return self.after.plan
+
+
+def next_changes(plan: Plan) -> list[Change]:
+    """What would lower the peak, the change that lowers it most first."""
+    now_bytes = estimate(plan).peak_bytes
+    changes = [Change(what, price, estimate(changed)) for what, price, changed in _possible(plan)]
+    helpful = [change for change in changes if change.after.peak_bytes < now_bytes]
+    return sorted(helpful, key=lambda change: change.after.peak_bytes)
+
+
+def _possible(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
+    for what, price, changes in _candidates(plan):
+        try:
+            yield what, price, plan.but(**changes)
+        except (UnsupportedPlan, UnevenParts):
+            continue
+
+
+def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
+    """Changes that may not be possible."""
+    if plan.at_a_time > 1:
+        half = plan.at_a_time // 2
+        yield (
+            f"micro-batches of {half}",
+            "more, smaller kernels (lesson 13)",
+            {"micro_batch": half},
+        )
+    if plan.attention not in ("flash", "efficient"):
+        fused = "flash" if plan.run.dtypes.compute != "float32" else "efficient"
+        yield (
+            f"{fused} attention",
+            "none: the same result, faster (lesson 11)",
+            {"attention": fused},
+        )
+    if plan.checkpointing != "full":
+        yield (
+            "checkpoint every layer",
+            "the forward pass twice: a third more FLOPs (lesson 14)",
+            {"checkpointing": "full"},
+        )
+    if plan.checkpointing == "none" and plan.attention in ("eager", "math"):
+        yield (
+            "checkpoint attention",
+            "its products again: few more FLOPs (lesson 14)",
+            {"checkpointing": "selective"},
+        )
+    if plan.precision == "float32":
+        yield (
+            "autocast to bfloat16",
+            "16-bit products: check that it still learns (lesson 15)",
+            {"precision": "autocast bfloat16"},
+        )
+    elif plan.precision.startswith("autocast"):
+        yield (
+            "bfloat16 with float32 copies",
+            "16-bit gradients and residual stream (lesson 15)",
+            {"precision": "bfloat16, float32 master"},
+        )
+    if plan.implementation != "fused" and plan.optimizer.startswith("adam"):
+        yield ("a fused optimizer", "none: the same result, faster (lesson 06)", _FUSED)
+    if plan.data > 1 and plan.zero < 3:
+        for stage in range(plan.zero + 1, 4):
+            yield (f"ZeRO-{stage}", _ZERO_PRICES[stage], {"zero": stage})
+    if plan.offload == "nothing":
+        yield (
+            "optimizer on the host",
+            "gradients and parameters cross PCI Express in each step (lesson 17)",
+            {"offload": "optimizer"},
+        )
+        yield (
+            "activations on the host",
+            "they cross PCI Express twice (lesson 17)",
+            {"offload": "activations"},
+        )
+    yield from _more_gpus(plan)
+
+
+_FUSED: dict[str, object] = {"implementation": "fused"}
+
+_ZERO_PRICES = {
+    1: "updated parameters are sent to all ranks (lesson 20)",
+    2: "parameters are gathered in each step (lesson 20)",
+    3: "parameters are gathered twice in each step (lesson 20)",
+}
+
+
+def _more_gpus(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
+    """Twice as many, in each of the ways."""
+    if plan.batch % (2 * plan.data) == 0:
+        zero = max(plan.zero, 3) if plan.data == 1 else plan.zero
+        share = plan.batch // (2 * plan.data)
+        yield (
+            f"data-parallel over {2 * plan.data}, ZeRO-{zero}" if zero else "twice the ranks (DDP)",
+            f"{2 * plan.ranks} GPUs in place of {plan.ranks} (lessons 19, 20)",
+            {"data": 2 * plan.data, "zero": zero, "micro_batch": min(plan.at_a_time, share)},
+        )
+    yield (
+        f"tensor-parallel over {2 * plan.tensor}, with the sequence",
+        f"{2 * plan.ranks} GPUs in place of {plan.ranks}, sums in every layer (lesson 21)",
+        {"tensor": 2 * plan.tensor, "sequence_parallel": True},
+    )
+    yield (
+        f"a pipeline of {2 * plan.pipeline}",
+        f"{2 * plan.ranks} GPUs in place of {plan.ranks}, some of which wait (lesson 22)",
+        {"pipeline": 2 * plan.pipeline},
+    )

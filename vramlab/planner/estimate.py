@@ -1,0 +1,59 @@
+"""What a plan comes to in closed form, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vramlab.formulas import rank_peak
+from vramlab.formulas.rank_peak import Sharing
+from vramlab.formulas.transformer_peak import Gpu, Moment
+from vramlab.planner.plan import Plan
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The peak of one rank of a plan."""
+
+    plan: Plan
+    stage: int
+    """Of the pipeline."""
+    peak: Moment
+
+    @property
+    def bytes_by_category(self) -> Mapping[str, int]:
+        """At the peak, by the names in `vramlab.formulas.rank_peak.CATEGORIES`."""
+        return self.peak.bytes_by_category
+
+    @property
+    def peak_bytes(self) -> int:
+        """Allocated bytes at the peak, but for rests of blocks."""
+        return self.peak.total_bytes
+
+    @property
+    def available_bytes(self) -> int:
+        """What the GPU has beside its CUDA context."""
+        return self.plan.model.total_bytes - self.plan.model.context_bytes
+
+
+def estimate(plan: Plan) -> Estimate:
+    """The rank that holds most: of the first stage, or the last, or one between them."""
+    stages = sorted({0, plan.pipeline // 2, plan.pipeline - 1})
+    return max((estimate_stage(plan, stage) for stage in stages), key=lambda e: e.peak_bytes)
+
+
+def estimate_stage(plan: Plan, stage: int) -> Estimate:
+    """One rank of a stage."""
+    sharing = Sharing(
+        stage=plan.zero,
+        data=plan.data,
+        micro_batches=plan.micro_batches,
+        tensor=plan.tensor,
+        pipeline=plan.pipeline,
+        schedule=plan.schedule,
+        in_flight=plan.in_flight(stage),
+        in_flight_later=plan.in_flight(stage, after_first=True),
+        optimizer_on_host=plan.offload in ("optimizer", "both"),
+    )
+    peak = rank_peak.peak(plan.part(stage), plan.run, Gpu.of(plan.model), sharing)
+    return Estimate(plan, stage, peak)

@@ -1,0 +1,207 @@
+"""A plan: which transformer is trained how, on which GPUs, and who does what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+from vramlab import catalogue
+from vramlab.catalogue import GPUModel
+from vramlab.errors import VramlabError
+from vramlab.formulas import transformer_peak
+from vramlab.formulas.optimizers import Implementation
+from vramlab.formulas.pipeline_schedules import Name as Schedule
+from vramlab.formulas.pipeline_schedules import plan as schedule_plan
+from vramlab.formulas.transformer import Attention, Checkpointing, Run, Sizes
+from vramlab.formulas.zero import Stage
+from vramlab.planner.parts import layers_of_stages, one_rank_of
+
+Offload = Literal["nothing", "optimizer", "activations", "both"]
+OFFLOADS: tuple[Offload, ...] = get_args(Offload)
+
+
+class UnsupportedPlan(VramlabError, ValueError):
+    """A plan that cannot be carried out, or not by what PyTorch has; the message names a way out."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a transformer is trained on `data * tensor * pipeline` equal GPUs.
+
+    Raises:
+        UnsupportedPlan: it does not add up, or cannot be carried out.
+        UnknownGPUError: no GPU of that name.
+    """
+
+    sizes: Sizes
+    """Of the whole model."""
+    gpu: str = "A100-80GB"
+    """A name in the catalogue."""
+    batch: int = 8
+    """Sequences of a step, on all GPUs together."""
+    micro_batch: int | None = None
+    """Sequences that a GPU takes at a time; if None, all of its share."""
+    sequence: int = 1024
+    """Tokens of each."""
+    precision: str = "autocast bfloat16"
+    """A name in `vramlab.formulas.transformer.PRECISIONS`."""
+    optimizer: str = "adamw"
+    """A name in `vramlab.formulas.optimizers.STATES`."""
+    implementation: Implementation = "foreach"
+    attention: Attention = "flash"
+    dropout: bool = False
+    checkpointing: Checkpointing = "none"
+    offload: Offload = "nothing"
+    """What is kept on the host: the optimizer's states, and with ZeRO-2 and 3 the parameters and
+    gradients too; or what the forward pass saves for the backward pass."""
+    data: int = 1
+    """Data-parallel ranks: each has its own sequences."""
+    zero: Stage = 0
+    """What data-parallel ranks divide among each other: see `vramlab.formulas.zero`."""
+    tensor: int = 1
+    """Ranks that share every matrix."""
+    sequence_parallel: bool = False
+    """Whether they share each sequence between the matrices, too."""
+    pipeline: int = 1
+    """Stages, each with some of the layers."""
+    schedule: Schedule = "1F1B"
+
+    def __post_init__(self) -> None:
+        self._check_counts()
+        self._check_what_pytorch_has()
+        # These raise ValueErrors that say what to do.
+        try:
+            transformer_peak.check_kernels(self.run, transformer_peak.Gpu.of(self.model))
+        except ValueError as error:
+            raise UnsupportedPlan(str(error)) from error
+
+    # ---- What it comes to ----
+
+    @property
+    def model(self) -> GPUModel:
+        """The GPU."""
+        return catalogue.find(self.gpu)
+
+    @property
+    def ranks(self) -> int:
+        """How many GPUs."""
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def at_a_time(self) -> int:
+        """Sequences that a GPU takes at a time."""
+        return self.batch // self.data if self.micro_batch is None else self.micro_batch
+
+    @property
+    def micro_batches(self) -> int:
+        """Of each GPU in a step."""
+        return self.batch // (self.data * self.at_a_time)
+
+    @cached_property
+    def run(self) -> Run:
+        """What one GPU does with one micro-batch."""
+        return Run(
+            self.at_a_time,
+            self.sequence,
+            self.precision,
+            self.optimizer,
+            self.implementation,
+            self.attention,
+            self.dropout,
+            self.checkpointing,
+            sequence_ranks=self.tensor if self.sequence_parallel else 1,
+        )
+
+    def part(self, stage: int = 0) -> Sizes:
+        """What a GPU of a stage has of the model, before ZeRO divides it further."""
+        return one_rank_of(self.sizes, self.tensor, self.pipeline, stage)
+
+    def stage_sizes(self, stage: int) -> Sizes:
+        """What a stage has of the model, before anything else divides it."""
+        return one_rank_of(self.sizes, 1, self.pipeline, stage)
+
+    def in_flight(self, stage: int = 0, *, after_first: bool = False) -> int:
+        """The most micro-batches whose activations a stage holds at the same time.
+
+        Args:
+            stage: which one.
+            after_first: from the end of its first backward pass on.
+        """
+        if self.pipeline == 1:
+            return 1
+        schedule = schedule_plan(self.schedule, self.pipeline, self.micro_batches)
+        return schedule.in_flight(stage, after_first=after_first)
+
+    def but(self, **changes: object) -> Plan:
+        """The same with some changes."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    # ---- Whether it can be ----
+
+    def _check_counts(self) -> None:
+        for name in ("batch", "sequence", "data", "tensor", "pipeline"):
+            if getattr(self, name) < 1:
+                raise UnsupportedPlan(f"{name} is {getattr(self, name)}; it must be 1 at least")
+        if self.micro_batch is not None and self.micro_batch < 1:
+            raise UnsupportedPlan(f"a micro-batch of {self.micro_batch}; it must be 1 at least")
+        if self.batch % self.data or self.batch % (self.data * self.at_a_time):
+            raise UnsupportedPlan(
+                f"a batch of {self.batch} cannot be shared evenly by {self.data} data-parallel "
+                f"ranks in micro-batches of {self.at_a_time}: choose a batch that is a multiple "
+                f"of {self.data * max(self.at_a_time, 1)}"
+            )
+        if self.sizes.learned_positions and self.sequence > self.sizes.positions:
+            raise UnsupportedPlan(
+                f"a sequence of {self.sequence} tokens, but the model has {self.sizes.positions} "
+                "positions"
+            )
+        layers_of_stages(self.sizes.layers, self.pipeline)
+        self.part()
+
+    def _check_what_pytorch_has(self) -> None:
+        if self.zero and self.data == 1:
+            raise UnsupportedPlan(
+                f"ZeRO-{self.zero} divides among data-parallel ranks, but data is 1: choose more "
+                "data-parallel ranks, or zero=0"
+            )
+        if self.sequence_parallel and self.tensor == 1:
+            raise UnsupportedPlan(
+                "sequence parallelism divides among tensor-parallel ranks, but tensor is 1: "
+                "choose tensor=2 or more, or leave sequence_parallel out"
+            )
+        if self.sequence_parallel and self.sequence % self.tensor:
+            raise UnsupportedPlan(
+                f"{self.tensor} ranks cannot share a sequence of {self.sequence} tokens evenly"
+            )
+        if self.tensor > 1 and self.data > 1 and self.zero < 2:
+            raise UnsupportedPlan(
+                "DistributedDataParallel takes no parameters that tensor parallelism has cut: "
+                "choose zero=2 or zero=3 (FSDP2), or tensor=1, or data=1"
+            )
+        if self.tensor > 1 and self.run.dtypes.master and self.data == 1:
+            raise UnsupportedPlan(
+                "float32 copies of parameters that are cut need FSDP2's mixed precision: choose "
+                "data=2 or more with zero=2 or 3, or another precision"
+            )
+        self._check_offload()
+
+    def _check_offload(self) -> None:
+        if self.offload == "nothing":
+            return
+        if self.offload in ("optimizer", "both") and self.zero == 1:
+            raise UnsupportedPlan(
+                "ZeroRedundancyOptimizer keeps its states on the GPUs: choose zero=0, or zero=2 or "
+                "3 (FSDP2's CPUOffloadPolicy)"
+            )
+        if self.offload in ("optimizer", "both") and self.tensor > 1 and self.zero < 2:
+            raise UnsupportedPlan(
+                "parameters that are cut can be offloaded with FSDP2 only: choose data=2 or more "
+                "with zero=2 or 3, or offload activations alone"
+            )
+        if self.offload in ("activations", "both") and (self.zero > 1 or self.tensor > 1):
+            raise UnsupportedPlan(
+                "what is saved cannot be told from gathered or cut parameters, which need not "
+                "go to the host: offload activations with zero=0 or 1 and tensor=1, or use "
+                "checkpointing"
+            )

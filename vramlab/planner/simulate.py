@@ -1,0 +1,85 @@
+"""Carry a plan out on a virtual GPU, one rank alone, and measure what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from vramlab.measure import Category, attribute, breakdown, record_timeline
+from vramlab.planner.plan import Plan
+from vramlab.planner.program import Training, join_mesh
+from vramlab.ranks import alone
+from vramlab.virtual import VirtualGPU
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What one rank held in the second step of training on a virtual GPU."""
+
+    stage: int
+    """Of the pipeline."""
+    bytes_by_category: Mapping[str, int]
+    """At the peak, by `Category`, without the rests of blocks that were not split off; empty if
+    memory ran out."""
+    allocated_bytes: int
+    """The most that was allocated; if memory ran out, until then."""
+    reserved_bytes: int
+    """The most that was reserved, in both steps."""
+    problem: str = ""
+    """What torch said when memory ran out."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it got through."""
+        return not self.problem
+
+    @property
+    def peak_bytes(self) -> int:
+        """Allocated bytes at the peak but for rests of blocks: what the closed form adds up."""
+        return sum(self.bytes_by_category.values())
+
+
+def simulate(plan: Plan, stage: int = 0) -> Simulation:
+    """Run two steps of the first rank of a stage on a fresh virtual GPU; the second one counts.
+
+    Whatever is attached is left alone.
+    """
+    rank = stage * plan.data * plan.tensor
+    with VirtualGPU(plan.gpu):
+        torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
+        with alone(plan.ranks, rank):
+            try:
+                return _measured(plan, stage)
+            except torch.OutOfMemoryError as error:
+                said = str(error).split(" See documentation")[0]
+            return Simulation(
+                stage,
+                {},
+                torch.cuda.max_memory_allocated(),
+                torch.cuda.max_memory_reserved(),
+                said,
+            )
+
+
+def _measured(plan: Plan, stage: int) -> Simulation:
+    training = Training(plan, join_mesh(plan))
+    training.step()
+    with record_timeline() as recording:
+        recording.watch(
+            model=training.model, inputs=list(training.inputs.values()), states=training.states()
+        )
+        training.forward_and_backward()
+        recording.stage("optimizer step")  # gradients are looked up here
+        training.update()
+    timeline = recording.timeline
+    moment = breakdown(timeline).moment
+    sums: dict[str, int] = {}
+    for block, found in zip(timeline.blocks, attribute(timeline), strict=True):
+        if block.lives_at(moment.position):
+            # What was there before and is nobody's is the workspace of autograd's thread.
+            other = found.category is Category.OTHER
+            name = Category.WORKSPACES if other else found.category
+            sums[name] = sums.get(name, 0) + block.rounded_bytes
+    return Simulation(stage, sums, moment.allocated_bytes, torch.cuda.max_memory_reserved())
