@@ -63,7 +63,10 @@ def test_what_could_not_be_graded_has_no_score_and_says_why(gradebook: Gradebook
         gradebook,
         "bob",
         {"block_bytes": 2, "segment_bytes": None},
-        reasons={"segment_bytes": "its process ended with SIGKILL"},
+        # As grading writes it: the whole verdict.
+        reasons={
+            "segment_bytes": "segment_bytes: could not be graded\nits process ended with SIGKILL"
+        },
     )
     (score,) = read_scores(gradebook)
     assert score.status is Status.UNGRADED
