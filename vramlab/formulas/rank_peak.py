@@ -10,7 +10,8 @@ part of the model (`vramlab.planner.parts`), and other things beside them:
 
 Source: torch/nn/parallel/distributed.py and torch/csrc/distributed/c10d/reducer.cpp for buckets;
 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py and _fsdp_collectives.py for what is
-gathered and when it is let go; torch/distributed/pipelining/stage.py and schedules.py; PyTorch 2.13.
+gathered and when it is let go; torch/distributed/pipelining/stage.py and schedules.py; all of
+PyTorch 2.13.
 
 Known limitations, each of which a simulation shows: what tensor parallelism gathers and reduces for
 a moment is counted only where it is kept; communication on streams of its own is taken to end as
@@ -201,10 +202,8 @@ class _Replicated:
         amounts = dict(ends.bytes_by_category)
         if run.dtypes.autocast:  # not yet cast for the second half of the loss
             amounts["activations"] -= wide
-        if run.dtypes.compute == "float32":
-            wide_ones = 2  # the first one is the logits, the last one is kept
-        else:
-            wide_ones = 3
+        # In float32 the first one is the logits, and the last one is kept.
+        wide_ones = 2 if run.dtypes.compute == "float32" else 3
         amounts["temporaries"] = logits + wide_ones * wide + self.more_temporaries_bytes(ends)
         return replace(ends, name="logarithms of softmax", bytes_by_category=amounts)
 

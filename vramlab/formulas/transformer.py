@@ -139,7 +139,7 @@ class Sizes:
         return [(self.vocabulary, self.width), *positions]
 
     def head_shapes(self) -> list[tuple[int, ...]]:
-        """Parameters behind the last layer: the last norm, and the head if its weight is its own."""
+        """Parameters behind the last layer: a norm, and the head if its weight is its own."""
         if not self.predicts:
             return []
         own = [] if self.shares_head else [(self.vocabulary, self.width)]

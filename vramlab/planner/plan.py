@@ -22,7 +22,7 @@ OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 
 
 class UnsupportedPlan(VramlabError, ValueError):
-    """A plan that cannot be carried out, or not by what PyTorch has; the message names a way out."""
+    """A plan that cannot be carried out, or not with PyTorch; the message names a way out."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,11 @@ class Plan:
             raise UnsupportedPlan(
                 "DistributedDataParallel takes no parameters that tensor parallelism has cut: "
                 "choose zero=2 or zero=3 (FSDP2), or tensor=1, or data=1"
+            )
+        if self.zero == 1 and self.run.dtypes.master and self.optimizer != "adamw":
+            raise UnsupportedPlan(
+                f"ZeRO-1 with float32 copies is there for adamw, not for {self.optimizer}: choose "
+                "adamw, another precision, or another stage"
             )
         if self.tensor > 1 and self.run.dtypes.master and self.data == 1:
             raise UnsupportedPlan(

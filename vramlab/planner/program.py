@@ -37,7 +37,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vramlab.experiments.master_weights import MasterAdamW, MasterWeights, states_of
 from vramlab.experiments.pipeline import schedule_of_torch
 from vramlab.experiments.tensor_parallel import parameter_groups
-from vramlab.experiments.transformer_model import DROPOUT, Transformer, TransformerPart
+from vramlab.experiments.transformer_model import DROPOUT, Layer, Transformer, TransformerPart
 from vramlab.experiments.transformer_step import OPTIMIZERS, WAYS
 from vramlab.offloading import HostOptimizer, SavedOnHost
 from vramlab.planner.plan import Plan
@@ -227,7 +227,7 @@ class Training:
         if plan.zero == 1 and self._mesh is not None:
             return ZeroRedundancyOptimizer(
                 parameters,
-                MasterAdamW if run.dtypes.master else make,
+                MasterAdamW if run.dtypes.master else make,  # type: ignore[arg-type]
                 process_group=self._mesh.get_group("data"),
             )
         return MasterWeights(parameters, make) if run.dtypes.master else make(parameters)
@@ -278,6 +278,7 @@ def cut(model: TransformerPart, mesh: DeviceMesh, plan: Plan) -> None:
     between = Shard(1) if plan.sequence_parallel else Replicate()  # of (B, S, W)
     styles: dict[str, ParallelStyle] = {}
     for number, layer in enumerate(model.layers):
+        assert isinstance(layer, Layer)
         styles |= {
             f"layers.{number}.{name}": style
             for name, style in {
