@@ -6,9 +6,13 @@ work that several workers died of is given back as `WorkerDied`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import threading
+from collections import deque
 from collections.abc import Callable, Hashable
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -57,7 +61,9 @@ class Workers:
             ClusterError: that does not work.
         """
         self._done: SimpleQueue[tuple[Hashable, Future[Any]]] = SimpleQueue()
-        self._pending = 0
+        self._waiting: deque[tuple[Hashable, Callable[..., Any], tuple[object, ...]]] = deque()
+        self._lock = threading.Lock()
+        self._pending = self._running = 0
         dask.config.set(_SETTINGS)
         self._local: LocalCluster | None = None
         self._silence()
@@ -90,11 +96,29 @@ class Workers:
         """How many pieces of work were begun and not yet taken back."""
         return self._pending
 
-    def begin(self, name: Hashable, function: Callable[..., Any], *arguments: object) -> None:
-        """Let a worker call a function; `next` gives what comes of it, with the `name`."""
-        future = self._client.submit(function, *arguments, pure=False)
+    def begin(
+        self,
+        name: Hashable,
+        function: Callable[..., Any],
+        *arguments: object,
+        urgent: bool = False,
+    ) -> None:
+        """Let a worker call a function; `next` gives what comes of it, with the `name`.
+
+        Args:
+            name: of this piece of work.
+            function: one that workers can import.
+            arguments: of the function; they are sent to the worker.
+            urgent: before all that no worker has yet.
+        """
         self._pending += 1
-        future.add_done_callback(lambda done: self._done.put((name, done)))
+        with self._lock:
+            work = (name, function, arguments)
+            if urgent:
+                self._waiting.appendleft(work)
+            else:
+                self._waiting.append(work)
+        self._hand_out()
 
     def next(self) -> tuple[Hashable, Any]:
         """Wait for a piece of work; give its name, and its result or the error it ended with.
@@ -114,12 +138,33 @@ class Workers:
             ) from error
         except ModuleNotFoundError as error:
             raise ClusterError(
-                f"a worker lacks something: {error}; install vramlab[classroom,lab] there"
+                f"a worker lacks something: {error}; install vramlab[classroom] there"
             ) from error
         except Exception as error:
             return name, error
         finally:
             future.release()
+
+    def _hand_out(self) -> None:
+        """Give Dask as much as the workers can do now.
+
+        If a worker had more and died, Dask would count that against all that it had.
+        """
+        with self._lock:
+            while self._waiting and self._running < self.slots:
+                name, function, arguments = self._waiting.popleft()
+                future = self._client.submit(function, *arguments, pure=False)
+                self._running += 1
+                future.add_done_callback(partial(self._take_back, name))
+
+    def _take_back(self, name: Hashable, future: Future[Any]) -> None:
+        # In a thread of Dask's, so that a worker gets its next work while this process is busy.
+        with self._lock:
+            self._running -= 1
+        self._done.put((name, future))
+        # When the cluster is gone, `next` tells.
+        with contextlib.suppress(Exception):
+            self._hand_out()
 
     def close(self) -> None:
         """End the workers, if they are this machine's."""

@@ -218,6 +218,11 @@ class Book:
             raise GradebookError(
                 f"the gradebook {_shown(self._course.db_url)} cannot be used: {error}"
             ) from error
+        except ModuleNotFoundError as error:
+            raise GradebookError(
+                f"the gradebook {_shown(self._course.db_url)} cannot be opened: {error}; "
+                "pip install 'vramlab[classroom]'"
+            ) from error
         except OSError as error:
             raise GradebookError(
                 f"{error.filename or 'a file'} cannot be written: {error.strerror}. "

@@ -225,7 +225,8 @@ class _Run:
         conditions = self._conditions
         if self._workers is None:
             self._workers = Workers(self._options.workers, self._options.cluster)
-        self._workers.begin(step, function, what, conditions)
+        # What is nearly done goes first, so that little is under way when a run is interrupted.
+        self._workers.begin(step, function, what, conditions, urgent=step.page_of is not None)
 
     def _exercise(self, assignment: str) -> _Exercise:
         if assignment not in self._exercises:
@@ -343,7 +344,9 @@ class _Run:
 
     def _where(self, timestamp: str | None) -> str:
         """Say into which gradebook something was entered, and as handed in when."""
-        return f"{self._book.name} {timestamp or ''}".strip()
+        # A course may be moved, with a gradebook that lies in it.
+        book = self._book.name.replace(f"{self._course.root}/", "")
+        return f"{book} {timestamp or ''}".strip()
 
     def _attend(self, submission: Submission, reason: str) -> None:
         attention = Attention(submission.student, submission.assignment, "", reason)
