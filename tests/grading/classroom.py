@@ -10,7 +10,9 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from nbformat.warnings import DuplicateCellId
@@ -44,6 +46,8 @@ class Classroom:
         (folder / "autograder" / "hidden_seed.txt").write_text(SEED)
         self.config: Config = course_config(folder)
         self.config.CourseDirectory.assignment_id = exercise
+        gradebook = _empty_gradebook(self.config.CourseDirectory.course_id)
+        (folder / "autograder" / "gradebook.db").write_bytes(gradebook)
         _convert(GenerateAssignment, self.config)
 
     @property
@@ -97,6 +101,15 @@ class Classroom:
 
     def gradebook(self) -> Gradebook:
         return Gradebook(self.config.CourseDirectory.db_url)
+
+
+@cache
+def _empty_gradebook(course_id: str) -> bytes:
+    """Make an empty gradebook once: nbgrader starts another program for each new one."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "gradebook.db")
+        Gradebook(f"sqlite:///{path}", course_id).close()
+        return path.read_bytes()
 
 
 def _convert(converter: type[Autograde] | type[GenerateAssignment], config: Config) -> None:

@@ -1,7 +1,12 @@
-"""nbgrader's own commands, as a teacher and a learner type them: from the root and autograder/."""
+"""nbgrader's own commands, as a teacher and a learner type them: from the root and autograder/.
+
+What one exercise proves of `validate` as a command, the others need not prove again: it takes
+longer to start than to work. All solutions go through the validator that the command calls.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -12,10 +17,13 @@ from pathlib import Path
 
 import pytest
 from classroom import ROOT
+from nbgrader.validator import Validator
 
 from vramlab.grading.exercises import exercise_names
+from vramlab.grading.release import course_config
 
 EXERCISE = "02_pages_and_blocks"
+SUCCESS = "Success! Your notebook passes all the tests.\n"
 
 Nbgrader = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -73,13 +81,25 @@ def test_a_teacher_releases_grades_and_returns_from_either_folder(
 
 @pytest.mark.parametrize("name", exercise_names())
 def test_the_solution_validates_and_runs_from_top_to_bottom(
-    nbgrader: Nbgrader, name: str, tmp_path: Path
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
     notebook = tmp_path / f"{name}.ipynb"
     shutil.copy(ROOT / "solutions" / name / notebook.name, notebook)
+    config = course_config(ROOT)
+    config.Validator.validate_all = True
+    validator = Validator(config=config)
+    validator.stream = said = io.StringIO()
+    validator.validate_and_print(str(notebook))
+    assert said.getvalue() == SUCCESS, said.getvalue()
+
+
+def test_a_learner_validates_a_solution(nbgrader: Nbgrader, tmp_path: Path) -> None:
+    notebook = tmp_path / f"{EXERCISE}.ipynb"
+    shutil.copy(ROOT / "solutions" / EXERCISE / notebook.name, notebook)
     shutil.copy(ROOT / "autograder" / "nbgrader_config.py", tmp_path)
     outcome = nbgrader(tmp_path, "validate", "--Validator.validate_all=True", notebook.name)
-    assert outcome.stdout == "Success! Your notebook passes all the tests.\n", outcome.stdout
+    assert outcome.stdout == SUCCESS, outcome.stdout
     assert outcome.returncode == 0
 
 
