@@ -34,7 +34,7 @@ from traitlets.config import Config
 from vramlab.classroom import pages
 from vramlab.classroom.course import Course
 from vramlab.classroom.marked import Marked
-from vramlab.classroom.submissions import TIMESTAMP
+from vramlab.classroom.submissions import TIMESTAMP, Refused, read_plainly
 from vramlab.errors import VramlabError
 from vramlab.grading.exercises import find_exercise
 from vramlab.grading.gradebooks import Ungraded, ungraded
@@ -44,6 +44,12 @@ from vramlab.grading.verdict import Grade, Verdict
 
 LOCK_SECONDS = 30
 """How long another program, such as the formgrader, may hold the gradebook."""
+
+_EXCHANGE_FILES = (TIMESTAMP, "submission_secret.txt")
+"""What nbgrader's `release_feedback` looks for beside a page, if it was handed in by its exchange:
+by the secret, which only the student has besides, the page is found there."""
+
+MAX_EXCHANGE_FILE_BYTES = 1000
 
 _quiet = logging.getLogger("vramlab.classroom.nbgrader")
 _quiet.addHandler(logging.NullHandler())
@@ -148,6 +154,11 @@ class Book:
         folder = self._course.feedback / student / assignment
         with self._told():
             folder.mkdir(parents=True, exist_ok=True)
+            submitted = self._course.submitted / student / assignment
+            for name in _EXCHANGE_FILES:
+                with suppress(FileNotFoundError, Refused):
+                    content = read_plainly(submitted, name, MAX_EXCHANGE_FILE_BYTES)
+                    (folder / name).write_bytes(content)
             new = folder / f".{assignment}.html"
             new.write_text(html, encoding="utf-8")
             new.replace(folder / f"{assignment}.html")
