@@ -21,12 +21,24 @@ from torch.utils.checkpoint import checkpoint
 from vramlab.formulas.transformer import Attention, Checkpointing, Sizes
 
 DROPOUT = 0.1
+ROTARY_BASE = 10_000.0
+"""Source: arXiv 2104.09864 §3.4.2."""
 
 _BACKENDS = {
     "math": SDPBackend.MATH,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
 }
+
+
+Turns = tuple[Tensor, Tensor]
+"""Cosines and sines (S, D) by which rotary positions turn a head's numbers."""
+
+
+def turned(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Queries or keys (B, H, S, D), turned in pairs by their position (arXiv 2104.09864)."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cosines + torch.cat((-second, first), dim=-1) * sines
 
 
 class SelfAttention(nn.Module):
@@ -36,11 +48,11 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.head_size = sizes.heads, sizes.kv, sizes.head_size
         self.dropout, self.attention, self.selective = dropout, attention, selective
-        self.causal = sizes.causal
+        self.causal, self.rotary = sizes.causal, sizes.rotary
         self.qkv = nn.Linear(sizes.width, sizes.qkv_width, bias=sizes.bias)
         self.project = nn.Linear(sizes.attended_width, sizes.width, bias=sizes.bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, turns: Turns | None = None) -> Tensor:
         """Attend; `mask` (S, S) is true where a query may not look."""
         groups = (self.heads, self.kv_heads, self.kv_heads)
         parts = self.qkv(x).split([self.head_size * heads for heads in groups], dim=-1)
@@ -48,6 +60,8 @@ class SelfAttention(nn.Module):
             part.unflatten(-1, (heads, self.head_size)).transpose(1, 2)  # (B, heads, S, D)
             for part, heads in zip(parts, groups, strict=True)
         )
+        if turns is not None:
+            query, key = (turned(part, *turns) for part in (query, key))
         core = self.step_by_step if self.attention == "eager" else self.fused
         if self.selective:
             attended = checkpoint(core, query, key, value, mask, use_reentrant=False)
@@ -121,8 +135,8 @@ class Layer(nn.Module):
         self.feed_forward_norm = _norm(sizes)
         self.feed_forward = FeedForward(sizes, dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), mask)
+    def forward(self, x: Tensor, mask: Tensor | None, turns: Turns | None = None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), mask, turns)
         output: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return output
 
@@ -166,6 +180,7 @@ class TransformerPart(nn.Module):
         self.norm = _norm(sizes) if sizes.predicts else None
         self.head = nn.Linear(sizes.width, sizes.vocabulary, bias=False) if sizes.predicts else None
         self.first_position, self.sequence_ranks = 0, 1
+        self.head_size = sizes.head_size
         self.tie()
 
     def tie(self) -> None:
@@ -180,14 +195,25 @@ class TransformerPart(nn.Module):
         mask = None
         if self.sizes.causal and self.attention == "eager":
             mask = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+        turns = self.turns(length, x) if self.sizes.rotary else None
         for layer in self.layers:
             if self.checkpoint_layers:
-                x = checkpoint(layer, x, mask, use_reentrant=False)
+                x = checkpoint(layer, x, mask, turns, use_reentrant=False)
             else:
-                x = layer(x, mask)
+                x = layer(x, mask, turns)
         if self.head is not None and self.norm is not None:
             x = self.head(self.norm(x))
         return x
+
+    def turns(self, length: int, x: Tensor) -> Turns:
+        """How far the head's numbers at each position are turned: cosines, sines (S, D)."""
+        positions = torch.arange(length, device=x.device, dtype=torch.float32)
+        pairs = torch.arange(0, self.head_size, 2, device=x.device, dtype=torch.float32)
+        angles = positions[:, None] * ROTARY_BASE ** (-pairs / self.head_size)
+        angles = torch.cat((angles, angles), dim=-1)
+        autocast = torch.is_autocast_enabled(x.device.type)
+        dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+        return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """(B, S) to (B, S, W): what the tokens are, and where."""

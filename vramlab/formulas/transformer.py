@@ -61,6 +61,8 @@ class Sizes:
     causal: bool = True
     """A decoder; else an encoder, which needs no mask."""
     learned_positions: bool = True
+    rotary: bool = False
+    """Whether queries and keys are turned by their positions (arXiv 2104.09864)."""
     head_dim: int | None = None
     """Width of one head; `width / heads` if None."""
     embeds: bool = True
@@ -337,10 +339,16 @@ def core_kept(sizes: Sizes, run: Run) -> Terms:
     compute, heads, w = run.dtypes.compute, sizes.heads, sizes.attended_width
     attended_bytes = run.rows_bytes(w, compute)
     if run.attention in ("flash", "efficient"):
+        repeats = run.attention == "efficient" and sizes.kv != heads
         terms = {
             "query, key, value": run.rows_bytes(sizes.qkv_width, compute),
             "output, which is the projection's input": attended_bytes,
         }
+        if sizes.rotary and repeats:  # the query that was turned is all that is left of them
+            terms["query, key, value"] = attended_bytes
+        elif sizes.rotary:  # new tensors; the value is a part of the old one, and keeps all of it
+            turned = (heads + sizes.kv) * sizes.head_size
+            terms["query and key, turned"] = run.rows_bytes(turned, compute)
         if run.attention == "flash":
             terms["logsumexp"] = run.rows_bytes(heads, "float32")
             terms["seeds"] = SEED_BYTES
@@ -348,7 +356,7 @@ def core_kept(sizes: Sizes, run: Run) -> Terms:
             length = -(-run.sequence // 32) * 32
             shape = (run.batch, heads, length)
             terms["logsumexp"] = block_bytes(tensor_bytes(shape))
-            if sizes.kv != heads:
+            if repeats:
                 terms["keys and values repeated"] = 2 * attended_bytes
         return terms
     scores = run.scores_dtype
@@ -437,6 +445,9 @@ def embedding_kept(sizes: Sizes, run: Run) -> Terms:
         terms["positions"] = block_bytes(tensor_bytes((run.sequence,), "int64"))
     if sizes.embeds and run.dropout:
         terms["dropout mask of the embedding"] = run.between_bytes(sizes.width, "bool")
+    if sizes.rotary:
+        shape = (run.sequence, sizes.head_size)
+        terms["rotary cosines and sines"] = 2 * block_bytes(tensor_bytes(shape, run.dtypes.compute))
     if sizes.causal and run.attention == "eager":
         terms["causal mask"] = block_bytes(tensor_bytes((run.sequence, run.sequence), "bool"))
     return terms

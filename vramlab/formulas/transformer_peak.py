@@ -356,7 +356,8 @@ class _LayerBackward:
             yield self.at("GELU", 2 * step.inner)
             self.gone += step.inner
         else:
-            yield self.at("SwiGLU", 4 * step.inner)
+            # The gradients of the product and of both its factors.
+            yield self.at("SwiGLU", 3 * step.inner)
             self.gone += step.inner + step.up
         yield from self.product("feed-forward, first layer", up, step.up + step.x, step.x)
         self.gone = sum(kept.feed_forward_kept(sizes, run).values())
@@ -465,9 +466,8 @@ class _LayerBackward:
         if run.attention == "math":
             later += step.attended
         else:
-            more += (
-                step.attended
-            )  # the product's result, before it is laid out as the projection's input
+            # The product's result, before it is laid out as the projection's input.
+            more += step.attended
         self.gone += later
         yield self.at("attention again", more)
         self.gone -= later
