@@ -38,10 +38,8 @@ c.CourseDirectory.release_directory = "exercises"
 c.CourseDirectory.submitted_directory = "autograder/submitted"
 c.CourseDirectory.autograded_directory = "autograder/autograded"
 c.CourseDirectory.feedback_directory = "autograder/feedback"
-# A gradebook elsewhere, such as postgresql://teacher@host/course, can be named outside of this file.
-c.CourseDirectory.db_url = os.environ.get(
-    "VRAMLAB_GRADEBOOK", f"sqlite:///{HERE / 'gradebook.db'}"
-)
+# A gradebook elsewhere can be named outside of this file: postgresql://teacher@host/course.
+c.CourseDirectory.db_url = os.environ.get("VRAMLAB_GRADEBOOK", f"sqlite:///{HERE / 'gradebook.db'}")
 
 # One answer of a learner at a time, in processes of our own: nothing of a submission is executed
 # in a kernel, so no kernel can die, print to stderr or outlast its time.
