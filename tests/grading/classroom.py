@@ -96,7 +96,9 @@ class Classroom:
         for cell in read(folder / f"{self.exercise}.ipynb")["cells"]:
             if grade_id(cell) == f"{task}{TEST_SUFFIX}":
                 output = cell["outputs"][0]  # the picture comes second
-                return "\n".join(output.get("traceback", [])) or str(output.get("text"))
+                if output["output_type"] == "error":
+                    return "\n".join([*output["traceback"], output["evalue"]])
+                return str(output["text"])
         raise LookupError(f"{student} has no test of {task}")
 
     def gradebook(self) -> Gradebook:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import nbformat
@@ -28,6 +29,9 @@ from vramlab.grading.verdict_picture import describe, picture_html
 
 Notebook = Any  # nbformat.NotebookNode, whose attributes are its keys
 Resources = dict[str, Any]
+
+PAGE_CHARACTERS = 96
+"""What a line of output has room for in nbgrader's pages."""
 
 VERDICTS = "vramlab_verdicts"
 """Key of nbgrader's resources under which the verdicts travel from step to step."""
@@ -109,10 +113,20 @@ def verdict_outputs(verdict: Verdict) -> list[Notebook]:
             "error",
             ename=verdict.grade.name,
             evalue=verdict.message,
-            traceback=str(verdict).splitlines(),
+            traceback=_wrapped(verdict),
         )
     picture = picture_html(verdict)
     if picture is None:
         return [text]
     data = {"text/html": picture, "text/plain": describe(verdict)}
     return [text, nbformat.v4.new_output("display_data", data=data)]
+
+
+def _wrapped(verdict: Verdict) -> list[str]:
+    """Give a verdict's lines, its message wrapped: nbgrader's pages cut long lines off."""
+    of_message = set(verdict.message.splitlines())
+    return [
+        part
+        for line in str(verdict).splitlines()
+        for part in (wrap(line, PAGE_CHARACTERS) if line in of_message else [line]) or [""]
+    ]
