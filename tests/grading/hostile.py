@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import nbformat
 from classroom import Notebook, cell, with_cells
 
 Submission = Notebook | str
@@ -207,6 +208,55 @@ def takes_all_memory(solution: Notebook, released: Notebook) -> Submission:
 
 
 @attack(loses=frozenset({"segment_bytes"}))
+def phones_home(solution: Notebook, released: Notebook) -> Submission:
+    answer = (
+        "import socket\n"
+        "def segment_bytes(requested_bytes):\n"
+        "    with socket.create_connection(('127.0.0.1', 9)) as home:\n"
+        "        return int(home.recv(100))\n"
+    )
+    return with_cells(solution, {"segment_bytes": answer})
+
+
+@attack(loses=frozenset({"segment_bytes"}))
+def starts_threads(solution: Notebook, released: Notebook) -> Submission:
+    answer = (
+        "import threading\n"
+        "def segment_bytes(requested_bytes):\n"
+        "    threading.Thread(target=lambda: 0).start()\n"
+        "    return 2097152\n"
+    )
+    return with_cells(solution, {"segment_bytes": answer})
+
+
+@attack(loses=frozenset({"segment_bytes"}))
+def forks_on(solution: Notebook, released: Notebook) -> Submission:
+    answer = "import os\ndef segment_bytes(requested_bytes):\n    os.fork()\n    os._exit(0)"
+    return with_cells(solution, {"segment_bytes": answer})
+
+
+@attack(loses=frozenset({"segment_bytes"}))
+def exits_in_the_answer(solution: Notebook, released: Notebook) -> Submission:
+    answer = "def segment_bytes(requested_bytes):\n    raise SystemExit"
+    return with_cells(solution, {"segment_bytes": answer})
+
+
+@attack(loses=frozenset({"segment_bytes"}))
+def says_what_no_file_can_hold(solution: Notebook, released: Notebook) -> Submission:
+    answer = (
+        r"def segment_bytes(n):\n    raise ValueError('\ud800 \x1b[2J <script>alert(1)</script>')"
+    )
+    return with_cells(solution, {"segment_bytes": answer.replace(r"\n", "\n")})
+
+
+@attack(loses=NONE)
+def prints_a_gigabyte(solution: Notebook, released: Notebook) -> Submission:
+    changed = copy.deepcopy(solution)
+    cell(changed, "segment_bytes")["source"] += "\nfor _ in range(1000):\n    print('x' * 10**6)\n"
+    return changed
+
+
+@attack(loses=frozenset({"segment_bytes"}))
 def nested_too_deep(solution: Notebook, released: Notebook) -> Submission:
     deep = "(" * 100_000 + ")" * 100_000
     return with_cells(solution, {"segment_bytes": f"def segment_bytes(n):\n    return {deep}"})
@@ -250,6 +300,25 @@ def points_raised(solution: Notebook, released: Notebook) -> Submission:
     for task in ("segment_bytes", "reserved_bytes"):
         source = cell(changed, task)["source"].replace("block_bytes(", "block_bytes_(")
         cell(changed, task)["source"] = f"{helper}\n{source}"
+    return changed
+
+
+@attack(loses=frozenset({"segment_bytes"}))
+def cells_repointed(solution: Notebook, released: Notebook) -> Submission:
+    """The test of a wrong answer is to count as that of a right one, and the other way round."""
+    changed = with_cells(solution, {"segment_bytes": "def segment_bytes(n):\n    return 1"})
+    reserved = cell(changed, "reserved_bytes")
+    right = cell(solution, "segment_bytes")["source"].replace("segment_bytes(", "segment_bytes_(")
+    source = reserved["source"].replace("segment_bytes(", "segment_bytes_(")
+    reserved["source"] = f"{right}\n{source}"
+    for name in ("segment_bytes", "segment_bytes-test"):
+        other = name.replace("segment", "block")
+        cell(changed, name)["metadata"]["nbgrader"]["grade_id"] = "for now"
+        cell(changed, other)["metadata"]["nbgrader"]["grade_id"] = name
+        cell(changed, "for now")["metadata"]["nbgrader"]["grade_id"] = other
+    # So that no answer is missing above its test.
+    answers = [each for each in changed["cells"] if "def " in each["source"]]
+    changed["cells"] = [*answers, *(each for each in changed["cells"] if each not in answers)]
     return changed
 
 
@@ -302,12 +371,31 @@ def outputs_of_success(solution: Notebook, released: Notebook) -> Submission:
     return changed
 
 
+# Notebooks as others than today's JupyterLab write them.
+
+
+@attack(loses=NONE)
+def format_before_cell_ids(solution: Notebook, released: Notebook) -> Submission:
+    changed = copy.deepcopy(solution)
+    changed["nbformat_minor"] = 0
+    for each in changed["cells"]:
+        del each["id"]
+    return changed
+
+
+@attack(loses=NONE)
+def format_of_2011(solution: Notebook, released: Notebook) -> Submission:
+    old = nbformat.convert(nbformat.from_dict(solution), 3)
+    return nbformat.writes(old, version=3)
+
+
 # Files that are no such notebook. Not processed, so nobody knows what they are worth.
 
 BROKEN: dict[str, str] = {
     "empty_file": "",
     "no_json": "this is not a notebook",
     "truncated": '{"cells": [{"cell_type": "code", "sou',
+    "nested_without_end": "[" * 1_000_000,
     "not_an_object": "[1, 2, 3]",
     "no_cells": json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}}),
     "from_the_future": json.dumps(
