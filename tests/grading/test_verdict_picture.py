@@ -54,6 +54,20 @@ def test_numbers_stand_in_mib_with_the_bytes_behind_them() -> None:
     assert "512 B" in texts
 
 
+@pytest.mark.parametrize(
+    ("largest_mib", "expected"),
+    [
+        (4, ["0", "1", "2", "3", "4 MiB"]),
+        (300, ["0", "100", "200", "300 MiB"]),
+        (0.875, ["0", "0.2", "0.4", "0.6", "0.8 MiB"]),
+        (5000, ["0", "1,000", "2,000", "3,000", "4,000", "5,000 MiB"]),
+    ],
+)
+def test_the_axis_has_round_numbers(largest_mib: float, expected: list[str]) -> None:
+    texts = _texts(_verdict(("0", f"{int(largest_mib * MIB)}")))
+    assert texts[1 : 1 + len(expected)] == expected  # after the task's name
+
+
 def test_a_task_that_asks_for_no_bytes_has_plain_numbers() -> None:
     texts = _texts(_verdict(("3", "12"), task="processes_that_fit"))
     assert "3" in texts

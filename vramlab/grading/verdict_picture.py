@@ -8,6 +8,7 @@ answer is ever part of the page itself; the numbers stand as text in the verdict
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -140,13 +141,20 @@ def _draw_pattern(svg: ElementTree.Element) -> None:
 
 
 def _draw_axis(svg: ElementTree.Element, scale: _Scale, bottom_px: float) -> None:
-    for fifth in range(6):
-        x = _LABEL_PX + _BARS_PX * fifth / 5
+    ticks = _ticks(scale.end)
+    for tick in ticks:
+        x = _LABEL_PX + _BARS_PX * tick / scale.end
         _element(svg, "line", x1=x, y1=_TOP_PX - 4, x2=x, y2=bottom_px, stroke=_GRID)
-        label = f"{scale.end * fifth / 5:,.4g}"
-        if fifth == 5 and scale.unit_name:
-            label += f" {scale.unit_name}"
+        unit = f" {scale.unit_name}" if tick == ticks[-1] else ""
+        label = f"{tick:,.6g}{unit}"
         _text(svg, "text", label, x=x, y=bottom_px + 13, text_anchor="middle", font_size=10)
+
+
+def _ticks(end: float) -> list[float]:
+    """Give three to six round numbers from 0 to `end`."""
+    power = 10.0 ** math.floor(math.log10(end / 5))
+    step = next(each * power for each in (1, 2, 5, 10) if each * power * 5 >= end)
+    return [step * count for count in range(math.floor(end / step) + 1)]
 
 
 def _draw_case(
