@@ -87,19 +87,22 @@ def fill_disk(folder: str) -> str:
     return f"{written // 2**20}"
 
 
-def fork_some() -> str:
-    """Start at most 20 processes that sleep for a minute; tell how many there were."""
+def fork_some(most: int, take_bytes: int = 0) -> str:
+    """Start at most so many processes that sleep for a minute; tell how many there were."""
     import os
     import time
 
-    for count in range(20):
+    for count in range(most):
         try:
             if os.fork() == 0:
+                taken = b"x" * take_bytes
                 time.sleep(60)
-                os._exit(0)
+                os._exit(len(taken) & 1)
         except OSError:
             return f"{count}"
-    return "20"
+    if take_bytes:
+        time.sleep(60)
+    return f"{most}"
 
 
 def start_thread() -> str:

@@ -22,10 +22,12 @@ from vramlab.grading import bench as bench_module
 from vramlab.grading.bench import Bench, BenchError, JobDied
 from vramlab.grading.judge import Judge
 from vramlab.grading.verdict import Grade
+from vramlab.units import MIB
 
 HERE = Path(__file__).parent
 EXERCISE = broken_language.EXERCISE
 ANSWER = EXERCISE.task("answer")
+PROGRAM = EXERCISE.task("program")
 RIGHT = f"def answer():\n    return {broken_language.TRUTH}"
 
 Escape = Callable[..., object]
@@ -164,8 +166,25 @@ def test_no_right_is_gained(boxed: Bench) -> None:
 
 
 def test_no_process_and_no_thread_is_started(boxed: Bench) -> None:
-    assert escaped(boxed, escapes.fork_some) == "0"
+    assert escaped(boxed, escapes.fork_some, most=20) == "0"
     assert escaped(boxed, escapes.start_thread) == "can't start new thread"
+    assert is_well(boxed)
+
+
+def test_a_program_that_may_start_threads_starts_no_end_of_processes(boxed: Bench) -> None:
+    source = escapes.as_answer(escapes.fork_some, "program")
+    trial = boxed.trial(EXERCISE, PROGRAM, source, {"most": 200})
+    assert 0 < int(trial["achieved"]) < 128
+    assert is_well(boxed)
+
+
+def test_many_processes_have_no_more_memory_than_one(
+    boxed: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "JOB_MEMORY_BYTES", 100 * MIB)
+    source = escapes.as_answer(escapes.fork_some, "program")
+    with pytest.raises(JobDied, match="more than 104857600 bytes of memory"):
+        boxed.trial(EXERCISE, PROGRAM, source, {"most": 3, "take_bytes": 50 * MIB})
     assert is_well(boxed)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_a_container_shuts_out_everything(monkeypatch: pytest.MonkeyPatch) -> No
     assert options(command, "--cap-drop") == ["ALL"]
     assert options(command, "--security-opt") == ["no-new-privileges"]
     assert options(command, "--tmpfs") == [f"/bench:size={64 * 2**20},mode=1777"]
-    assert options(command, "--pids-limit") == ["256"]
+    assert options(command, "--pids-limit") == ["128"]
     assert options(command, "--memory") == options(command, "--memory-swap") == [f"{8 * 2**30}"]
     assert options(command, "--user") == ["1000:100"]
     assert options(command, "--volume") == [
@@ -173,13 +174,27 @@ def test_only_the_package_of_a_course_is_shown(bubblewrap: Bubblewrap) -> None:
     assert "solutions" not in listing(bubblewrap, PACKAGE.parent, hidden=[PACKAGE.parent])
 
 
-def test_a_user_has_a_namespace_and_root_becomes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "limited"), [("6.1.0-18-amd64", True), ("5.14.0", True), ("5.10.0-28-arm64", False)]
+)
+def test_a_user_has_a_namespace_and_processes_are_limited_where_they_are_counted_there(
+    monkeypatch: pytest.MonkeyPatch, kernel: str, limited: bool
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "--unshare-user" in Bubblewrap().prefix()
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=kernel))
+    command = Bubblewrap().prefix()
+    assert "--unshare-user" in command
+    assert ("--nproc=128:128" in command) is limited
+
+
+def test_root_becomes_somebody_without_name_and_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "getpid", lambda: 4336 + 7)  # there are 4336 such users
     command = Bubblewrap().prefix()
     assert "--unshare-user" not in command
-    assert {"--reuid=65534", "--no-new-privs", "--bounding-set=-all"} < set(command)
+    assert {"--reuid=61191", "--no-new-privs", "--bounding-set=-all", "--nproc=128:128"} < set(
+        command
+    )
 
 
 def test_libraries_of_the_environment_are_shown(

@@ -24,7 +24,7 @@ kernel's own, such as System V segments; a container does.
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import site
 import subprocess
 import sys
@@ -43,8 +43,18 @@ SCRATCH = "/bench"
 
 SCRATCH_BYTES = 64 * MIB
 CONTAINER_MEMORY_BYTES = 8 * GIB
-CONTAINER_PROCESSES = 256
+PROCESSES = 128
+"""Processes and threads of a bench with its job: ranks that exchange values have most."""
+
 NOBODY = 65534
+
+LIMITED_PROCESSES = ("prlimit", f"--nproc={PROCESSES}:{PROCESSES}")
+
+COUNTING_KERNEL = (5, 14)
+"""From this Linux on, processes are counted per user namespace; before, all that a user has."""
+
+NAMELESS_USERS = range(61184, 65520)
+"""Source: systemd's `DynamicUser=`, which takes these for services, since nobody has them."""
 
 TRIAL = "import os, vramlab.grading.bench_server; print('bench of', os.getpid())"
 TRIAL_SECONDS = 60
@@ -147,7 +157,7 @@ class Container(Sandbox):
             *("--network", "none", "--ipc", "none", "--read-only"),
             *("--tmpfs", f"{SCRATCH}:size={SCRATCH_BYTES},mode=1777"),
             *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
-            *("--pids-limit", f"{CONTAINER_PROCESSES}"),
+            *("--pids-limit", f"{PROCESSES}"),
             *(
                 "--memory",
                 f"{CONTAINER_MEMORY_BYTES}",
@@ -283,13 +293,27 @@ def _without_privileges() -> list[str]:
     """Give the words for bwrap by which the bench has no privileges, not even those of root.
 
     An ordinary user gets a user namespace, where the bench is that user. Root, whom limits of
-    processes do not bind, becomes nobody.
+    processes do not bind, becomes a user without name: another one for each process that starts
+    benches, since Linux counts processes per user.
     """
-    if os.geteuid():
-        return ["--unshare-user", "--cap-drop", "ALL"]
-    setting = [
-        word for name in ("SETUID", "SETGID", "SETPCAP") for word in ("--cap-add", f"CAP_{name}")
+    if not os.geteuid():
+        user = NAMELESS_USERS[os.getpid() % len(NAMELESS_USERS)]
+        needed = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
+        return [
+            *(word for capability in needed for word in ("--cap-add", capability)),
+            *("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"),
+            *("--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"),
+            *LIMITED_PROCESSES,
+        ]
+    counts_by_namespace = _kernel() >= COUNTING_KERNEL
+    return [
+        "--unshare-user",
+        "--cap-drop",
+        "ALL",
+        *(LIMITED_PROCESSES if counts_by_namespace else ()),
     ]
-    becoming = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
-    dropping = ["--bounding-set=-all", "--inh-caps=-all"]
-    return [*setting, shutil.which("setpriv") or "setpriv", *becoming, *dropping]
+
+
+def _kernel() -> tuple[int, ...]:
+    """Give the version of Linux, as far as it is numbers."""
+    return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))

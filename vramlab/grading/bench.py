@@ -24,7 +24,7 @@ from vramlab.grading import replies
 from vramlab.grading.frames import read_frame, write_frame
 from vramlab.grading.orders import Limits, Order
 from vramlab.grading.task import Config, Exercise, Task
-from vramlab.units import MIB
+from vramlab.units import GIB, MIB
 
 ANSWER_CPU_SECONDS = 10
 """An answer that computes longer than this does not end, as far as anybody can tell."""
@@ -32,6 +32,9 @@ ANSWER_CPU_SECONDS = 10
 TRIAL_CPU_SECONDS = 60
 MEASURE_CPU_SECONDS = 120
 MEASURE_REPLY_BYTES = 64 * MIB
+
+JOB_MEMORY_BYTES = 4 * GIB
+"""What a job may take beyond what the bench holds."""
 
 TORCH_MODULES = ("torch", "torch._dynamo", "vramlab.virtual")
 """Imported once, before the fork. The first op under a torch function mode loads torch._dynamo."""
@@ -110,7 +113,8 @@ class Bench:
         self, exercise: Exercise, task: Task, source: str, config: Config
     ) -> Mapping[str, Any]:
         """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
-        order = Order(_limits(TRIAL_CPU_SECONDS), self._preload)
+        limits = replace(_limits(TRIAL_CPU_SECONDS), may_start_threads=True)
+        order = Order(limits, self._preload)
         reply = self._do("trial", exercise, task, order, source=source, config=config)
         with _any_reply():
             return replies.trial(reply)
@@ -211,7 +215,8 @@ class Bench:
 
 
 def _limits(cpu_seconds: int) -> Limits:
-    return Limits(cpu_seconds, cpu_seconds * WALL_TO_CPU + SPARE_WALL_SECONDS)
+    wall_seconds = cpu_seconds * WALL_TO_CPU + SPARE_WALL_SECONDS
+    return Limits(cpu_seconds, wall_seconds, JOB_MEMORY_BYTES)
 
 
 @contextlib.contextmanager

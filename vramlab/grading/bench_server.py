@@ -28,9 +28,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramlab.grading import jobs
-from vramlab.grading.confinement import clear_temporary_folder, confine_bench, confine_job, end_job
+from vramlab.grading.confinement import (
+    clear_temporary_folder,
+    confine_bench,
+    confine_job,
+    end_job,
+    memory_of_job,
+)
 from vramlab.grading.frames import LENGTH, forget, read_frame, write_frame
 from vramlab.grading.orders import Limits, Order
+
+LOOK_SECONDS = 0.5
+"""How often to look how much memory a job has taken, with all its processes."""
 
 _REQUESTS = 0
 
@@ -116,12 +125,16 @@ def _read(pipe: int, limits: Limits) -> memoryview | None:
     filled, expected = 0, LENGTH.size
     while filled < expected:
         remaining = max(deadline - time.monotonic(), 0)
-        ready, _, _ = select.select([pipe, _REQUESTS], [], [], remaining)
+        ready, _, _ = select.select([pipe, _REQUESTS], [], [], min(remaining, LOOK_SECONDS))
         if _REQUESTS in ready:
             # The next request comes after this reply; so this is the end of all requests.
             raise _JudgeGone
         if not ready:
-            raise _GivenUp(f"no reply within {limits.wall_seconds} seconds")
+            if not remaining:
+                raise _GivenUp(f"no reply within {limits.wall_seconds} seconds")
+            if memory_of_job() > limits.memory_bytes:
+                raise _GivenUp(f"more than {limits.memory_bytes} bytes of memory")
+            continue
         count = os.readv(pipe, [buffer[filled:expected]])
         if not count:
             return None

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from vramlab.units import GIB, MIB
+from vramlab.units import MIB
 
 OPEN_FILES = 64
 
@@ -23,11 +23,16 @@ class Limits:
     wall_seconds: int
     """Seconds after which a job that waits, rather than computes, is given up."""
 
-    memory_bytes: int = 4 * GIB
-    """Address space beyond what the bench's process has; Linux keeps it, macOS does not."""
+    memory_bytes: int
+    """Memory beyond what the bench's process has: address space of each process, which Linux
+    limits and macOS does not, and in a sandbox what all processes of the job hold together."""
 
     is_trusted: bool = False
     """The job runs the package's own code only, so it may write files and start processes."""
+
+    may_start_threads: bool = False
+    """Some of torch's features do. Linux cannot tell threads from processes, so a job that may
+    start the ones may start the others, up to what its sandbox allows."""
 
     reply_bytes: int = 4 * MIB
 
@@ -43,7 +48,8 @@ class Limits:
         if not self.is_trusted:
             _limit(resource.RLIMIT_FSIZE, 0)
             _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-            # No thread and no process but this one. Linux counts it per user, and lets root pass.
+        if not (self.is_trusted or self.may_start_threads):
+            # None but this one, however many others the user has. Linux lets root pass.
             _limit(resource.RLIMIT_NPROC, 0)
 
 
