@@ -12,11 +12,19 @@ What an answer is
 
 Where it runs
     On a bench (`bench.py`, `bench_server.py`): a process of the package's own, which forks once
-    per job, with limits of time and memory. A learner's code runs there in a smaller language
-    (`restricted.py`, `vocabulary.py`). A prediction has arithmetic only, so it cannot measure
-    instead of predict, read the hidden cases' seed, or write to the gradebook. A repaired program
-    shares its process with the virtual GPU it runs on, but it can write to its own objects only,
-    and resetting counters is not in its vocabulary, so what torch.cuda says afterwards is true.
+    per job. A learner's code runs there in a smaller language (`restricted.py`, `vocabulary.py`).
+    A prediction has arithmetic only, so it cannot measure instead of predict, read the hidden
+    cases' seed, or write to the gradebook. A repaired program shares its process with the virtual
+    GPU it runs on, but it can write to its own objects only, and resetting counters is not in its
+    vocabulary, so what torch.cuda says afterwards is true.
+
+What if it breaks out
+    Each job has limits (`orders.py`), has no open file but its reply, can neither read nor trace
+    the bench, and ends with all that it started (`confinement.py`). Truth is measured in forks
+    that never ran a learner's code, from a server that never did and that remembers no answer and
+    no truth; and a reply is data of one shape, or none (`replies.py`). So code that broke out can
+    alter no result but its own. Around the bench `vramlab.classroom.sandbox` puts walls that keep
+    it from files and network, too.
 
 Who decides
     The judge (`judge.py`), which compares data of exact types with what the bench measured in a
