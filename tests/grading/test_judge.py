@@ -177,3 +177,13 @@ def test_what_could_not_be_graded_is_tried_again(
         patch.setattr(bench, "trial", die)
         assert judge.judge(toy, "shrink", [source]).grade is Grade.UNGRADED
     assert judge.judge(toy, "shrink", [source]).grade is Grade.PASSED
+
+
+def test_it_remembers_a_bounded_number_of_verdicts(
+    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vramlab.grading.judge.MAX_REMEMBERED", 2)
+    judge = Judge(bench)
+    for number in range(4):
+        judge.judge(toy, "cause", [f"cause = 'leak {number}'"])
+    assert [source for _, _, source in judge._verdicts] == ["cause = 'leak 2'", "cause = 'leak 3'"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -67,23 +68,12 @@ class Workers:
         dask.config.set(_SETTINGS)
         self._local: LocalCluster | None = None
         self._silence()
-        if address is None:
-            self._local = LocalCluster(
-                n_workers=count or len(os.sched_getaffinity(0)),
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=0,  # the bench limits what a submission takes
-                dashboard_address=None,
-                silence_logs=logging.CRITICAL,
-            )
+        # Ctrl-C is for this process: the workers, and the threads that start them, do not get it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self._client = Client(self._local or address, timeout=CONNECT_SECONDS)
-            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-        except (OSError, TimeoutError, ValueError, CommClosedError) as error:
-            raise ClusterError(
-                f"the cluster {address or 'on this machine'} has not answered: {error}. "
-                "Are its scheduler and a worker running, and can this machine reach them?"
-            ) from error
+            self._connect(count, address)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     @property
     def slots(self) -> int:
@@ -144,6 +134,25 @@ class Workers:
             return name, error
         finally:
             future.release()
+
+    def _connect(self, count: int | None, address: str | None) -> None:
+        if address is None:
+            self._local = LocalCluster(
+                n_workers=count or len(os.sched_getaffinity(0)),
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,  # the bench limits what a submission takes
+                dashboard_address="127.0.0.1:0",  # any free port: other clusters may run here
+                silence_logs=logging.CRITICAL,
+            )
+        try:
+            self._client = Client(self._local or address, timeout=CONNECT_SECONDS)
+            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        except (OSError, TimeoutError, ValueError, CommClosedError) as error:
+            raise ClusterError(
+                f"the cluster {address or 'on this machine'} has not answered: {error}. "
+                "Are its scheduler and a worker running, and can this machine reach them?"
+            ) from error
 
     def _hand_out(self) -> None:
         """Give Dask as much as the workers can do now.

@@ -15,6 +15,9 @@ from vramlab.grading.task import Config, Diagnose, Exercise, Fix, Mistake, Predi
 from vramlab.grading.verdict import CaseResult, Grade, Verdict
 from vramlab.units import mib
 
+MAX_REMEMBERED = 1_000
+"""So many verdicts are remembered, a class's on a task or two: memory stays flat."""
+
 Outcome = Mapping[str, Any]
 Truth = Mapping[str, Any]
 
@@ -86,6 +89,8 @@ class Judge:
             key = (exercise.module, task.name, found["source"])
             if key not in self._verdicts:
                 self._verdicts[key] = self._judge(exercise, task, found["source"])
+                if len(self._verdicts) > MAX_REMEMBERED:
+                    del self._verdicts[next(iter(self._verdicts))]
             return self._verdicts[key]
         except JobLate as late:
             return Verdict(task.name, task.points, Grade.FAILED, f"No answer: {late}.")
