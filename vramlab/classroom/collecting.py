@@ -55,6 +55,18 @@ class Destination:
 
 
 @dataclass(frozen=True)
+class HandedIn:
+    """A notebook, who handed it in, and for what."""
+
+    parcel: Parcel
+    origin: Origin
+    assignment: str
+    layout: Layout
+    stamp: Parcel | None
+    """A file that says when; only in folders."""
+
+
+@dataclass(frozen=True)
 class _Candidate:
     """A notebook of which somebody is known to have handed it in."""
 
@@ -95,46 +107,63 @@ def collect(
     if assignment is not None and assignment not in destination.known:
         raise VramlabError(f"there is no assignment {assignment!r} to collect for")
     with opened(source) as parcels:
-        items = _collect(parcels, destination, layout, assignment, overwrite)
-        return sorted(items, key=lambda item: item.source)
+        handed_in, items = sort_out(parcels, destination.known, layout, assignment)
+        items += [_take(each, destination, overwrite=overwrite) for each in handed_in]
+    return sorted(items, key=lambda item: item.source)
 
 
-def _collect(
+def sort_out(
     parcels: Sequence[Parcel],
-    destination: Destination,
-    layout: Layout | None,
-    assignment: str | None,
-    overwrite: bool,
-) -> Iterator[Item]:
+    known: Collection[str],
+    layout: Layout | None = None,
+    assignment: str | None = None,
+) -> tuple[list[HandedIn], list[Item]]:
+    """Find out who handed in what.
+
+    Args:
+        parcels: everything in a folder or zip.
+        known: names of the assignments there are.
+        layout: how it says who handed in what; found out by itself if None.
+        assignment: what it is for; see `collect`.
+
+    Returns:
+        The last notebook of each student for each assignment; and all else.
+    """
+    items = []
+    notebooks = []
     for parcel in parcels:
-        if parcel.is_archive:
-            yield _left(parcel, "it may hold notebooks: unpack it, and collect the folder")
-    notebooks = [parcel for parcel in parcels if parcel.is_notebook]
+        if parcel.leads_out:
+            items.append(_left(parcel, "its name leads out of the folder: somebody made it so"))
+        elif parcel.is_archive:
+            items.append(_left(parcel, "it may hold notebooks: unpack it, and collect the folder"))
+        elif parcel.is_notebook:
+            notebooks.append(parcel)
     paths = [parcel.path for parcel in notebooks]
     layout = layout or find_layout(paths)
     candidates = []
-    origins = find_origins(paths, layout, destination.known)
+    origins = find_origins(paths, layout, known)
     for parcel, origin in zip(notebooks, origins, strict=True):
         if origin is None:
-            yield _left(parcel, _WHO[layout])
+            items.append(_left(parcel, _WHO[layout]))
         elif not origin.student:
-            yield _left(parcel, "no id can be made of the student's name")
+            items.append(_left(parcel, "no id can be made of the student's name"))
         else:
             candidates.append(_Candidate(parcel, origin))
     candidates, clashing = _told_apart(candidates, layout)
-    yield from (_left(each.parcel, _CLASH) for each in clashing)
+    items += [_left(each.parcel, _CLASH) for each in clashing]
     stamps = {parcel.path.parent: parcel for parcel in parcels if parcel.is_timestamp}
-    for student, own in _by_student(candidates).items():
-        for name, group, unclear in _by_assignment(own, destination.known, assignment):
+    handed_in = []
+    for own in _by_student(candidates).values():
+        for name, group, unclear in _by_assignment(own, known, assignment):
             if name is None:
-                yield from (_left(each.parcel, unclear) for each in group)
+                items += [_left(each.parcel, unclear) for each in group]
                 continue
             chosen, others = _newest(group)
-            yield from others
+            items += others
             if chosen is not None:
-                stamp = _stamp(chosen, stamps, destination.due.get(name), layout)
-                submission = Submission(student, name, destination.submitted / student / name)
-                yield _deliver(chosen, submission, stamp, overwrite=overwrite)
+                stamp = stamps.get(chosen.parcel.path.parent) if layout is Layout.FOLDER else None
+                handed_in.append(HandedIn(chosen.parcel, chosen.origin, name, layout, stamp))
+    return handed_in, items
 
 
 _WHO = {
@@ -226,12 +255,37 @@ def _same(one: _Candidate, other: _Candidate) -> bool:
         return False
 
 
-def _stamp(
-    chosen: _Candidate,
-    stamps: Mapping[PurePosixPath, Parcel],
-    due: datetime | None,
-    layout: Layout,
-) -> datetime:
+def _take(handed_in: HandedIn, destination: Destination, *, overwrite: bool) -> Item:
+    """Put a notebook where nbgrader looks for it, unless a newer one is there."""
+    student, assignment = handed_in.origin.student, handed_in.assignment
+    submission = Submission(student, assignment, destination.submitted / student / assignment)
+    stamp = _stamp(handed_in, destination.due.get(assignment))
+    source = str(handed_in.parcel.path)
+    note = f"{student}, {assignment}, {stamp:%Y-%m-%d %H:%M}"
+    if handed_in.origin.is_late:
+        note += ", late"
+    try:
+        content = handed_in.parcel.read()
+    except Refused as refused:
+        return _left(handed_in.parcel, str(refused))
+    there = _there(submission)
+    if there is not None:
+        old_content, old_stamp = there
+        if old_content == content:
+            return Item(source, True, f"{note}: it was there already")
+        if not overwrite and (old_stamp is None or stamp <= old_stamp):
+            when = f"of {old_stamp:%Y-%m-%d %H:%M} UTC" if old_stamp else "of an unknown time"
+            return _left(
+                handed_in.parcel,
+                f"{student} has another submission {when} there, and this one of "
+                f"{stamp:%Y-%m-%d %H:%M} UTC is not newer; --overwrite takes it all the same",
+            )
+        note += ", instead of another one" if overwrite else ", instead of an older one"
+    _write(submission, content, stamp)
+    return Item(source, True, note)
+
+
+def _stamp(handed_in: HandedIn, due: datetime | None) -> datetime:
     """Tell when it was handed in, UTC.
 
     A download of an LMS has the times at which it was made. So what the LMS does not call late
@@ -240,51 +294,21 @@ def _stamp(
     """
     from nbgrader.utils import parse_utc
 
-    if layout is Layout.FOLDER:
-        parcel = stamps.get(chosen.parcel.path.parent)
+    modified = handed_in.parcel.modified
+    if handed_in.layout is Layout.FOLDER:
         try:
-            text = parcel.read().decode().strip() if parcel else ""
-            stamp: datetime = parse_utc(text) if text else chosen.parcel.modified
+            text = handed_in.stamp.read().decode().strip() if handed_in.stamp else ""
+            stamp: datetime = parse_utc(text) if text else modified
         except (Refused, ValueError, OverflowError):
-            return chosen.parcel.modified
+            return modified
         return stamp
     if due is None:
-        return chosen.parcel.modified
-    if chosen.origin.is_late:
-        return due + _LATE_AT_LEAST
-    return min(due, chosen.parcel.modified)
-
-
-def _deliver(
-    chosen: _Candidate, submission: Submission, stamp: datetime, *, overwrite: bool
-) -> Item:
-    """Put a notebook where nbgrader looks for it, unless a newer one is there."""
-    try:
-        content = chosen.parcel.read()
-        there = _there(submission)
-    except Refused as refused:
-        return _left(chosen.parcel, str(refused))
-    note = f", {submission.assignment}, {stamp:%Y-%m-%d %H:%M}"
-    if chosen.origin.is_late:
-        note += ", late"
-    if there is not None:
-        old_content, old_stamp = there
-        if old_content == content:
-            return Item(chosen.source, True, f"{submission.student}{note}: it was there already")
-        if not overwrite and (old_stamp is None or stamp <= old_stamp):
-            when = f"of {old_stamp:%Y-%m-%d %H:%M} UTC" if old_stamp else "of an unknown time"
-            return _left(
-                chosen.parcel,
-                f"{submission.student} has another submission {when} there, and this one of "
-                f"{stamp:%Y-%m-%d %H:%M} UTC is not newer; --overwrite takes it all the same",
-            )
-        note += ", instead of an older one" if not overwrite else ", instead of another one"
-    _write(submission, content, stamp)
-    return Item(chosen.source, True, f"{submission.student}{note}")
+        return modified
+    return due + _LATE_AT_LEAST if handed_in.origin.is_late else min(due, modified)
 
 
 def _there(submission: Submission) -> tuple[bytes, datetime | None] | None:
-    """Read what is there already; None if nothing is."""
+    """Read what is there already, and when it was handed in; None if nothing is there."""
     from nbgrader.utils import parse_utc
 
     if not os.path.lexists(submission.folder):

@@ -57,6 +57,11 @@ class Parcel:
         return self.path.suffix.lower() in _ARCHIVES
 
     @property
+    def leads_out(self) -> bool:
+        """Whether its place would be outside of where the source is unpacked."""
+        return self.path.is_absolute() or ".." in self.path.parts
+
+    @property
     def is_timestamp(self) -> bool:
         return self.path.name == TIMESTAMP
 

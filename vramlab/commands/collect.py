@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vramlab.classroom.collecting import Item
     from vramlab.classroom.course import Course
+    from vramlab.classroom.origins import Layout
 
 _EXIT_OK = 0
 _EXIT_NOT_ALL = 1
@@ -27,17 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "with <student>/<assignment>/ or <student>/. They go to autograder/submitted/; what is "
         "not taken is listed with its reason. Ends with status 1 if there is any.",
     )
-    parser.add_argument("source", type=Path, help="the folder or zip")
-    parser.add_argument(
-        "--assignment",
-        help="what they are for, such as 02; by default the names of files and folders say it",
-    )
-    parser.add_argument(
-        "--from",
-        dest="layout",
-        choices=("canvas", "moodle", "folder"),
-        help="how names say who handed in what; found out by itself",
-    )
+    add_source(parser)
     parser.add_argument(
         "--overwrite",
         action="store_true",
@@ -59,26 +53,56 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from vramlab.classroom.collecting import Destination, collect
     from vramlab.classroom.course import find_course
+
+    course = find_course(db_url=arguments.db)
+    known, layout, assignment = asked_for(arguments, course)
+    items = collect(
+        arguments.source,
+        Destination(course.submitted, known, _due_dates(course)),
+        layout=layout,
+        assignment=assignment,
+        overwrite=arguments.overwrite,
+    )
+    return print_items(items, "taken", "NOT TAKEN")
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add what says where submissions come from."""
+    parser.add_argument("source", type=Path, help="the folder or zip")
+    parser.add_argument(
+        "--assignment",
+        help="what they are for, such as 02; by default the names of files and folders say it",
+    )
+    parser.add_argument(
+        "--from",
+        dest="layout",
+        choices=("canvas", "moodle", "folder"),
+        help="how names say who handed in what; found out by itself",
+    )
+
+
+def asked_for(
+    arguments: argparse.Namespace, course: Course
+) -> tuple[set[str], Layout | None, str | None]:
+    """Give the assignments there are, and what the command line says of a source."""
     from vramlab.classroom.origins import Layout
     from vramlab.grading.exercises import exercise_names, find_exercise
 
-    course = find_course(db_url=arguments.db)
     masters = {path.name for path in course.solutions.glob("*") if path.is_dir()}
     known = masters | set(exercise_names())
     assignment = arguments.assignment
     if assignment is not None and assignment not in known:
         assignment = find_exercise(assignment).name
-    items = collect(
-        arguments.source,
-        Destination(course.submitted, known, _due_dates(course)),
-        layout=Layout(arguments.layout) if arguments.layout else None,
-        assignment=assignment,
-        overwrite=arguments.overwrite,
-    )
+    return known, Layout(arguments.layout) if arguments.layout else None, assignment
+
+
+def print_items(items: Sequence[Item], done: str, left: str) -> int:
+    """List what became of each file; answer the exit status, 1 if any was left."""
     for item in items:
-        print(f"{'taken    ' if item.is_taken else 'NOT TAKEN'}  {item.source!r}: {item.text}")
+        # A file's name can be anything, also what a terminal would obey.
+        print(f"{done if item.is_taken else left:<{len(left)}}  {item.source!r}: {item.text}")
     taken = sum(item.is_taken for item in items)
-    print(f"{taken} taken, {len(items) - taken} not taken")
+    print(f"{taken} {done}, {len(items) - taken} {left.lower()}")
     return _EXIT_OK if taken == len(items) else _EXIT_NOT_ALL
 
 
