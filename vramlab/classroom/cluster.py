@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
+from multiprocessing.resource_tracker import ensure_running
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -69,6 +70,8 @@ class Workers:
         self._local: LocalCluster | None = None
         self._silence()
         # Ctrl-C is for this process: the workers, and the threads that start them, do not get it.
+        # Python's tracker of resources comes first, as it lets Ctrl-C through where it is started.
+        ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._connect(count, address)
