@@ -24,3 +24,13 @@ def format_bytes(size_bytes: int) -> str:
 def mib(size_bytes: int) -> float:
     """Turn bytes into MiB (2**20 bytes)."""
     return size_bytes / MIB
+
+
+def format_mib(size_bytes: int) -> str:
+    """Write bytes as MiB with four decimals and the exact bytes on a second line."""
+    return f"{size_bytes / MIB:,.4f} MiB\n{size_bytes:,} B"
+
+
+def signed_bytes(difference_bytes: int) -> str:
+    """Write a difference: 'equal', or the bytes with their sign."""
+    return f"{difference_bytes:+,} B" if difference_bytes else "equal"

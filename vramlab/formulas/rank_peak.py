@@ -102,7 +102,7 @@ def _moments(rank: _Replicated, gpu: Gpu) -> Iterator[Moment]:
             "gradients": rank.gradients_bytes(moment),
         }
         if moment.updates:
-            amounts["temporaries"] = rank.update_bytes()
+            amounts |= {"temporaries": rank.update_bytes(), "activations": 0}
         else:
             amounts["activations"] += rank.in_flight_bytes()
             amounts["temporaries"] += rank.more_temporaries_bytes(moment)
@@ -158,8 +158,12 @@ class _Replicated:
         return copies_bytes + states
 
     def gradients_bytes(self, moment: Moment) -> int:
+        made_bytes = moment.bytes_by_category["gradients"]
+        if self.sharing.optimizer_on_host and self.sharing.data == 1:  # each leaves as it comes
+            shapes = [shape for group in self.groups for shape in group]
+            return min(made_bytes, max(block_bytes(tensor_bytes(s, self.dtype)) for s in shapes))
         if self.sharing.data == 1:
-            return moment.bytes_by_category["gradients"]
+            return made_bytes
         return zero.kept_bytes(0, self.groups, 1, dtype=self.dtype)[zero.GRADIENTS]
 
     def update_bytes(self) -> int:
@@ -229,7 +233,14 @@ class _Replicated:
         own = self._output_bytes()
         if not self.sizes.embeds:  # what the first norm keeps is the buffer that was received into
             own -= self._stream_bytes()
-        return others * (kept_bytes + own) + own
+        return others * (kept_bytes - self._casts_bytes() + own) + own
+
+    def _casts_bytes(self) -> int:
+        """Casts of weights by autocast, which all micro-batches of a step share."""
+        if not self.run.dtypes.autocast or self.run.checkpointing == "full":
+            return 0
+        head = kept.head_kept(self.sizes, self.run).get("head: cast of its weight", 0)
+        return self.sizes.layers * kept.layer_casts_bytes(self.sizes, self.run) + head
 
     def more_temporaries_bytes(self, moment: Moment) -> int:
         """What is there beside, or not beside, the temporaries of one micro-batch alone."""
@@ -337,8 +348,8 @@ class _Sharded(_Replicated):
         layers, done = self.sizes.layers, moment.layers_done
         if moment.phase == "update":
             return 0
-        if self.gradients_stay:
-            return root + layers * layer
+        if self.sharing.pipeline > 1:
+            return root + self._layers_in_pipeline(moment) * layer
         scattered = layer if done else 0
         if self.sharing.stage == 2:
             # In the forward pass, what the last all-gather has put out is still there.
@@ -350,12 +361,27 @@ class _Sharded(_Replicated):
         # What the last all-gather has put out, or the next one, or what is scattered last.
         return root + layer
 
+    def _layers_in_pipeline(self, moment: Moment) -> int:
+        """How many layers are there as whole parameters, or in what an all-gather has put out.
+
+        A stage scatters nothing before its last micro-batch, and what backward has gathered stays
+        gathered, until the forward pass of the next micro-batch is through with it.
+        """
+        layers, done = self.sizes.layers, moment.layers_done
+        if self.sharing.stage == 2:
+            return layers
+        if moment.phase == "layer":
+            return done + 1 + (done < layers - 1)
+        return layers if moment.phase == "embedding" else 1
+
     def gathering(self, ends: Moment) -> Iterator[Moment]:
         """The last layer is about to begin: outputs of two all-gathers are still there.
 
         Args:
             ends: the end of the forward pass.
         """
+        if self.sharing.pipeline > 1 and self.sharing.stage == 2:
+            return  # that is so only for the first micro-batch, when no other one is in flight
         before = self.sizes.layers - 1
         whole = self.sizes.layers if self.sharing.stage == 2 else 1
         gathered = self._gathered_bytes(-1) + (whole + 2) * self._gathered_bytes(0)

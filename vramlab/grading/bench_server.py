@@ -37,6 +37,7 @@ from vramlab.grading.confinement import (
 )
 from vramlab.grading.frames import LENGTH, forget, read_frame, write_frame
 from vramlab.grading.orders import Limits, Order
+from vramlab.grading.syscalls import refuse_system_calls
 
 LOOK_SECONDS = 0.5
 """How often to look how much memory a job has taken, with all its processes."""
@@ -151,6 +152,8 @@ def _child(job: bytearray, writing: int, limits: Limits) -> None:
     try:
         confine_job(writing)
         limits.apply()
+        if not limits.is_trusted:
+            refuse_system_calls()
         try:
             reply: dict[str, Any] = {"done": jobs.run(json.loads(job))}
         except BaseException:

@@ -55,7 +55,6 @@ from vramlab.measure.saved_tensors import (
 )
 from vramlab.measure.sends import Sends, record_sends
 from vramlab.measure.stages import Stages
-from vramlab.measure.table import Table
 from vramlab.measure.timeline import (
     BlockLife,
     Frame,
@@ -66,6 +65,7 @@ from vramlab.measure.timeline import (
     Timeline,
 )
 from vramlab.measure.transfers import Transfer, Transfers, record_transfers
+from vramlab.table import Table
 
 __all__ = [
     "Attribution",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vramlab.measure.categories import WORKSPACE_BYTES, Attribution, attribute
-from vramlab.measure.table import Table
 from vramlab.measure.timeline import Timeline
+from vramlab.table import Table
 from vramlab.units import MIB
 
 _STILL_THERE = "-"

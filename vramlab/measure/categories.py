@@ -27,10 +27,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from vramlab.measure.results import format_mib
-from vramlab.measure.table import ShownAsTable, Table
 from vramlab.measure.timeline import BlockLife, Moment, Timeline
-from vramlab.units import MIB
+from vramlab.table import ShownAsTable, Table
+from vramlab.units import MIB, format_mib
 
 WORKSPACE_BYTES = (8_519_680, 32 * MIB)
 """Sizes of cuBLAS workspaces: ':4096:2:16:8' (2 x 4096 KiB + 8 x 16 KiB), and ':4096:8' from

@@ -9,9 +9,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramlab.measure.results import format_mib
-from vramlab.measure.table import Table
 from vramlab.measure.timeline import BlockLife, Frame, Moment
+from vramlab.table import Table
+from vramlab.units import format_mib
 
 _PACKAGE = Path(__file__).parent.parent
 _MACHINERY = tuple(

@@ -23,8 +23,8 @@ from torch._ops import OpOverload
 from torch.distributed import distributed_c10d
 
 from vramlab.formulas.collectives import Kind, ring_sent_bytes
-from vramlab.measure.table import Table
 from vramlab.measure.watching import WatchOps
+from vramlab.table import Table
 from vramlab.units import MIB
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vramlab.measure.table import Table
+from vramlab.table import Table
 from vramlab.units import MIB
 
 

@@ -28,8 +28,8 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from vramlab.measure.table import ShownAsTable, Table
 from vramlab.measure.watching import WatchOps
+from vramlab.table import ShownAsTable, Table
 
 aten = torch.ops.aten
 

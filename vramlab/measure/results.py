@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from vramlab.measure.figures import QUANTITIES, Expectation, Published, Quantity
-from vramlab.measure.table import ShownAsTable, Table
-from vramlab.units import MIB
+from vramlab.table import ShownAsTable, Table
+from vramlab.units import format_mib, signed_bytes
 
 FORMAT = 1
 """Version of the JSON form; raised when a field changes its meaning."""
@@ -141,16 +141,6 @@ class Result(ShownAsTable):
             rows=tuple(rows),
             notes=(*_explain(self.stages), *errors),
         )
-
-
-def format_mib(size_bytes: int) -> str:
-    """Write bytes as MiB with four decimals and the exact bytes on a second line."""
-    return f"{size_bytes / MIB:,.4f} MiB\n{size_bytes:,} B"
-
-
-def signed_bytes(difference_bytes: int) -> str:
-    """Write a difference: 'equal', or the bytes with their sign."""
-    return f"{difference_bytes:+,} B" if difference_bytes else "equal"
 
 
 def _row(stage: StageMeasurement, expectation: Expectation) -> tuple[str, ...]:

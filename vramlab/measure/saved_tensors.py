@@ -30,8 +30,8 @@ from typing import Any
 
 import torch
 
-from vramlab.measure.table import ShownAsTable, Table
 from vramlab.measure.tensors import named_tensors, plain_tensors
+from vramlab.table import ShownAsTable, Table
 from vramlab.units import MIB
 
 UNKNOWN_OP = "unknown"

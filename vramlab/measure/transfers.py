@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from vramlab.measure.table import Table
 from vramlab.measure.watching import WatchOps
+from vramlab.table import Table
 from vramlab.units import MIB
 from vramlab.virtual import attached as attached_virtual
 from vramlab.virtual.transfers import place_of_tensor

@@ -31,11 +31,18 @@ class Change:
 
 
 def next_changes(plan: Plan) -> list[Change]:
-    """What would lower the peak, the change that lowers it most first."""
+    """What would lower the peak: what makes it fit before what does not, fewer GPUs before more.
+
+    Among equals the change that lowers it most comes first.
+    """
     now_bytes = estimate(plan).peak_bytes
     changes = [Change(what, price, estimate(changed)) for what, price, changed in _possible(plan)]
     helpful = [change for change in changes if change.after.peak_bytes < now_bytes]
-    return sorted(helpful, key=lambda change: change.after.peak_bytes)
+    return sorted(helpful, key=_rank)
+
+
+def _rank(change: Change) -> tuple[bool, int, int]:
+    return not change.after.fits, change.plan.ranks, change.after.peak_bytes
 
 
 def _possible(plan: Plan) -> Iterator[tuple[str, str, Plan]]:

@@ -10,6 +10,9 @@ from vramlab.formulas.rank_peak import Sharing
 from vramlab.formulas.transformer_peak import Gpu, Moment
 from vramlab.planner.plan import Plan
 
+NARROW = 0.93
+"""Share of the GPU beyond which a sum of blocks may not fit: the allocator keeps rests and gaps."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -34,6 +37,11 @@ class Estimate:
     def available_bytes(self) -> int:
         """What the GPU has beside its CUDA context."""
         return self.plan.model.total_bytes - self.plan.model.context_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits with something to spare."""
+        return self.peak_bytes <= NARROW * self.available_bytes
 
 
 def estimate(plan: Plan) -> Estimate:

@@ -13,12 +13,15 @@ from vramlab.formulas import transformer_peak
 from vramlab.formulas.optimizers import Implementation
 from vramlab.formulas.pipeline_schedules import Name as Schedule
 from vramlab.formulas.pipeline_schedules import plan as schedule_plan
-from vramlab.formulas.transformer import Attention, Checkpointing, Run, Sizes
+from vramlab.formulas.transformer import PRECISIONS, Attention, Checkpointing, Run, Sizes
 from vramlab.formulas.zero import Stage
 from vramlab.planner.parts import layers_of_stages, one_rank_of
 
 Offload = Literal["nothing", "optimizer", "activations", "both"]
 OFFLOADS: tuple[Offload, ...] = get_args(Offload)
+OPTIMIZERS = ("sgd", "sgd with momentum", "adamw")
+"""Names in `vramlab.formulas.optimizers.STATES` that `vramlab.planner.program` can make."""
+SCHEDULES: tuple[Schedule, ...] = ("GPipe", "1F1B")
 
 
 class UnsupportedPlan(VramlabError, ValueError):
@@ -68,6 +71,7 @@ class Plan:
     schedule: Schedule = "1F1B"
 
     def __post_init__(self) -> None:
+        self._check_names()
         self._check_counts()
         self._check_what_pytorch_has()
         # These raise ValueErrors that say what to do.
@@ -158,6 +162,20 @@ class Plan:
             )
         layers_of_stages(self.sizes.layers, self.pipeline)
         self.part()
+
+    def _check_names(self) -> None:
+        for kind, name, known in (
+            ("precision", self.precision, PRECISIONS),
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("attention", self.attention, get_args(Attention)),
+            ("checkpointing", self.checkpointing, get_args(Checkpointing)),
+            ("offload", self.offload, OFFLOADS),
+            ("schedule", self.schedule, SCHEDULES),
+            ("zero", self.zero, get_args(Stage)),
+        ):
+            if name not in known:
+                listed = ", ".join(map(str, known))
+                raise UnsupportedPlan(f"no {kind} {name!r}; there are: {listed}")
 
     def _check_what_pytorch_has(self) -> None:
         if self.zero and self.data == 1:

@@ -21,6 +21,7 @@ lean_optimizer_explorer() what optimizers keep and take, by the shapes of parame
 data_parallel_explorer()  who holds what when GPUs share the work
 zero_explorer()           what each GPU keeps at each stage of ZeRO, and from how many it fits
 tensor_parallel_explorer() what each rank holds and sends when a layer is cut
+planner_explorer()        which plan fits a transformer's training on given GPUs
 float_explorer()          how a number is stored in each floating point format
 mixed_precision_explorer() a training step in less precision
 Explorer, View            the base to build further ones on
@@ -44,6 +45,7 @@ from vramlab.widgets.offloading_explorer import offloading_explorer
 from vramlab.widgets.optimizer_explorer import optimizer_explorer
 from vramlab.widgets.parameters_explorer import parameters_explorer
 from vramlab.widgets.pipeline_explorer import pipeline_explorer
+from vramlab.widgets.planner_explorer import planner_explorer
 from vramlab.widgets.predict import Prediction, predict
 from vramlab.widgets.saved_tensors_explorer import saved_tensors_explorer
 from vramlab.widgets.tensor_parallel_explorer import tensor_parallel_explorer
@@ -72,6 +74,7 @@ __all__ = [
     "optimizer_explorer",
     "parameters_explorer",
     "pipeline_explorer",
+    "planner_explorer",
     "predict",
     "saved_tensors_explorer",
     "tensor_parallel_explorer",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, segments
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.measure import Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_segments
 from vramlab.plots.style import short_size
-from vramlab.units import MIB
+from vramlab.units import MIB, format_mib
 from vramlab.widgets import allocator_program
 from vramlab.widgets.explorer import Explorer, View, paragraph, slider, text
 

@@ -10,9 +10,9 @@ from vramlab import VirtualGPU, catalogue
 from vramlab.experiments.sequence_length import AttentionMemory, can_run, measure_attention
 from vramlab.formulas.attention import KINDS, AttentionKind
 from vramlab.measure import Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_curves
 from vramlab.plots.style import short_size
+from vramlab.units import format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 DTYPES: Mapping[str, torch.dtype] = {

@@ -12,10 +12,9 @@ from torch import nn
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.measure import Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_curves
 from vramlab.plots.style import short_size
-from vramlab.units import GIB
+from vramlab.units import GIB, format_mib
 from vramlab.widgets.explorer import Explorer, View, choice
 from vramlab.widgets.training_step_explorer import OPTIMIZERS
 

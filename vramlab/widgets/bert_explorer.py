@@ -11,9 +11,9 @@ from vramlab import VirtualGPU, catalogue
 from vramlab.experiments.bert_modes import IMPLEMENTATIONS
 from vramlab.formulas.bert import PARTS, Bert
 from vramlab.measure import StageMeasurement, Stages, Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_stacks
 from vramlab.plots.style import short_size
+from vramlab.units import format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 HEAD_SIZE = 64

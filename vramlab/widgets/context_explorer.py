@@ -6,10 +6,9 @@ import torch
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.measure import DeviceReading, Table, read_device
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_device
 from vramlab.plots.style import short_size
-from vramlab.units import MIB
+from vramlab.units import MIB, format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, slider
 
 

@@ -18,10 +18,10 @@ from vramlab.formulas.data_parallel import (
     in_order,
 )
 from vramlab.measure import Table, record_collectives
-from vramlab.measure.results import format_mib
 from vramlab.plots.stacks import draw_stacks
 from vramlab.plots.style import short_size
 from vramlab.ranks import alone
+from vramlab.units import format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider
 
 WORKSPACES = "workspaces of cuBLAS"

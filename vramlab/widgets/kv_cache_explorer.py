@@ -10,9 +10,9 @@ from vramlab import VirtualGPU, catalogue
 from vramlab.formulas.kv_cache import KVCache
 from vramlab.formulas.storage import ITEM_BYTES
 from vramlab.measure import Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_stack
 from vramlab.plots.style import short_size
+from vramlab.units import format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 DTYPES = ("float16", "bfloat16", "float32")

@@ -11,10 +11,10 @@ import ipywidgets
 from vramlab import VirtualGPU, catalogue
 from vramlab.experiments.methods import OPTIMIZERS, Reading, Setting, read_step
 from vramlab.measure import Table
-from vramlab.measure.results import format_mib
 from vramlab.plots.durations import short_time
 from vramlab.plots.style import short_size
 from vramlab.plots.trades import Trade, draw_trades
+from vramlab.units import format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider
 
 ON = {

@@ -13,11 +13,10 @@ from vramlab import VirtualGPU, catalogue
 from vramlab.experiments.offloading import StepReading, read_step
 from vramlab.formulas.durations import compute_seconds, copy_seconds
 from vramlab.measure import Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_durations
 from vramlab.plots.durations import short_time
 from vramlab.plots.style import short_size
-from vramlab.units import GIB
+from vramlab.units import GIB, format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 _ROOM_BYTES = 2**50

@@ -7,8 +7,8 @@ from vramlab.experiments.pipeline import read_stage
 from vramlab.formulas.pipeline import BUFFERS, IN_FLIGHT, Pipeline, even_stages
 from vramlab.formulas.pipeline_schedules import NAMES, Name, plan
 from vramlab.measure import Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_gantt
+from vramlab.units import format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, slider
 
 BATCH = 4096

@@ -19,11 +19,10 @@ from vramlab.formulas.tensor_parallel import (
     parameters_bytes,
 )
 from vramlab.measure import Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_stacks
 from vramlab.plots.durations import short_time
 from vramlab.plots.style import short_size
-from vramlab.units import GIB
+from vramlab.units import GIB, format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider
 
 HEAD_SIZE = 64

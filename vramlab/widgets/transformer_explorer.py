@@ -11,7 +11,6 @@ from vramlab.formulas import transformer, transformer_peak
 from vramlab.formulas.transformer import PRECISIONS, Attention, Checkpointing, Run, Sizes
 from vramlab.formulas.transformer_peak import CATEGORIES, Gpu, Moment
 from vramlab.measure import Category, Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_stacks
 from vramlab.plots.style import (
     BLUE,
@@ -24,6 +23,7 @@ from vramlab.plots.style import (
     Look,
     short_size,
 )
+from vramlab.units import format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 STYLES = ("GPT-2", "Llama")

@@ -12,10 +12,9 @@ from vramlab.experiments.zero import RankReading, read_rank
 from vramlab.formulas import zero
 from vramlab.formulas.zero import GATHERED, GRADIENTS, PARAMETERS, STAGES, STATES, Groups, Stage
 from vramlab.measure import Category, Table
-from vramlab.measure.results import format_mib
 from vramlab.plots import draw_stacks
 from vramlab.plots.style import BLUE, CATEGORY_LOOKS, OUTSIDE_LOOK, Look, short_size
-from vramlab.units import GIB
+from vramlab.units import GIB, format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 WIDTHS = (1000, 1024, 2048, 4096, 5000, 8192, 10000, 12500, 16384)

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import torch
 
 from vramlab.measure import Category, attribute, breakdown, record_timeline
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import Training, join_mesh
+from vramlab.planner.simulation import Simulation
 from vramlab.ranks import alone
 from vramlab.virtual import VirtualGPU
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """What one rank held in the second step of training on a virtual GPU."""
-
-    stage: int
-    """Of the pipeline."""
-    bytes_by_category: Mapping[str, int]
-    """At the peak, by `Category`, without the rests of blocks that were not split off; empty if
-    memory ran out."""
-    allocated_bytes: int
-    """The most that was allocated; if memory ran out, until then."""
-    reserved_bytes: int
-    """The most that was reserved, in both steps."""
-    problem: str = ""
-    """What torch said when memory ran out."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether it got through."""
-        return not self.problem
-
-    @property
-    def peak_bytes(self) -> int:
-        """Allocated bytes at the peak but for rests of blocks: what the closed form adds up."""
-        return sum(self.bytes_by_category.values())
 
 
 def simulate(plan: Plan, stage: int = 0) -> Simulation:
@@ -59,7 +30,7 @@ def simulate(plan: Plan, stage: int = 0) -> Simulation:
                 {},
                 torch.cuda.max_memory_allocated(),
                 torch.cuda.max_memory_reserved(),
-                said,
+                problem=said,
             )
 
 
@@ -82,4 +53,10 @@ def _measured(plan: Plan, stage: int) -> Simulation:
             other = found.category is Category.OTHER
             name = Category.WORKSPACES if other else found.category
             sums[name] = sums.get(name, 0) + block.rounded_bytes
-    return Simulation(stage, sums, moment.allocated_bytes, torch.cuda.max_memory_reserved())
+    return Simulation(
+        stage,
+        sums,
+        moment.allocated_bytes,
+        torch.cuda.max_memory_reserved(),
+        moment.remainder_bytes,
+    )

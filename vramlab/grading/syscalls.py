@@ -1,0 +1,129 @@
+"""Takes from a job the system calls that no answer needs: sockets, processes, signals, tracing.
+
+A filter of Linux (seccomp), which a process puts on itself for good and hands on to its threads.
+It is what tells threads, which some of torch starts, from processes; what keeps even an answer
+judged without a sandbox from the network and from the teacher's other programs; and what leaves
+nothing of the kernel's own behind, such as shared memory that outlives its process.
+
+It does not know which file a call is about: files are the work of sandboxes and of other limits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+import sys
+from dataclasses import dataclass
+
+# Names of system calls; their numbers: arch/x86/entry/syscalls/syscall_64.tbl for x86_64 and
+# include/uapi/asm-generic/unistd.h for aarch64, Linux 6.1.
+_X86_64 = {
+    **{"socket": 41, "fork": 57, "vfork": 58, "execve": 59, "execveat": 322},
+    **{"kill": 62, "tkill": 200, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297},
+    **{"pidfd_send_signal": 424, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311},
+    **{"pidfd_getfd": 438, "kcmp": 312, "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240},
+    **{"unshare": 272, "setns": 308, "chroot": 161, "pivot_root": 155, "mount": 165},
+    **{"umount2": 166, "open_tree": 428, "move_mount": 429, "fsopen": 430},
+    **{"keyctl": 250, "add_key": 248, "request_key": 249, "bpf": 321, "perf_event_open": 298},
+    **{"userfaultfd": 323, "io_uring_setup": 425},
+}
+_AARCH64 = {
+    **{"socket": 198, "execve": 221, "execveat": 281},
+    **{"kill": 129, "tkill": 130, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240},
+    **{"pidfd_send_signal": 424, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271},
+    **{
+        "pidfd_getfd": 438,
+        "kcmp": 272,
+        "shmget": 194,
+        "semget": 190,
+        "msgget": 186,
+        "mq_open": 180,
+    },
+    **{"unshare": 97, "setns": 268, "chroot": 51, "pivot_root": 41, "mount": 40},
+    **{"umount2": 39, "open_tree": 428, "move_mount": 429, "fsopen": 430},
+    **{"keyctl": 219, "add_key": 217, "request_key": 218, "bpf": 280, "perf_event_open": 241},
+    **{"userfaultfd": 282, "io_uring_setup": 425},
+}
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """What a filter has to know about a kind of processor."""
+
+    architecture: int
+    """`AUDIT_ARCH_...` of include/uapi/linux/audit.h, which every call carries."""
+
+    refused: dict[str, int]
+    clone: int
+    clone3: int
+    tgkill: int
+
+
+_MACHINES = {
+    "x86_64": _Machine(0xC000003E, _X86_64, clone=56, clone3=435, tgkill=234),
+    "aarch64": _Machine(0xC00000B7, _AARCH64, clone=220, clone3=435, tgkill=131),
+}
+
+# Source: include/uapi/linux/{filter,bpf_common,seccomp,prctl}.h, Linux 6.1.
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
+_ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_INSTRUCTION = struct.Struct("HBBI")
+_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+
+_OTHER_NUMBERING = 0x40000000
+"""Calls by x32's numbers, which an x86_64 kernel may take as well."""
+
+_CLONE_THREAD = 0x00010000
+
+
+class _Program(ctypes.Structure):
+    """`struct sock_fprog`."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def refuse_system_calls() -> None:
+    """Refuse them to this process from here on. Needs no_new_privs; Linux only."""
+    machine = _MACHINES.get(platform.machine())
+    if sys.platform != "linux" or machine is None:
+        return
+    instructions = _instructions(machine, os.getpid())
+    program = _Program(len(instructions) // _INSTRUCTION.size, instructions)
+    # A kernel that was built without filters refuses. The other walls stand.
+    ctypes.CDLL(None).prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program))
+
+
+def _instructions(machine: _Machine, process: int) -> bytes:
+    refuse = (_RETURN, 0, 0, _ERROR | errno.EPERM)
+    allow = (_RETURN, 0, 0, _ALLOW)
+    program = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, machine.architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, _OTHER_NUMBERING),
+        refuse,
+    ]
+    for number in sorted(machine.refused.values()):
+        program += [(_EQUAL, 0, 1, number), refuse]
+    program += [
+        # The C library then starts its threads with clone, whose flags can be seen.
+        (_EQUAL, 0, 1, machine.clone3),
+        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
+        (_EQUAL, 0, 4, machine.clone),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_ANY_BIT, 0, 1, _CLONE_THREAD),
+        allow,
+        refuse,
+        # A process may send signals to itself: that is how abort() ends it.
+        (_EQUAL, 0, 3, machine.tgkill),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_EQUAL, 1, 0, process),
+        refuse,
+        allow,
+    ]
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in program)

@@ -1,0 +1,158 @@
+"""Sizes of transformers that people train: by name, or from a model's configuration.
+
+The sizes of named models are those of the config.json that their authors published on the Hugging
+Face Hub. What is read of a configuration is what memory depends on; weights are not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vramlab.errors import VramlabError
+from vramlab.formulas.transformer import GPT2, Sizes
+
+Config = Mapping[str, Any]
+"""What a config.json holds, or `config.to_dict()` of transformers."""
+
+
+class UnknownModel(VramlabError, ValueError):
+    """A model whose sizes are not known; the message says which are, and what to do."""
+
+
+def llama_sizes(
+    vocabulary: int,
+    width: int,
+    layers: int,
+    heads: int,
+    feed_forward: int,
+    kv_heads: int | None = None,
+    *,
+    positions: int = 131_072,
+    tied: bool = False,
+    head_dim: int | None = None,
+) -> Sizes:
+    """Sizes of a model like Llama: RMSNorm, SwiGLU, rotary positions, no biases."""
+    return Sizes(
+        vocabulary,
+        positions,
+        width,
+        layers,
+        heads,
+        kv_heads,
+        feed_forward,
+        activation="swiglu",
+        norm="rms",
+        bias=False,
+        tied=tied,
+        learned_positions=False,
+        rotary=True,
+        head_dim=head_dim,
+    )
+
+
+MODELS: dict[str, Sizes] = {
+    "gpt2": GPT2["GPT-2 small"],
+    "gpt2-medium": GPT2["GPT-2 medium"],
+    "gpt2-large": GPT2["GPT-2 large"],
+    "gpt2-xl": GPT2["GPT-2 XL"],
+    "llama-2-7b": llama_sizes(32_000, 4096, 32, 32, 11_008),
+    "llama-2-13b": llama_sizes(32_000, 5120, 40, 40, 13_824),
+    "llama-2-70b": llama_sizes(32_000, 8192, 80, 64, 28_672, 8),
+    "llama-3.1-8b": llama_sizes(128_256, 4096, 32, 32, 14_336, 8),
+    "llama-3.1-70b": llama_sizes(128_256, 8192, 80, 64, 28_672, 8),
+    "llama-3.1-405b": llama_sizes(128_256, 16_384, 126, 128, 53_248, 8),
+    "llama-3.2-1b": llama_sizes(128_256, 2048, 16, 32, 8192, 8, tied=True),
+    "llama-3.2-3b": llama_sizes(128_256, 3072, 28, 24, 8192, 8, tied=True),
+    "mistral-7b": llama_sizes(32_000, 4096, 32, 32, 14_336, 8),
+}
+
+
+def find_model(name: str) -> Sizes:
+    """Sizes of a model in `MODELS`, whatever its capitals.
+
+    Raises:
+        UnknownModel: there is none of that name.
+    """
+    try:
+        return MODELS[name.lower()]
+    except KeyError:
+        known = ", ".join(MODELS)
+        raise UnknownModel(
+            f"no model {name!r}; known: {known}. For others give a config.json, or the sizes"
+        ) from None
+
+
+def read_config(path: Path) -> Sizes:
+    """Sizes of the model whose config.json this is.
+
+    Raises:
+        UnknownModel: the file cannot be read, or is of a kind that is not known.
+    """
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UnknownModel(f"{path} cannot be read as a config.json: {error}") from error
+    if not isinstance(config, dict):
+        raise UnknownModel(f"{path} is no config.json: it holds no object")
+    return sizes_of_config(config)
+
+
+def sizes_of_config(config: Config) -> Sizes:
+    """Sizes from a model's configuration.
+
+    Args:
+        config: such as `transformers.AutoConfig.for_model("llama").to_dict()`.
+
+    Raises:
+        UnknownModel: of a kind that is not known, or something is missing.
+    """
+    kind = config.get("model_type")
+    reader = _READERS.get(str(kind))
+    if reader is None:
+        known = ", ".join(_READERS)
+        raise UnknownModel(
+            f"a configuration of the kind {kind!r}; known are {known}. For others give the sizes"
+        )
+    try:
+        return reader(config)
+    except KeyError as missing:
+        raise UnknownModel(f"the configuration of the kind {kind!r} says no {missing}") from missing
+
+
+def _gpt2(config: Config) -> Sizes:
+    return Sizes(
+        config["vocab_size"],
+        config["n_positions"],
+        config["n_embd"],
+        config["n_layer"],
+        config["n_head"],
+        feed_forward=config.get("n_inner"),
+        tied=config.get("tie_word_embeddings", True),
+    )
+
+
+def _llama(config: Config) -> Sizes:
+    for name in ("attention_bias", "mlp_bias"):
+        if config.get(name):
+            raise UnknownModel(f"a configuration with {name}: biases of some layers only")
+    return llama_sizes(
+        config["vocab_size"],
+        config["hidden_size"],
+        config["num_hidden_layers"],
+        config["num_attention_heads"],
+        config["intermediate_size"],
+        config.get("num_key_value_heads"),
+        positions=config["max_position_embeddings"],
+        tied=config.get("tie_word_embeddings", False),
+        head_dim=config.get("head_dim"),
+    )
+
+
+_READERS: dict[str, Callable[[Config], Sizes]] = {
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "mistral": _llama,
+}

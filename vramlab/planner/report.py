@@ -1,0 +1,169 @@
+"""A plan in words, as a table and as a picture: estimated, and simulated if it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramlab.formulas.rank_peak import CATEGORIES
+from vramlab.formulas.zero import STAGES
+from vramlab.planner.advice import Change, next_changes
+from vramlab.planner.estimate import NARROW, Estimate, estimate
+from vramlab.planner.plan import Plan
+from vramlab.planner.simulation import Simulation
+from vramlab.table import Table
+from vramlab.units import format_bytes, format_mib, signed_bytes
+
+_REST = "activations and temporaries"
+_OWN = ("parameters", "optimizer states", "inputs")
+"""Categories that a simulation tells apart, too."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a plan comes to."""
+
+    estimate: Estimate
+    """Of the rank that holds most, in closed form."""
+    simulation: Simulation | None = None
+    """Of a rank of the same stage."""
+
+    @property
+    def plan(self) -> Plan:
+        """What was planned."""
+        return self.estimate.plan
+
+    @property
+    def fits(self) -> bool:
+        """By simulation if there was one, else by the closed form."""
+        if self.simulation is not None:
+            return self.simulation.fits
+        return self.estimate.peak_bytes <= self.estimate.available_bytes
+
+    def verdict(self) -> str:
+        """Whether it fits, in a sentence."""
+        peak_bytes, has_bytes = self.estimate.peak_bytes, self.estimate.available_bytes
+        share = peak_bytes / has_bytes
+        gpu = self.plan.model.name
+        has = f"{gpu} has {format_bytes(has_bytes)} beside its CUDA context"
+        if self.simulation is not None and not self.simulation.fits:
+            return f"It does not fit. {self.simulation.problem}"
+        if self.simulation is not None:
+            needed_bytes = self.simulation.reserved_bytes
+            return (
+                f"It fits: {format_bytes(needed_bytes)} were reserved at most; {has} "
+                f"({needed_bytes / has_bytes:.0%})."
+            )
+        if share > 1:
+            return f"It does not fit: {has}, and {share:.2f} times as much is needed."
+        if share > NARROW:
+            return (
+                f"It may fit, at {share:.0%}: {has}, but the allocator keeps rests and gaps. "
+                "Simulate it."
+            )
+        return f"It fits, at {share:.0%}: {has}."
+
+    def table(self) -> Table:
+        """The peak by category; estimated, and simulated if it was."""
+        found = self.estimate.bytes_by_category
+        if self.simulation is None or not self.simulation.fits:
+            rows = [
+                (name, format_mib(size), f"{size / self.estimate.peak_bytes:.1%}")
+                for name in CATEGORIES
+                if (size := found[name])
+            ]
+            rows.append(("peak", format_mib(self.estimate.peak_bytes), "100.0%"))
+            return Table(self._caption(), ("bytes of", "estimated", "share"), tuple(rows))
+        simulated = self.simulation.bytes_by_category
+        both = [(name, found[name], simulated.get(name, 0)) for name in _OWN]
+        both.append(
+            (
+                _REST,
+                self.estimate.peak_bytes - sum(size for _, size, _ in both),
+                self.simulation.peak_bytes - sum(size for _, _, size in both),
+            )
+        )
+        both.append(("peak", self.estimate.peak_bytes, self.simulation.peak_bytes))
+        return Table(
+            self._caption(),
+            ("bytes of", "estimated", "simulated", "difference"),
+            tuple(
+                (name, format_mib(formula), format_mib(measured), signed_bytes(measured - formula))
+                for name, formula, measured in both
+            ),
+            notes=(
+                f"Besides, {self.simulation.rests_bytes:,} B are rests of blocks that were not "
+                f"split off. Reserved at most: {format_bytes(self.simulation.reserved_bytes)}.",
+                f'"{_REST}" include gradients, workspaces, and what is gathered and sent.',
+            ),
+        )
+
+    def _caption(self) -> str:
+        stage = f" in stage {self.estimate.stage}" if self.plan.pipeline > 1 else ""
+        return f"One GPU{stage} at its peak ({self.estimate.peak.name})"
+
+    def next_changes(self) -> list[Change]:
+        """What would lower the peak, the best first."""
+        return next_changes(self.plan)
+
+    def changes(self, count: int = 6) -> Table:
+        """The first of them."""
+        return Table(
+            "What would lower the peak, one change at a time",
+            ("change", "peak then", "less by", "price"),
+            tuple(self._change(change) for change in self.next_changes()[:count]),
+        )
+
+    def _change(self, change: Change) -> tuple[str, str, str, str]:
+        peak_bytes = change.after.peak_bytes
+        less = self.estimate.peak_bytes - peak_bytes
+        shown = f"{format_bytes(peak_bytes)}, {'fits' if change.after.fits else 'does not fit'}"
+        return change.what, shown, format_bytes(less), change.price
+
+
+def report(plan: Plan, *, simulated: bool = False) -> Report:
+    """Estimate a plan, and simulate it if asked to, which imports torch and takes seconds."""
+    found = estimate(plan)
+    if not simulated:
+        return Report(found)
+    from vramlab.planner.simulator import simulate
+
+    return Report(found, simulate(plan, found.stage))
+
+
+def describe(plan: Plan) -> str:
+    """A plan in one sentence."""
+    parts = [
+        f"{plan.sizes.parameters() / 1e9:,.2f} billion parameters",
+        f"{plan.batch} x {plan.sequence} tokens",
+        plan.precision,
+        f"{plan.optimizer} ({plan.implementation})",
+        f"{plan.attention} attention",
+    ]
+    if plan.checkpointing != "none":
+        parts.append(f"{plan.checkpointing} checkpointing")
+    if plan.micro_batches > 1:
+        parts.append(f"{plan.micro_batches} micro-batches of {plan.at_a_time}")
+    if plan.offload != "nothing":
+        parts.append(f"{_OFFLOADED[plan.offload]} on the host")
+    return f"{', '.join(parts)}, on {_gpus(plan)}"
+
+
+_OFFLOADED = {
+    "optimizer": "optimizer",
+    "activations": "activations",
+    "both": "optimizer and activations",
+}
+
+
+def _gpus(plan: Plan) -> str:
+    if plan.ranks == 1:
+        return f"one {plan.model.name}"
+    ways: list[str] = []
+    if plan.data > 1:
+        ways.append(f"{plan.data} data-parallel ({STAGES[plan.zero]})")
+    if plan.tensor > 1:
+        with_sequence = " with the sequence" if plan.sequence_parallel else ""
+        ways.append(f"{plan.tensor} tensor-parallel{with_sequence}")
+    if plan.pipeline > 1:
+        ways.append(f"{plan.pipeline} stages ({plan.schedule})")
+    return f"{plan.ranks} x {plan.model.name}: {' x '.join(ways)}"

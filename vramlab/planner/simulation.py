@@ -1,0 +1,35 @@
+"""What a simulation of a plan measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What one rank held in the second step of training on a virtual GPU."""
+
+    stage: int
+    """Of the pipeline."""
+    bytes_by_category: Mapping[str, int]
+    """At the peak, by `Category`, without the rests of blocks that were not split off; empty if
+    memory ran out."""
+    allocated_bytes: int
+    """The most that was allocated; if memory ran out, until then."""
+    reserved_bytes: int
+    """The most that was reserved, in both steps."""
+    rests_bytes: int = 0
+    """Of what was allocated, the rests of blocks that were not split off."""
+    problem: str = ""
+    """What torch said when memory ran out."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it got through."""
+        return not self.problem
+
+    @property
+    def peak_bytes(self) -> int:
+        """Allocated bytes at the peak but for rests of blocks: what the closed form adds up."""
+        return sum(self.bytes_by_category.values())

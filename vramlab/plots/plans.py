@@ -1,0 +1,64 @@
+"""A training plan: what one GPU holds at its peak, estimated and simulated, against its memory."""
+
+from __future__ import annotations
+
+from vramlab.formulas.rank_peak import BORROWED, CATEGORIES
+from vramlab.measure import Category
+from vramlab.planner import Report
+from vramlab.plots.picture import Picture
+from vramlab.plots.stacks import describe_stacks, draw_stacks
+from vramlab.plots.style import (
+    CACHED_LOOK,
+    CATEGORY_LOOKS,
+    GREY,
+    OUTSIDE_LOOK,
+    YELLOW,
+    Look,
+)
+
+_REST, _RESTS, _CONTEXT = "all else", "rests of blocks", "CUDA context"
+_LOOKS = {
+    **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES if name != BORROWED},
+    BORROWED: Look(GREY, "oo"),
+    _REST: Look(YELLOW, "xx"),
+    _RESTS: CACHED_LOOK,
+    _CONTEXT: OUTSIDE_LOOK,
+}
+_TOLD_APART = ("parameters", "optimizer states", "inputs", "workspaces")
+"""What a simulation tells apart for sure; gradients and gathered parameters can look alike."""
+
+
+def draw_plan(found: Report) -> Picture:
+    """Draw the peak of the rank that holds most; a second bar shows the simulation if it fitted."""
+    rows = _rows(found)
+    drawn = {name for row in rows.values() for name in row}
+    return draw_stacks(
+        rows,
+        title=_title(found),
+        capacity_bytes=found.plan.model.total_bytes,
+        looks={name: look for name, look in _LOOKS.items() if name in drawn},
+    )
+
+
+def describe_plan(found: Report) -> str:
+    """Say in words what `draw_plan` shows."""
+    return describe_stacks(_rows(found), title=_title(found))
+
+
+def _title(found: Report) -> str:
+    return f"One GPU at its peak: {found.estimate.peak.name}"
+
+
+def _rows(found: Report) -> dict[str, dict[str, int]]:
+    context_bytes = found.plan.model.context_bytes
+    rows = {"estimated": {**found.estimate.bytes_by_category, _CONTEXT: context_bytes}}
+    simulation = found.simulation
+    if simulation is not None and simulation.fits:
+        known = {name: simulation.bytes_by_category.get(name, 0) for name in _TOLD_APART}
+        rows["simulated"] = {
+            **known,
+            _REST: simulation.peak_bytes - sum(known.values()),
+            _RESTS: simulation.rests_bytes,
+            _CONTEXT: context_bytes,
+        }
+    return rows
