@@ -73,7 +73,7 @@ def test_without_bubblewrap_there_are_limits_and_a_warning(empty_path: Path) -> 
     sandbox, warning = best()
     assert sandbox == LimitsOnly()
     assert "without a sandbox" in warning
-    assert "the gradebook, other submissions, the solutions" in warning
+    assert "every file that you can: the gradebook, other submissions, the solutions" in warning
     assert "No such file or directory: 'bwrap'" in warning
     assert "apt install bubblewrap" in warning
 

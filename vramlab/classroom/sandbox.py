@@ -1,8 +1,9 @@
 """The sandbox in which a bench judges: what an answer could reach if it broke out of its language.
 
 An answer runs in a language that can do nothing but answer (`vramlab.grading.restricted`), in a
-fork with limits of its own (`vramlab.grading.orders`), which ends with all that it started. A
-sandbox stands around the bench and all of its forks, for the day when that language has a hole:
+fork with limits of its own (`vramlab.grading.orders`), without the system calls that no answer
+needs (`vramlab.grading.syscalls`), which ends with all that it started. A sandbox stands around
+the bench and all of its forks, for the day when that language has a hole:
 
 - `bubblewrap`: no network, and of the file system only the operating system's programs, Python's
   environment and this package, all read-only, with a small private folder for temporary files. No
@@ -10,15 +11,16 @@ sandbox stands around the bench and all of its forks, for the day when that lang
 - `docker` and `podman`: the same in a container, from an image that the teacher has built from
   `autograder/Containerfile`. This package is mounted, read-only, so a mended exercise needs no
   new image.
-- `limits`: no sandbox, only the limits of each job. It works everywhere, and warns.
+- `limits`: nothing around it. It works everywhere, and warns: an answer that breaks out can get at
+  all files that the teacher can, and where there is no Linux at network and programs, too.
 
 In the first three the bench is the first process of a PID namespace, which is what lets it kill
 everything that a job leaves behind.
 
 What none of them can keep: an answer that breaks out of its language still shares a process with
 the evidence about itself. It cannot alter anybody else's result, but it could measure where it
-should predict, or claim that its repaired program ran. Nor does bubblewrap count memory of the
-kernel's own, such as System V segments; a container does.
+should predict, or claim that its repaired program ran. And the kernel is shared: a hole in Linux
+itself is a way out of bubblewrap and of containers.
 """
 
 from __future__ import annotations
@@ -203,8 +205,8 @@ class LimitsOnly(Sandbox):
     warning = (
         "Answers are judged without a sandbox. They speak a small language that has no files, no "
         "network and no processes, under limits of time and memory; but if one found a way out of "
-        "that language, it could read and change what you can: the gradebook, other submissions, "
-        "the solutions, the seed of the hidden cases, your files, the network."
+        "that language, it could read and change every file that you can: the gradebook, other "
+        "submissions, the solutions, the seed of the hidden cases."
     )
 
     def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:

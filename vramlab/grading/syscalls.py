@@ -18,34 +18,51 @@ import struct
 import sys
 from dataclasses import dataclass
 
-# Names of system calls; their numbers: arch/x86/entry/syscalls/syscall_64.tbl for x86_64 and
-# include/uapi/asm-generic/unistd.h for aarch64, Linux 6.1.
-_X86_64 = {
-    **{"socket": 41, "fork": 57, "vfork": 58, "execve": 59, "execveat": 322},
-    **{"kill": 62, "tkill": 200, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297},
-    **{"pidfd_send_signal": 424, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311},
-    **{"pidfd_getfd": 438, "kcmp": 312, "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240},
-    **{"unshare": 272, "setns": 308, "chroot": 161, "pivot_root": 155, "mount": 165},
-    **{"umount2": 166, "open_tree": 428, "move_mount": 429, "fsopen": 430},
-    **{"keyctl": 250, "add_key": 248, "request_key": 249, "bpf": 321, "perf_event_open": 298},
-    **{"userfaultfd": 323, "io_uring_setup": 425},
-}
-_AARCH64 = {
-    **{"socket": 198, "execve": 221, "execveat": 281},
-    **{"kill": 129, "tkill": 130, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240},
-    **{"pidfd_send_signal": 424, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271},
-    **{
-        "pidfd_getfd": 438,
-        "kcmp": 272,
-        "shmget": 194,
-        "semget": 190,
-        "msgget": 186,
-        "mq_open": 180,
-    },
-    **{"unshare": 97, "setns": 268, "chroot": 51, "pivot_root": 41, "mount": 40},
-    **{"umount2": 39, "open_tree": 428, "move_mount": 429, "fsopen": 430},
-    **{"keyctl": 219, "add_key": 217, "request_key": 218, "bpf": 280, "perf_event_open": 241},
-    **{"userfaultfd": 282, "io_uring_setup": 425},
+# By name, the numbers on x86_64 and on aarch64, which has no fork but only clone. Source:
+# arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h, Linux 6.1.
+_REFUSED: dict[str, tuple[int | None, int | None]] = {
+    # the network
+    "socket": (41, 198),
+    # other programs and processes
+    "fork": (57, None),
+    "vfork": (58, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    # signals
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+    # what other processes hold
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    # what stays after its process
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+    # another view of the system
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "chroot": (161, 51),
+    "pivot_root": (155, 41),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    # the kernel's less trodden paths
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
 }
 
 
@@ -56,15 +73,19 @@ class _Machine:
     architecture: int
     """`AUDIT_ARCH_...` of include/uapi/linux/audit.h, which every call carries."""
 
-    refused: dict[str, int]
+    refused: tuple[int, ...]
     clone: int
     clone3: int
     tgkill: int
 
 
+def _column(index: int) -> tuple[int, ...]:
+    return tuple(number for row in _REFUSED.values() if (number := row[index]) is not None)
+
+
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, _X86_64, clone=56, clone3=435, tgkill=234),
-    "aarch64": _Machine(0xC00000B7, _AARCH64, clone=220, clone3=435, tgkill=131),
+    "x86_64": _Machine(0xC000003E, _column(0), clone=56, clone3=435, tgkill=234),
+    "aarch64": _Machine(0xC00000B7, _column(1), clone=220, clone3=435, tgkill=131),
 }
 
 # Source: include/uapi/linux/{filter,bpf_common,seccomp,prctl}.h, Linux 6.1.
@@ -108,7 +129,7 @@ def _instructions(machine: _Machine, process: int) -> bytes:
         (_AT_LEAST, 0, 1, _OTHER_NUMBERING),
         refuse,
     ]
-    for number in sorted(machine.refused.values()):
+    for number in machine.refused:
         program += [(_EQUAL, 0, 1, number), refuse]
     program += [
         # The C library then starts its threads with clone, whose flags can be seen.
