@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from course_folder import EXERCISE, make_course, notebook
+import inline_workers
+import pytest
+from course_folder import EXERCISE, make_course, notebook, submit
 from nbgrader.api import Gradebook
 
 from vramlab.classroom.course import Course, find_course
 from vramlab.classroom.entering import Book
 from vramlab.classroom.marked import Marked
+from vramlab.classroom.run import Options, grade
 from vramlab.classroom.scores import Score, Status, read_scores
 from vramlab.grading.exercises import find_exercise
 from vramlab.grading.verdict import Grade, Verdict
@@ -32,6 +35,38 @@ def _marked(student: str, **grades: Grade) -> Marked:
 def _scores(course: Course) -> dict[str, Score]:
     with Gradebook(course.db_url) as gradebook:
         return {score.student: score for score in read_scores(gradebook)}
+
+
+@pytest.fixture
+def _inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    inline_workers.install(monkeypatch)
+
+
+def _run(course: Course, student: str = "late") -> tuple[int, float | None]:
+    """Grade; give how many submissions were marked for it, and the student's score."""
+    marked = len(inline_workers.MARKED)
+    grade(course, Options(sandbox="limits"))
+    return len(inline_workers.MARKED) - marked, _scores(course)[student].score
+
+
+@pytest.mark.usefixtures("_inline")
+def test_another_deadline_is_heeded_without_marking_anything_again(tmp_path: Path) -> None:
+    course = find_course(make_course(tmp_path))
+    course.config.LatePenalty.percent_per_day = 10
+    submit(tmp_path, "late", notebook())  # on the 1st of January at 10
+    assert _run(course) == (1, 16)
+    with Gradebook(course.db_url, "vramlab") as gradebook:
+        gradebook.find_assignment(EXERCISE).duedate = datetime(2025, 12, 31)
+        gradebook.db.commit()
+    assert _run(course) == (0, 16 - 3.2)  # two days begun
+    with Gradebook(course.db_url, "vramlab") as gradebook:
+        gradebook.update_or_create_submission(EXERCISE, "late").extension = timedelta(days=1)
+        gradebook.db.commit()
+    assert _run(course) == (0, 16 - 1.6)
+    course.config.LatePenalty.percent_per_day = 50
+    assert _run(course) == (0, 16 - 8)
+    outcome = grade(course, Options(sandbox="limits"))
+    assert (outcome.graded, outcome.kept) == (0, 1)
 
 
 def test_late_submissions_lose_points(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -95,11 +96,17 @@ class Book:
             _generate(self._course, assignment, Path(self._stage.name))
             return released_cells(self._gradebook, assignment, assignment)
 
-    def students(self, assignment: str) -> set[str]:
-        """List who has a submission of an assignment in the gradebook."""
+    def due_date(self, assignment: str) -> datetime | None:
+        """Tell when an assignment is due, in UTC; None if nobody has said."""
+        with self._told(), self._one_transaction():
+            due: datetime | None = self._gradebook.find_assignment(assignment).duedate
+            return due
+
+    def extensions(self, assignment: str) -> dict[str, timedelta | None]:
+        """List who has a submission of an assignment in the gradebook, and how much more time."""
         with self._told(), self._one_transaction():
             submissions = self._gradebook.assignment_submissions(assignment)
-            return {submission.student_id for submission in submissions}
+            return {submission.student_id: submission.extension for submission in submissions}
 
     def ungraded(self, assignment: str) -> list[Ungraded]:
         """List what of an assignment has no score."""

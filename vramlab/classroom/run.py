@@ -7,9 +7,11 @@ was interrupted anywhere is continued by the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -139,8 +141,10 @@ class _Exercise:
 
     released: tuple[ReleasedCell, ...]
     fingerprint: str
-    entered: frozenset[str]
-    """Students who had a submission in the gradebook when the run began."""
+    due: datetime | None
+    entered: Mapping[str, timedelta | None]
+    """Students who had a submission in the gradebook when the run began, and how much more time
+    each has."""
 
     open: frozenset[str]
     """Students of whose submissions some had no score then."""
@@ -234,7 +238,8 @@ class _Run:
             self._exercises[assignment] = _Exercise(
                 released,
                 fingerprint(find_exercise(assignment), self._seed, released),
-                frozenset(self._book.students(assignment)),
+                self._book.due_date(assignment),
+                self._book.extensions(assignment),
                 frozenset(each.student for each in self._book.ungraded(assignment)),
             )
         return self._exercises[assignment]
@@ -281,7 +286,7 @@ class _Run:
         student, assignment = entry.student, entry.assignment
         file = self._course.autograded / student / assignment / f"{assignment}.ipynb"
         is_there = student in self._exercises[assignment].entered and file.exists()
-        if not is_there or entry.entered != self._where(step.timestamp):
+        if not is_there or entry.entered != self._where(step):
             self._enter(step, entry.number, self._journal.marked(entry.number))
         elif self._options.feedback and not entry.returned:
             self._order_page(step, entry.number, self._journal.marked(entry.number))
@@ -321,7 +326,7 @@ class _Run:
             # What nbgrader does not take is entered as what it is: something for a human.
             marked = replace(marked, verdicts=(), notebook=None, problem=f"{error}")
             self._book.enter(marked, step.timestamp)
-        self._journal.note_entered(number, self._where(step.timestamp))
+        self._journal.note_entered(number, self._where(step))
         if self._options.feedback:
             self._order_page(step, number, marked)
         else:
@@ -342,11 +347,19 @@ class _Run:
         self._outcome.graded += 1
         self._progress.add(graded=True)
 
-    def _where(self, timestamp: str | None) -> str:
-        """Say into which gradebook something was entered, and as handed in when."""
+    def _where(self, step: _Step) -> str:
+        """Say into which gradebook something was entered, as handed in when, and if that was late.
+
+        Of a submission for which any of it has changed, the marking is entered once more.
+        """
         # A course may be moved, with a gradebook that lies in it.
         book = self._book.name.replace(f"{self._course.root}/", "")
-        return f"{book} {timestamp or ''}".strip()
+        exercise = self._exercises[step.submission.assignment]
+        if step.timestamp is None or exercise.due is None:
+            return f"{book} {step.timestamp or ''}".strip()
+        extension = exercise.entered.get(step.submission.student) or timedelta()
+        late = json.dumps(dict(self._course.config.LatePenalty), sort_keys=True, default=str)
+        return f"{book} {step.timestamp}, due {exercise.due + extension}, {late}"
 
     def _attend(self, submission: Submission, reason: str) -> None:
         attention = Attention(submission.student, submission.assignment, "", reason)
