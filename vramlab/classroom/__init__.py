@@ -14,5 +14,14 @@ How a grade gets into the gradebook
 What ties it together
     `run.py`; `course.py` says where everything lies, `progress.py` tells how far it is.
 
+How submissions come in, and grades go out
+    A folder, or what Canvas or Moodle gave for download, is collected (`collecting.py`): files are
+    listed and read without trusting them (`parcels.py`), and their names say whose they are
+    (`origins.py`, `student_ids.py`). Feedback goes back by the same names (`returning.py`).
+    Everything that is exported starts from `scores.py`, which reads the gradebook: CSV
+    (`scores_csv.py`), the files of Canvas and Moodle (`lms.py`), and what a class did
+    (`class_report.py`, as a page `class_page.py`). For Gradescope, `gradescope_zip.py` packs all
+    that grades an exercise, and `gradescope.py` is what runs there.
+
 What could not be graded has no score: it is never a zero, and never stops the class.
 """
