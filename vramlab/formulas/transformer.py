@@ -38,6 +38,8 @@ their result; each layer."""
 SEED_BYTES = 2 * block_bytes(8)
 """Flash attention's seed and offset of the random numbers: two tensors of one int64."""
 
+_COUNTS = ("vocabulary", "positions", "width", "heads", "kv_heads", "feed_forward", "head_dim")
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -71,6 +73,10 @@ class Sizes:
     """Whether it ends with the head. Stages of a pipeline do not, but the last."""
 
     def __post_init__(self) -> None:
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise ValueError(f"{name} is {count}; it must be 1 at least")
         if self.head_dim is None and self.width % self.heads:
             raise ValueError(f"a width of {self.width} cannot be shared by {self.heads} heads")
         if self.heads % self.kv:

@@ -129,15 +129,21 @@ def _more_gpus(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
         yield (
             f"data-parallel over {2 * plan.data}, ZeRO-{zero}" if zero else "twice the ranks (DDP)",
             f"{2 * plan.ranks} GPUs in place of {plan.ranks} (lessons 19, 20)",
-            {"data": 2 * plan.data, "zero": zero, "micro_batch": min(plan.at_a_time, share)},
+            {"data": 2 * plan.data, "zero": zero, "micro_batch": _micro_batch(plan, share)},
         )
     yield (
         f"tensor-parallel over {2 * plan.tensor}, with the sequence",
         f"{2 * plan.ranks} GPUs in place of {plan.ranks}, sums in every layer (lesson 21)",
         {"tensor": 2 * plan.tensor, "sequence_parallel": True},
     )
+    stages, share = 2 * plan.pipeline, plan.batch // plan.data
     yield (
-        f"a pipeline of {2 * plan.pipeline}",
+        f"a pipeline of {stages}",
         f"{2 * plan.ranks} GPUs in place of {plan.ranks}, some of which wait (lesson 22)",
-        {"pipeline": 2 * plan.pipeline},
+        {"pipeline": stages, "micro_batch": _micro_batch(plan, share, stages)},
     )
+
+
+def _micro_batch(plan: Plan, share: int, stages: int | None = None) -> int:
+    """Not larger than now, and such that a GPU's share gives each stage one at least."""
+    return min(plan.at_a_time, share // (stages or plan.pipeline))

@@ -118,8 +118,12 @@ def sizes_of_config(config: Config) -> Sizes:
         )
     try:
         return reader(config)
+    except UnknownModel:
+        raise
     except KeyError as missing:
         raise UnknownModel(f"the configuration of the kind {kind!r} says no {missing}") from missing
+    except (TypeError, ValueError) as error:
+        raise UnknownModel(f"a configuration of the kind {kind!r}, but {error}") from error
 
 
 def _gpt2(config: Config) -> Sizes:

@@ -73,12 +73,13 @@ class Plan:
     def __post_init__(self) -> None:
         self._check_names()
         self._check_counts()
-        self._check_what_pytorch_has()
+        gpu = transformer_peak.Gpu.of(self.model)
         # These raise ValueErrors that say what to do.
         try:
-            transformer_peak.check_kernels(self.run, transformer_peak.Gpu.of(self.model))
+            transformer_peak.check_kernels(self.run, gpu)
         except ValueError as error:
             raise UnsupportedPlan(str(error)) from error
+        self._check_what_pytorch_has()
 
     # ---- What it comes to ----
 
@@ -206,6 +207,12 @@ class Plan:
             raise UnsupportedPlan(
                 "float32 copies of parameters that are cut need FSDP2's mixed precision: choose "
                 "data=2 or more with zero=2 or 3, or another precision"
+            )
+        if self.schedule == "1F1B" and self.micro_batches < self.pipeline:
+            raise UnsupportedPlan(
+                f"1F1B needs as many micro-batches as stages, but each of {self.pipeline} stages "
+                f"has {self.micro_batches} in a step: choose smaller micro-batches, a larger "
+                'batch, or schedule="GPipe"'
             )
         self._check_offload()
 
