@@ -36,7 +36,7 @@ MEASURE_REPLY_BYTES = 64 * MIB
 JOB_MEMORY_BYTES = 4 * GIB
 """What a job may take beyond what the bench holds."""
 
-TORCH_MODULES = ("torch", "torch._dynamo", "vramlab.virtual")
+TORCH_MODULES = ("torch", "torch._dynamo", "vramlab.virtual", "vramlab.grading.preloaded")
 """Imported once, before the fork. The first op under a torch function mode loads torch._dynamo."""
 
 WALL_TO_CPU = 4
