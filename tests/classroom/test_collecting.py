@@ -151,6 +151,13 @@ def test_with_an_assignment_an_only_notebook_may_have_any_name(desk: Desk) -> No
     assert left["ada/homework.ipynb"].startswith("its name is that of no assignment")
 
 
+def test_an_assignment_may_itself_end_like_a_copy(desk: Desk) -> None:
+    source = desk.folder_of("ada/lab-1.ipynb", "bob/lab-1 (2).ipynb", "cem/lab.ipynb")
+    items = collect(source, Destination(desk.submitted, {"lab-1"}, {}))
+    assert list(desk.there()) == ["ada/lab-1", "bob/lab-1"]
+    assert list(_left(items)) == ["cem/lab.ipynb"]
+
+
 def test_an_unknown_assignment_is_an_error(desk: Desk) -> None:
     with pytest.raises(VramlabError, match="no assignment '99'"):
         desk.collect(desk.zip(), assignment="99")

@@ -22,7 +22,7 @@ from vramlab.classroom.parcels import Parcel, opened
 from vramlab.classroom.submissions import TIMESTAMP, Refused, Submission
 from vramlab.errors import VramlabError
 
-_COPY_SIGNS = re.compile(r"(-[0-9]+|-Copy[0-9]+| ?\([0-9]+\))+$")
+_COPY_SIGN = re.compile(r"(-[0-9]+|-Copy[0-9]+| ?\([0-9]+\))$")
 """What Canvas, JupyterLab and browsers add to the name of a file that was there already."""
 
 _LATE_AT_LEAST = timedelta(seconds=1)
@@ -217,8 +217,8 @@ def _by_assignment(
     names = {_letters(name): name for name in known}
     groups: dict[str | None, list[_Candidate]] = defaultdict(list)
     for each in own:
-        stem = _COPY_SIGNS.sub("", PurePosixPath(each.origin.title).stem)
-        groups[each.origin.assignment or names.get(_letters(stem))].append(each)
+        named = next((names[key] for key in _keys(each.origin.title) if key in names), None)
+        groups[each.origin.assignment or named].append(each)
     unnamed = groups.pop(None, [])
     if asked is None:
         unclear = "its name is that of no assignment: say which it is for with --assignment"
@@ -233,6 +233,20 @@ def _by_assignment(
             yield None, group, f"it is for {name}, not for {asked}"
     if unnamed:
         yield None, unnamed, unclear
+
+
+def _keys(title: str) -> Iterator[str]:
+    """Give what an assignment may be called if a file is: with every sign of a copy, then without.
+
+    An assignment can be called `lab-1` itself.
+    """
+    stem = PurePosixPath(title).stem
+    while True:
+        yield _letters(stem)
+        shorter = _COPY_SIGN.sub("", stem)
+        if shorter == stem:
+            return
+        stem = shorter
 
 
 def _letters(text: str) -> str:
