@@ -5,6 +5,8 @@ VENV ?= .venv
 LAB_ARGS ?=
 PYTEST_ARGS ?= -n auto --dist loadscope
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start many processes; each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(VENV)/bin
 # What is started finds its own kind: nbgrader calls alembic, a terminal in JupyterLab vramlab.

@@ -198,8 +198,9 @@ def test_links_lead_to_files_that_exist(path: Path, lesson: Notebook) -> None:
 # ---- Running it ----
 
 
-# The '::' lets pytest-xdist's loadscope give each lesson to whichever worker is free.
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: f"{path.stem}::run")
+# The '::' lets pytest-xdist's loadscope give each lesson to whichever worker is free. The last
+# lessons take longest, so they come first: no worker is left with one alone.
+@pytest.mark.parametrize("path", LESSONS[::-1], ids=lambda path: f"{path.stem}::run")
 def test_runs_from_top_to_bottom_without_a_word_on_stderr(
     path: Path, lesson: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
