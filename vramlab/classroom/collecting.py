@@ -25,6 +25,9 @@ from vramlab.errors import VramlabError
 _COPY_SIGN = re.compile(r"(-[0-9]+|-Copy[0-9]+| ?\([0-9]+\))$")
 """What Canvas, JupyterLab and browsers add to the name of a file that was there already."""
 
+_MOST_COPIES = 4
+"""Of a copy of a copy: a name can be thousands of characters long."""
+
 _LATE_AT_LEAST = timedelta(seconds=1)
 
 
@@ -241,12 +244,9 @@ def _keys(title: str) -> Iterator[str]:
     An assignment can be called `lab-1` itself.
     """
     stem = PurePosixPath(title).stem
-    while True:
+    for _ in range(_MOST_COPIES):
         yield _letters(stem)
-        shorter = _COPY_SIGN.sub("", stem)
-        if shorter == stem:
-            return
-        stem = shorter
+        stem = _COPY_SIGN.sub("", stem)
 
 
 def _letters(text: str) -> str:
