@@ -151,6 +151,8 @@ def as_dict(found: Report) -> dict[str, Any]:
         and {
             "stage": simulation.stage,
             "peak_bytes": simulation.peak_bytes,
+            "bytes_by_category": dict(simulation.bytes_by_category),
+            "rests_bytes": simulation.rests_bytes,
             "allocated_bytes": simulation.allocated_bytes,
             "reserved_bytes": simulation.reserved_bytes,
             "problem": simulation.problem,

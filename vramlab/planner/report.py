@@ -116,8 +116,15 @@ class Report:
     def _change(self, change: Change) -> tuple[str, str, str, str]:
         peak_bytes = change.after.peak_bytes
         less = self.estimate.peak_bytes - peak_bytes
-        shown = f"{format_bytes(peak_bytes)}, {'fits' if change.after.fits else 'does not fit'}"
+        shown = f"{format_bytes(peak_bytes)}, {_fitting(change.after)}"
         return change.what, shown, format_bytes(less), change.price
+
+
+def _fitting(found: Estimate) -> str:
+    """Whether it fits, in a word; as `Report.verdict` says it in a sentence."""
+    if found.fits:
+        return "fits"
+    return "may fit" if found.peak_bytes <= found.available_bytes else "does not fit"
 
 
 def report(plan: Plan, *, simulated: bool = False) -> Report:
