@@ -48,3 +48,11 @@ def test_what_was_graded_before_does_not_count_as_speed() -> None:
     shown = progress(io.StringIO(), seconds_each=1.0)
     shown.add(graded=False)
     assert shown.text() == "1 of 10 submissions"
+
+
+def test_other_news_has_lines_of_its_own() -> None:
+    terminal, file = Terminal(), io.StringIO()
+    progress(terminal, seconds_each=1.0).say("warning: no sandbox")
+    progress(file, seconds_each=1.0).say("warning: no sandbox")
+    assert terminal.getvalue() == "\r\x1b[Kwarning: no sandbox\n"
+    assert file.getvalue() == "warning: no sandbox\n"

@@ -58,6 +58,12 @@ class Progress:
             self._shown = now
             self._show()
 
+    def say(self, text: str) -> None:
+        """Tell something else, in lines of its own."""
+        self.end()
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
     def end(self) -> None:
         """Leave the line to others."""
         if self._stream.isatty():

@@ -97,7 +97,6 @@ class Outcome:
     strays: list[Stray] = field(default_factory=list)
     """What lies among the submissions and is none."""
 
-    warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -217,7 +216,7 @@ class _Run:
             sandbox = named(self._options.sandbox, self._options.image)
             warning = sandbox.warning
         if warning:
-            self._outcome.warnings.append(warning)
+            self._progress.say(f"warning: {warning}")
         # Workers of this machine are of this installation.
         expected = versions() if self._options.cluster else {}
         return Conditions(self._seed, sandbox, (self._course.root,), expected)

@@ -98,12 +98,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def summary(outcome: Outcome) -> str:
     """Say what came of a run, and what a human has to look at."""
-    lines = [f"warning: {warning}" for warning in outcome.warnings]
     submissions = "submission" if outcome.graded == 1 else "submissions"
     line = f"graded {outcome.graded} {submissions} in {_duration(outcome.seconds)}"
     if outcome.graded and outcome.seconds:
         line += f" ({outcome.graded / outcome.seconds * _SECONDS_PER_MINUTE:.0f} per minute)"
-    lines.append(f"{line}; {outcome.kept} were graded before")
+    lines = [f"{line}; {outcome.kept} were graded before"]
     if outcome.attention:
         lines.append(f"for a human to look at ({len(outcome.attention)}):")
         for each in outcome.attention[:_MOST_SHOWN]:
