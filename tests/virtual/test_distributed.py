@@ -174,6 +174,20 @@ def test_shapes_that_dtensor_infers_take_nothing(world: World) -> None:
     assert torch.cuda.max_memory_allocated() == 5 * MODEL_BYTES // 8
 
 
+def test_who_has_chosen_a_gpu_is_not_warned_by_a_mesh(world: World) -> None:
+    # DeviceMesh warns, and chooses one itself, if CUDA is not initialized; choosing initializes it.
+    torch.cuda.set_device(0)
+    world(2)
+    assert init_device_mesh("cuda", (2,)).size() == 2
+
+
+def test_an_error_of_a_collective_is_told_as_it_is(world: World) -> None:
+    # What logs it asks for NCCL's version.
+    world(2)
+    with pytest.raises(ValueError, match="trying to initialize the default process group twice"):
+        world(2)
+
+
 def test_nothing_of_it_stays(gpu: VirtualGPU, world: World) -> None:
     gpu.detach()
 

@@ -50,7 +50,7 @@ def rank_alone(rank: int, ranks: int) -> Iterator[None]:
             "python -m torch.distributed.run --standalone --nproc-per-node=3 "
             "-m vramlab.ranks.zero"
         )
-    torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
+    torch.cuda.set_device(0)  # else a DeviceMesh warns that nobody has chosen a GPU
     with alone(ranks, rank):
         yield
 

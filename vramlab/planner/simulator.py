@@ -12,14 +12,19 @@ from vramlab.ranks import alone
 from vramlab.virtual import VirtualGPU
 
 
-def simulate(plan: Plan, stage: int = 0) -> Simulation:
+def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:
     """Run two steps of the first rank of a stage on a fresh virtual GPU; the second one counts.
 
     Whatever is attached is left alone.
+
+    Args:
+        plan: what to carry out.
+        stage: of the pipeline.
+        alloc_conf: of the allocator, as in PYTORCH_ALLOC_CONF; if None, what is set there.
     """
     rank = stage * plan.data * plan.tensor
-    with VirtualGPU(plan.gpu):
-        torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
+    with VirtualGPU(plan.gpu, alloc_conf=alloc_conf):
+        torch.cuda.set_device(0)  # else a DeviceMesh warns that nobody has chosen a GPU
         with alone(plan.ranks, rank):
             try:
                 return _measured(plan, stage)

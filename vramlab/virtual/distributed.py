@@ -30,6 +30,9 @@ from vramlab.virtual import collectives  # noqa: F401  it registers handlers of 
 from vramlab.virtual.machine import ThreadState
 from vramlab.virtual.patches import Patches
 
+NCCL_VERSION = 2 << 32 | 28 << 16 | 9
+"""Which errors of torch.distributed tell. That of PyTorch 2.11's wheels for CUDA 13.0: 2.28.9."""
+
 NCCL_TIMEOUT = timedelta(minutes=10)
 """As in a PyTorch with NCCL. Source: `kBackendDefaultTimeout` of ProcessGroupNCCL.hpp, 2.13."""
 
@@ -41,6 +44,8 @@ def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> Non
     patches.set(sys, "excepthook", sys.excepthook)
     patches.set(dist, "is_nccl_available", lambda: True)
     patches.set(distributed_c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
+    patches.set(torch._C, "_nccl_version", lambda: NCCL_VERSION)
+    patches.set(torch._C, "_nccl_version_suffix", lambda: b"")
     patches.set(
         distributed_c10d,
         "_new_process_group_helper",

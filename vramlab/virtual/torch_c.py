@@ -150,7 +150,7 @@ class CLayer:
             "_cuda_init": lambda: None,
             "_cuda_getDeviceCount": lambda: len(machine.devices),
             "_cuda_getDevice": machine.current_device,
-            "_cuda_setDevice": machine.set_device,
+            "_cuda_setDevice": self._set_device,
             "_cuda_exchangeDevice": machine.set_device,
             "_cuda_maybeExchangeDevice": machine.set_device,
             "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
@@ -228,6 +228,11 @@ class CLayer:
     def _synchronize(self) -> None:
         """Wait for the GPU. The allocator's books stay as they are, as in PyTorch."""
         self._machine.use(self._machine.current_device())
+
+    def _set_device(self, device: int) -> None:
+        """Choose a device; as with `THCPModule_setDevice_wrap`, CUDA is initialized from then on."""
+        torch.cuda.init()
+        self._machine.set_device(device)
 
     def _set_stream(self, *, stream_id: int, device_index: int, device_type: int) -> None:
         self._machine.set_device(device_index)
