@@ -18,6 +18,7 @@ from nbgrader.preprocessors import (
     OverwriteKernelspec,
 )
 
+from vramlab.classroom.nbgrader_export import ScoresExport
 from vramlab.grading.gradebooks import forget_scores
 from vramlab.grading.late import LatePenalty
 from vramlab.grading.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
@@ -66,6 +67,9 @@ c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")
 # c.LatePenalty.percent_per_day = 10; c.LatePenalty.grace_minutes = 15
 # c.LatePenalty.zero_after_days = 5
 c.AssignLatePenalties.plugin_class = LatePenalty
+
+# nbgrader's own CSV has 0.0 for what could not be graded; here it is empty, with the reason.
+c.ExportApp.plugin_class = ScoresExport
 
 # What a learner wrote in Markdown must not run in the pages of feedback and formgrader.
 c.HTMLExporter.filters = {"markdown2html": safe_markdown}

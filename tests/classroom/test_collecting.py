@@ -115,7 +115,9 @@ def test_folders_with_and_without_times(desk: Desk) -> None:
         "bob/02_pages_and_blocks.ipynb",
     )
     (source / "ada" / EXERCISE / "timestamp.txt").write_text("2026-02-03 04:05:06 UTC")
-    assert not _left(desk.collect(source))
+    items = desk.collect(source)
+    assert not _left(items)
+    assert items[0].text.endswith("2026-02-03 04:05 (says its timestamp.txt)")
     # The file's own time: a folder of the teacher's has times that mean something.
     mtime = datetime.fromtimestamp(datetime(2026, 3, 1, 10).timestamp(), UTC)
     assert desk.there() == {

@@ -8,9 +8,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from nbgrader.api import Gradebook
 from small_gradebook import EXERCISE, add_submission, make_gradebook
 
+from vramlab.classroom.nbgrader_export import ScoresExport
 from vramlab.cli import main
+from vramlab.grading.release import course_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +57,18 @@ def test_scores_go_to_a_file(course: Path, capsys: pytest.CaptureFixture[str]) -
     assert "cem, " in out
     assert err == ""
     assert Path("scores.csv").read_text().count("\n") == 1 + 3
+
+
+def test_nbgraders_own_export_writes_the_same(course: Path) -> None:
+    main(["scores", "-o", "scores.csv"])
+    export = ScoresExport(to="export.csv")
+    with Gradebook(f"sqlite:///{course}/autograder/gradebook.db") as gradebook:
+        export.export(gradebook)
+        assert Path("export.csv").read_text() == Path("scores.csv").read_text()
+        export.student = ["ada"]
+        export.export(gradebook)
+    assert Path("export.csv").read_text().count("\n") == 1 + 1
+    assert course_config(course).ExportApp.plugin_class is ScoresExport
 
 
 def test_scores_are_filled_into_files_of_an_lms(course: Path) -> None:

@@ -278,6 +278,8 @@ def _take(handed_in: HandedIn, destination: Destination, *, overwrite: bool) -> 
     note = f"{student}, {assignment}, {stamp:%Y-%m-%d %H:%M}"
     if handed_in.origin.is_late:
         note += ", late"
+    if handed_in.stamp is not None and stamp != handed_in.parcel.modified:
+        note += f" (says its {TIMESTAMP})"  # which a student could have written
     try:
         content = handed_in.parcel.read()
     except Refused as refused:
