@@ -177,6 +177,121 @@ def test_other_batch_norms_are_left_to_the_meta_kernel(func: OpOverload, args: l
     assert SHORTCUTS[func](args, {}) is None
 
 
+ROWS = (2, 3, 4)
+
+
+def layer_norm_arguments(rows: torch.Tensor | None = None, weight: Any = "plain") -> list[Any]:
+    rows = zeros(*ROWS) if rows is None else rows
+    return [rows, [4], zeros(4) if weight == "plain" else weight, zeros(4), 1e-5]
+
+
+def layer_norm_backward_arguments(
+    gradient: torch.Tensor | None = None, wanted: tuple[bool, bool, bool] = (True, True, True)
+) -> list[Any]:
+    gradient = zeros(*ROWS) if gradient is None else gradient
+    statistics = [zeros(2, 3, 1) for _ in range(2)]
+    return [gradient, zeros(*ROWS), [4], *statistics, zeros(4), zeros(4), list(wanted)]
+
+
+def mask(*size: int) -> torch.Tensor:
+    return zeros(*size, dtype=torch.bool)
+
+
+def column() -> torch.Tensor:
+    """A dimension of length 1 has a stride that no kernel would give it."""
+    return torch.empty_strided((3, 1), (1, 7), device="meta")
+
+
+def half(*size: int) -> torch.Tensor:
+    return zeros(*size, dtype=torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("func", "args"),
+    [
+        (aten.native_layer_norm.default, layer_norm_arguments()),
+        (aten.native_layer_norm.default, [zeros(*ROWS), [3, 4], zeros(3, 4), zeros(3, 4), 1e-5]),
+        (aten.native_layer_norm.default, [zeros(4), [4], zeros(4), zeros(4), 1e-5]),
+        (aten.native_layer_norm.default, layer_norm_arguments(zeros(0, 4))),
+        (aten.native_layer_norm.default, [column(), [1], zeros(1), zeros(1), 1e-5]),
+        (aten.native_layer_norm_backward.default, layer_norm_backward_arguments()),
+        (aten.native_dropout.default, [zeros(3, 4), 0.1, True]),
+        (aten.native_dropout.default, [half(3, 4), 0.5, True]),
+        (aten.native_dropout.default, [column(), 0.5, True]),
+        (aten.native_dropout_backward.default, [zeros(3, 4), mask(3, 4), 2.0]),
+        (aten.native_dropout_backward.default, [half(3, 4), mask(3, 4), 2.0]),
+        (aten.native_dropout_backward.default, [column(), mask(3, 1), 2.0]),
+        (aten._softmax_backward_data.default, [zeros(3, 4), zeros(3, 4), -1, torch.float32]),
+        (aten._softmax_backward_data.default, [half(3, 4), half(3, 4), 0, torch.float16]),
+        (aten._softmax_backward_data.default, [column(), column(), 0, torch.float32]),
+        (aten.threshold_backward.default, [zeros(3, 4), zeros(3, 4), 0]),
+        (aten.threshold_backward.default, [half(2, 3, 1, 4), half(2, 3, 1, 4), 0]),
+        (aten.addmm.default, [zeros(5), zeros(3, 4), zeros(4, 5)]),
+        (aten.addmm.default, [zeros(5), zeros(4, 3).t(), zeros(5, 4).t()]),
+        (aten.addmm.default, [half(5), half(1, 4), half(5, 4).t()]),
+        (aten.addmm.default, [zeros(1), zeros(3, 4), zeros(4, 1)]),
+        (aten.addmm.default, [zeros(5), zeros(0, 4), zeros(4, 5)]),
+        (aten.addmm.default, [zeros(5), zeros(3, 0), zeros(0, 5)]),
+        (aten.addmm.default, [zeros(5), zeros(1, 4).expand(3, 4), zeros(4, 5)]),
+    ],
+    ids=lambda value: str(value) if isinstance(value, OpOverload) else "",
+)
+def test_steps_of_a_transformer_are_what_the_meta_kernel_makes(
+    func: OpOverload, args: list[Any]
+) -> None:
+    quick, slow = SHORTCUTS[func](args, {}), func(*args)
+    assert quick is not None
+    if isinstance(quick, torch.Tensor):
+        quick, slow = (quick,), (slow,)
+    assert [described(made) for made in quick] == [described(made) for made in slow]
+    sizes = [made.untyped_storage().nbytes() for made in quick]
+    assert sizes == [made.untyped_storage().nbytes() for made in slow]
+
+
+@pytest.mark.parametrize(
+    ("func", "args"),
+    [
+        (aten.native_layer_norm.default, layer_norm_arguments(half(*ROWS))),
+        (aten.native_layer_norm.default, layer_norm_arguments(zeros(2, 5))),
+        (aten.native_layer_norm.default, layer_norm_arguments(weight=None)),
+        (aten.native_layer_norm.default, layer_norm_arguments(weight=zeros(3))),
+        (aten.native_layer_norm.default, [zeros(4), [2, 4], zeros(2, 4), zeros(2, 4), 1e-5]),
+        (
+            aten.native_layer_norm_backward.default,
+            layer_norm_backward_arguments(wanted=(False, True, True)),
+        ),
+        (
+            aten.native_layer_norm_backward.default,
+            layer_norm_backward_arguments(zeros(1).expand(*ROWS)),
+        ),
+        (aten.native_dropout.default, [zeros(3, 4), 0.1, False]),
+        (aten.native_dropout.default, [zeros(3, 4), 0.0, True]),
+        (aten.native_dropout.default, [zeros(3, 4), 1.0, True]),
+        (aten.native_dropout_backward.default, [zeros(3, 4), mask(4), 2.0]),
+        (aten.native_dropout_backward.default, [zeros(3, 4), zeros(3, 4), 2.0]),
+        (aten._softmax_backward_data.default, [zeros(3, 4), zeros(3, 4), 2, torch.float32]),
+        (aten._softmax_backward_data.default, [zeros(3, 4), zeros(3, 4), 0, torch.float16]),
+        (aten._softmax_backward_data.default, [zeros(), zeros(), 0, torch.float32]),
+        (aten.threshold_backward.default, [column(), zeros(3, 1), 0]),
+        (aten.threshold_backward.default, [zeros(3, 1), column(), 0]),
+        (aten.addmm.default, [zeros(3, 5), zeros(3, 4), zeros(4, 5)]),
+        (aten.addmm.default, [zeros(1), zeros(3, 4), zeros(4, 5)]),
+        (aten.addmm.default, [zeros(5), zeros(3, 4), zeros(3, 5)]),
+        (aten.addmm.default, [zeros(5), zeros(3, 4), half(4, 5)]),
+        (aten.addmm.default, [zeros(5), zeros(4), zeros(4, 5)]),
+        (aten.addmm.default, [zeros(5), torch.zeros(3, 4), zeros(4, 5)]),
+    ],
+    ids=lambda value: str(value) if isinstance(value, OpOverload) else "",
+)
+def test_other_steps_are_left_to_the_meta_kernel(func: OpOverload, args: list[Any]) -> None:
+    assert SHORTCUTS[func](args, {}) is None
+
+
+def test_a_product_that_is_scaled_is_left_to_the_meta_kernel() -> None:
+    args = [zeros(5), zeros(3, 4), zeros(4, 5)]
+    assert SHORTCUTS[aten.addmm.default](args, {"beta": 2}) is None
+
+
 class Seen(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()

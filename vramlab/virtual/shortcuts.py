@@ -3,7 +3,8 @@
 PyTorch infers the shapes of many element-wise ops in Python, which takes longer than everything
 else that happens to an op here. Where all operands are numbers or contiguous floating-point tensors
 of one shape and dtype, the result has that shape and dtype too, or is the operand that is changed.
-Batch norm is inferred as a score of such ops; in training its results are plain to see as well.
+Norms, dropout, the gradient of softmax and matrix products with a bias are inferred as several such
+ops; where their operands are as usual in training, their results are plain to see as well.
 Anything else goes to the meta kernel: broadcasts, promotions, other layouts, and all errors.
 """
 
@@ -73,10 +74,18 @@ def _in_place(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     return args[0] if _is_plain(args, kwargs) else None
 
 
-def _new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+def _new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
     if not _is_plain(args, kwargs):
         return None
     return _like(args[0])
+
+
+def _threshold_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Of tensors with the usual strides: strange ones of length 1 come out otherwise here."""
+    result = _new(args, kwargs)
+    if result is None or any(operand.stride() != result.stride() for operand in args[:2]):
+        return None
+    return result
 
 
 def _batch_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
@@ -97,11 +106,74 @@ def _batch_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Resu
     return _like(images), *(_like(channels[0]) for _ in range(2))
 
 
+def _layer_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Output, and mean and inverse deviation of each row."""
+    rows, shape, *parameters, _ = args
+    if kwargs or not _are_plain_rows(rows, shape, parameters):
+        return None
+    each_row = rows.shape[: -len(shape)] + (1,) * len(shape)
+    return _like(rows), *(torch.empty(each_row, device=_META) for _ in range(2))
+
+
+def _layer_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Gradients of input, weight and bias."""
+    gradient, rows, shape, _, _, *parameters, wanted = args
+    if kwargs or not _are_plain_rows(rows, shape, parameters):
+        return None
+    if not (all(wanted) and _is_plain((rows, gradient), {})):
+        return None
+    return _like(rows), *(_like(parameter) for parameter in parameters)
+
+
+def _dropout(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Output and mask."""
+    tensor, probability, training = args
+    if kwargs or training is not True or not (0 < probability < 1 and _is_plain((tensor,), {})):
+        return None
+    return _like(tensor), torch.empty(tensor.shape, dtype=torch.bool, device=_META)
+
+
+def _dropout_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    gradient, mask, scale = args
+    if kwargs or not _is_plain((gradient, scale), {}):
+        return None
+    if mask.dtype is not torch.bool or mask.shape != gradient.shape or not _is_contiguous(mask):
+        return None
+    return _like(gradient)
+
+
+def _softmax_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    gradient, output, dim, dtype = args
+    if kwargs or dtype is not gradient.dtype or not _is_plain((gradient, output), {}):
+        return None
+    return _like(gradient) if -gradient.dim() <= dim < gradient.dim() else None
+
+
+def _addmm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """A bias of one number per column, and a product of matrices of any layout."""
+    bias, *matrices = args
+    if kwargs or not _is_plain((bias,), {}):
+        return None
+    if not all(_is_matrix(matrix) and matrix.dtype is bias.dtype for matrix in matrices):
+        return None
+    (rows, inner), (same_inner, columns) = (matrix.shape for matrix in matrices)
+    if inner != same_inner or bias.shape != (columns,):
+        return None
+    return torch.empty((rows, columns), dtype=bias.dtype, device=_META)
+
+
 SHORTCUTS: Mapping[OpOverload, Shortcut] = {
     **dict.fromkeys(IN_PLACE, _in_place),
     **dict.fromkeys(NEW, _new),
+    aten.threshold_backward.default: _threshold_backward,
     aten.native_batch_norm.default: _batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_layer_norm_backward.default: _layer_norm_backward,
+    aten.native_dropout.default: _dropout,
+    aten.native_dropout_backward.default: _dropout_backward,
+    aten._softmax_backward_data.default: _softmax_backward,
+    aten.addmm.default: _addmm,
 }
 """By op. For meta tensors only: they compute nothing."""
 
@@ -117,14 +189,34 @@ def _is_plain_batch(images: object, channels: Sequence[object], training: object
     return (
         images.dtype is torch.float32
         and _is_plain((images,), {})
-        and all(
-            isinstance(numbers, torch.Tensor)
-            and numbers.dtype is torch.float32
-            and numbers.shape == images.shape[1:2]
-            and _is_contiguous(numbers)
-            for numbers in channels
-        )
+        and _are_float32(channels, images.shape[1:2])
     )
+
+
+def _are_plain_rows(rows: torch.Tensor, shape: Sequence[int], parameters: Sequence[object]) -> bool:
+    """Whether they are float32 rows of `shape`, with a weight and a bias of that shape."""
+    return (
+        rows.dtype is torch.float32
+        and _is_plain((rows,), {})
+        and 0 < len(shape) <= rows.dim()
+        and rows.shape[-len(shape) :] == torch.Size(shape)
+        and _are_float32(parameters, torch.Size(shape))
+    )
+
+
+def _are_float32(tensors: Sequence[object], shape: torch.Size) -> bool:
+    """Whether they are all there, contiguous, in float32 and of that shape."""
+    return all(
+        isinstance(tensor, torch.Tensor)
+        and tensor.dtype is torch.float32
+        and tensor.shape == shape
+        and _is_contiguous(tensor)
+        for tensor in tensors
+    )
+
+
+def _is_matrix(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta and tensor.layout is torch.strided and tensor.dim() == 2
 
 
 def _is_plain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
