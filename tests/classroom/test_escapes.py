@@ -122,7 +122,11 @@ def test_the_language_is_broken(any_bench: Bench) -> None:
 def test_there_is_no_network(boxed: Bench, unboxed: Bench) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
+        program = escapes.as_answer(escapes.connect, "program")
         assert trusted(boxed, escapes.connect, port=port) == "ConnectionRefusedError"
+        assert boxed.trial(EXERCISE, PROGRAM, program, {"port": port}) == {
+            "achieved": "ConnectionRefusedError"
+        }
         for bench in (boxed, unboxed):
             assert escaped(bench, escapes.connect, port=port) == "PermissionError"
         server.settimeout(0)

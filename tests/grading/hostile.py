@@ -250,6 +250,11 @@ def says_what_no_file_can_hold(solution: Notebook, released: Notebook) -> Submis
 
 
 @attack(loses=NONE)
+def holds_what_no_file_can_hold(solution: Notebook, released: Notebook) -> Submission:
+    return with_first_cell(solution, "# half a pair of surrogates, as JSON can write it: \ud800")
+
+
+@attack(loses=NONE)
 def prints_a_gigabyte(solution: Notebook, released: Notebook) -> Submission:
     changed = copy.deepcopy(solution)
     cell(changed, "segment_bytes")["source"] += "\nfor _ in range(1000):\n    print('x' * 10**6)\n"

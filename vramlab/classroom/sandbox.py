@@ -12,7 +12,8 @@ the bench and all of its forks, for the day when that language has a hole:
   `autograder/Containerfile`. This package is mounted, read-only, so a mended exercise needs no
   new image.
 - `limits`: nothing around it. It works everywhere, and warns: an answer that breaks out can get at
-  all files that the teacher can, and where there is no Linux at network and programs, too.
+  all files that the teacher can; a repaired program at the network, too; and where there is no
+  Linux, any answer at network, programs and processes.
 
 In the first three the bench is the first process of a PID namespace, which is what lets it kill
 everything that a job leaves behind.
@@ -206,7 +207,7 @@ class LimitsOnly(Sandbox):
         "Answers are judged without a sandbox. They speak a small language that has no files, no "
         "network and no processes, under limits of time and memory; but if one found a way out of "
         "that language, it could read and change every file that you can: the gradebook, other "
-        "submissions, the solutions, the seed of the hidden cases."
+        "submissions, the solutions, the seed of the hidden cases. It might reach the network, too."
     )
 
     def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:

@@ -113,7 +113,7 @@ class Bench:
         self, exercise: Exercise, task: Task, source: str, config: Config
     ) -> Mapping[str, Any]:
         """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
-        limits = replace(_limits(TRIAL_CPU_SECONDS), may_start_threads=True)
+        limits = replace(_limits(TRIAL_CPU_SECONDS), runs_torch=True)
         order = Order(limits, self._preload)
         reply = self._do("trial", exercise, task, order, source=source, config=config)
         with _any_reply():

@@ -46,8 +46,10 @@ class RestoreCells(NbGraderPreprocessor):  # type: ignore[misc]
         with Gradebook(where["db_url"]) as gradebook:
             released = released_cells(gradebook, where["assignment"], where["notebook"])
         nb.cells = nbformat.from_dict(restore(nb.cells, released))
-        if (nb.nbformat, nb.nbformat_minor) < (4, 5):
-            for cell in nb.cells:
+        for cell in nb.cells:
+            # JSON can carry half a surrogate pair, which no file in UTF-8 can.
+            cell.source = cell.source.encode("utf-8", "replace").decode()
+            if (nb.nbformat, nb.nbformat_minor) < (4, 5):
                 cell.pop("id", None)  # cells of older notebooks have none
         return nb, resources
 

@@ -30,9 +30,9 @@ class Limits:
     is_trusted: bool = False
     """The job runs the package's own code only, so it may write files and start processes."""
 
-    may_start_threads: bool = False
-    """Some of torch's features do. Linux cannot tell threads from processes, so a job that may
-    start the ones may start the others, up to what its sandbox allows."""
+    runs_torch: bool = False
+    """Some of torch's features start threads, and speak with themselves through sockets. Limits of
+    Linux cannot tell threads from processes; the filter of system calls can."""
 
     reply_bytes: int = 4 * MIB
 
@@ -48,7 +48,7 @@ class Limits:
         if not self.is_trusted:
             _limit(resource.RLIMIT_FSIZE, 0)
             _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-        if not (self.is_trusted or self.may_start_threads):
+        if not (self.is_trusted or self.runs_torch):
             # None but this one, however many others the user has. Linux lets root pass.
             _limit(resource.RLIMIT_NPROC, 0)
 

@@ -1,9 +1,9 @@
-"""Takes from a job the system calls that no answer needs: sockets, processes, signals, tracing.
+"""Takes from a job the system calls that no answer needs: processes, signals, tracing, sockets.
 
 A filter of Linux (seccomp), which a process puts on itself for good and hands on to its threads.
-It is what tells threads, which some of torch starts, from processes; what keeps even an answer
-judged without a sandbox from the network and from the teacher's other programs; and what leaves
-nothing of the kernel's own behind, such as shared memory that outlives its process.
+It is what tells threads, which some of torch starts, from processes; what keeps a prediction that
+is judged without a sandbox from the network, and every answer from the teacher's other programs;
+and what leaves nothing of the kernel's own behind, such as memory that outlives its process.
 
 It does not know which file a call is about: files are the work of sandboxes and of other limits.
 """
@@ -16,16 +16,19 @@ import os
 import platform
 import struct
 import sys
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+
+SOCKETS = ("socket",)
 
 # By name, the numbers on x86_64 and on aarch64, which has no fork but only clone. Source:
 # arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h, Linux 6.1.
-_REFUSED: dict[str, tuple[int | None, int | None]] = {
+_REFUSED: dict[str, tuple[int, ...]] = {
     # the network
     "socket": (41, 198),
     # other programs and processes
-    "fork": (57, None),
-    "vfork": (58, None),
+    "fork": (57,),
+    "vfork": (58,),
     "execve": (59, 221),
     "execveat": (322, 281),
     # signals
@@ -73,14 +76,16 @@ class _Machine:
     architecture: int
     """`AUDIT_ARCH_...` of include/uapi/linux/audit.h, which every call carries."""
 
-    refused: tuple[int, ...]
+    numbers: dict[str, int]
+    """Of the system calls that are refused, by name."""
+
     clone: int
     clone3: int
     tgkill: int
 
 
-def _column(index: int) -> tuple[int, ...]:
-    return tuple(number for row in _REFUSED.values() if (number := row[index]) is not None)
+def _column(index: int) -> dict[str, int]:
+    return {name: row[index] for name, row in _REFUSED.items() if len(row) > index}
 
 
 _MACHINES = {
@@ -107,18 +112,23 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def refuse_system_calls() -> None:
-    """Refuse them to this process from here on. Needs no_new_privs; Linux only."""
+def refuse_system_calls(but: Collection[str] = ()) -> None:
+    """Refuse them to this process from here on. Needs no_new_privs; Linux only.
+
+    Args:
+        but: names of those that it may use all the same.
+    """
     machine = _MACHINES.get(platform.machine())
     if sys.platform != "linux" or machine is None:
         return
-    instructions = _instructions(machine, os.getpid())
+    refused = [machine.numbers[name] for name in machine.numbers if name not in but]
+    instructions = _instructions(machine, refused, os.getpid())
     program = _Program(len(instructions) // _INSTRUCTION.size, instructions)
     # A kernel that was built without filters refuses. The other walls stand.
     ctypes.CDLL(None).prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program))
 
 
-def _instructions(machine: _Machine, process: int) -> bytes:
+def _instructions(machine: _Machine, refused: Iterable[int], process: int) -> bytes:
     refuse = (_RETURN, 0, 0, _ERROR | errno.EPERM)
     allow = (_RETURN, 0, 0, _ALLOW)
     program = [
@@ -129,7 +139,7 @@ def _instructions(machine: _Machine, process: int) -> bytes:
         (_AT_LEAST, 0, 1, _OTHER_NUMBERING),
         refuse,
     ]
-    for number in machine.refused:
+    for number in refused:
         program += [(_EQUAL, 0, 1, number), refuse]
     program += [
         # The C library then starts its threads with clone, whose flags can be seen.
