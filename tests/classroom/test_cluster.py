@@ -88,7 +88,7 @@ def test_work_that_kills_every_worker_is_given_up(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_cluster_elsewhere_is_used_and_left_running(tmp_path: Path) -> None:
+def test_a_cluster_elsewhere_is_used_and_left_running_until_it_is_gone(tmp_path: Path) -> None:
     settings = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}"}
     port = _free_port()
     address = f"tcp://127.0.0.1:{port}"
@@ -107,6 +107,12 @@ def test_a_cluster_elsewhere_is_used_and_left_running(tmp_path: Path) -> None:
             elsewhere.begin("who", own_number)
             assert elsewhere.next() == ("who", programs[1].pid)
         assert [program.poll() for program in programs] == [None, None]
+        with Workers(address=address) as elsewhere:
+            elsewhere.begin("late", time.sleep, 3600)
+            elsewhere.begin("later", time.sleep, 3600)
+            programs[0].kill()
+            with pytest.raises(ClusterError, match="the cluster is gone"):
+                elsewhere.next()
     finally:
         for program in programs:
             program.kill()

@@ -226,6 +226,31 @@ def test_a_broken_second_version_takes_the_scores_of_the_first_away(folder: Path
     assert scores(folder, "first") == dict.fromkeys(POINTS)
 
 
+@pytest.mark.parametrize("tries", [1, 2])
+def test_what_nbgrader_does_not_take_stops_nobody(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tries: int
+) -> None:
+    steps = entering.Autograde.convert_single_notebook
+    refused: list[str] = []
+
+    def refusing(self: entering.Autograde, filename: str) -> None:
+        if "/odd/" in filename and len(refused) < tries:
+            refused.append(filename)
+            raise ValueError("a cell that nobody has thought of")
+        steps(self, filename)
+
+    monkeypatch.setattr(entering.Autograde, "convert_single_notebook", refusing)
+    submit(folder, "odd", notebook())
+    submit(folder, "second", notebook())
+    outcome = run(folder)
+    reason = "nbgrader did not take it: a cell that nobody has thought of"
+    assert outcome.attention == [Attention("odd", EXERCISE, "", reason)]
+    assert scores(folder, "second") == POINTS
+    assert (f"odd {EXERCISE}" in gradebook_of(folder)) == (tries == 1)
+    if tries == 1:
+        assert scores(folder, "odd") == dict.fromkeys(POINTS)
+
+
 def test_odd_names_are_graded_like_others(folder: Path) -> None:
     names = ("Zoë Müller", "[x]*?", "李", "a'b\"c;--", "{student_id}", "-rf")
     for name in names:

@@ -3,13 +3,14 @@
 How a submission becomes a grade
     It is found (`submissions.py`), read where it can do no harm and cleaned (`reading.py`), and
     its answers are judged (`worker.py`); what comes back is data (`marked.py`). That is done by
-    the workers of a Dask cluster (`cluster.py`), many at a time. A worker gets the submission as
-    data; it sees no gradebook, no other submission and no solution.
+    the workers of a Dask cluster (`cluster.py`), many at a time, each in a sandbox (`sandbox.py`),
+    and all of the same versions (`versions.py`). A worker gets the submission as data; it sees no
+    gradebook, no other submission and no solution.
 
 How a grade gets into the gradebook
     One process writes. What was marked is in the journal first (`journal.py`), so that it is never
     lost and never done twice; then it goes through nbgrader's own converters (`entering.py`), so
-    that gradebook, formgrader and feedback show it as always.
+    that gradebook and formgrader show it as always. A worker makes the feedback page (`pages.py`).
 
 What ties it together
     `run.py`; `course.py` says where everything lies, `progress.py` tells how far it is.

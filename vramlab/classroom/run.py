@@ -320,17 +320,26 @@ class _Run:
 
     def _enter(self, step: _Step, number: int, marked: Marked) -> None:
         try:
-            self._book.enter(marked, step.timestamp)
+            marked = self._entered(step, marked)
         except NotEntered as error:
-            # What nbgrader does not take is entered as what it is: something for a human.
-            marked = replace(marked, verdicts=(), notebook=None, problem=f"{error}")
-            self._book.enter(marked, step.timestamp)
+            self._attend(step.submission, f"{error}")
+            self._progress.add(graded=False)
+            return
         self._journal.note_entered(number, self._where(step))
         if self._options.feedback:
             self._order_page(step, number, marked)
         else:
             self._outcome.graded += 1
             self._progress.add(graded=True)
+
+    def _entered(self, step: _Step, marked: Marked) -> Marked:
+        """Enter it; what nbgrader does not take is entered as what it is: for a human."""
+        try:
+            self._book.enter(marked, step.timestamp)
+        except NotEntered as error:
+            marked = replace(marked, verdicts=(), notebook=None, problem=f"{error}")
+            self._book.enter(marked, step.timestamp)
+        return marked
 
     def _order_page(self, step: _Step, number: int, marked: Marked) -> None:
         order = self._book.page_order(marked)
