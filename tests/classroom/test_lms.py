@@ -114,6 +114,13 @@ def test_several_assignments_at_once() -> None:
     assert (row["02 Pages and Blocks (4711)"], row["own"]) == ("5", "2")
 
 
+def test_an_assignment_that_nobody_has_handed_in_gets_no_column() -> None:
+    assert (
+        "02_pages_and_blocks" not in fill_canvas([_missing("ada")], CANVAS.replace("02", "99")).text
+    )
+    assert "02 Pages" not in fill_canvas([_missing("ada")], CANVAS).text
+
+
 def test_students_without_a_row_are_told() -> None:
     scores = [_score("nobody", 1, 1), _missing("no-one")]
     assert fill_canvas(scores, CANVAS).unmatched == ("nobody",)

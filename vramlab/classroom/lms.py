@@ -119,6 +119,8 @@ def fill_canvas(scores: Sequence[Score], exported: str) -> Merged:
     unmatched: dict[str, None] = {}
     columns = [column for column in table.columns if column in _CANVAS_STUDENT_COLUMNS]
     for assignment, of_assignment in _by_assignment(scores).items():
+        if all(score.status is Status.MISSING for score in of_assignment):
+            continue  # nobody has handed it in yet: no column, so no assignment, for it
         column = _find_column(table.columns, assignment)
         max_score = of_assignment[0].max_score
         for row in table.rows:
@@ -150,7 +152,8 @@ def fill_moodle(scores: Sequence[Score], worksheet: str) -> Merged:
         raise NotAnExportError(
             "this is no grading worksheet of Moodle: it lacks the columns Identifier and Grade; "
             "in Moodle, allow 'Offline grading worksheet' among the assignment's feedback types, "
-            "view all submissions, choose 'Download grading worksheet', and give that file"
+            "view all submissions, choose 'Download grading worksheet' (with Moodle in English), "
+            "and give that file"
         )
     maximum = next((name for name in table.columns if name.lower() == "maximum grade"), None)
     for row in table.rows:
