@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 
-def simulate(plan: Plan, stage: int = 0) -> Simulation:
+def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:
     """See `vramlab.planner.simulator.simulate`; imports torch only now."""
     from vramlab.planner import simulator
 
-    return simulator.simulate(plan, stage)
+    return simulator.simulate(plan, stage, alloc_conf)

@@ -12,6 +12,7 @@
     draw_roofline(gpu, work)  what a GPU reaches at best, over FLOPs per byte
     draw_trades(trades)       ways to train, by their memory and their time
     draw_plan(report)         one GPU of a training plan, estimated and simulated
+    draw_plans(plans)         one GPU of each of several plans, estimated
     draw_gantt(plan)          who works when in a pipeline, and who waits
     draw_schedule(simulation) which state of a chain a checkpointing schedule holds when
     draw_exchange(points)     what checkpointing strategies save and cost
@@ -29,7 +30,7 @@ from vramlab.plots.durations import describe_durations, draw_durations
 from vramlab.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab.plots.gantt import describe_gantt, draw_gantt
 from vramlab.plots.picture import Picture
-from vramlab.plots.plans import describe_plan, draw_plan
+from vramlab.plots.plans import describe_plan, draw_plan, draw_plans
 from vramlab.plots.roofline import describe_roofline, draw_roofline
 from vramlab.plots.schedules import (
     describe_exchange,
@@ -73,6 +74,7 @@ __all__ = [
     "draw_float_formats",
     "draw_gantt",
     "draw_plan",
+    "draw_plans",
     "draw_roofline",
     "draw_schedule",
     "draw_segments",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vramlab.formulas.rank_peak import BORROWED, CATEGORIES
 from vramlab.measure import Category
-from vramlab.planner import Report
+from vramlab.planner import Estimate, Plan, Report, estimate
 from vramlab.plots.picture import Picture
 from vramlab.plots.stacks import describe_stacks, draw_stacks
 from vramlab.plots.style import (
@@ -45,13 +47,36 @@ def describe_plan(found: Report) -> str:
     return describe_stacks(_rows(found), title=_title(found))
 
 
+def draw_plans(plans: Mapping[str, Plan], *, title: str) -> Picture:
+    """Draw the estimated peaks of plans for the same kind of GPU, a bar for each.
+
+    Args:
+        plans: from top to bottom, by name.
+        title: the picture's title.
+
+    Raises:
+        ValueError: there are none, or for GPUs of different sizes.
+    """
+    sizes = {plan.model.total_bytes for plan in plans.values()}
+    if len(sizes) != 1:
+        raise ValueError(f"{len(plans)} plans for GPUs of {len(sizes)} sizes in one picture")
+    rows = {name: _estimated(estimate(plan)) for name, plan in plans.items()}
+    drawn = {name for row in rows.values() for name in row}
+    return draw_stacks(
+        rows,
+        title=title,
+        capacity_bytes=sizes.pop(),
+        looks={name: look for name, look in _LOOKS.items() if name in drawn},
+    )
+
+
 def _title(found: Report) -> str:
     return f"One GPU at its peak: {found.estimate.peak.name}"
 
 
 def _rows(found: Report) -> dict[str, dict[str, int]]:
     context_bytes = found.plan.model.context_bytes
-    rows = {"estimated": {**found.estimate.bytes_by_category, _CONTEXT: context_bytes}}
+    rows = {"estimated": _estimated(found.estimate)}
     simulation = found.simulation
     if simulation is not None and simulation.fits:
         known = {name: simulation.bytes_by_category.get(name, 0) for name in _TOLD_APART}
@@ -62,3 +87,7 @@ def _rows(found: Report) -> dict[str, dict[str, int]]:
             _CONTEXT: context_bytes,
         }
     return rows
+
+
+def _estimated(found: Estimate) -> dict[str, int]:
+    return {**found.bytes_by_category, _CONTEXT: found.plan.model.context_bytes}
