@@ -21,11 +21,11 @@ Where it runs
 What if it breaks out
     Each job has limits (`orders.py`), has no open file but its reply, can neither read nor trace
     the bench, ends with all that it started (`confinement.py`), and on Linux has no system calls
-    for processes and signals, nor for the network if it needs no torch (`syscalls.py`). Truth is measured in forks
-    that never ran a learner's code, from a server that never did and that remembers no answer and
-    no truth; and a reply is data of one shape, or none (`replies.py`). So code that broke out can
-    alter no result but its own. Around the bench `vramlab.classroom.sandbox` puts walls that keep
-    it from files and network, too.
+    for processes and signals, nor for the network if it needs no torch (`syscalls.py`). Truth is
+    measured in forks that never ran a learner's code, from a server that never did and that
+    remembers no answer and no truth; and a reply is data of one shape, or none (`replies.py`). So
+    code that broke out can alter no result but its own. Around the bench
+    `vramlab.classroom.sandbox` puts walls that keep it from files and network, too.
 
 Who decides
     The judge (`judge.py`), which compares data of exact types with what the bench measured in a
