@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import postgresql_server
 import pytest
 from nbgrader.api import Gradebook
 from small_gradebook import DUE, EXERCISE, add_assignment, add_submission, make_gradebook
@@ -133,3 +134,23 @@ def test_an_assignment_is_found_by_name_and_number(gradebook: Gradebook, word: s
 def test_an_unknown_assignment_is_an_error_that_lists_the_known(gradebook: Gradebook) -> None:
     with pytest.raises(UnknownAssignmentError, match=r"no assignment '3'; it has 02_pages_and"):
         find_assignment(gradebook, "3")
+
+
+@pytest.mark.skipif(postgresql_server.programs() is None, reason="PostgreSQL is not installed")
+def test_postgresql_gives_the_same(gradebook: Gradebook) -> None:
+    def fill(gradebook: Gradebook) -> list[Score]:
+        add_submission(gradebook, "ada", {"block_bytes": 2, "segment_bytes": 3}, penalty=0.5)
+        add_submission(
+            gradebook,
+            "Zoë",
+            {"block_bytes": None, "segment_bytes": 1},
+            hours_late=2,
+            reasons={"block_bytes": "because"},
+        )
+        gradebook.add_student("nobody")
+        assert find_assignment(gradebook, "2") == EXERCISE
+        return sorted(read_scores(gradebook, [EXERCISE]), key=lambda score: score.student)
+
+    with postgresql_server.server() as server, Gradebook(server.url) as in_postgresql:
+        add_assignment(in_postgresql, EXERCISE)
+        assert fill(in_postgresql) == fill(gradebook)
