@@ -67,11 +67,17 @@ def writes_into(paths: list[str]) -> str:
 
 
 def leave_things(folder: str) -> str:
+    """Leave an empty file, a link, a closed folder, and folders in folders in folders ..."""
     import os
 
-    os.makedirs(f"{folder}/left/behind")
-    os.symlink("/usr", f"{folder}/link")
     os.close(os.open(f"{folder}/empty", os.O_CREAT))
+    os.symlink("/usr", f"{folder}/link")
+    os.makedirs(f"{folder}/closed/within")
+    os.chmod(f"{folder}/closed", 0)
+    os.chdir(folder)
+    for _ in range(2000):
+        os.mkdir("deeper")
+        os.chdir("deeper")
     return "left"
 
 

@@ -160,8 +160,10 @@ def test_nothing_can_be_written_but_the_private_folder(boxed: Bench) -> None:
 
 
 def test_what_an_answer_leaves_in_the_private_folder_is_gone_for_the_next(boxed: Bench) -> None:
+    process = boxed._process
     assert escaped(boxed, escapes.leave_things, folder=SCRATCH) == "left"
     assert escaped(boxed, escapes.names_in, path=SCRATCH) == ""
+    assert boxed._process is not process  # another sandbox
 
 
 def test_the_package_itself_cannot_fill_the_disk_either(boxed: Bench) -> None:

@@ -188,19 +188,22 @@ class Bench:
         assert process.stdin is not None
         assert process.stdout is not None
         end = payload = None
+        facts: dict[str, Any] = {"last": True}
         try:
             with contextlib.suppress(BrokenPipeError):
                 write_frame(process.stdin.fileno(), order)
                 write_frame(process.stdin.fileno(), request)
                 end = read_frame(process.stdout.fileno())
                 payload = read_frame(process.stdout.fileno())
+                if end is not None and payload is not None:
+                    facts = json.loads(end)
         finally:
             # Also after an interrupt: a late reply must not be taken for the next one.
-            if payload is None:
+            if facts["last"]:
                 self.close()
-        if end is None or payload is None:
+        if payload is None:
             raise BenchError("the bench's process ended")
-        return json.loads(end), payload
+        return facts, payload
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(

@@ -4,7 +4,8 @@
 
 Reads requests on stdin and writes replies on stdout, as messages (`frames.py`). A request is an
 order (`orders.py`, for this process) and a job (for the fork); a reply is how the job ended
-(`{"ended": "replied"}`, `"died"`, `"late"` or `"failed"`, and `"how"`) and what it replied.
+(`{"ended": "replied"}`, `"died"`, `"late"` or `"failed"`, `"how"`, and whether it was the `"last"`
+that this server does) and what it replied.
 
 The server never runs a learner's code, so it can serve a whole class: torch is imported once, here,
 and every fork has it at once. Nor does it look into a job or a reply, of which it remembers
@@ -24,7 +25,7 @@ import select
 import signal
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vramlab.grading import jobs
@@ -33,6 +34,7 @@ from vramlab.grading.confinement import (
     confine_bench,
     confine_job,
     end_job,
+    is_spoiled,
     memory_of_job,
 )
 from vramlab.grading.frames import LENGTH, forget, read_frame, write_frame
@@ -52,6 +54,9 @@ class _End:
     ended: str
     how: str = ""
     reply: bytearray | memoryview = field(default_factory=bytearray)
+
+    is_last: bool = False
+    """The server ends, too: the job has left traces in its sandbox."""
 
 
 class _JudgeGone(Exception):
@@ -76,8 +81,11 @@ def main() -> None:
             return
         except Exception:
             end = _End("failed", traceback.format_exc())
-        write_frame(replies, json.dumps({"ended": end.ended, "how": end.how}).encode())
+        facts = {"ended": end.ended, "how": end.how, "last": end.is_last}
+        write_frame(replies, json.dumps(facts).encode())
         write_frame(replies, end.reply)
+        if end.is_last:
+            return
         forget(job)
         forget(end.reply)
 
@@ -88,8 +96,10 @@ def _serve(order: Order, job: bytearray) -> _End:
     # A fork's garbage collections go over what the fork has made, not over all of torch.
     gc.freeze()
     end = _run_in_fork(job, order.limits)
-    clear_temporary_folder()
-    return end
+    if order.limits.is_trusted:
+        clear_temporary_folder()
+        return end
+    return replace(end, is_last=is_spoiled())
 
 
 def _run_in_fork(job: bytearray, limits: Limits) -> _End:
