@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.measure import Table
+from vramlab.table import Table
 
 TABLE = Table(
     caption="Sizes <of> things",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.units import GIB, KIB, MIB, format_bytes, mib
+from vramlab.units import GIB, KIB, MIB, format_bytes, format_mib, mib, signed_bytes
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,13 @@ def test_format_bytes_rounds_as_pytorch(size_bytes: int, text: str) -> None:
 
 def test_mib() -> None:
     assert mib(3 * MIB // 2) == 1.5
+
+
+def test_format_mib_has_the_exact_bytes_below() -> None:
+    # 1,234.5 MiB and 1 B: 1 / 1,048,576 is less than half of the last decimal.
+    assert format_mib(2469 * MIB // 2 + 1) == "1,234.5000 MiB\n1,294,467,073 B"
+    assert format_mib(0) == "0.0000 MiB\n0 B"
+
+
+def test_differences_have_their_sign() -> None:
+    assert [signed_bytes(size) for size in (1024, 0, -512)] == ["+1,024 B", "equal", "-512 B"]

@@ -124,6 +124,9 @@ def test_what_cannot_be_is_refused() -> None:
         replace(TINY, heads=7)
     with pytest.raises(ValueError, match="8 heads cannot share 3 heads of keys and values evenly"):
         replace(TINY, kv_heads=3)
+    for name in ("vocabulary", "positions", "width", "heads", "kv_heads", "feed_forward"):
+        with pytest.raises(ValueError, match=f"{name} is 0; it must be 1 at least"):
+            replace(TINY, **{name: 0})
     with pytest.raises(ValueError, match="flash attention has no float32 kernel"):
         Run(1, 8, attention="flash")
     with pytest.raises(KeyError, match="no precision 'half'; there are: float32, autocast"):

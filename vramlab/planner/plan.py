@@ -168,6 +168,7 @@ class Plan:
         for kind, name, known in (
             ("precision", self.precision, PRECISIONS),
             ("optimizer", self.optimizer, OPTIMIZERS),
+            ("implementation", self.implementation, get_args(Implementation)),
             ("attention", self.attention, get_args(Attention)),
             ("checkpointing", self.checkpointing, get_args(Checkpointing)),
             ("offload", self.offload, OFFLOADS),

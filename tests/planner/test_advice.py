@@ -1,0 +1,194 @@
+"""What to change in a plan: in order, one thing at a time, and only what can be and helps."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from vramlab.formulas.transformer import Sizes
+from vramlab.planner import Plan, estimate, find_model, next_changes
+
+XL = find_model("gpt2-xl")
+# Its vocabulary can be cut in two.
+LLAMA = Sizes(
+    vocabulary=32_000,
+    width=1024,
+    layers=8,
+    heads=16,
+    activation="swiglu",
+    norm="rms",
+    bias=False,
+    tied=False,
+    learned_positions=False,
+    rotary=True,
+)
+PLAIN: dict[str, Any] = {"precision": "float32", "attention": "eager", "micro_batch": 2}
+
+
+def whats(plan: Plan) -> list[str]:
+    return [change.what for change in next_changes(plan)]
+
+
+def changed(plan: Plan, other: Plan) -> dict[str, object]:
+    return {
+        field.name: getattr(other, field.name)
+        for field in fields(Plan)
+        if getattr(other, field.name) != getattr(plan, field.name)
+    }
+
+
+def test_what_makes_it_fit_comes_first_then_fewer_gpus_then_the_lowest_peak() -> None:
+    plan = Plan(XL, "A100-40GB", attention="eager", precision="float32")
+    assert not estimate(plan).fits
+    changes = next_changes(plan)
+    assert [(change.what, change.after.fits, change.plan.ranks) for change in changes] == [
+        ("checkpoint every layer", True, 1),
+        ("checkpoint attention", False, 1),
+        ("efficient attention", False, 1),
+        ("micro-batches of 4", False, 1),
+        ("optimizer on the host", False, 1),
+        ("a pipeline of 2", False, 2),
+        ("data-parallel over 2, ZeRO-3", False, 2),
+    ]
+    peaks = [change.after.peak_bytes for change in changes]
+    assert peaks[1:5] == sorted(peaks[1:5])
+    assert peaks[5:] == sorted(peaks[5:])
+    assert peaks[5] < peaks[1]  # yet it comes later: it needs another GPU
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            PLAIN,
+            {
+                "micro-batches of 1": {"micro_batch": 1},
+                "efficient attention": {"attention": "efficient"},
+                "checkpoint every layer": {"checkpointing": "full"},
+                "checkpoint attention": {"checkpointing": "selective"},
+                "optimizer on the host": {"offload": "optimizer"},
+                "autocast to bfloat16": {"precision": "autocast bfloat16"},
+                "data-parallel over 2, ZeRO-3": {"data": 2, "zero": 3},
+                "tensor-parallel over 2, with the sequence": {"tensor": 2}
+                | {"sequence_parallel": True},
+                "a pipeline of 2": {"pipeline": 2},
+            },
+        ),
+        (
+            # Few tokens: what does not depend on them decides.
+            {"precision": "autocast bfloat16", "batch": 2, "micro_batch": 1, "sequence": 32}
+            | {"data": 2},
+            {
+                "a fused optimizer": {"implementation": "fused"},
+                "ZeRO-1": {"zero": 1},
+                "ZeRO-2": {"zero": 2},
+                "ZeRO-3": {"zero": 3},
+                "optimizer on the host": {"offload": "optimizer"},
+            },
+        ),
+        (
+            {"batch": 8, "micro_batch": 1, "data": 2, "zero": 3, "sequence": 2048},
+            {
+                "checkpoint every layer": {"checkpointing": "full"},
+                "bfloat16 with float32 copies": {"precision": "bfloat16, float32 master"},
+                "optimizer on the host": {"offload": "optimizer"},
+                "data-parallel over 4, ZeRO-3": {"data": 4},
+                "tensor-parallel over 2, with the sequence": {"tensor": 2}
+                | {"sequence_parallel": True},
+                "a pipeline of 2": {"pipeline": 2},
+            },
+        ),
+    ],
+    ids=["one GPU", "few tokens", "ZeRO-3"],
+)
+def test_each_change_differs_in_one_thing(
+    options: dict[str, Any], expected: dict[str, dict[str, object]]
+) -> None:
+    plan = Plan(LLAMA, **options)
+    assert {each.what: changed(plan, each.plan) for each in next_changes(plan)} == expected
+
+
+def test_effects_are_those_of_the_changed_plans_and_all_lower_the_peak() -> None:
+    plan = Plan(LLAMA, **PLAIN)
+    for change in next_changes(plan):
+        assert change.after == estimate(change.plan)
+        assert change.after.peak_bytes < estimate(plan).peak_bytes
+
+
+def test_the_smallest_plan_has_nothing_left_to_change() -> None:
+    plan = Plan(
+        XL,
+        batch=1,
+        sequence=128,
+        precision="bfloat16, float32 master",
+        implementation="fused",
+        checkpointing="full",
+        offload="optimizer",
+    )
+    assert next_changes(plan) == []
+
+
+def test_a_plan_that_fits_can_be_cheaper_still() -> None:
+    plan = Plan(XL, batch=1, sequence=128)
+    assert estimate(plan).fits
+    changes = next_changes(plan)
+    assert [change.what for change in changes] == ["optimizer on the host", "a fused optimizer"]
+    assert all(change.after.fits for change in changes)
+    # It peaks in the optimizer's step, for its denominators; a fused one does without them.
+    assert estimate(plan).peak.name == "optimizer's step"
+    assert changes[1].after.peak.name != "optimizer's step"
+
+
+# ---- What is left out ----
+
+
+def test_cuts_that_do_not_come_out_even_are_left_out() -> None:
+    assert "tensor-parallel over 2, with the sequence" in whats(Plan(LLAMA, **PLAIN))
+    odd = replace(LLAMA, vocabulary=32_001)
+    assert "tensor-parallel over 2, with the sequence" not in whats(Plan(odd, **PLAIN))
+    assert "a pipeline of 16" not in whats(Plan(LLAMA, batch=32, micro_batch=1, pipeline=8))
+
+
+def test_batches_that_cannot_be_shared_are_left_out() -> None:
+    plan = Plan(LLAMA, batch=3, micro_batch=1, sequence=8192)
+    assert "data-parallel over 2, ZeRO-3" not in whats(plan)
+    assert "data-parallel over 2, ZeRO-3" in whats(plan.but(batch=4))
+    # 1F1B has a micro-batch for each stage.
+    assert "a pipeline of 2" not in whats(plan.but(batch=1))
+    assert "a pipeline of 2" in whats(plan.but(batch=2))
+
+
+def test_kernels_that_a_gpu_lacks_are_left_out() -> None:
+    options = {**PLAIN, "precision": "autocast float16", "batch": 2, "micro_batch": 1}
+    assert "flash attention" in whats(Plan(LLAMA, "A100-40GB", **options))
+    assert "flash attention" not in whats(Plan(LLAMA, "T4", **options))
+
+
+def test_what_pytorch_does_not_combine_is_left_out() -> None:
+    cut = Plan(LLAMA, tensor=2, precision="pure bfloat16", checkpointing="full")
+    assert "tensor-parallel over 4, with the sequence" in whats(cut)
+    # FSDP2 alone can offload parameters that are cut.
+    assert "optimizer on the host" not in whats(cut)
+    sharded = cut.but(data=2, zero=3)
+    assert "optimizer on the host" in whats(sharded)
+    assert "activations on the host" not in whats(sharded.but(checkpointing="none"))
+
+
+def test_micro_batches_shrink_with_what_there_is_to_share() -> None:
+    plan = Plan(XL, batch=8, attention="eager", precision="float32")
+    plans = {change.what: change.plan for change in next_changes(plan)}
+    assert plans["data-parallel over 2, ZeRO-3"].micro_batch == 4  # of 8 / 2 sequences, all
+    assert plans["a pipeline of 2"].micro_batches == 2
+    staged = Plan(XL, batch=8, micro_batch=2, pipeline=4)
+    doubled = {change.what: change.plan for change in next_changes(staged)}
+    # 8 / 2 sequences for 4 stages are one at a time.
+    assert doubled["data-parallel over 2, ZeRO-3"].micro_batches == 4
+    assert doubled["a pipeline of 8"].micro_batches == 8
+
+
+def test_every_change_has_a_price_and_the_lesson_that_measures_it() -> None:
+    for options in (PLAIN, {"batch": 8, "data": 2}, {"sequence": 64, "batch": 1}):
+        for change in next_changes(Plan(LLAMA, **options)):
+            assert "(lesson" in change.price, change.what
