@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from course_folder import EXERCISE, ROOT, gradebook_of, make_course, notebook, submit, with_answers
 
+from vramlab import cli
 from vramlab.grading.exercises import find_exercise
 
 POINTS = {f"{task.name}-test": float(task.points) for task in find_exercise(EXERCISE).tasks}
@@ -168,14 +169,36 @@ def test_interrupted_it_ends_quietly_and_keeps_what_is_graded(
     ],
 )
 def test_what_cannot_be_done_is_told(
-    graded: tuple[Path, int, str, str], words: list[str], complaint: str
+    graded: tuple[Path, int, str, str],
+    words: list[str],
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    process = start(graded[0], *words)
-    assert complaint in process.communicate(timeout=60)[1]
-    assert process.returncode == 2
+    monkeypatch.chdir(graded[0])
+    assert _status("grade", *words) == 2
+    assert complaint in capsys.readouterr().err
 
 
-def test_outside_of_a_course_it_is_told(tmp_path: Path) -> None:
-    process = start(tmp_path)
-    assert "vramlab: there is no course in" in process.communicate(timeout=60)[1]
-    assert process.returncode == 2
+def test_outside_of_a_course_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _status("grade") == 2
+    assert "vramlab: there is no course in" in capsys.readouterr().err
+
+
+def _status(*words: str) -> object:
+    try:
+        return cli.main(words)
+    except SystemExit as ended:  # argparse ends so
+        return ended.code
+
+
+def test_the_command_line_stays_light() -> None:
+    program = (
+        "import sys; from vramlab.cli import parser; parser();"
+        "print({'distributed', 'dask', 'nbgrader', 'sqlalchemy', 'torch'} & set(sys.modules))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert shown.stdout == "set()\n"

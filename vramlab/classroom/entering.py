@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
 from sqlalchemy.orm import scoped_session, sessionmaker
 from traitlets.config import Config
 
-from vramlab.classroom import pages
+from vramlab.classroom import page_orders
 from vramlab.classroom.course import Course
 from vramlab.classroom.marked import Marked
 from vramlab.classroom.submissions import TIMESTAMP, Refused, read_plainly
@@ -137,7 +137,7 @@ class Book:
             finally:
                 shutil.rmtree(place.parent, ignore_errors=True)
 
-    def page_order(self, marked: Marked) -> pages.Order:
+    def page_order(self, marked: Marked) -> page_orders.Order:
         """Write down what the feedback page of an entered submission is made from."""
         path = self._course.autograded / marked.student / marked.assignment
         resources: dict[str, Any] = {
@@ -154,7 +154,7 @@ class Book:
             step = GetGrades(config=self._course.config, log=_quiet)
             notebook, resources = step.preprocess(notebook, resources)
         del resources["nbgrader"]["db_url"]  # it may hold a password
-        return pages.order(notebook, resources, self._course.config)
+        return page_orders.order(notebook, resources, self._course.config)
 
     def return_page(self, student: str, assignment: str, html: str) -> None:
         """Write a feedback page where nbgrader does, whole or not at all."""

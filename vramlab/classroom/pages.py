@@ -1,15 +1,14 @@
 """Makes feedback pages with nbgrader's template.
 
-The writer gives an `order`: the notebook with its grades, and the settings of nbconvert's HTML
-exporter. A worker fulfils it (`render`), because a page takes longer than everything else that is
-done after marking; on its bench, because text can be written so that its rendering does not end.
+The writer gives an order (`page_orders.py`), a worker fulfils it: a page takes longer than
+everything else that is done after marking. It is made on the worker's bench, because text can be
+written so that its rendering does not end.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -17,37 +16,10 @@ import nbformat
 from nbconvert.exporters import HTMLExporter
 from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.preprocessors import GetGrades
 from traitlets.config import Config
 
+from vramlab.classroom.page_orders import FUNCTION, Order, order
 from vramlab.grading.safe_pages import safe_markdown
-
-Order = Mapping[str, Any]
-
-_FUNCTION = "function "
-
-
-def order(notebook: Any, resources: Mapping[str, Any], config: Config) -> Order:
-    """Write down what a page is made from; all of it can be JSON.
-
-    Args:
-        notebook: with the grades, as `GetGrades` leaves it.
-        resources: nbgrader's, as `GetGrades` leaves them.
-        config: of the course.
-    """
-    steps = GenerateFeedback(coursedir=CourseDirectory(config=config), config=config).preprocessors
-    return {
-        "notebook": json.loads(json.dumps(notebook)),
-        "resources": {key: resources[key] for key in ("nbgrader", "unique_key")},
-        "settings": json.dumps(
-            {
-                "HTMLExporter": dict(config.HTMLExporter),
-                "steps": [step for step in steps if step is not GetGrades],
-            },
-            default=_name,
-            sort_keys=True,
-        ),
-    }
 
 
 def render(order: Order, plainly: bool) -> dict[str, str]:
@@ -84,18 +56,14 @@ def _exporter(settings: str) -> HTMLExporter:
     return exporter
 
 
-def _name(function: Any) -> str:
-    return f"{_FUNCTION}{function.__module__}:{function.__qualname__}"
-
-
 def _function(name: str) -> Any:
-    module, _, function = name.removeprefix(_FUNCTION).partition(":")
+    module, _, function = name.removeprefix(FUNCTION).partition(":")
     return getattr(importlib.import_module(module), function)
 
 
 def _with_functions(settings: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: _function(value) if isinstance(value, str) and value.startswith(_FUNCTION) else value
+        key: _function(value) if isinstance(value, str) and value.startswith(FUNCTION) else value
         for key, value in settings.items()
     }
 

@@ -93,7 +93,7 @@ def page(order: Mapping[str, Any], conditions: Conditions) -> str:
     """Make a feedback page.
 
     Args:
-        order: arguments of `vramlab.classroom.pages.render`.
+        order: see `page_orders.py`.
         conditions: of the run.
 
     Returns:
