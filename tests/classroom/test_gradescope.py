@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from vramlab.classroom.gradescope import AsNobody, details, mark_folder, results, without_hidden
+from vramlab.classroom.gradescope import AsNobody, Outcome, details, mark_folder, results
 from vramlab.classroom.gradescope_zip import autograder_zip
 from vramlab.classroom.marked import Marked
 from vramlab.cli import main
 from vramlab.errors import VramlabError
+from vramlab.grading.exercises import find_exercise
 from vramlab.grading.verdict import CaseResult, Grade, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -43,15 +44,30 @@ TEST_FIELDS = {
     "visibility",
 }
 
-VISIBLE = CaseResult({"size": 4}, True, "512", "512", visible=True)
-HIDDEN = CaseResult({"size": 1234}, False, "1024", "1536", visible=False)
-PASSED = Verdict("f", 2, Grade.PASSED, "", (VISIBLE,))
-FAILED = Verdict("g", 3, Grade.FAILED, "You forgot to round.", (VISIBLE, HIDDEN))
-UNGRADED = Verdict("h", 4, Grade.UNGRADED, "Its process ended with SIGKILL.")
+VISIBLE = CaseResult({"requested_bytes": 4}, True, "512", "512", visible=True)
+WRONG = CaseResult({"requested_bytes": 513}, False, "512", "1024", visible=True)
+HIDDEN = CaseResult({"requested_bytes": 1234}, False, "1234", "1536", visible=False)
+PASSED = Verdict("block_bytes", 2, Grade.PASSED, "", (VISIBLE,))
+FAILED = Verdict("segment_bytes", 3, Grade.FAILED, "1 of 2 cases is wrong.", (VISIBLE, WRONG))
+UNGRADED = Verdict("row_norms", 4, Grade.UNGRADED, "Its process ended with SIGKILL.")
 
 
 def _marked(*verdicts: Verdict, problem: str = "") -> Marked:
-    return Marked("ada", "02", "abc", verdicts, problem)
+    return Marked("", EXERCISE, "abc", verdicts, problem)
+
+
+def _results(*verdicts: Verdict, problem: str = "") -> dict[str, Any]:
+    """Give results for verdicts that are the same without hidden cases."""
+    marked = _marked(*verdicts, problem=problem)
+    found = results(Outcome(marked, marked), 12.6)
+    _check_fields(found)
+    return found
+
+
+def _told(with_hidden: Verdict, visible: Verdict) -> str:
+    """Give what a student is told."""
+    (test,) = results(Outcome(_marked(with_hidden), _marked(visible)), 1)["tests"]
+    return str(test["output"])
 
 
 def _check_fields(found: dict[str, Any]) -> None:
@@ -68,65 +84,74 @@ def _check_fields(found: dict[str, Any]) -> None:
 
 
 def test_a_graded_submission_has_a_score_for_each_task_and_their_sum() -> None:
-    found = results(_marked(PASSED, FAILED), 12.6)
-    _check_fields(found)
+    found = _results(PASSED, FAILED)
     assert found["score"] == 2 + 0
     assert found["execution_time"] == 13
-    assert found["output"] == "02: 2 of 5 points"
+    assert found["output"] == "02_pages_and_blocks: 2 of 5 points"
     assert [(test["name"], test["score"], test["max_score"]) for test in found["tests"]] == [
-        ("f", 2, 2),
-        ("g", 0, 3),
+        ("block_bytes", 2, 2),
+        ("segment_bytes", 0, 3),
     ]
     assert [test["status"] for test in found["tests"]] == ["passed", "failed"]
-    assert found["tests"][0]["output"].startswith("f: passed in 1 case, 2 of 2 points")
+    assert found["tests"][0]["output"] == str(PASSED)
+    assert found["tests"][1]["output"] == str(FAILED)
 
 
 def test_what_could_not_be_graded_has_no_score_anywhere_and_is_no_zero() -> None:
-    found = results(_marked(PASSED, UNGRADED), 1)
-    _check_fields(found)
+    found = _results(PASSED, UNGRADED)
     assert "score" not in found
     assert not any("score" in test or "max_score" in test for test in found["tests"])
     assert "That is not a zero" in found["output"]
-    assert "h: could not be graded\nIts process ended with SIGKILL." in found["output"]
+    assert found["output"].endswith("\n\nrow_norms")
+    assert "SIGKILL" not in json.dumps(found)
 
 
 def test_a_submission_that_could_not_be_read_has_no_score_either() -> None:
-    found = results(_marked(problem="It is not JSON."), 1)
-    _check_fields(found)
+    found = _results(problem="It is not JSON.")
     assert "score" not in found
     assert found["tests"] == []
     assert found["output"].endswith("It is not JSON.")
 
 
-def test_hidden_cases_are_for_instructors_only() -> None:
-    marked = _marked(FAILED)
-    assert "1234" not in json.dumps(results(marked, 1))
-    assert "1234" in details(marked)
-    (test,) = results(marked, 1)["tests"]
-    assert "Right on the cases that are shown, but not on others.\nYou forgot" in test["output"]
+def test_students_are_told_nothing_that_comes_from_a_hidden_case() -> None:
+    """Or an answer could ask: raise what it was called with, and read how far 0 is off."""
+    for message in ("ValueError: 1234", "1 of 3 cases are wrong; the first is off by -1536"):
+        failed = Verdict("block_bytes", 2, Grade.FAILED, message, (VISIBLE, WRONG, HIDDEN))
+        seen = Verdict("block_bytes", 2, Grade.FAILED, "Look at 513.", (VISIBLE, WRONG))
+        assert _told(failed, seen) == str(seen)
+        assert _told(failed, PASSED) == (
+            "block_bytes: right on the cases that are shown, but not on others"
+        )
+    repair = Verdict("row_norms", 4, Grade.FAILED, "It ran out. (tried with rows=4321)", (VISIBLE,))
+    seen = Verdict("row_norms", 4, Grade.PASSED, "", (VISIBLE,))
+    assert _told(repair, seen) == "row_norms: right on the cases that are shown, but not on others"
+    assert "4321" in details(_marked(repair))
 
 
-def test_a_repair_that_failed_on_a_hidden_case_does_not_name_it() -> None:
-    message = "It ran out of memory. (tried with rows=4321, count=3)"
-    shown = without_hidden(Verdict("fix", 4, Grade.FAILED, message, (VISIBLE,)))
-    assert shown.message.endswith("not on others.\nIt ran out of memory.")
-    assert "4321" not in str(shown)
+def test_a_mistake_that_is_recognised_is_named() -> None:
+    message = "An empty tensor takes no block at all."
+    assert message in {mistake.message for mistake in find_exercise(EXERCISE).tasks[0].mistakes}
+    failed = Verdict("block_bytes", 2, Grade.FAILED, message, (VISIBLE, HIDDEN))
+    assert _told(failed, PASSED).endswith(f"but not on others\n{message}")
+
+
+def _problem(folder: Path) -> str:
+    outcome = mark_folder(folder, EXERCISE, "seed")
+    assert outcome.marked == outcome.visible
+    return outcome.marked.problem
 
 
 def test_a_folder_without_the_notebook_says_what_to_hand_in(tmp_path: Path) -> None:
     (tmp_path / "essay.pdf").write_text("")
-    marked = mark_folder(tmp_path, EXERCISE, "seed")
-    assert marked.problem == (
+    assert _problem(tmp_path) == (
         "Hand in one notebook, 02_pages_and_blocks.ipynb; there is no notebook at all."
     )
     for name in ("a.ipynb", "b.ipynb"):
         (tmp_path / name).write_text("{}")
-    assert mark_folder(tmp_path, EXERCISE, "seed").problem.endswith(
-        "there is 'a.ipynb', 'b.ipynb'."
-    )
+    assert _problem(tmp_path).endswith("there is 'a.ipynb', 'b.ipynb'.")
     link = tmp_path / f"{EXERCISE}.ipynb"
     link.symlink_to("/etc/hostname")
-    assert "link" in mark_folder(tmp_path, EXERCISE, "seed").problem
+    assert "link" in _problem(tmp_path)
 
 
 def test_the_zip_has_what_gradescope_wants_and_no_solution(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 Source: "Autograder Specifications", docs/specs.md of gradescope/autograder_samples (published as
 gradescope-autograders.readthedocs.io/en/latest/specs).
 
-Students see the results at once, and may hand in again. So they see how they did on the visible
-cases and what their mistake is, but no hidden case; all of it is in what `run_autograder` prints,
-which Gradescope shows to instructors only.
+Students see the results at once, and may hand in again. If results said anything about a hidden
+case, an answer could be made to ask for one after the other. So a student is told what an answer is
+told that is tried on the visible cases only, as `vramlab check` does, and with it the score and, if
+it is recognised, the name of the mistake. Instructors see everything: `run_autograder` prints it.
 
 What could not be graded has no score. The specifications ask for one, at the top or in every test;
 a submission without is shown as one on which the autograder failed, instead of as a zero. It is to
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from vramlab.classroom.parcels import Parcel, opened
 from vramlab.classroom.sandbox import NOBODY, LimitsOnly, Sandbox, SandboxError, best
 from vramlab.classroom.submissions import Refused
 from vramlab.classroom.worker import Conditions, Work, mark
+from vramlab.grading.exercises import find_exercise
 from vramlab.grading.verdict import Grade, Verdict
 
 _WITHOUT_SCORE = (
@@ -50,7 +52,18 @@ class AsNobody(LimitsOnly):
         ]
 
 
-def mark_folder(folder: Path, assignment: str, seed: str) -> Marked:
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a submission."""
+
+    marked: Marked
+    """With the hidden cases: decides the score."""
+
+    visible: Marked
+    """Without them: what the student may see."""
+
+
+def mark_folder(folder: Path, assignment: str, seed: str) -> Outcome:
     """Mark the one submission in a folder, in the best sandbox there is.
 
     Args:
@@ -62,9 +75,15 @@ def mark_folder(folder: Path, assignment: str, seed: str) -> Marked:
         with opened(folder) as parcels:
             content = _notebook(parcels, assignment).read()
     except Refused as refused:
-        return Marked("", assignment, "", problem=str(refused))
-    conditions = Conditions(seed, _sandbox(), hidden=(), versions={})
-    return Marked.from_data(mark(Work("", assignment, content, released=()), conditions))
+        unread = Marked("", assignment, "", problem=str(refused))
+        return Outcome(unread, unread)
+    sandbox = _sandbox()
+    work = Work("", assignment, content, released=())
+    marked, visible = (
+        Marked.from_data(mark(work, Conditions(each, sandbox, hidden=(), versions={})))
+        for each in (seed, None)
+    )
+    return Outcome(marked, visible)
 
 
 def _notebook(parcels: Sequence[Parcel], assignment: str) -> Parcel:
@@ -90,20 +109,21 @@ def _sandbox() -> Sandbox:
     return sandbox
 
 
-def results(marked: Marked, seconds: float) -> dict[str, Any]:
-    """Write a marked submission as Gradescope wants it.
+def results(outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """Write what came of a submission as Gradescope wants it.
 
     Args:
-        marked: the submission.
+        outcome: of the submission.
         seconds: that grading took.
     """
+    marked = outcome.marked
     found: dict[str, Any] = {
         "execution_time": round(seconds),
         "output": _summary(marked),
         "output_format": "text",
         "stdout_visibility": "hidden",
         "tests": [
-            _test(number, verdict, with_score=not marked.needs_human)
+            _test(number, verdict, _told(outcome, verdict), with_score=not marked.needs_human)
             for number, verdict in enumerate(marked.verdicts, start=1)
         ],
         "extra_data": {"assignment": marked.assignment, "sha256": marked.sha256},
@@ -119,16 +139,17 @@ def details(marked: Marked) -> str:
 def _summary(marked: Marked) -> str:
     if marked.points is not None:
         return f"{marked.assignment}: {marked.points} of {marked.max_points} points"
-    reasons = [marked.problem] if marked.problem else [str(each) for each in marked.ungraded]
-    return "\n\n".join([_WITHOUT_SCORE, *reasons])
+    # Why a task could not be graded can have to do with a hidden case.
+    tasks = ", ".join(verdict.task for verdict in marked.ungraded)
+    return f"{_WITHOUT_SCORE}\n\n{marked.problem or tasks}"
 
 
-def _test(number: int, verdict: Verdict, *, with_score: bool) -> dict[str, Any]:
+def _test(number: int, verdict: Verdict, told: str, *, with_score: bool) -> dict[str, Any]:
     test = {
         "name": verdict.task,
         "number": f"{number}",
         "status": "passed" if verdict.grade is Grade.PASSED else "failed",
-        "output": str(without_hidden(verdict)),
+        "output": told,
         "output_format": "text",
         "visibility": "visible",
     }
@@ -137,10 +158,14 @@ def _test(number: int, verdict: Verdict, *, with_score: bool) -> dict[str, Any]:
     return {"score": verdict.score, "max_score": verdict.points, **test}
 
 
-def without_hidden(verdict: Verdict) -> Verdict:
-    """Leave out of a verdict what a learner may not see while others still work."""
-    message = verdict.message.partition(" (tried with ")[0]
-    visible = tuple(case for case in verdict.cases if case.visible)
-    if verdict.grade is Grade.FAILED and visible and all(case.right for case in visible):
-        message = f"Right on the cases that are shown, but not on others.\n{message}"
-    return replace(verdict, message=message, cases=visible)
+def _told(outcome: Outcome, verdict: Verdict) -> str:
+    """Say of a verdict what does not come from hidden cases."""
+    visible = outcome.visible.verdict(verdict.task)
+    if verdict.grade is Grade.UNGRADED or visible is None:
+        return f"{verdict.task}: {Grade.UNGRADED.value}"
+    if visible.grade is not Grade.PASSED or verdict.grade is Grade.PASSED:
+        return str(visible)
+    task = find_exercise(outcome.marked.assignment).task(verdict.task)
+    known = {mistake.message for mistake in getattr(task, "mistakes", ())}
+    hint = f"\n{verdict.message}" if verdict.message in known else ""
+    return f"{verdict.task}: right on the cases that are shown, but not on others{hint}"

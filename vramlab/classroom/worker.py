@@ -44,8 +44,8 @@ class OtherVersionsError(VramlabError):
 class Conditions:
     """What holds for all work of a run."""
 
-    seed: str
-    """Decides the hidden cases."""
+    seed: str | None
+    """Decides the hidden cases; None for the visible ones only."""
 
     sandbox: Sandbox
     """Where submissions are read and judged."""
@@ -174,5 +174,5 @@ def _bench(sandbox: Sandbox, hidden: tuple[Path, ...]) -> Bench:
 
 
 @cache
-def _judge(sandbox: Sandbox, hidden: tuple[Path, ...], seed: str) -> Judge:
+def _judge(sandbox: Sandbox, hidden: tuple[Path, ...], seed: str | None) -> Judge:
     return Judge(_bench(sandbox, hidden), seed)

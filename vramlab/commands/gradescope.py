@@ -82,9 +82,9 @@ def _run(arguments: argparse.Namespace) -> int:
     arguments.output.unlink(missing_ok=True)
     start = time.monotonic()
     name = find_exercise(arguments.exercise).name
-    marked = mark_folder(arguments.submission, name, hidden_seed(arguments.seed))
-    print(details(marked))
-    found = results(marked, time.monotonic() - start)
+    outcome = mark_folder(arguments.submission, name, hidden_seed(arguments.seed))
+    print(details(outcome.marked))
+    found = results(outcome, time.monotonic() - start)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(found, indent=2), encoding="utf-8")
     return _EXIT_OK
