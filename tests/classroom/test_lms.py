@@ -73,13 +73,21 @@ def test_canvas_gets_the_columns_of_the_students_and_of_the_assignment() -> None
 @pytest.mark.parametrize(
     "score",
     [
+        _score("babbagecharles-102", 2, 3),
         _score("102", 2, 3),
         _score("someone", 2, 3, lms_id="102"),
         _score("s2", 2, 3),
         _score("CB@example.org", 2, 3),
         _score("charles", 2, 3, email="cb@example.org"),
     ],
-    ids=["by Canvas's id", "by lms_user_id", "by SIS user id", "by login", "by address"],
+    ids=[
+        "as collected",
+        "by Canvas's id",
+        "by lms_user_id",
+        "by SIS user id",
+        "by login",
+        "by address",
+    ],
 )
 def test_canvas_students_are_found_by_whatever_they_are_known_by(score: Score) -> None:
     filled = fill_canvas([score], CANVAS)
