@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 # Source: include/uapi/linux/prctl.h, Linux 6.1.
@@ -40,7 +41,7 @@ def confine_bench() -> None:
 
 def confine_job(reply: int) -> None:
     """Make this fork a group of processes of its own, with no open file but its reply."""
-    os.setsid()
+    os.setpgid(0, 0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -130,6 +131,12 @@ def _children() -> list[int]:
 def _prctl(option: int, value: int) -> None:
     if sys.platform != "linux":
         return
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+    if _library().prctl(option, value, 0, 0, 0):
         number = ctypes.get_errno()
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Give the C library; looking it up takes longer than all calls of a job."""
+    return ctypes.CDLL(None, use_errno=True)
