@@ -230,7 +230,7 @@ class CLayer:
         self._machine.use(self._machine.current_device())
 
     def _set_device(self, device: int) -> None:
-        """Choose a device; as with `THCPModule_setDevice_wrap`, CUDA is initialized from then on."""
+        """Choose a device. CUDA is initialized from then on, as by `THCPModule_setDevice_wrap`."""
         torch.cuda.init()
         self._machine.set_device(device)
 
