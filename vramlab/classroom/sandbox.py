@@ -140,9 +140,9 @@ class Bubblewrap(Sandbox):
 
     def advice(self) -> str:
         return (
-            "It needs Linux, the package bubblewrap (apt install bubblewrap), a kernel that lets you "
-            "make user namespaces or else root, for whom it judges as somebody who can read only "
-            "what everybody can; or choose another sandbox: a container, or limits."
+            "It needs Linux, the package bubblewrap (apt install bubblewrap), and a kernel that "
+            "lets you make user namespaces. For root it judges as a user who can read only what "
+            "everybody can. Or choose another sandbox: a container, or limits."
         )
 
 
