@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 import threading
 from collections import deque
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import dask
+from dask.system import CPU_COUNT
 from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
@@ -141,7 +141,7 @@ class Workers:
     def _connect(self, count: int | None, address: str | None) -> None:
         if address is None:
             self._local = LocalCluster(
-                n_workers=count or len(os.sched_getaffinity(0)),
+                n_workers=count or CPU_COUNT,
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=0,  # the bench limits what a submission takes
