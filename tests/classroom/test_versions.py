@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from importlib import import_module, invalidate_caches
 from importlib.metadata import version
@@ -20,6 +21,7 @@ CELL = ReleasedCell("f-test", "code", "check('f')", "c", locked=True, is_answer=
 def exercise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Exercise:
     (tmp_path / "mendable_exercise.py").write_text("TRUTH = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mendable_exercise", raising=False)
     invalidate_caches()
     return Exercise("mendable", import_module("mendable_exercise").__name__, ())
 
