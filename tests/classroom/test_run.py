@@ -22,6 +22,7 @@ from vramlab.classroom.course import find_course
 from vramlab.classroom.entering import GradebookError
 from vramlab.classroom.journal import Journal
 from vramlab.classroom.run import Attention, Options, Outcome, grade
+from vramlab.classroom.worker import Conditions, OtherVersionsError, Work
 from vramlab.grading.exercises import find_exercise
 
 POINTS = {f"{task.name}-test": task.points for task in find_exercise(EXERCISE).tasks}
@@ -249,6 +250,19 @@ def test_what_nbgrader_does_not_take_stops_nobody(
     assert (f"odd {EXERCISE}" in gradebook_of(folder)) == (tries == 1)
     if tries == 1:
         assert scores(folder, "odd") == dict.fromkeys(POINTS)
+
+
+def test_workers_of_another_version_stop_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(work: Work, conditions: Conditions) -> None:
+        raise OtherVersionsError("a worker has torch 1.0, but this machine has torch 2.0")
+
+    monkeypatch.setattr("vramlab.classroom.run.mark", refuse)
+    submit(folder, "second", notebook())
+    with pytest.raises(OtherVersionsError, match=r"torch 1\.0, but this machine has torch 2\.0"):
+        run(folder)
+    assert f"second {EXERCISE}" not in gradebook_of(folder)
 
 
 def test_odd_names_are_graded_like_others(folder: Path) -> None:
