@@ -137,16 +137,16 @@ def test_the_table_names_the_stage_of_a_pipeline() -> None:
 
 def test_the_first_changes_are_listed_with_what_they_spare() -> None:
     found = report(Plan(find_model("gpt2-xl"), "A100-40GB"))
-    table = found.changes(5)
+    table = found.changes(8)
     assert table.header == ("change", "peak then", "less by", "price")
-    assert [row[0] for row in table.rows] == [each.what for each in found.next_changes()[:5]]
+    assert [row[0] for row in table.rows] == [each.what for each in found.next_changes()[:8]]
     peaks = {row[0]: row[1] for row in table.rows}
     assert peaks["checkpoint every layer"].endswith(" GiB, fits")
     # 41.5e9 B of the 41.8e9 that there are, but an allocator needs more.
     assert peaks["micro-batches of 4"] == "38.64 GiB, may fit"
     assert len(found.changes().rows) == 6
     # 45.36 GiB without, 29.03 GiB with.
-    assert table.rows[0] == (
+    assert table.rows[[row[0] for row in table.rows].index("checkpoint every layer")] == (
         "checkpoint every layer",
         "29.03 GiB, fits",
         "16.33 GiB",

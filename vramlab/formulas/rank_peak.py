@@ -15,7 +15,8 @@ PyTorch 2.13.
 
 Known limitations, each of which a simulation shows: what tensor parallelism gathers and reduces for
 a moment is counted only where it is kept; communication on streams of its own is taken to end as
-soon as it is waited for.
+soon as it is waited for; where activations wait on the host, those that a layer works on in the
+forward pass are taken to be no more than those in its backward pass.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from vramlab.formulas import transformer as kept
 from vramlab.formulas import transformer_peak, zero
@@ -67,6 +69,8 @@ class Sharing:
     """The most micro-batches that are between their forward and their backward pass."""
     in_flight_later: int = 1
     """The same from the end of the first backward pass on."""
+    activations_on_host: bool = False
+    """Whether what the forward pass keeps waits on the host for the backward pass."""
     optimizer_on_host: bool = False
     """Whether the optimizer, and with it what FSDP2 keeps, is on the host."""
 
@@ -92,7 +96,8 @@ def moments(sizes: Sizes, run: Run, gpu: Gpu, sharing: Sharing) -> Iterator[Mome
 
 def _moments(rank: _Replicated, gpu: Gpu) -> Iterator[Moment]:
     sizes, run, sharing = rank.sizes, rank.run, rank.sharing
-    for moment in transformer_peak.moments(sizes, run, gpu, gradients_stay=rank.gradients_stay):
+    alone = transformer_peak.moments(sizes, run, gpu, gradients_stay=rank.gradients_stay)
+    for moment, following in zip_longest(alone, alone[1:]):
         amounts = {
             **moment.bytes_by_category,
             BORROWED: rank.borrowed_bytes(moment) + rank.buffers_bytes(),
@@ -104,7 +109,8 @@ def _moments(rank: _Replicated, gpu: Gpu) -> Iterator[Moment]:
         if moment.updates:
             amounts |= {"temporaries": rank.update_bytes(), "activations": 0}
         else:
-            amounts["activations"] += rank.in_flight_bytes()
+            amounts["activations"] = rank.in_flight_bytes()
+            amounts["activations"] += rank.activations_bytes(moment, following)
             amounts["temporaries"] += rank.more_temporaries_bytes(moment)
         found = replace(moment, bytes_by_category={name: amounts[name] for name in CATEGORIES})
         yield found
@@ -112,6 +118,11 @@ def _moments(rank: _Replicated, gpu: Gpu) -> Iterator[Moment]:
             yield from rank.gathering(found)
             if sharing.tensor > 1 and sizes.predicts:
                 yield rank.loss_of_parts(found)
+
+
+def _is_same_part(moment: Moment, other: Moment) -> bool:
+    """Whether both are of the same layer, or the head."""
+    return (moment.phase, moment.layers_done) == (other.phase, other.layers_done)
 
 
 class _Replicated:
@@ -211,6 +222,41 @@ class _Replicated:
         amounts["temporaries"] = logits + wide_ones * wide + self.more_temporaries_bytes(ends)
         return replace(ends, name="logarithms of softmax", bytes_by_category=amounts)
 
+    # ---- On the host ----
+
+    def activations_bytes(self, moment: Moment, following: Moment | None) -> int:
+        """What is there of what the forward pass has kept of this micro-batch.
+
+        From the host comes back what the op under way needs, which is what it then lets go.
+
+        Args:
+            moment: which one.
+            following: the next one.
+        """
+        there = moment.bytes_by_category["activations"]
+        if not self.sharing.activations_on_host:
+            return there
+        if moment.phase == "forward":
+            return self._loss_kept_bytes() + self._casts_bytes()
+        ahead = self.sizes.layers - moment.layers_done - (moment.phase == "layer")
+        others = sum(kept.embedding_kept(self.sizes, self.run).values())
+        others += ahead * kept.layer_kept_bytes(self.sizes, self.run)
+        if following is not None and _is_same_part(moment, following):
+            others = max(others, following.bytes_by_category["activations"])
+        if self.run.checkpointing == "full" and moment.phase == "layer":
+            others -= kept.layer_kept_bytes(self.sizes, self.run)
+        # Autocast keeps casts of weights; around a pipeline it lasts as long as the schedule.
+        casts = self._casts_bytes() if self.sharing.pipeline > 1 else 0
+        return max(there - others, 0) + casts
+
+    def _loss_kept_bytes(self) -> int:
+        """What the loss keeps, which has just been made when the forward pass ends."""
+        if not self.sizes.predicts:
+            return 0
+        dtypes = self.run.dtypes
+        made_in = [dtypes.compute, "float32"] if dtypes.autocast else [dtypes.compute]
+        return sum(self.run.rows_bytes(self.sizes.vocabulary, dtype) for dtype in made_in)
+
     # ---- Pipeline ----
 
     def buffers_bytes(self) -> int:
@@ -229,8 +275,10 @@ class _Replicated:
             return 0
         sharing = self.sharing
         others = max(sharing.in_flight_later if self.later else sharing.in_flight, 1) - 1
-        kept_bytes = kept.kept_bytes(self.sizes, self.run)
         own = self._output_bytes()
+        if sharing.activations_on_host:
+            return others * own + own
+        kept_bytes = kept.kept_bytes(self.sizes, self.run)
         if not self.sizes.embeds:  # what the first norm keeps is the buffer that was received into
             own -= self._stream_bytes()
         return others * (kept_bytes - self._casts_bytes() + own) + own
