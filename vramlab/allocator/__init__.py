@@ -1,11 +1,11 @@
 """A model of PyTorch's CUDA caching allocator, to the byte. It imports no torch.
 
-memory = DeviceMemory(16 * GIB)
-allocator = CachingAllocator(memory, AllocatorSettings.parse("max_split_size_mb:128"))
-block = allocator.malloc(3 * MIB)
-allocator.reserved_bytes     # 20 MiB: a segment of the large pool
-allocator.free(block)
-snapshot([allocator])        # what torch.cuda.memory._snapshot() shows
+    memory = DeviceMemory(16 * GIB)
+    allocator = CachingAllocator(memory, AllocatorSettings.parse("max_split_size_mb:128"))
+    block = allocator.malloc(3 * MIB)
+    allocator.reserved_bytes     # 20 MiB: a segment of the large pool
+    allocator.free(block)
+    snapshot([allocator])        # what torch.cuda.memory._snapshot() shows
 """
 
 from vramlab.allocator.blocks import Block, Segment

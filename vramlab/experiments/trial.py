@@ -1,9 +1,9 @@
 """Runs one experiment: its stages, what is expected of each, and the findings that come of it.
 
-trial = Trial("tiny")
-with trial.stage("tensor", expected("allocated", 512, "tiny-allocated")):
-    x = torch.tensor([1.0]).to("cuda")
-return trial.outcome()
+    trial = Trial("tiny")
+    with trial.stage("tensor", expected("allocated", 512, "tiny-allocated")):
+        x = torch.tensor([1.0]).to("cuda")
+    return trial.outcome()
 """
 
 from __future__ import annotations

@@ -46,11 +46,12 @@ def adam_step_extra_bytes(parameters_bytes: Sequence[int], implementation: Imple
 
     All of it is for the denominator, sqrt(v) / correction + eps:
 
-    loop     the square root and its quotient, both of the parameter's size; the quotient of the
-             parameter before still has its name, and so its memory, until the next one takes it.
-             For a single parameter that is document 003's "twice the parameters of the layer".
-    foreach  the square roots of all parameters at once; the rest happens in place.
-    fused    nothing: the kernel keeps it in registers.
+        loop     the square root and its quotient, both of the parameter's size; the quotient of
+                 the parameter before still has its name, and so its memory, until the next one
+                 takes it. For a single parameter that is document 003's "twice the parameters of
+                 the layer".
+        foreach  the square roots of all parameters at once; the rest happens in place.
+        fused    nothing: the kernel keeps it in registers.
     """
     sizes = [block_bytes(size_bytes) for size_bytes in parameters_bytes]
     if implementation == "loop":

@@ -1,9 +1,9 @@
 """Become one rank of the world that torchrun has started.
 
-with join("T4") as rank:
-    model = DistributedDataParallel(make_model().to("cuda"))
-    ...
-    rank.report(allocated_bytes=torch.cuda.memory_allocated())
+    with join("T4") as rank:
+        model = DistributedDataParallel(make_model().to("cuda"))
+        ...
+        rank.report(allocated_bytes=torch.cuda.memory_allocated())
 """
 
 from __future__ import annotations

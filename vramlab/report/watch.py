@@ -1,8 +1,8 @@
 """Everything that watches one run on a virtual GPU.
 
-with Watch(gpu := VirtualGPU("T4")) as watch, gpu:
-    train(model)
-watch.devices[0].peak()
+    with Watch(gpu := VirtualGPU("T4")) as watch, gpu:
+        train(model)
+    watch.devices[0].peak()
 """
 
 from __future__ import annotations
