@@ -60,7 +60,7 @@ def test_text_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_status_is_1_if_it_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "gpt2-xl", "--gpu", "A100-40GB", "--batch", "8"]) == 1
     shown = capsys.readouterr().out
-    assert "It does not fit: A100-40GB has 38.97 GiB beside its CUDA context, and 1.16 t" in shown
+    assert "It does not fit: A100-40GB has 38.97 GiB beside its CUDA context, 6.40 GiB" in shown
     assert main(["plan", "gpt2-xl", "--gpu", "A100-40GB", "--checkpointing", "full"]) == 0
     assert "It fits, at 74%" in capsys.readouterr().out
 

@@ -9,6 +9,7 @@ import pytest
 
 from vramlab.formulas.transformer import Sizes
 from vramlab.planner import Plan, estimate, find_model, next_changes
+from vramlab.planner.advice import WORTHWHILE
 
 XL = find_model("gpt2-xl")
 # Its vocabulary can be cut in two.
@@ -72,7 +73,7 @@ def test_what_makes_it_fit_comes_first_then_fewer_gpus_then_the_lowest_peak() ->
                 "checkpoint attention": {"checkpointing": "selective"},
                 "optimizer on the host": {"offload": "optimizer"},
                 "activations on the host": {"offload": "activations"},
-                "autocast to bfloat16": {"precision": "autocast bfloat16"},
+                # Autocast would lower it by 0.04 %, as its casts are nearly as large as it saves.
                 "data-parallel over 2, ZeRO-3": {"data": 2, "zero": 3},
                 "tensor-parallel over 2, with the sequence": {"tensor": 2}
                 | {"sequence_parallel": True},
@@ -117,7 +118,7 @@ def test_effects_are_those_of_the_changed_plans_and_all_lower_the_peak() -> None
     plan = Plan(LLAMA, **PLAIN)
     for change in next_changes(plan):
         assert change.after == estimate(change.plan)
-        assert change.after.peak_bytes < estimate(plan).peak_bytes
+        assert change.after.peak_bytes <= (1 - WORTHWHILE) * estimate(plan).peak_bytes
 
 
 def test_the_smallest_plan_has_nothing_left_to_change() -> None:

@@ -54,8 +54,9 @@ OUT_OF_MEMORY = Simulation(0, {}, 30 * GIB, 31 * GIB, problem="CUDA out of memor
         (
             A100_BYTES * 3 // 2,
             False,
-            "It does not fit: A100-40GB has 38.97 GiB beside its CUDA context, and 1.50 times as "
-            "much is needed.",
+            # Half of 38.97 GiB.
+            "It does not fit: A100-40GB has 38.97 GiB beside its CUDA context, 19.48 GiB too "
+            "little.",
         ),
     ],
 )

@@ -30,6 +30,10 @@ class Change:
         return self.after.plan
 
 
+WORTHWHILE = 0.01
+"""A change that lowers the peak by a smaller share is none to try next."""
+
+
 def next_changes(plan: Plan) -> list[Change]:
     """What would lower the peak: what makes it fit before what does not, fewer GPUs before more.
 
@@ -37,7 +41,8 @@ def next_changes(plan: Plan) -> list[Change]:
     """
     now_bytes = estimate(plan).peak_bytes
     changes = [Change(what, price, estimate(changed)) for what, price, changed in _possible(plan)]
-    helpful = [change for change in changes if change.after.peak_bytes < now_bytes]
+    enough_bytes = (1 - WORTHWHILE) * now_bytes
+    helpful = [change for change in changes if change.after.peak_bytes <= enough_bytes]
     return sorted(helpful, key=_rank)
 
 

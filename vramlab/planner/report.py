@@ -54,7 +54,7 @@ class Report:
                 f"({needed_bytes / has_bytes:.0%})."
             )
         if share > 1:
-            return f"It does not fit: {has}, and {share:.2f} times as much is needed."
+            return f"It does not fit: {has}, {format_bytes(peak_bytes - has_bytes)} too little."
         if share > NARROW:
             return (
                 f"It may fit, at {share:.0%}: {has}, but the allocator keeps rests and gaps. "
