@@ -115,7 +115,9 @@ def _steps_to_settle(plan: Plan) -> int:
 
     Source: `_rebuild_buckets` in torch/nn/parallel/distributed.py, PyTorch 2.13.
     """
-    return 2 if plan.data > 1 and plan.zero < 2 else 1
+    if plan.data > 1 and plan.zero < 2:
+        return 2
+    return 1 if plan.pipeline > 1 else 0
 
 
 def ladder_table(plans: Plans, caption: str) -> Table:
