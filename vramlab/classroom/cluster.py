@@ -15,8 +15,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from multiprocessing.resource_tracker import ensure_running
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import dask
 from dask.system import CPU_COUNT
@@ -24,6 +23,7 @@ from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
 
+from vramlab.closing import Closing
 from vramlab.errors import VramlabError
 
 CONNECT_SECONDS = 30
@@ -49,7 +49,7 @@ class WorkerDied(VramlabError):
     """Several workers died of one piece of work."""
 
 
-class Workers:
+class Workers(Closing):
     """Does pieces of work in any order, on the machine or on the cluster that was asked for."""
 
     def __init__(self, count: int | None = None, address: str | None = None) -> None:
@@ -183,17 +183,6 @@ class Workers:
         self._client.close()
         if self._local is not None:
             self._local.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @staticmethod
     def _silence() -> None:

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import nbformat
 import sqlalchemy
@@ -36,6 +35,7 @@ from vramlab.classroom import page_orders
 from vramlab.classroom.course import Course
 from vramlab.classroom.marked import Marked
 from vramlab.classroom.submissions import TIMESTAMP, Refused, read_plainly
+from vramlab.closing import Closing
 from vramlab.errors import VramlabError
 from vramlab.grading.exercises import find_exercise
 from vramlab.grading.gradebooks import Ungraded, ungraded
@@ -65,7 +65,7 @@ class NotEntered(VramlabError):
     """nbgrader did not take one submission; the message says why."""
 
 
-class Book:
+class Book(Closing):
     """The gradebook of a course, open for the one who enters."""
 
     def __init__(self, course: Course) -> None:
@@ -174,17 +174,6 @@ class Book:
         """Close it."""
         self._gradebook.close()
         self._stage.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _convert(self, marked: Marked) -> None:
         config: Config = copy.deepcopy(self._course.config)

@@ -17,10 +17,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from vramlab.classroom.marked import Marked
+from vramlab.closing import Closing
 from vramlab.errors import VramlabError
 
 _TABLE = """
@@ -72,7 +71,7 @@ class Entry:
     """Whether the feedback was written."""
 
 
-class Journal:
+class Journal(Closing):
     """The journal of a course, open for one run: a second run at the same time is refused."""
 
     def __init__(self, path: Path) -> None:
@@ -163,17 +162,6 @@ class Journal:
         """Close it, and let others open it."""
         self._database.close()
         os.close(self._lock)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

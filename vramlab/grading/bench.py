@@ -15,10 +15,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import vramlab
+from vramlab.closing import Closing
 from vramlab.errors import VramlabError
 from vramlab.grading import replies
 from vramlab.grading.frames import read_frame, write_frame
@@ -65,7 +65,7 @@ class JobLate(VramlabError):
     """A job computed longer than it may."""
 
 
-class Bench:
+class Bench(Closing):
     """Does jobs, one after another. Starts its process when the first job comes."""
 
     def __init__(self, command: Sequence[str] = (), search_path: Sequence[Path] = ()) -> None:
@@ -151,17 +151,6 @@ class Bench:
         finally:
             with process:
                 pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _do(self, job: str, exercise: Exercise, task: Task, order: Order, **arguments: Any) -> Any:
         request = {"job": job, "module": exercise.module, "task": task.name, **arguments}
