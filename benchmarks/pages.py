@@ -1,4 +1,4 @@
-"""The generated parts of README.md and docs/accuracy.md: nothing in them is typed.
+"""The generated parts of README.md and of pages in docs/: nothing in them is typed.
 
 A part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`.
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from benchmarks import workspaces_table
+from benchmarks import grading_results, workspaces_table
 from benchmarks.cases import DOCUMENT
 from benchmarks.estimators import TOOLS
 from benchmarks.results import RESULTS_FILE, ROOT, Results
@@ -22,7 +22,7 @@ from benchmarks.scores import Comparison, cases_table, summary_table
 from vramlab.commands import rules
 from vramlab.kernels import describe
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "accuracy.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "accuracy.md", ROOT / "docs" / "grading.md")
 
 _PART = re.compile(
     r"(?P<open><!-- generated: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end: (?P=name) -->)",
@@ -40,6 +40,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
         "rules": lambda: "\n\n".join((rules.summary(describe()) + ".", rules.markdown(describe()))),
         "workspaces": workspaces_table.markdown,
+        "grading": grading_results.markdown,
     }
 
 
