@@ -13,12 +13,13 @@ BIN := $(VENV)/bin
 export PATH := $(abspath $(BIN)):$(PATH)
 FIRST_LESSON := lessons/01_cuda_context.ipynb
 
-.PHONY: help lab test check notebooks lock environment clean
+.PHONY: help lab test check site notebooks lock environment clean
 
 help:
 	@echo 'make lab        install what the course needs (first run) and open the first lesson'
 	@echo 'make test       run every test'
 	@echo 'make check      lint, types, and whether generated files are up to date'
+	@echo 'make site       run all lessons and build the site into build/site/html'
 	@echo 'make notebooks  generate exercises/ from solutions/'
 	@echo 'make lock       resolve pyproject.toml anew into requirements.txt and environment.yml'
 	@echo 'make clean      remove the environment ($(VENV))'
@@ -36,6 +37,9 @@ check: environment
 	@$(BIN)/python -m vramlab.grading.release --check
 	@$(BIN)/python benchmarks/pages.py --check
 	@$(BIN)/python -m pytest -q tests/test_packaging.py
+
+site: environment
+	@$(BIN)/python -m docs.builder
 
 notebooks: environment
 	@$(BIN)/python -m vramlab.grading.release

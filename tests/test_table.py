@@ -43,6 +43,13 @@ def test_html_has_caption_scopes_and_escapes_what_it_is_given() -> None:
     assert "color" not in html  # nothing is told by colour
 
 
+def test_an_empty_heading_is_an_empty_cell_for_screen_readers() -> None:
+    html = Table("t", ("", "a"), (("x", "1"),))._repr_html_()
+    head = html[html.index("<thead>") : html.index("</thead>")]
+    assert head.count("<th ") == 1
+    assert head.startswith("<thead><tr><td style=")
+
+
 def test_a_row_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match=r"row 0 of table 't' has 1 cells, but there are 2 col"):
         Table("t", ("a", "b"), (("x",),))

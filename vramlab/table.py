@@ -55,10 +55,7 @@ class Table:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        head = "".join(
-            f'<th scope="col" style="{_style(column)}">{_lines(cell)}</th>'
-            for column, cell in enumerate(self.header)
-        )
+        head = "".join(_html_heading(column, cell) for column, cell in enumerate(self.header))
         body = "\n".join(f"<tr>{_html_row(row)}</tr>" for row in self.rows)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return (
@@ -95,6 +92,12 @@ def _align(cells: list[list[str]], widths: list[int]) -> list[str]:
         padded += [part.rjust(width) for part, width in zip(parts[1:], widths[1:], strict=True)]
         laid_out.append(_GAP.join(padded).rstrip())
     return laid_out
+
+
+def _html_heading(column: int, cell: str) -> str:
+    # A heading that says nothing is none.
+    element, scope = ("th", ' scope="col"') if cell else ("td", "")
+    return f'<{element}{scope} style="{_style(column)}">{_lines(cell)}</{element}>'
 
 
 def _html_row(row: tuple[str, ...]) -> str:

@@ -60,7 +60,7 @@ def test_the_saved_page_shows_the_first_state_without_a_kernel(explorer: Explore
     bundle = explorer._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
     html = bundle["text/html"]
-    assert html.startswith("<h4>Things &amp; sizes</h4><p>With Batch: 32, Optimizer: SGD.")
+    assert html.startswith("<h3>Things &amp; sizes</h3><p>With Batch: 32, Optimizer: SGD.")
     assert 'alt="a picture of 32"' in html
     assert bundle["text/plain"] == "Things & sizes: Batch: 32, Optimizer: SGD"
 

@@ -128,6 +128,6 @@ def test_a_simulation_says_the_same_to_the_byte_and_leaves_what_is_attached_alon
 def test_the_saved_page_shows_the_first_plan_without_a_kernel(explorer: Explorer) -> None:
     explorer.controls["batch"].value = 64
     page = explorer._repr_mimebundle_()["text/html"]
-    assert page.startswith("<h4>Will it fit?</h4><p>With Model: llama-3.1-8b, GPU: A100-80GB, ")
+    assert page.startswith("<h3>Will it fit?</h3><p>With Model: llama-3.1-8b, GPU: A100-80GB, ")
     assert "8 x 4096 tokens" in page
     assert "64 x 4096 tokens" not in page

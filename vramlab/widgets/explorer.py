@@ -76,7 +76,7 @@ class Explorer:
         )
         self.box = ipywidgets.VBox(
             [
-                ipywidgets.HTML(f"<h4>{escape(title)}</h4>"),
+                ipywidgets.HTML(f"<h3>{escape(title)}</h3>"),
                 ipywidgets.HBox(
                     list(self.controls.values()), layout=ipywidgets.Layout(flex_flow="row wrap")
                 ),
@@ -109,7 +109,7 @@ class Explorer:
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = dict(self.box._repr_mimebundle_(**options))
         bundle["text/html"] = (
-            f"<h4>{escape(self.title)}</h4><p>With {escape(self._first_words)}. "
+            f"<h3>{escape(self.title)}</h3><p>With {escape(self._first_words)}. "
             f"(Run this notebook to change it.)</p>{self._first_html}"
         )
         bundle["text/plain"] = f"{self.title}: {self._first_words}"

@@ -1,0 +1,1 @@
+"""The site: its pages, Sphinx's configuration, and what builds it."""

@@ -1,0 +1,131 @@
+"""Puts all pages into one folder, from which Sphinx builds.
+
+The folder looks like the checkout, so that links between pages hold in both; only the start page
+is moved, from docs/index.md to its top. A link to a file that is no page, such as an exercise,
+becomes a download, and the start page gets a picture from a lesson. What is the same as before is
+left as it is: Sphinx reads only pages that are new.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import nbformat
+
+from docs.builder import reference
+
+DOWNLOADS = "downloads"
+"""The folder of files that are no pages. Sphinx reads nothing in it."""
+
+TOP = ("CONTRIBUTING.md", "CHANGELOG.md")
+
+_LINK = re.compile(r"\]\((?P<target>[^\s:#()\"]+)\)")
+"""A link to a file of the checkout, in Markdown or in Markdown within JSON."""
+
+_PICTURE = re.compile(r"<!-- picture: (?P<lesson>\w+) (?P<cell>[\w-]+) -->")
+"""Where a page shows the picture that a cell of a lesson has made."""
+
+_LESSONS = """\
+# Lessons
+
+Each lesson asks a question, and answers it with measurements. What you see here is what its
+notebook shows when it is run on virtual GPUs; run it yourself to make predictions, and to move the
+explorers. Its exercise has graded tasks on the same subject.
+
+| lesson | the question | minutes |
+| --- | --- | --- |
+{rows}
+
+```{{toctree}}
+:hidden:
+
+{pages}
+```
+"""
+
+
+def collect(
+    root: Path, runs: Mapping[Path, Path], modules: Collection[str] = ()
+) -> dict[str, bytes]:
+    """What the site is made of, by path within the folder.
+
+    Args:
+        root: the checkout.
+        runs: for each lesson the notebook that shows it, with outputs.
+        modules: what the reference describes; without any, everything.
+    """
+    files = {"index.md": root / "docs" / "index.md"}
+    files |= {name: root / name for name in TOP}
+    files |= {f"docs/{path.name}": path for path in (root / "docs").glob("*.md")}
+    del files["docs/index.md"]
+    files |= {f"lessons/{lesson.name}": run for lesson, run in runs.items()}
+    texts = {name: path.read_text() for name, path in files.items()}
+    texts["index.md"] = _with_picture(texts["index.md"], {p.stem: run for p, run in runs.items()})
+    texts["lessons/index.md"] = lessons_page(sorted(runs))
+    pages = frozenset(texts)
+    downloads: dict[str, bytes] = {}
+    for name, text in texts.items():
+        texts[name] = _with_downloads(name, text, pages, root, downloads)
+    texts |= reference.pages(root, modules)
+    return downloads | {name: text.encode() for name, text in texts.items()}
+
+
+def _with_picture(text: str, runs: Mapping[str, Path]) -> str:
+    """Put a picture from a lesson's run where the text wants it; nothing if it has not been run."""
+
+    def outputs(wanted: re.Match[str]) -> str:
+        lesson = nbformat.read(runs[wanted["lesson"]], as_version=4)
+        (cell,) = (cell for cell in lesson.cells if cell.id == wanted["cell"])
+        shown: list[str] = [output.data["text/html"] for output in cell.outputs]
+        return "\n".join(shown)
+
+    return _PICTURE.sub(outputs, text)
+
+
+def _with_downloads(
+    name: str, text: str, pages: frozenset[str], root: Path, downloads: dict[str, bytes]
+) -> str:
+    """Mark a page's links to files that are no pages, and note these files as `downloads`."""
+
+    def mark(link: re.Match[str]) -> str:
+        target = os.path.normpath(Path("/", name).parent / link["target"]).lstrip("/")
+        if target in pages or not (root / target).is_file():
+            return link[0]
+        downloads[f"{DOWNLOADS}/{target}"] = (root / target).read_bytes()
+        there = os.path.relpath(f"{DOWNLOADS}/{target}", Path(name).parent)
+        return f"](path:{Path(there).as_posix()})"
+
+    return _LINK.sub(mark, text)
+
+
+def lessons_page(lessons: list[Path]) -> str:
+    """The map of the lessons, as their first cells tell it."""
+    return _LESSONS.format(
+        rows="\n".join(_row(lesson) for lesson in lessons),
+        pages="\n".join(lesson.stem for lesson in lessons),
+    )
+
+
+def _row(lesson: Path) -> str:
+    opening = nbformat.read(lesson, as_version=4).cells[0].source
+    title, question, _ = opening.split("\n\n", 2)
+    minutes = re.search(r"\*\*Takes\*\* about (\d+) minutes", opening)
+    if minutes is None:
+        raise ValueError(f"the first cell of {lesson.name} does not say how long it takes")
+    question = " ".join(question.strip("*").split())
+    return f"| [{title.removeprefix('# ')}]({lesson.name}) | {question} | {minutes[1]} |"
+
+
+def put(sources: Mapping[str, bytes], folder: Path) -> None:
+    """Make `folder` hold these files and no others."""
+    for name, content in sources.items():
+        path = folder / name
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    for path in folder.rglob("*"):
+        if path.is_file() and path.relative_to(folder).as_posix() not in sources:
+            path.unlink()

@@ -1,0 +1,105 @@
+"""The site of one lesson is built without a warning, and its pages hold what pages promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_output
+
+from docs.builder import pages, reference, sources
+from docs.builder.__main__ import ROOT, build
+from vramlab.plots.picture import new_picture
+
+LESSON = ROOT / "lessons" / "05_one_training_step.ipynb"
+WORDS = "allocated bytes over two steps"
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site of lesson 05, whose one output is a picture, with a part of the reference."""
+    folder = tmp_path_factory.mktemp("site")
+    lesson = nbformat.read(LESSON, as_version=4)
+    (cell,) = (cell for cell in lesson.cells if cell.id == "record-timeline")
+    picture = new_picture(height_in=2.0)
+    picture.alt = WORDS
+    shown = {"text/html": picture.to_html(), "text/plain": WORDS}
+    cell.outputs = [new_output("display_data", data=shown)]
+    nbformat.write(lesson, folder / "run.ipynb")
+    assert build({LESSON: folder / "run.ipynb"}, folder, ("vramlab.units", "vramlab.errors")) == 0
+    return folder / "html"
+
+
+def test_every_page_is_there_and_none_has_a_fault(html: Path) -> None:
+    expected = {
+        "index.html",
+        "CONTRIBUTING.html",
+        "lessons/index.html",
+        f"lessons/{LESSON.stem}.html",
+    }
+    expected |= {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
+    expected |= {f"reference/{name}.html" for name in ("index", "vramlab", "vramlab.units")}
+    expected -= {"docs/index.html"}
+    assert {name for name in expected if not (html / name).is_file()} == set()
+    assert pages.faults(html) == []
+
+
+def test_a_picture_of_a_lesson_is_a_file_with_its_words_there_and_on_the_start_page(
+    html: Path,
+) -> None:
+    (picture,) = (html / "_pictures").iterdir()
+    for page in ("index.html", f"lessons/{LESSON.stem}.html"):
+        text = (html / page).read_text()
+        assert f'{picture.name}" loading="lazy" alt="{WORDS}"' in text
+        assert "data:image/png" not in text
+
+
+def test_an_exercise_is_a_download_and_search_finds_prose_and_docstrings(html: Path) -> None:
+    page = (html / "lessons" / f"{LESSON.stem}.html").read_text()
+    assert f'/{LESSON.name}"' in page
+    (download,) = html.glob(f"_downloads/*/{LESSON.name}")
+    assert download.read_bytes() == (ROOT / "exercises" / LESSON.stem / LESSON.name).read_bytes()
+    index = (html / "searchindex.js").read_text()
+    assert "workspac" in index  # the stem of what the lesson is about
+    assert "format_bytes" in index
+
+
+def test_the_site_loads_nothing_from_other_machines(html: Path) -> None:
+    loaded = [
+        target
+        for path in html.rglob("*.html")
+        for line in path.read_text().split("<")
+        if line.startswith(("script ", "img ", "link ")) and "://" in line
+        for target in [line[:120]]
+    ]
+    assert loaded == []
+
+
+def test_the_map_of_lessons_has_every_lesson_with_its_question_and_minutes() -> None:
+    lessons = sorted((ROOT / "lessons").glob("*.ipynb"))
+    rows = [line for line in sources.lessons_page(lessons).splitlines() if ".ipynb" in line]
+    assert len(rows) == len(lessons)
+    assert rows[4] == (
+        "| [05 · One training step](05_one_training_step.ipynb) | Your model has 16 MiB of "
+        "parameters. One training step takes 360 MiB of memory. What are the other 344? | 25 |"
+    )
+
+
+def test_the_reference_has_every_module_except_what_is_left_out_on_purpose() -> None:
+    described = "\n".join(reference.pages(ROOT).values())
+    for path in (ROOT / "vramlab").rglob("*.py"):
+        relative = path.relative_to(ROOT)
+        name = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
+        left_out = relative.as_posix().startswith(reference.LEFT_OUT)
+        assert (f".. automodule:: {name}\n" in described) is not left_out, name
+
+
+def test_putting_the_same_pages_again_touches_nothing_and_removes_what_is_gone(
+    tmp_path: Path,
+) -> None:
+    sources.put({"a.md": b"a", "b/c.md": b"c"}, tmp_path)
+    before = (tmp_path / "a.md").stat().st_mtime_ns
+    sources.put({"a.md": b"a"}, tmp_path)
+    assert (tmp_path / "a.md").stat().st_mtime_ns == before
+    assert not (tmp_path / "b" / "c.md").exists()
