@@ -31,7 +31,7 @@ from vramlab.classroom.submissions import (
     select,
 )
 from vramlab.classroom.versions import fingerprint, versions
-from vramlab.classroom.worker import Conditions, OtherVersionsError, Work, mark, page
+from vramlab.classroom.worker import Conditions, UnfitWorkerError, Work, mark, page
 from vramlab.grading.exercises import exercise_names, find_exercise
 from vramlab.grading.gradebooks import Ungraded
 from vramlab.grading.notebooks import TEST_SUFFIX
@@ -298,7 +298,7 @@ class _Run:
         assert self._workers is not None
         step, result = self._workers.next()
         assert isinstance(step, _Step)
-        if isinstance(result, OtherVersionsError):
+        if isinstance(result, UnfitWorkerError):
             raise result
         if step.page_of is None:
             self._take_marked(step, result)

@@ -1,7 +1,8 @@
 """What a worker does: marks one submission, or makes one page, from data alone.
 
 A worker is a process that grades many submissions. It keeps one bench, so that what is slow to
-start is started once; all that a learner has written is read and run there, in forks.
+start is started once; all that a learner has written is read and run there, in forks. A bench does
+one thing at a time: workers of a cluster that have several threads use it in turn.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from vramlab.classroom.marked import Marked
-from vramlab.classroom.sandbox import Sandbox
+from vramlab.classroom.sandbox import Sandbox, SandboxError
 from vramlab.classroom.versions import versions
 from vramlab.errors import VramlabError
 from vramlab.grading import replies
@@ -36,8 +38,19 @@ PAGE_CPU_SECONDS = 30
 PAGE_REPLY_BYTES = 64 * MIB
 
 
-class OtherVersionsError(VramlabError):
+_bench_is_busy = Lock()
+
+
+class UnfitWorkerError(VramlabError):
+    """A worker cannot grade as this run does; so none of its results can be had."""
+
+
+class OtherVersionsError(UnfitWorkerError):
     """A worker has other versions than the machine that sends it work."""
+
+
+class OtherSandboxError(UnfitWorkerError):
+    """On a worker, the sandbox does not work that works where the work comes from."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +88,13 @@ def mark(work: Work, conditions: Conditions) -> dict[str, Any]:
         A `Marked`, as data.
 
     Raises:
-        OtherVersionsError: this worker's verdicts would not be those of another.
+        UnfitWorkerError: this worker's verdicts would not be those of another.
     """
+    with _bench_is_busy:
+        return _mark(work, conditions)
+
+
+def _mark(work: Work, conditions: Conditions) -> dict[str, Any]:
     _check_versions(conditions.versions)
     exercise = find_exercise(work.assignment)
     bench = _bench(conditions.sandbox, conditions.hidden)
@@ -100,8 +118,14 @@ def page(order: Mapping[str, Any], conditions: Conditions) -> str:
         HTML.
 
     Raises:
+        UnfitWorkerError: this worker cannot make any.
         VramlabError: it could not be made, not even without the learner's own text.
     """
+    with _bench_is_busy:
+        return _page(order, conditions)
+
+
+def _page(order: Mapping[str, Any], conditions: Conditions) -> str:
     bench = _bench(conditions.sandbox, conditions.hidden)
     for plainly in (False, True):
         try:
@@ -168,6 +192,10 @@ def _check_versions(expected: Mapping[str, str]) -> None:
 
 @cache
 def _bench(sandbox: Sandbox, hidden: tuple[Path, ...]) -> Bench:
+    try:
+        sandbox.try_out()
+    except SandboxError as error:
+        raise OtherSandboxError(f"on a worker, {error}") from None
     bench = Bench(sandbox.prefix(hidden=hidden))
     atexit.register(bench.close)
     return bench
