@@ -136,7 +136,7 @@ def ladder_table(plans: Plans, caption: str) -> Table:
                 f"{found.peak_bytes / found.available_bytes:.0%}",
             )
         )
-    header = ("", "states, so far as there", "everything else", "peak", "of what the GPU has")
+    header = ("", "parameters, gradients, states", "all else", "peak", "of what the GPU has")
     return Table(caption, header, tuple(rows), notes=("In GiB, of the GPU that holds most.",))
 
 
@@ -177,7 +177,7 @@ def price_table(plans: Plans, caption: str) -> Table:
                 f"{sending:.2f} s",
             )
         )
-    header = ("", "peak, GiB", "TFLOP", "at least", "sent", "at least")
+    header = ("", "peak, GiB", "TFLOP", "takes at least", "sent", "takes at least")
     return Table(caption, header, tuple(rows))
 
 
