@@ -15,6 +15,7 @@ from benchmarks.grading_results import (
     RESULTS_FILE,
     GradingResults,
     Run,
+    at_scale,
     contest_table,
     growth_table,
 )
@@ -107,6 +108,17 @@ def test_growth_tells_the_cost_of_each_submission_more() -> None:
         "| 10 | 30 s | 40 s | - | 150 MiB | 400 MiB |",
         "| 30 | 60 s | 50 s | 0.50 s | 150 MiB | 400 MiB |",  # (50 - 40) / (30 - 10)
     ]
+
+
+def test_at_scale_others_are_compared_for_each_submission() -> None:
+    ours, theirs = run("vramlab grade", 100, 50, 80), run("theirs", 10, 60, 54)
+    results = GradingResults({}, "", (run("vramlab grade", 10, 10, 20), theirs), (ours,))
+    assert at_scale(results) == (
+        "In the class of 100, `vramlab grade` took 0.50 s of wall time and 0.80 s of CPU time for "
+        # (60 / 10) / 0.5 = 12, (54 / 10) / 0.8 = 6.75
+        "each submission. Against that, for each of its own: theirs took 12.0 times the wall time "
+        "and 6.8 times the CPU time."
+    )
 
 
 def test_results_can_be_read_back() -> None:
