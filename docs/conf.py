@@ -86,6 +86,7 @@ html_theme_options = {
     "logo": {"text": "vramlab"},
     "header_links_before_dropdown": 4,
     "navigation_with_keys": False,
+    "back_to_top_button": False,  # it covers what is read, on a phone most of all
     "show_toc_level": 2,
     "footer_start": ["copyright"],
     "footer_end": [],
