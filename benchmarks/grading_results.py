@@ -152,7 +152,7 @@ def at_scale(results: GradingResults) -> str:
     ]
     return (
         f"In the class of {largest.students:,}, `{REFERENCE}` took {wall_s:.2f} s of wall time and "
-        f"{cpu_s:.2f} s of CPU time for each submission. Against that, for each of its own: "
+        f"{cpu_s:.2f} s of CPU time for each submission. Against that, for each in the class above: "
         f"{'; '.join(others)}."
     )
 
