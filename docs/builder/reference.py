@@ -79,7 +79,7 @@ def _defining_module(package: Path, module: str, name: str) -> str:
     """The module that defines what `module` may have from another one."""
     path = _file(package.parent, module)
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
+        if isinstance(node, ast.ImportFrom) and name in {a.asname or a.name for a in node.names}:
             return _defining_module(package, str(node.module), name)
     return module
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat.v4 import new_output
 
+import vramlab
 from docs.builder import pages, reference, sources
 from docs.builder.__main__ import ROOT, build
 from vramlab.plots.picture import new_picture
@@ -93,6 +96,16 @@ def test_the_reference_has_every_module_except_what_is_left_out_on_purpose() -> 
         name = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
         left_out = relative.as_posix().startswith(reference.LEFT_OUT)
         assert (f".. automodule:: {name}\n" in described) is not left_out, name
+
+
+def test_the_first_page_of_the_reference_leads_to_where_its_names_are_defined() -> None:
+    page = reference.pages(ROOT)["reference/vramlab.rst"]
+    leads = dict(re.findall(r":py:obj:`vramlab\.(\w+) <([\w.]+)\.\w+>`", page))
+    assert sorted(leads) == sorted(vramlab.__all__)
+    for name, module in leads.items():
+        defined = getattr(importlib.import_module(module), name)
+        assert defined is getattr(vramlab, name)
+        assert getattr(defined, "__module__", module) in {module, "builtins"}
 
 
 def test_putting_the_same_pages_again_touches_nothing_and_removes_what_is_gone(
