@@ -152,8 +152,8 @@ def at_scale(results: GradingResults) -> str:
     ]
     return (
         f"In the class of {largest.students:,}, `{REFERENCE}` took {wall_s:.2f} s of wall time and "
-        f"{cpu_s:.2f} s of CPU time for each submission. Against that, for each in the class above: "
-        f"{'; '.join(others)}."
+        f"{cpu_s:.2f} s of CPU time for each submission. Against that, for each in the class "
+        f"above: {'; '.join(others)}."
     )
 
 

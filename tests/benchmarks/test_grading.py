@@ -116,8 +116,8 @@ def test_at_scale_others_are_compared_for_each_submission() -> None:
     assert at_scale(results) == (
         "In the class of 100, `vramlab grade` took 0.50 s of wall time and 0.80 s of CPU time for "
         # (60 / 10) / 0.5 = 12, (54 / 10) / 0.8 = 6.75
-        "each submission. Against that, for each in the class above: theirs took 12.0 times the wall time "
-        "and 6.8 times the CPU time."
+        "each submission. Against that, for each in the class above: theirs took 12.0 times the "
+        "wall time and 6.8 times the CPU time."
     )
 
 
