@@ -1,5 +1,7 @@
 """A model of PyTorch's CUDA caching allocator, to the byte. It imports no torch.
 
+For example::
+
     memory = DeviceMemory(16 * GIB)
     allocator = CachingAllocator(memory, AllocatorSettings.parse("max_split_size_mb:128"))
     block = allocator.malloc(3 * MIB)

@@ -1,5 +1,7 @@
 """Runs one experiment: its stages, what is expected of each, and the findings that come of it.
 
+For example::
+
     trial = Trial("tiny")
     with trial.stage("tensor", expected("allocated", 512, "tiny-allocated")):
         x = torch.tensor([1.0]).to("cuda")

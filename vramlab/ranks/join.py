@@ -1,5 +1,7 @@
 """Become one rank of the world that torchrun has started.
 
+For example::
+
     with join("T4") as rank:
         model = DistributedDataParallel(make_model().to("cuda"))
         ...

@@ -1,5 +1,7 @@
 """Everything that watches one run on a virtual GPU.
 
+For example::
+
     with Watch(gpu := VirtualGPU("T4")) as watch, gpu:
         train(model)
     watch.devices[0].peak()
