@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -96,7 +97,9 @@ def test_masters_are_twelve_bytes_a_parameter() -> None:
 
 
 def test_a_real_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "attached", lambda: SimpleNamespace(virtual=False))
+    # Imported by name: the package gives the function of the same name.
+    module = importlib.import_module("vramlab.ranks.alone")
+    monkeypatch.setattr(module, "attached", lambda: SimpleNamespace(virtual=False))
     with (
         pytest.raises(RuntimeError, match="is there on a virtual GPU only"),
         experiment.rank_alone(0, 8),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vramlab.formulas.collectives import interconnects_of, link_seconds
@@ -17,8 +16,7 @@ from vramlab.formulas.durations import compute_seconds
 from vramlab.measure.collectives import record_collectives
 from vramlab.measure.sends import record_sends
 from vramlab.planner import Plan, Simulation, estimate
-from vramlab.planner.program import Training, join_mesh
-from vramlab.ranks import alone
+from vramlab.planner.program import Training, first_rank_of
 from vramlab.table import Table
 from vramlab.units import GIB, format_bytes
 from vramlab.virtual import VirtualGPU
@@ -92,21 +90,18 @@ def measure_price(plan: Plan, stage: int = 0) -> Price:
 def _count(plan: Plan, layers: int, stage: int) -> Price:
     """Of a step of the same plan for a shorter model, once all has settled."""
     shorter = plan.but(sizes=replace(plan.sizes, layers=layers * plan.pipeline))
-    rank = stage * plan.data * plan.tensor
     roomy = replace(plan.model, total_bytes=ROOM_BYTES)
-    with VirtualGPU(roomy):
-        torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
-        with alone(plan.ranks, rank):
-            training = Training(shorter, join_mesh(shorter))
-            for _ in range(_steps_to_settle(plan)):
-                training.step()
-            with (
-                record_collectives() as collectives,
-                record_sends() as sends,
-                FlopCounterMode(display=False) as counter,
-            ):
-                training.step()
-            del training
+    with VirtualGPU(roomy), first_rank_of(shorter, stage) as mesh:
+        training = Training(shorter, mesh)
+        for _ in range(_steps_to_settle(plan)):
+            training.step()
+        with (
+            record_collectives() as collectives,
+            record_sends() as sends,
+            FlopCounterMode(display=False) as counter,
+        ):
+            training.step()
+        del training
     return Price(counter.get_total_flops(), collectives.sent_bytes + sends.sent_bytes)
 
 

@@ -26,7 +26,6 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn import functional
 
-from vramlab.attachment import attached
 from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
@@ -38,7 +37,7 @@ from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.formulas.tensor_parallel import DIVISIONS, ORDERS, Cut, Division, Order
 from vramlab.formulas.transformer import Sizes
 from vramlab.measure.collectives import Collectives, record_collectives
-from vramlab.ranks.alone import alone
+from vramlab.ranks import alone, refuse_real_gpu
 
 Plan = dict[str, ParallelStyle]
 """How each part of a model is cut, by its name."""
@@ -51,15 +50,7 @@ def ranks_alone(ranks: int) -> Iterator[DeviceMesh]:
     Raises:
         RuntimeError: the GPU is real, where NCCL waits for the others.
     """
-    gpu = attached()
-    if gpu is None or not gpu.virtual:
-        raise RuntimeError(
-            "a rank alone of a larger world is there on a virtual GPU only: call "
-            "vramlab.attach(virtual=True). Real GPUs need a process each: run "
-            "python -m torch.distributed.run --standalone --nproc-per-node=2 "
-            "-m vramlab.ranks.tensor_parallel"
-        )
-    torch.cuda.init()  # or the mesh would choose a GPU, with a warning
+    refuse_real_gpu("--nproc-per-node=2 -m vramlab.ranks.tensor_parallel")
     with alone(ranks):
         yield init_device_mesh("cuda", (ranks,))
 

@@ -87,6 +87,21 @@ class Training:
         return torch.autocast("cuda", dtype=getattr(torch, self.run.dtypes.compute))
 
 
+def blocks_by_category(timeline: Timeline, position: int) -> dict[str, int]:
+    """Bytes of a training step by category, without rests of blocks, at a position in it.
+
+    What was there before the recording began and belongs to nobody is cuBLAS's: the backward pass's
+    thread has a workspace of its own.
+    """
+    sums: dict[str, int] = {}
+    for block, found in zip(timeline.blocks, attribute(timeline), strict=True):
+        if block.lives_at(position):
+            is_workspace = found.category is Category.OTHER
+            name = str(Category.WORKSPACES if is_workspace else found.category)
+            sums[name] = sums.get(name, 0) + block.rounded_bytes
+    return sums
+
+
 @dataclass(frozen=True)
 class StepMeasurement:
     """What the second training step took."""
@@ -107,18 +122,8 @@ class StepMeasurement:
 
     @property
     def bytes_by_category(self) -> dict[str, int]:
-        """Bytes at the peak by category, without rests of blocks.
-
-        What was there before the recording began and belongs to nobody is cuBLAS's: the backward
-        pass's thread has a workspace of its own.
-        """
-        sums: dict[str, int] = {}
-        for block, found in zip(self.timeline.blocks, attribute(self.timeline), strict=True):
-            if block.lives_at(self.at_peak.moment.position):
-                is_workspace = found.category is Category.OTHER
-                name = str(Category.WORKSPACES if is_workspace else found.category)
-                sums[name] = sums.get(name, 0) + block.rounded_bytes
-        return sums
+        """Bytes at the peak by category, without rests of blocks."""
+        return blocks_by_category(self.timeline, self.at_peak.moment.position)
 
     @property
     def rests_bytes(self) -> int:

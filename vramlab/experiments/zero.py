@@ -17,7 +17,6 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from vramlab.attachment import attached
 from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.master_weights import MasterAdamW
 from vramlab.experiments.outcome import Outcome
@@ -28,8 +27,7 @@ from vramlab.formulas import zero
 from vramlab.formulas.zero import Groups, Stage
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.collectives import Collectives, record_collectives
-from vramlab.ranks import alone
-from vramlab.virtual import VirtualGPU
+from vramlab.ranks import alone, refuse_real_gpu
 
 Precision = Literal["float32", "mixed"]
 """`mixed`: 16-bit parameters to compute with and float32 ones to update. bfloat16 with FSDP2, which
@@ -43,14 +41,7 @@ def rank_alone(rank: int, ranks: int) -> Iterator[None]:
     Raises:
         RuntimeError: the GPU is real, where NCCL waits for the others.
     """
-    if not isinstance(attached(), VirtualGPU):
-        raise RuntimeError(
-            "a rank alone of a larger world is there on a virtual GPU only: call "
-            "vramlab.attach(virtual=True). Real GPUs need a process each: run "
-            "python -m torch.distributed.run --standalone --nproc-per-node=3 "
-            "-m vramlab.ranks.zero"
-        )
-    torch.cuda.set_device(0)  # else a DeviceMesh warns that nobody has chosen a GPU
+    refuse_real_gpu("--nproc-per-node=3 -m vramlab.ranks.zero")
     with alone(ranks, rank):
         yield
 

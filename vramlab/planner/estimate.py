@@ -61,8 +61,8 @@ def estimate_stage(plan: Plan, stage: int) -> Estimate:
         schedule=plan.schedule,
         in_flight=plan.in_flight(stage),
         in_flight_later=plan.in_flight(stage, after_first=True),
-        activations_on_host=plan.offload in ("activations", "both"),
-        optimizer_on_host=plan.offload in ("optimizer", "both"),
+        activations_on_host=plan.activations_on_host,
+        optimizer_on_host=plan.optimizer_on_host,
     )
     peak = rank_peak.peak(plan.part(stage), plan.run, Gpu.of(plan.model), sharing)
     return Estimate(plan, stage, peak)

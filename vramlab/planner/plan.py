@@ -103,6 +103,16 @@ class Plan:
         """Of each GPU in a step."""
         return self.batch // (self.data * self.at_a_time)
 
+    @property
+    def optimizer_on_host(self) -> bool:
+        """Whether the host has the optimizer, and with ZeRO-2 and 3 parameters and gradients."""
+        return self.offload in ("optimizer", "both")
+
+    @property
+    def activations_on_host(self) -> bool:
+        """Whether what the forward pass saves waits on the host."""
+        return self.offload in ("activations", "both")
+
     @cached_property
     def run(self) -> Run:
         """What one GPU does with one micro-batch."""
@@ -218,19 +228,17 @@ class Plan:
         self._check_offload()
 
     def _check_offload(self) -> None:
-        if self.offload == "nothing":
-            return
-        if self.offload in ("optimizer", "both") and self.zero == 1:
+        if self.optimizer_on_host and self.zero == 1:
             raise UnsupportedPlan(
                 "ZeroRedundancyOptimizer keeps its states on the GPUs: choose zero=0, or zero=2 or "
                 "3 (FSDP2's CPUOffloadPolicy)"
             )
-        if self.offload in ("optimizer", "both") and self.tensor > 1 and self.zero < 2:
+        if self.optimizer_on_host and self.tensor > 1 and self.zero < 2:
             raise UnsupportedPlan(
                 "parameters that are cut can be offloaded with FSDP2 only: choose data=2 or more "
                 "with zero=2 or 3, or offload activations alone"
             )
-        if self.offload in ("activations", "both") and (self.zero > 1 or self.tensor > 1):
+        if self.activations_on_host and (self.zero > 1 or self.tensor > 1):
             raise UnsupportedPlan(
                 "what is saved cannot be told from gathered or cut parameters, which need not "
                 "go to the host: offload activations with zero=0 or 1 and tensor=1, or use "

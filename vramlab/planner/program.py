@@ -14,7 +14,8 @@ rank's heads: who loads weights of a whole model has to sort them so.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,6 +42,7 @@ from vramlab.experiments.transformer_model import DROPOUT, Layer, Transformer, T
 from vramlab.experiments.transformer_step import OPTIMIZERS, WAYS
 from vramlab.offloading import HostOptimizer, SavedOnHost
 from vramlab.planner.plan import Plan
+from vramlab.ranks import alone
 
 if TYPE_CHECKING:
     # It brings torch.export and Dynamo, which take a second that other plans need not wait for.
@@ -55,6 +57,13 @@ def join_mesh(plan: Plan) -> DeviceMesh | None:
     if plan.ranks == 1:
         return None
     return init_device_mesh("cuda", (plan.pipeline, plan.data, plan.tensor), mesh_dim_names=MESH)
+
+
+@contextmanager
+def first_rank_of(plan: Plan, stage: int = 0) -> Iterator[DeviceMesh | None]:
+    """Be the first rank of a stage, without the others, on the attached virtual GPU."""
+    with alone(plan.ranks, stage * plan.data * plan.tensor):
+        yield join_mesh(plan)
 
 
 class Training:
@@ -154,7 +163,7 @@ class Training:
         return torch.autocast("cuda", dtype=getattr(torch, dtypes.compute))
 
     def _saving(self) -> AbstractContextManager[object]:
-        if self.plan.offload in ("activations", "both"):
+        if self.plan.activations_on_host:
             return SavedOnHost(self.model.parameters())
         return nullcontext()
 
@@ -164,10 +173,6 @@ class Training:
     def _is_sharded(self) -> bool:
         """Whether FSDP2 has the parameters."""
         return self.plan.zero >= 2
-
-    @property
-    def _optimizer_is_on_host(self) -> bool:
-        return self.plan.offload in ("optimizer", "both")
 
     def _make_model(self) -> TransformerPart:
         plan, run = self.plan, self.plan.run
@@ -186,7 +191,7 @@ class Training:
             cut(model, self._mesh["tensor"], plan)
         if self._mesh is not None and self._is_sharded:
             self._shard(model, self._mesh["data"])
-        model.to_empty(device="cpu" if self._is_sharded and self._optimizer_is_on_host else "cuda")
+        model.to_empty(device="cpu" if self._is_sharded and self.plan.optimizer_on_host else "cuda")
         model.tie()
         return model
 
@@ -195,7 +200,7 @@ class Training:
         if self.plan.run.dtypes.master:
             compute = getattr(torch, self.plan.run.dtypes.compute)
             options["mp_policy"] = MixedPrecisionPolicy(param_dtype=compute)
-        if self._optimizer_is_on_host:
+        if self.plan.optimizer_on_host:
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
         for layer in model.layers:
             fully_shard(layer, **options)
@@ -221,7 +226,7 @@ class Training:
 
         if self._is_sharded or plan.tensor > 1:
             return make(parameter_groups(parameters))
-        if self._optimizer_is_on_host:
+        if self.plan.optimizer_on_host:
             # Gradients in DDP's buckets wait there for step().
             return HostOptimizer(parameters, make, as_they_come=plan.data == 1)
         if plan.zero == 1 and self._mesh is not None:

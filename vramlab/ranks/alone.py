@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
@@ -27,12 +28,28 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
     gpu = attached()
     if gpu is None or not gpu.virtual:
         rank, ranks = 0, 1
+    torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
     dist.init_process_group("nccl", rank=rank, world_size=ranks, store=HashStore())
     try:
         yield
     finally:
         dist.destroy_process_group()
         _forget_meshes()
+
+
+def refuse_real_gpu(program: str) -> None:
+    """Raise RuntimeError on a real GPU, for what is not the same in a world of one rank.
+
+    Args:
+        program: what torchrun is to start instead: its number of processes, and a module.
+    """
+    gpu = attached()
+    if gpu is None or not gpu.virtual:
+        raise RuntimeError(
+            "a rank alone of a larger world is there on a virtual GPU only: call "
+            "vramlab.attach(virtual=True). Real GPUs need a process each: run "
+            f"python -m torch.distributed.run --standalone {program}"
+        )
 
 
 def _forget_meshes() -> None:

@@ -70,12 +70,10 @@ def _measure_fewest(
 
 def _states_of_a_rank(sizes: Sizes, precision: str, optimizer: str, ranks: int) -> int:
     """Weights, gradients and states of rank 0 after the backward pass of a second step."""
-    import torch
     from torch.distributed.tensor import DTensor
 
     import vramlab
-    from vramlab.planner.program import Training, join_mesh
-    from vramlab.ranks import alone
+    from vramlab.planner.program import Training, first_rank_of
 
     plan = Plan(
         sizes,
@@ -88,17 +86,15 @@ def _states_of_a_rank(sizes: Sizes, precision: str, optimizer: str, ranks: int) 
         data=ranks,
         zero=3 if ranks > 1 else 0,
     )
-    with vramlab.VirtualGPU(GPU):
-        torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
-        with alone(ranks, 0):
-            training = Training(plan, join_mesh(plan))
-            training.step()
-            training.forward_and_backward()
-            parameters = list(training.model.parameters())
-            tensors = [*parameters, *(p.grad for p in parameters), *training.states()]
-            local = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
-            states_bytes = sum(t.nbytes for t in local if t is not None and t.is_cuda)
-            del training, parameters, tensors, local
+    with vramlab.VirtualGPU(GPU), first_rank_of(plan) as mesh:
+        training = Training(plan, mesh)
+        training.step()
+        training.forward_and_backward()
+        parameters = list(training.model.parameters())
+        tensors = [*parameters, *(p.grad for p in parameters), *training.states()]
+        local = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
+        states_bytes = sum(t.nbytes for t in local if t is not None and t.is_cuda)
+        del training, parameters, tensors, local
     return states_bytes
 
 
@@ -733,11 +729,9 @@ def _in_words(plan: Plan) -> str:
 
 
 def _try_choose(answer: Callable[..., Any], limit_bytes: int, **sizes: int) -> str:
-    import torch
 
     import vramlab
-    from vramlab.planner.program import Training, join_mesh
-    from vramlab.ranks import alone
+    from vramlab.planner.program import Training, first_rank_of
 
     problem = Problem(**sizes)
     plan = _chosen_plan(problem, answer(**problem.facts(), limit_bytes=limit_bytes))
@@ -750,14 +744,16 @@ def _try_choose(answer: Callable[..., Any], limit_bytes: int, **sizes: int) -> s
             "there, and what have you left out?"
         )
 
-    with vramlab.VirtualGPU(GPU):
-        torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
-        with alone(plan.ranks, 0), limited(limit_bytes, where):
-            training = Training(short, join_mesh(short))
-            training.step()
-            training.step()
-            report = peak_report(limit_bytes)
-            del training
+    with (
+        vramlab.VirtualGPU(GPU),
+        first_rank_of(short) as mesh,
+        limited(limit_bytes, where),
+    ):
+        training = Training(short, mesh)
+        training.step()
+        training.step()
+        report = peak_report(limit_bytes)
+        del training
     cheapest = next(other for other in problem.plans() if estimate(other).peak_bytes < limit_bytes)
     if _price(plan) > _price(cheapest):
         raise NotFixed(f"{_in_words(plan)}: it fits. {_too_much(plan, cheapest)}")
