@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from vramlab.formulas import rank_peak
 from vramlab.formulas.rank_peak import Sharing
 from vramlab.formulas.transformer_peak import Gpu, Moment
 from vramlab.planner.plan import Plan
 
+Fitting = Literal["fits", "may fit", "does not fit"]
+
 NARROW = 0.93
 """Share of the GPU beyond which a sum of blocks may not fit: the allocator keeps rests and gaps."""
+
+
+def fitting_of(peak_bytes: int, available_bytes: int) -> Fitting:
+    """Whether a GPU has room for a sum of blocks.
+
+    Args:
+        peak_bytes: the blocks together.
+        available_bytes: what the GPU has beside its CUDA context.
+    """
+    if peak_bytes > available_bytes:
+        return "does not fit"
+    return "fits" if peak_bytes <= NARROW * available_bytes else "may fit"
 
 
 @dataclass(frozen=True)
@@ -39,9 +54,14 @@ class Estimate:
         return self.plan.model.total_bytes - self.plan.model.context_bytes
 
     @property
+    def fitting(self) -> Fitting:
+        """Whether it fits, as well as a sum of blocks can tell."""
+        return fitting_of(self.peak_bytes, self.available_bytes)
+
+    @property
     def fits(self) -> bool:
         """Whether it fits with something to spare."""
-        return self.peak_bytes <= NARROW * self.available_bytes
+        return self.fitting == "fits"
 
 
 def estimate(plan: Plan) -> Estimate:

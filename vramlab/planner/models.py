@@ -32,9 +32,10 @@ def llama_sizes(
     *,
     positions: int = 131_072,
     tied: bool = False,
+    rotary: bool = True,
     head_dim: int | None = None,
 ) -> Sizes:
-    """Sizes of a model like Llama: RMSNorm, SwiGLU, rotary positions, no biases."""
+    """Sizes of a model like Llama: RMSNorm, SwiGLU, no biases, and rotary positions or none."""
     return Sizes(
         vocabulary,
         positions,
@@ -48,7 +49,7 @@ def llama_sizes(
         bias=False,
         tied=tied,
         learned_positions=False,
-        rotary=True,
+        rotary=rotary,
         head_dim=head_dim,
     )
 

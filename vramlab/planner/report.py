@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vramlab.formulas.rank_peak import CATEGORIES
 from vramlab.formulas.zero import STAGES
 from vramlab.planner.advice import Change, next_changes
-from vramlab.planner.estimate import NARROW, Estimate, estimate
+from vramlab.planner.estimate import Estimate, estimate
 from vramlab.planner.plan import Plan
 from vramlab.planner.simulation import Simulation
 from vramlab.table import Table
@@ -37,25 +37,24 @@ class Report:
         """By simulation if there was one, else by the closed form."""
         if self.simulation is not None:
             return self.simulation.fits
-        return self.estimate.peak_bytes <= self.estimate.available_bytes
+        return self.estimate.fitting != "does not fit"
 
     def verdict(self) -> str:
         """Whether it fits, in a sentence."""
-        peak_bytes, has_bytes = self.estimate.peak_bytes, self.estimate.available_bytes
-        share = peak_bytes / has_bytes
-        gpu = self.plan.model.name
-        has = f"{gpu} has {format_bytes(has_bytes)} beside its CUDA context"
         if self.simulation is not None and not self.simulation.fits:
             return f"It does not fit. {self.simulation.problem}"
+        peak_bytes, has_bytes = self.estimate.peak_bytes, self.estimate.available_bytes
+        has = f"{self.plan.model.name} has {format_bytes(has_bytes)} beside its CUDA context"
         if self.simulation is not None:
             needed_bytes = self.simulation.reserved_bytes
             return (
                 f"It fits: {format_bytes(needed_bytes)} were reserved at most; {has} "
                 f"({needed_bytes / has_bytes:.0%})."
             )
-        if share > 1:
+        share = peak_bytes / has_bytes
+        if self.estimate.fitting == "does not fit":
             return f"It does not fit: {has}, {format_bytes(peak_bytes - has_bytes)} too little."
-        if share > NARROW:
+        if self.estimate.fitting == "may fit":
             return (
                 f"It may fit, at {share:.0%}: {has}, but the allocator keeps rests and gaps. "
                 "Simulate it."
@@ -116,15 +115,8 @@ class Report:
     def _change(self, change: Change) -> tuple[str, str, str, str]:
         peak_bytes = change.after.peak_bytes
         less = self.estimate.peak_bytes - peak_bytes
-        shown = f"{format_bytes(peak_bytes)}, {_fitting(change.after)}"
+        shown = f"{format_bytes(peak_bytes)}, {change.after.fitting}"
         return change.what, shown, format_bytes(less), change.price
-
-
-def _fitting(found: Estimate) -> str:
-    """Whether it fits, in a word; as `Report.verdict` says it in a sentence."""
-    if found.fits:
-        return "fits"
-    return "may fit" if found.peak_bytes <= found.available_bytes else "does not fit"
 
 
 def report(plan: Plan, *, simulated: bool = False) -> Report:

@@ -11,6 +11,8 @@ from vramlab.formulas import transformer, transformer_peak
 from vramlab.formulas.transformer import PRECISIONS, Attention, Checkpointing, Run, Sizes
 from vramlab.formulas.transformer_peak import CATEGORIES, Gpu, Moment
 from vramlab.measure import Category, Table
+from vramlab.planner.estimate import fitting_of
+from vramlab.planner.models import llama_sizes
 from vramlab.plots import draw_stacks
 from vramlab.plots.style import (
     BLUE,
@@ -58,8 +60,6 @@ _LOOKS: dict[str, Look] = {
 _HEIGHT_PX = 900
 _SMALL = 0.002
 """Share of what is kept below which terms are not listed one by one."""
-_NARROW = 0.93
-"""Share of the GPU beyond which a sum of blocks may not fit for want of large enough gaps."""
 
 
 def transformer_explorer(
@@ -151,6 +151,7 @@ def show_transformer(
         checkpointing=checkpointing,
     )
     model = catalogue.find(gpu)
+    available_bytes = model.total_bytes - model.context_bytes
     facts = Gpu.of(model)
     transformer_peak.check_kernels(run, facts)
     predicted = transformer_peak.peak(sizes, run, facts)
@@ -172,8 +173,8 @@ def show_transformer(
     summary = (
         f"{sizes.parameters() / 1e6:,.1f} million parameters. The peak is "
         f"{short_size(predicted.total_bytes)} by formula; {gpu} has "
-        f"{short_size(model.total_bytes - model.context_bytes)} for it: "
-        f"{_verdict(predicted, model)}.{failed}"
+        f"{short_size(available_bytes)} for it: "
+        f"{_verdict(predicted.total_bytes, available_bytes)}.{failed}"
     )
     return View(summary, picture, (_categories(predicted, measured), _terms(sizes, run)))
 
@@ -190,19 +191,8 @@ def sizes_of(
         return Sizes(vocabulary, positions, width, layers, width // head_size)
     # Two thirds of four times the width, rounded up to a multiple of 256, as in arXiv 2302.13971.
     inner = -(-8 * width // 3 // 256) * 256
-    return Sizes(
-        vocabulary,
-        positions,
-        width,
-        layers,
-        width // head_size,
-        feed_forward=inner,
-        activation="swiglu",
-        norm="rms",
-        bias=False,
-        tied=False,
-        learned_positions=False,
-    )
+    heads = width // head_size
+    return llama_sizes(vocabulary, width, layers, heads, inner, positions=positions, rotary=False)
 
 
 def _measured(gpu: str, sizes: Sizes, run: Run) -> tuple[StepMeasurement | None, str]:
@@ -215,11 +205,11 @@ def _measured(gpu: str, sizes: Sizes, run: Run) -> tuple[StepMeasurement | None,
     return None, f" Measured: it does not fit. {said}"
 
 
-def _verdict(predicted: Moment, model: catalogue.GPUModel) -> str:
-    share = predicted.total_bytes / (model.total_bytes - model.context_bytes)
-    if share > 1:
+def _verdict(peak_bytes: int, available_bytes: int) -> str:
+    share, fitting = peak_bytes / available_bytes, fitting_of(peak_bytes, available_bytes)
+    if fitting == "does not fit":
         return f"it does not fit, {share:.1f} times as much would be needed"
-    if share > _NARROW:
+    if fitting == "may fit":
         return "it fits only if little is lost between blocks; measure it"
     return f"it fits, at {share:.0%}"
 
