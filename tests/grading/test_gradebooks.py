@@ -33,8 +33,7 @@ def test_a_job_that_died_leaves_its_cell_open_and_the_others_graded(
             student="ada",
             assignment=EXERCISE,
             cell="row_norms-test",
-            reason="row_norms: could not be graded\n"
-            "The answer could not be tried: its process ended with SIGKILL.",
+            reason="The answer could not be tried: its process ended with SIGKILL.",
         )
     ]
     with classroom.gradebook() as gradebook:

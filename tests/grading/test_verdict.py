@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from vramlab.grading.verdict import CaseResult, Grade, Verdict
+from vramlab.grading.verdict import CaseResult, Grade, Verdict, reason_in
 
 
 def test_a_passed_task_shows_its_cases_in_columns() -> None:
@@ -74,3 +74,11 @@ def test_the_grade_of_a_verdict_travels_by_name() -> None:
         "message": "",
         "cases": [],
     }
+
+
+def test_the_reason_of_a_missing_grade_is_what_stands_below_its_headline() -> None:
+    verdict = Verdict("f", 1, Grade.UNGRADED, "Its process ended.")
+    assert str(verdict) == "f: could not be graded\nIts process ended."
+    assert reason_in(str(verdict), "f") == "Its process ended."
+    assert reason_in("read it again\nand again", "f") == "read it again\nand again"
+    assert reason_in("", "f") == ""

@@ -110,7 +110,7 @@ class Journal(Closing):
             (packed,) = self._database.execute(
                 "SELECT marked FROM markings WHERE number = ?", (number,)
             ).fetchone()
-        return Marked.from_data(json.loads(zlib.decompress(packed)))
+        return _unpacked(packed)
 
     def record(self, marked: Marked, fingerprint: str, *, retry: bool = False) -> int:
         """Write down a marking, in place of an earlier one; it is on disk afterwards.
@@ -123,7 +123,6 @@ class Journal(Closing):
         Returns:
             Its number.
         """
-        packed = zlib.compress(json.dumps(marked.as_data()).encode())
         who = (marked.student, marked.assignment)
         with self._told(), self._transaction():
             self._database.execute(
@@ -134,7 +133,7 @@ class Journal(Closing):
                 "INSERT INTO markings "
                 "(student, assignment, sha256, fingerprint, marked_at, marked, retry) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*who, marked.sha256, fingerprint, now, packed, retry),
+                (*who, marked.sha256, fingerprint, now, _packed(marked), retry),
             ).lastrowid
         assert number is not None
         return number
@@ -204,7 +203,7 @@ def read_markings(path: Path, assignment: str) -> Iterator[Marked]:
                 (assignment,),
             )
             for (packed,) in rows:
-                yield Marked.from_data(json.loads(zlib.decompress(packed)))
+                yield _unpacked(packed)
     except sqlite3.Error as error:
         raise JournalError(f"the journal {path} cannot be read: {error}") from error
 
@@ -216,6 +215,15 @@ _FIELDS = "number, student, assignment, sha256, fingerprint, marked_at, retry, e
 def _entry(row: sqlite3.Row) -> Entry:
     fields = {**row}
     return Entry(**{**fields, "retry": bool(fields["retry"]), "returned": bool(fields["returned"])})
+
+
+def _packed(marked: Marked) -> bytes:
+    """Write a marking as the journal keeps it."""
+    return zlib.compress(json.dumps(marked.as_data()).encode())
+
+
+def _unpacked(packed: bytes) -> Marked:
+    return Marked.from_data(json.loads(zlib.decompress(packed)))
 
 
 def _locked(path: Path) -> int:

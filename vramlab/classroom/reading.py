@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramlab.grading.jobs import find
-from vramlab.grading.notebooks import Cell, grade_id, tasks_with_cells
+from vramlab.grading.notebooks import Cell, cells_of_answers, grade_id
 from vramlab.grading.released import ReleasedCell, restore
 
 MAX_CELLS = 2_000
@@ -51,9 +51,7 @@ def read(
     except Unreadable as error:
         return {"problem": str(error)}
     notebook["cells"] = restore(notebook["cells"], [ReleasedCell(**cell) for cell in released])
-    tested = {task: above for task, _, above in tasks_with_cells(notebook)}
-    every_cell = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    cells = {task: tested.get(task, every_cell) for task in tasks}
+    cells = cells_of_answers(notebook, tasks)
     if not finding:
         return {"notebook": notebook, "cells": cells}
     return {"notebook": notebook, "found": {task: find(task, cells[task]) for task in tasks}}

@@ -29,7 +29,7 @@ from nbgrader.api import (
 from vramlab.errors import VramlabError
 from vramlab.grading.exercises import UnknownExerciseError, find_exercise
 from vramlab.grading.notebooks import TEST_SUFFIX
-from vramlab.grading.verdict import Grade as Grades
+from vramlab.grading.verdict import reason_in
 
 NO_REASON = "it could not be processed, or has not been graded yet"
 
@@ -243,15 +243,9 @@ def _reasons(gradebook: Gradebook, assignment: Assignment) -> dict[tuple[str, st
         .join(SolutionCell, SolutionCell.id == Comment.cell_id)
     )
     return {
-        (submission, task): manual or _without_headline(auto or "", task)
+        (submission, task): manual or reason_in(auto or "", task)
         for submission, task, auto, manual in query
     }
-
-
-def _without_headline(comment: str, task: str) -> str:
-    """Leave out what a verdict begins with: it says no more than that there is no score."""
-    headline, _, rest = comment.partition("\n")
-    return rest if rest and headline == f"{task}: {Grades.UNGRADED.value}" else comment
 
 
 def _penalties(gradebook: Gradebook, assignment: Assignment) -> dict[str, float]:

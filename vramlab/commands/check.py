@@ -43,18 +43,16 @@ def run(arguments: argparse.Namespace) -> int:
     from vramlab.grading.bench import Bench
     from vramlab.grading.exercises import find_exercise
     from vramlab.grading.judge import Judge
-    from vramlab.grading.notebooks import tasks_with_cells
+    from vramlab.grading.notebooks import cells_of_answers
 
     exercise = find_exercise(arguments.exercise)
     notebook = _read(arguments.notebook or _find_notebook(exercise.name))
-    cells = {task: above for task, _, above in tasks_with_cells(notebook)}
-    every_cell = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    cells = cells_of_answers(notebook, [task.name for task in exercise.tasks])
     with Bench() as bench:
         judge = Judge(bench)
         earned = 0
         for task in exercise.tasks:
-            # A test cell that was deleted is no reason not to judge the answer.
-            verdict = judge.judge(exercise, task.name, cells.get(task.name, every_cell))
+            verdict = judge.judge(exercise, task.name, cells[task.name])
             earned += verdict.score or 0
             print(f"{verdict}\n", flush=True)
     print(f"{exercise.name}: {earned} of {exercise.points} points on the visible cases")

@@ -9,6 +9,7 @@ from pathlib import Path
 from nbgrader.api import Gradebook, MissingEntry
 
 from vramlab.grading.notebooks import TEST_SUFFIX
+from vramlab.grading.verdict import reason_in
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,14 @@ def ungraded(gradebook: Gradebook, assignment: str) -> list[Ungraded]:
             student=submission.student.id,
             assignment=assignment,
             cell=grade.name,
-            reason=comments.get(grade.name.removesuffix(TEST_SUFFIX))
+            reason=reason_in(comments.get(task) or "", task)
             or "nbgrader could not process the notebook; its log says why",
         )
         for submission in gradebook.assignment_submissions(assignment)
         for notebook in submission.notebooks
         for comments in [{comment.name: comment.auto_comment for comment in notebook.comments}]
         for grade in notebook.grades
+        for task in [grade.name.removesuffix(TEST_SUFFIX)]
         if grade.auto_score is None and grade.manual_score is None
     ]
 

@@ -6,7 +6,7 @@ An answer's cell carries the task's name as its nbgrader id, the test below it t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 TEST_SUFFIX = "-test"
@@ -37,3 +37,13 @@ def tasks_with_cells(notebook: Mapping[str, Any]) -> Iterator[tuple[str, Cell, l
             yield task, cell, list(above)
         elif cell["cell_type"] == "code":
             above.append(cell["source"])
+
+
+def cells_of_answers(notebook: Mapping[str, Any], tasks: Iterable[str]) -> dict[str, list[str]]:
+    """Give, for each task, the sources of the code cells that its answer is looked for in.
+
+    Those above its test; all, if its test is not there: that is no reason not to judge an answer.
+    """
+    above_test = {task: above for task, _, above in tasks_with_cells(notebook)}
+    every = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return {task: above_test.get(task, every) for task in tasks}

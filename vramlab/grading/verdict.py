@@ -119,6 +119,12 @@ class Verdict:
         ]
 
 
+def reason_in(comment: str, task: str) -> str:
+    """Give why a task has no score: a verdict as text, without the headline that says only that."""
+    headline, _, rest = comment.partition("\n")
+    return rest if rest and headline == f"{task}: {Grade.UNGRADED.value}" else comment
+
+
 class WrongAnswer(VramlabError):
     """Raised by `check` for a task that is not solved; shows as the verdict, without traceback."""
 
