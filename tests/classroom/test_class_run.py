@@ -18,6 +18,7 @@ from course_folder import EXERCISE, gradebook_of, make_course, notebook, submit
 from nbgrader.api import Gradebook
 
 from vramlab.classroom import entering
+from vramlab.classroom.cluster import WorkerDied
 from vramlab.classroom.course import find_course
 from vramlab.classroom.entering import GradebookError
 from vramlab.classroom.journal import Journal
@@ -250,6 +251,67 @@ def test_what_nbgrader_does_not_take_stops_nobody(
     assert (f"odd {EXERCISE}" in gradebook_of(folder)) == (tries == 1)
     if tries == 1:
         assert scores(folder, "odd") == dict.fromkeys(POINTS)
+
+
+def _fail(*arguments: object) -> None:
+    raise WorkerDied("3 workers died of it")
+
+
+def test_who_has_no_score_is_listed_once_even_if_no_page_can_be_made(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vramlab.classroom.run.page", _fail)
+    submit(folder, "crash", notebook())
+    submit(folder, "open", notebook())
+    submit(folder, "second", notebook())
+    assert run(folder).attention == [
+        Attention("second", EXERCISE, "feedback", "It could not be made: 3 workers died of it"),
+        Attention("crash", EXERCISE, "", "It could not be graded: RuntimeError: out of order"),
+        Attention("open", EXERCISE, "block_bytes", "Its process ended."),
+    ]
+
+
+def test_what_nbgrader_refuses_is_listed_once_though_an_earlier_version_has_no_score(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(folder, "odd", b"{")
+    run(folder)
+
+    def refuse(self: entering.Autograde, filename: str) -> None:
+        raise ValueError("a cell that nobody has thought of")
+
+    monkeypatch.setattr(entering.Autograde, "convert_single_notebook", refuse)
+    submit(folder, "odd", notebook())
+    reason = "nbgrader did not take it: a cell that nobody has thought of"
+    assert run(folder).attention == [Attention("odd", EXERCISE, "", reason)]
+
+
+def test_a_time_that_cannot_be_read_is_told_besides(folder: Path) -> None:
+    for student, content in (("second", notebook()), ("broken", b"")):
+        (submit(folder, student, content) / "timestamp.txt").write_text("some day")
+    told = [(each.student, each.about) for each in run(folder).attention]
+    assert told == [("broken", "lateness"), ("second", "lateness"), ("broken", "")]
+
+
+def test_files_beside_the_notebook_are_there_for_who_looks_at_it(folder: Path) -> None:
+    place = submit(folder, "second", notebook())
+    (place / "data").mkdir()
+    (place / "data" / "sizes.csv").write_text("1,2")
+    (place / "seed").symlink_to(folder / "autograder" / "hidden_seed.txt")
+    outcome = run(folder)
+    assert [(stray.path.name, stray.reason) for stray in outcome.left] == [
+        ("seed", "it is a link to somewhere else")
+    ]
+    assert not outcome.needs_human
+    autograded = folder / "autograder" / "autograded" / "second" / EXERCISE
+    assert (autograded / "data" / "sizes.csv").read_text() == "1,2"
+    assert not (autograded / "seed").exists()
+    # Once more when one has changed, without marking the notebook again.
+    assert run(folder).kept == 2
+    (place / "data" / "sizes.csv").write_text("1,2,3")
+    assert run(folder).graded == 1
+    assert (autograded / "data" / "sizes.csv").read_text() == "1,2,3"
+    assert inline_workers.MARKED == ["second"]
 
 
 def test_workers_of_another_version_stop_the_run(

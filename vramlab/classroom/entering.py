@@ -32,9 +32,10 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from traitlets.config import Config
 
 from vramlab.classroom import page_orders
+from vramlab.classroom.attachments import Attachments, find_attachments
 from vramlab.classroom.course import Course
 from vramlab.classroom.marked import Marked
-from vramlab.classroom.submissions import TIMESTAMP, Refused, read_plainly
+from vramlab.classroom.submissions import TIMESTAMP, Refused, Stray, Submission, read_plainly
 from vramlab.closing import Closing
 from vramlab.errors import VramlabError
 from vramlab.grading.exercises import find_exercise
@@ -113,12 +114,24 @@ class Book(Closing):
         with self._told(), self._one_transaction():
             return ungraded(self._gradebook, assignment)
 
-    def enter(self, marked: Marked, timestamp: str | None) -> None:
+    def attachments(self, submission: Submission) -> Attachments:
+        """List what was handed in beside the notebook."""
+        return find_attachments(
+            submission.folder, CourseDirectory(config=self._course.config).ignore
+        )
+
+    def enter(
+        self, marked: Marked, timestamp: str | None, attachments: Attachments | None = None
+    ) -> list[Stray]:
         """Enter a marked submission: into the gradebook, and into autograded/.
 
         Args:
             marked: the submission.
             timestamp: when it was handed in; None if nobody knows.
+            attachments: what was handed in beside the notebook.
+
+        Returns:
+            What of the attachments was left out.
 
         Raises:
             NotEntered: nbgrader did not take it; the gradebook is as it was before.
@@ -132,10 +145,12 @@ class Book(Closing):
                 (place / f"{marked.assignment}.ipynb").write_text(notebook, encoding="utf-8")
                 if timestamp:
                     (place / TIMESTAMP).write_text(timestamp, encoding="utf-8")
+                left = attachments.copy(place) if attachments else []
                 with self._one_transaction():
                     self._convert(marked)
             finally:
                 shutil.rmtree(place.parent, ignore_errors=True)
+        return left
 
     def page_order(self, marked: Marked) -> page_orders.Order:
         """Write down what the feedback page of an entered submission is made from."""

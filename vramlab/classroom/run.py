@@ -38,6 +38,10 @@ from vramlab.grading.notebooks import TEST_SUFFIX
 from vramlab.grading.released import ReleasedCell
 from vramlab.grading.seeds import hidden_seed
 
+LATENESS = "lateness"
+FEEDBACK = "feedback"
+"""What may be amiss with a submission that has its scores."""
+
 IN_FLIGHT_PER_WORKER = 3
 """So many submissions are with the workers for each of them: enough that none ever waits."""
 
@@ -78,7 +82,7 @@ class Attention:
     student: str
     assignment: str
     about: str
-    """The task, or empty for the whole submission."""
+    """The task, `LATENESS` or `FEEDBACK`; or empty for the whole submission."""
 
     reason: str
 
@@ -96,6 +100,9 @@ class Outcome:
     attention: list[Attention] = field(default_factory=list)
     strays: list[Stray] = field(default_factory=list)
     """What lies among the submissions and is none."""
+
+    left: list[Stray] = field(default_factory=list)
+    """Files beside the notebooks that were entered in this run, which were not copied."""
 
     seconds: float = 0.0
 
@@ -130,7 +137,7 @@ def grade(course: Course, options: Options, progress: type[Progress] = Progress)
         run = _Run(course, options, journal, book, outcome, progress(len(chosen)))
         stack.callback(run.close)
         run.all(chosen)
-        outcome.attention += _open_scores(book, chosen)
+        outcome.attention = _once_each(outcome.attention, list(_open_scores(book, chosen)))
     return outcome
 
 
@@ -160,6 +167,9 @@ class _Step:
 
     page_of: int | None = None
     """Number of the marking that a page is made of; None for marking."""
+
+    needs_human: bool = False
+    """Whether any of the marking has no score."""
 
 
 class _Run:
@@ -253,7 +263,7 @@ class _Run:
             timestamp = submission.timestamp()
         except Refused as refused:
             timestamp = None
-            self._attend(submission, f"{refused}")
+            self._attend(submission, f"{refused}", LATENESS)
         try:
             content = submission.notebook()
             digest = sha256(content).hexdigest()
@@ -283,15 +293,16 @@ class _Run:
     def _keep(self, step: _Step, entry: Entry) -> None:
         """Do what is left to do after an earlier run."""
         student, assignment = entry.student, entry.assignment
+        exercise = self._exercises[assignment]
         file = self._course.autograded / student / assignment / f"{assignment}.ipynb"
-        is_there = student in self._exercises[assignment].entered and file.exists()
+        is_there = student in exercise.entered and file.exists()
         if not is_there or entry.entered != self._where(step):
             self._enter(step, entry.number, self._journal.marked(entry.number))
         elif self._options.feedback and not entry.returned:
             self._order_page(step, entry.number, self._journal.marked(entry.number))
         else:
             self._outcome.kept += 1
-            self._progress.add(graded=False)
+            self._progress.add(graded=False, needs_human=student in exercise.open)
 
     def _continue(self) -> None:
         """Take back what a worker did, and do what comes next."""
@@ -323,27 +334,29 @@ class _Run:
             marked = self._entered(step, marked)
         except NotEntered as error:
             self._attend(step.submission, f"{error}")
-            self._progress.add(graded=False)
+            self._progress.add(graded=False, needs_human=True)
             return
         self._journal.note_entered(number, self._where(step))
         if self._options.feedback:
             self._order_page(step, number, marked)
         else:
             self._outcome.graded += 1
-            self._progress.add(graded=True)
+            self._progress.add(graded=True, needs_human=marked.needs_human)
 
     def _entered(self, step: _Step, marked: Marked) -> Marked:
         """Enter it; what nbgrader does not take is entered as what it is: for a human."""
+        attachments = self._book.attachments(step.submission)
         try:
-            self._book.enter(marked, step.timestamp)
+            left = self._book.enter(marked, step.timestamp, attachments)
         except NotEntered as error:
             marked = replace(marked, verdicts=(), notebook=None, problem=f"{error}")
-            self._book.enter(marked, step.timestamp)
+            left = self._book.enter(marked, step.timestamp, attachments)
+        self._outcome.left += left
         return marked
 
     def _order_page(self, step: _Step, number: int, marked: Marked) -> None:
         order = self._book.page_order(marked)
-        self._order(replace(step, page_of=number), page, order)
+        self._order(replace(step, page_of=number, needs_human=marked.needs_human), page, order)
 
     def _take_page(self, step: _Step, number: int, result: object) -> None:
         submission = step.submission
@@ -351,27 +364,52 @@ class _Run:
             self._book.return_page(submission.student, submission.assignment, result)
             self._journal.note_returned(number)
         else:
-            self._attend(submission, f"{result}")
+            self._attend(submission, f"It could not be made: {result}", FEEDBACK)
         self._outcome.graded += 1
-        self._progress.add(graded=True)
+        self._progress.add(graded=True, needs_human=step.needs_human)
 
     def _where(self, step: _Step) -> str:
-        """Say into which gradebook something was entered, as handed in when, and if that was late.
+        """Say into which gradebook something was entered, as handed in when, if late, with what.
 
         Of a submission for which any of it has changed, the marking is entered once more.
         """
         # A course may be moved, with a gradebook that lies in it.
         book = self._book.name.replace(f"{self._course.root}/", "")
+        facts = [f"{book} {step.timestamp or ''}".strip()]
         exercise = self._exercises[step.submission.assignment]
-        if step.timestamp is None or exercise.due is None:
-            return f"{book} {step.timestamp or ''}".strip()
-        extension = exercise.entered.get(step.submission.student) or timedelta()
-        late = json.dumps(dict(self._course.config.LatePenalty), sort_keys=True, default=str)
-        return f"{book} {step.timestamp}, due {exercise.due + extension}, {late}"
+        if step.timestamp is not None and exercise.due is not None:
+            extension = exercise.entered.get(step.submission.student) or timedelta()
+            late = json.dumps(dict(self._course.config.LatePenalty), sort_keys=True, default=str)
+            facts += [f"due {exercise.due + extension}", late]
+        if attached := self._book.attachments(step.submission).state:
+            facts.append(f"with files {attached}")
+        return ", ".join(facts)
 
-    def _attend(self, submission: Submission, reason: str) -> None:
-        attention = Attention(submission.student, submission.assignment, "", reason)
+    def _attend(self, submission: Submission, reason: str, about: str = "") -> None:
+        attention = Attention(submission.student, submission.assignment, about, reason)
         self._outcome.attention.append(attention)
+
+
+def _once_each(told: Sequence[Attention], without_score: Sequence[Attention]) -> list[Attention]:
+    """Put together what went wrong in a run and what has no score, each cause once.
+
+    What did not get into the gradebook has scores of an earlier version there, if any; and who has
+    no score needs no feedback page yet.
+    """
+
+    def submissions(attentions: Iterable[Attention]) -> set[tuple[str, str]]:
+        return {(each.student, each.assignment) for each in attentions}
+
+    refused = submissions(each for each in told if not each.about)
+    waiting = submissions(without_score)
+    return [
+        *(
+            each
+            for each in told
+            if each.about != FEEDBACK or (each.student, each.assignment) not in waiting
+        ),
+        *(each for each in without_score if (each.student, each.assignment) not in refused),
+    ]
 
 
 def _open_scores(book: Book, submissions: Sequence[Submission]) -> Iterator[Attention]:
@@ -384,17 +422,9 @@ def _open_scores(book: Book, submissions: Sequence[Submission]) -> Iterator[Atte
                 by_student.setdefault(each.student, []).append(each)
         tasks = len(find_exercise(assignment).tasks)
         for student, cells in by_student.items():
-            reasons = {each.cell: _without_headline(each) for each in cells}
+            reasons = {each.cell: each.reason for each in cells}
             if len(cells) == tasks and len(set(reasons.values())) == 1:
                 yield Attention(student, assignment, "", reasons[cells[0].cell])
             else:
                 for cell, reason in reasons.items():
                     yield Attention(student, assignment, cell.removesuffix(TEST_SUFFIX), reason)
-
-
-def _without_headline(ungraded: Ungraded) -> str:
-    """Leave out what a verdict begins with: "block_bytes: could not be graded"."""
-    headline, _, rest = ungraded.reason.partition("\n")
-    return (
-        rest if rest and headline.startswith(ungraded.cell.removesuffix(TEST_SUFFIX)) else headline
-    )

@@ -11,7 +11,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vramlab.classroom.run import Outcome
+    from vramlab.classroom.submissions import Stray
 
 _EXIT_OK = 0
 _EXIT_NEEDS_HUMAN = 1
@@ -113,8 +116,17 @@ def summary(outcome: Outcome) -> str:
             lines.append(f"  and {len(outcome.attention) - _MOST_SHOWN} more")
     if outcome.strays:
         lines.append(f"not graded, because it is no submission ({len(outcome.strays)}):")
-        lines += [f"  {str(stray.path)!a}: {stray.reason}" for stray in outcome.strays]
+        lines += _strays(outcome.strays)
+    if outcome.left:
+        lines.append(f"not copied to autograded/ with the notebook ({len(outcome.left)}):")
+        lines += _strays(outcome.left)
     return "\n".join(lines)
+
+
+def _strays(strays: Sequence[Stray]) -> list[str]:
+    more = [f"  and {len(strays) - _MOST_SHOWN} more"] if len(strays) > _MOST_SHOWN else []
+    # A file's name can be anything, also what a terminal would obey.
+    return [f"  {str(stray.path)!a}: {stray.reason}" for stray in strays[:_MOST_SHOWN]] + more
 
 
 def _duration(seconds: float) -> str:
