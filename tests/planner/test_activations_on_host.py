@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from small_models import GPT, LLAMA
 
 from vramlab.formulas.transformer import Sizes
 from vramlab.planner import Plan, estimate, estimate_stage, next_changes, simulate
 
-GPT = Sizes(vocabulary=2048, positions=512, width=512, layers=4, heads=8)
-LLAMA = replace(
-    GPT,
-    kv_heads=4,
-    feed_forward=1024,
-    activation="swiglu",
-    norm="rms",
-    bias=False,
-    tied=False,
-    learned_positions=False,
-    rotary=True,
-)
 PURE = "pure bfloat16"
 SGD = {"precision": "float32", "optimizer": "sgd", "attention": "efficient"}
 

@@ -1,31 +1,18 @@
 """The closed form of plans against simulations: PyTorch's own code for one rank alone.
 
-Two models, one like GPT-2 and one like Llama. Allocated bytes at the peak but for rests of blocks
-are compared.
+Allocated bytes at the peak but for rests of blocks are compared.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from small_models import GPT, LLAMA
 
 from vramlab.formulas.transformer import Sizes
 from vramlab.planner import Plan, estimate, estimate_stage, simulate
 
-GPT = Sizes(vocabulary=2048, positions=512, width=512, layers=4, heads=8)
-LLAMA = replace(
-    GPT,
-    kv_heads=4,
-    feed_forward=1024,
-    activation="swiglu",
-    norm="rms",
-    bias=False,
-    tied=False,
-    learned_positions=False,
-    rotary=True,
-)
 MODELS = {"GPT": GPT, "Llama": LLAMA}
 
 PURE, MASTER = "pure bfloat16", "bfloat16, float32 master"

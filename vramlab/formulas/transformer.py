@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from vramlab.formulas.optimizers import (
     STATES,
@@ -31,9 +31,11 @@ Activation = Literal["gelu", "swiglu"]
 Norm = Literal["layer", "rms"]
 Attention = Literal["eager", "math", "efficient", "flash"]
 """Step by step, or one of the backends of torch's scaled_dot_product_attention."""
+ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
 Checkpointing = Literal["none", "selective", "full"]
 """What is recomputed in the backward pass: nothing; what happens between query, key, value and
 their result; each layer."""
+CHECKPOINTINGS: tuple[Checkpointing, ...] = get_args(Checkpointing)
 
 SEED_BYTES = 2 * block_bytes(8)
 """Flash attention's seed and offset of the random numbers: two tensors of one int64."""

@@ -13,7 +13,15 @@ from vramlab.formulas import transformer_peak
 from vramlab.formulas.optimizers import Implementation
 from vramlab.formulas.pipeline_schedules import Name as Schedule
 from vramlab.formulas.pipeline_schedules import plan as schedule_plan
-from vramlab.formulas.transformer import PRECISIONS, Attention, Checkpointing, Run, Sizes
+from vramlab.formulas.transformer import (
+    ATTENTIONS,
+    CHECKPOINTINGS,
+    PRECISIONS,
+    Attention,
+    Checkpointing,
+    Run,
+    Sizes,
+)
 from vramlab.formulas.zero import Stage
 from vramlab.planner.parts import layers_of_stages, one_rank_of
 
@@ -179,8 +187,8 @@ class Plan:
             ("precision", self.precision, PRECISIONS),
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("implementation", self.implementation, get_args(Implementation)),
-            ("attention", self.attention, get_args(Attention)),
-            ("checkpointing", self.checkpointing, get_args(Checkpointing)),
+            ("attention", self.attention, ATTENTIONS),
+            ("checkpointing", self.checkpointing, CHECKPOINTINGS),
             ("offload", self.offload, OFFLOADS),
             ("schedule", self.schedule, SCHEDULES),
             ("zero", self.zero, get_args(Stage)),

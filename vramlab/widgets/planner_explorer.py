@@ -6,7 +6,13 @@ import ipywidgets
 
 from vramlab import catalogue
 from vramlab.formulas.pipeline_schedules import Name as Schedule
-from vramlab.formulas.transformer import PRECISIONS, Attention, Checkpointing
+from vramlab.formulas.transformer import (
+    ATTENTIONS,
+    CHECKPOINTINGS,
+    PRECISIONS,
+    Attention,
+    Checkpointing,
+)
 from vramlab.formulas.zero import Stage
 from vramlab.planner import MODELS, Plan, describe, find_model, report
 from vramlab.planner.plan import OFFLOADS, Offload
@@ -14,8 +20,6 @@ from vramlab.plots import draw_plan
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider
 
 _HEIGHT_PX = 860
-_ATTENTIONS: tuple[Attention, ...] = ("eager", "math", "efficient", "flash")
-_CHECKPOINTS: tuple[Checkpointing, ...] = ("none", "selective", "full")
 _SCHEDULES: tuple[Schedule, ...] = ("1F1B", "GPipe")
 
 
@@ -67,8 +71,8 @@ def planner_explorer(
         "micro_batch": power_slider("Micro-batch", micro_batch, 1, 64),
         "sequence": power_slider("Length", sequence, 128, 32768),
         "precision": choice("Precision", tuple(PRECISIONS), precision),
-        "attention": choice("Attention", _ATTENTIONS, attention),
-        "checkpointing": choice("Checkpointing", _CHECKPOINTS, checkpointing),
+        "attention": choice("Attention", ATTENTIONS, attention),
+        "checkpointing": choice("Checkpointing", CHECKPOINTINGS, checkpointing),
         "offload": choice("On the host", OFFLOADS, offload),
         "data": power_slider("Data-parallel", data, 1, 512),
         "zero": choice("ZeRO stage", (0, 1, 2, 3), zero),

@@ -8,7 +8,15 @@ import torch
 from vramlab import VirtualGPU, catalogue
 from vramlab.experiments.transformer_step import OPTIMIZERS, StepMeasurement, measure_step
 from vramlab.formulas import transformer, transformer_peak
-from vramlab.formulas.transformer import PRECISIONS, Attention, Checkpointing, Run, Sizes
+from vramlab.formulas.transformer import (
+    ATTENTIONS,
+    CHECKPOINTINGS,
+    PRECISIONS,
+    Attention,
+    Checkpointing,
+    Run,
+    Sizes,
+)
 from vramlab.formulas.transformer_peak import CATEGORIES, Gpu, Moment
 from vramlab.measure import Category, Table
 from vramlab.planner.estimate import fitting_of
@@ -32,8 +40,6 @@ STYLES = ("GPT-2", "Llama")
 """Layers with LayerNorm, GELU, biases and dropout; or with RMSNorm and SwiGLU, without the rest."""
 WIDTHS = (128, 256, 512, 768, 1024, 1280, 1600, 2048, 2560, 3200, 4096, 5120, 8192)
 VOCABULARIES = (1024, 32000, 50257, 128256)
-ATTENTIONS: tuple[Attention, ...] = ("eager", "math", "efficient", "flash")
-CHECKPOINTS: tuple[Checkpointing, ...] = ("none", "selective", "full")
 
 _CONTEXT, _RESTS = "CUDA context", "rests of blocks"
 _SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS, _ENDS = (
@@ -108,7 +114,7 @@ def transformer_explorer(
         "precision": choice("Precision", tuple(PRECISIONS), precision),
         "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
         "attention": choice("Attention", ATTENTIONS, attention),
-        "checkpointing": choice("Checkpointing", CHECKPOINTS, checkpointing),
+        "checkpointing": choice("Checkpointing", CHECKPOINTINGS, checkpointing),
         "gpu": choice("GPU", catalogue.names(), gpu),
         "measure": ipywidgets.ToggleButton(
             value=measure,
