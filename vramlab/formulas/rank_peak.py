@@ -22,8 +22,9 @@ forward pass are taken to be no more than those in its backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 
 from vramlab.formulas import transformer as kept
@@ -96,21 +97,24 @@ def moments(sizes: Sizes, run: Run, gpu: Gpu, sharing: Sharing) -> Iterator[Mome
 
 def _moments(rank: _Replicated, gpu: Gpu) -> Iterator[Moment]:
     sizes, run, sharing = rank.sizes, rank.run, rank.sharing
+    lasting = {
+        "parameters": rank.parameters_bytes(),
+        "optimizer states": rank.states_bytes(),
+        "inputs": sharing.micro_batches * kept.input_bytes(sizes, run),
+    }
+    buffers_bytes, in_flight_bytes = rank.buffers_bytes(), rank.in_flight_bytes()
     alone = transformer_peak.moments(sizes, run, gpu, gradients_stay=rank.gradients_stay)
     for moment, following in zip_longest(alone, alone[1:]):
         amounts = {
             **moment.bytes_by_category,
-            BORROWED: rank.borrowed_bytes(moment) + rank.buffers_bytes(),
-            "inputs": sharing.micro_batches * kept.input_bytes(sizes, run),
-            "parameters": rank.parameters_bytes(),
-            "optimizer states": rank.states_bytes(),
+            **lasting,
             "gradients": rank.gradients_bytes(moment),
+            BORROWED: rank.borrowed_bytes(moment) + buffers_bytes,
         }
         if moment.updates:
             amounts |= {"temporaries": rank.update_bytes(), "activations": 0}
         else:
-            amounts["activations"] = rank.in_flight_bytes()
-            amounts["activations"] += rank.activations_bytes(moment, following)
+            amounts["activations"] = in_flight_bytes + rank.activations_bytes(moment, following)
             amounts["temporaries"] += rank.more_temporaries_bytes(moment)
         found = replace(moment, bytes_by_category={name: amounts[name] for name in CATEGORIES})
         yield found
@@ -138,6 +142,7 @@ class _Replicated:
             *([sizes.layer_shapes()] * sizes.layers),
             [*sizes.embedding_shapes(), *sizes.head_shapes()],
         ]
+        self.shapes = [shape for group in self.groups for shape in group]
 
     @property
     def gradients_stay(self) -> bool:
@@ -149,13 +154,28 @@ class _Replicated:
         """In which parameters are kept."""
         return self.run.dtypes.weights
 
-    def parameters_bytes(self) -> int:
-        return kept.parameters_bytes(self.sizes, self.dtype)
+    @property
+    def has_copies(self) -> bool:
+        """Whether the optimizer keeps float32 copies of what it updates."""
+        return self.run.dtypes.master
 
+    @cached_property
+    def model_bytes(self) -> Mapping[str, int]:
+        """What the rank has of parameters and gradients, from the backward pass to `step()`."""
+        return self._kept_bytes(self.groups)
+
+    def _kept_bytes(self, groups: zero.Groups) -> dict[str, int]:
+        """The same for some groups of parameters."""
+        stage, ranks = self.sharing.stage, self.sharing.data
+        return zero.kept_bytes(stage, groups, ranks, dtype=self.dtype)
+
+    def parameters_bytes(self) -> int:
+        return self.model_bytes[zero.PARAMETERS]
+
+    @cached_property
     def _updated(self) -> list[int]:
         """Sizes of the tensors that this rank's optimizer updates."""
-        shapes = [shape for group in self.groups for shape in group]
-        numels = [math.prod(shape) for shape in shapes]
+        numels = [math.prod(shape) for shape in self.shapes]
         if self.sharing.stage == 1:
             numels = zero.greedy_partition(numels, self.sharing.data)[0]
         return [ITEM_BYTES[self.run.dtypes.state_dtype] * numel for numel in numels]
@@ -163,31 +183,27 @@ class _Replicated:
     def states_bytes(self) -> int:
         if self.sharing.optimizer_on_host:
             return 0
-        sizes_bytes = self._updated()
-        copies_bytes = sum(map(block_bytes, sizes_bytes)) if self.run.dtypes.master else 0
-        states = state_bytes(self.run.optimizer, sizes_bytes, self.run.implementation)
+        copies_bytes = sum(map(block_bytes, self._updated)) if self.has_copies else 0
+        states = state_bytes(self.run.optimizer, self._updated, self.run.implementation)
         return copies_bytes + states
 
     def gradients_bytes(self, moment: Moment) -> int:
         made_bytes = moment.bytes_by_category["gradients"]
         if self.sharing.optimizer_on_host and self.sharing.data == 1:  # each leaves as it comes
-            shapes = [shape for group in self.groups for shape in group]
-            return min(made_bytes, max(block_bytes(tensor_bytes(s, self.dtype)) for s in shapes))
-        if self.sharing.data == 1:
-            return made_bytes
-        return zero.kept_bytes(0, self.groups, 1, dtype=self.dtype)[zero.GRADIENTS]
+            largest = max(block_bytes(tensor_bytes(shape, self.dtype)) for shape in self.shapes)
+            return min(made_bytes, largest)
+        return made_bytes if self.sharing.data == 1 else self.model_bytes[zero.GRADIENTS]
 
     def update_bytes(self) -> int:
         """What the optimizer's step takes for a while."""
-        sizes_bytes = self._updated()
         if self.sharing.optimizer_on_host:
             return 0
-        if not self.run.dtypes.master:
-            return self._extra_bytes(sizes_bytes)
+        if not self.has_copies:
+            return self._extra_bytes(self._updated)
         if self.sharing.stage == 1:  # one parameter after the other, with its gradient in float32
-            largest = max(map(block_bytes, sizes_bytes))
+            largest = max(map(block_bytes, self._updated))
             return largest + self._extra_bytes([largest])
-        return sum(map(block_bytes, sizes_bytes)) + self._extra_bytes(sizes_bytes)
+        return sum(map(block_bytes, self._updated)) + self._extra_bytes(self._updated)
 
     def _extra_bytes(self, sizes_bytes: list[int]) -> int:
         if not self.run.optimizer.startswith("adam"):
@@ -328,37 +344,25 @@ class _Sharded(_Replicated):
 
     @property
     def dtype(self) -> str:
-        # FSDP2's mixed precision keeps float32 shards.
-        return "float32" if self.run.dtypes.master else self.run.dtypes.weights
+        return self.run.dtypes.state_dtype  # FSDP2's mixed precision keeps float32 shards
 
-    def _shard_bytes(self, groups: zero.Groups) -> list[int]:
-        rows = [
-            (zero.padded_rows(shape[0], self.sharing.data), *shape[1:])
-            for group in groups
-            for shape in group
-        ]
-        return [tensor_bytes(shape, self.dtype) for shape in rows]
+    @property
+    def has_copies(self) -> bool:
+        return False  # the shards are what copies would be
 
-    def parameters_bytes(self) -> int:
-        if self.sharing.optimizer_on_host:
-            return 0
-        return sum(map(block_bytes, self._shard_bytes(self.groups)))
+    def _kept_bytes(self, groups: zero.Groups) -> dict[str, int]:
+        shards = super()._kept_bytes(groups)
+        return dict.fromkeys(shards, 0) if self.sharing.optimizer_on_host else shards
 
+    @cached_property
     def _updated(self) -> list[int]:
-        return self._shard_bytes(self.groups)
-
-    def states_bytes(self) -> int:
-        if self.sharing.optimizer_on_host:
-            return 0
-        return state_bytes(self.run.optimizer, self._updated(), self.run.implementation)
-
-    def update_bytes(self) -> int:
-        return 0 if self.sharing.optimizer_on_host else self._extra_bytes(self._updated())
+        ranks = self.sharing.data
+        shards = [(zero.padded_rows(rows, ranks), *others) for rows, *others in self.shapes]
+        return [tensor_bytes(shape, self.dtype) for shape in shards]
 
     def gradients_bytes(self, moment: Moment) -> int:
         """Shards of layers that are done, and whole gradients of what is under way."""
-        layer_shards = self._reduced_bytes(self.groups[:1])
-        all_shards = self._reduced_bytes(self.groups)
+        all_shards = self.model_bytes[zero.GRADIENTS]
         if moment.updates:
             return all_shards
         whole = moment.bytes_by_category["gradients"]
@@ -369,22 +373,10 @@ class _Sharded(_Replicated):
             for shape in self.sizes.layer_shapes()
         )
         under_way = whole - moment.layers_done * layer
-        return under_way + (all_shards if self.later else moment.layers_done * layer_shards)
-
-    def _reduced_bytes(self, groups: zero.Groups) -> int:
-        if self.sharing.optimizer_on_host:
-            return 0
-        item_bytes = ITEM_BYTES[self.dtype]
-        return sum(
-            block_bytes(
-                item_bytes
-                * sum(
-                    zero.padded_rows(shape[0], self.sharing.data) * math.prod(shape[1:])
-                    for shape in group
-                )
-            )
-            for group in groups
-        )
+        if self.later:
+            return under_way + all_shards
+        layer_shards = self._kept_bytes(self.groups[:1])[zero.GRADIENTS]
+        return under_way + moment.layers_done * layer_shards
 
     def borrowed_bytes(self, moment: Moment) -> int:
         """Whole parameters that are there, and what an all-gather or a reduce-scatter works on.
