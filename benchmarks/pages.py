@@ -1,6 +1,7 @@
 """The generated parts of README.md and of pages in docs/: nothing in them is typed.
 
-A part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`.
+A part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`. The picture of README.md
+is made together with them.
 
     python benchmarks/pages.py            write the parts anew
     python benchmarks/pages.py --check    say which pages are stale; the exit status is 1 if any is
@@ -14,11 +15,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from benchmarks import grading_results, workspaces_table
+from benchmarks import front_page, grading_results, workspaces_table
 from benchmarks.cases import DOCUMENT
 from benchmarks.estimators import TOOLS
 from benchmarks.results import RESULTS_FILE, ROOT, Results
 from benchmarks.scores import Comparison, cases_table, summary_table
+from docs.builder import address
+from docs.builder.sources import lessons_table
 from vramlab.commands import rules
 from vramlab.kernels import describe
 
@@ -41,6 +44,10 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "rules": lambda: "\n\n".join((rules.summary(describe()) + ".", rules.markdown(describe()))),
         "workspaces": workspaces_table.markdown,
         "grading": grading_results.markdown,
+        "badges": address.badges,
+        "picture": front_page.image,
+        "report": front_page.report,
+        "lessons": lambda: lessons_table(sorted((ROOT / "lessons").glob("*.ipynb")), "lessons/"),
     }
 
 
@@ -89,8 +96,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     if not parser.parse_args().check:
         write()
+        front_page.write_picture()
         return 0
     outdated = stale()
+    if not front_page.picture_is_current():
+        outdated.append(front_page.PICTURE)
     for page in outdated:
         print(
             f"{page.relative_to(ROOT)} is stale: run `python benchmarks/pages.py`", file=sys.stderr

@@ -5,40 +5,35 @@ from __future__ import annotations
 import csv
 import os
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
+import markdown_blocks
 import pytest
 from distributed.cli import dask_scheduler, dask_worker
+from markdown_blocks import ROOT, environment
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderApp
 
 from vramlab.cli import parser
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
 EXERCISE = "02_pages_and_blocks"
 
-BLOCK = re.compile(r"^```(?P<kind>[a-z ]+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 HERE = "sh"
 ELSEWHERE = "sh elsewhere"
 """Needs a cluster, a container, a hub, a server, or the network: only its options are looked at."""
 
 
 def blocks(kind: str) -> list[str]:
-    return [found["text"] for found in BLOCK.finditer(PAGE) if found["kind"] == kind]
+    return markdown_blocks.blocks(PAGE, kind)
 
 
 def commands(program: str) -> list[list[str]]:
     """Give the words of each command of a program, wherever it is."""
-    lines = [
-        line for kind in (HERE, ELSEWHERE) for block in blocks(kind) for line in block.split("\n")
-    ]
-    return [shlex.split(line)[1:] for line in lines if line.startswith(f"{program} ")]
+    return markdown_blocks.commands(PAGE, program, (HERE, ELSEWHERE))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +60,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["bash", "-e"],
         input="".join(blocks(HERE)),
         cwd=folder,
-        env=_environment(home),
+        env=environment(HOME=f"{home}"),
         capture_output=True,
         text=True,
         preexec_fn=_one_core,
@@ -73,14 +68,6 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "could not" not in ran.stdout
     return folder
-
-
-def _environment(home: Path) -> dict[str, str]:
-    # Each command would compile the package anew.
-    dropped = ("VRAMLAB", "PYTHONDONTWRITEBYTECODE")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    path = os.pathsep.join([str(Path(sys.executable).parent), kept["PATH"]])
-    return {**kept, "HOME": f"{home}", "PATH": path, "PYTHONPATH": f"{ROOT}"}
 
 
 def _one_core() -> None:
@@ -163,8 +150,7 @@ def test_programs_are_python(text: str) -> None:
 
 
 def test_no_block_is_of_another_kind() -> None:
-    kinds = {found["kind"] for found in BLOCK.finditer(PAGE)}
-    assert kinds == {HERE, ELSEWHERE, "python"}
+    assert markdown_blocks.kinds(PAGE) == {HERE, ELSEWHERE, "python"}
 
 
 def test_links_lead_somewhere() -> None:

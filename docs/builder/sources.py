@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import nbformat
@@ -35,9 +35,7 @@ Each lesson asks a question, and answers it with measurements. What you see here
 notebook shows when it is run on virtual GPUs; run it yourself to make predictions, and to move the
 explorers. Its exercise has graded tasks on the same subject.
 
-| lesson | the question | minutes |
-| --- | --- | --- |
-{rows}
+{table}
 
 ```{{toctree}}
 :hidden:
@@ -104,19 +102,29 @@ def _with_downloads(
 def lessons_page(lessons: list[Path]) -> str:
     """The map of the lessons, as their first cells tell it."""
     return _LESSONS.format(
-        rows="\n".join(_row(lesson) for lesson in lessons),
-        pages="\n".join(lesson.stem for lesson in lessons),
+        table=lessons_table(lessons), pages="\n".join(lesson.stem for lesson in lessons)
     )
 
 
-def _row(lesson: Path) -> str:
+def lessons_table(lessons: Iterable[Path], folder: str = "") -> str:
+    """Each lesson with its question and its minutes, as a table in Markdown.
+
+    Args:
+        lessons: notebooks.
+        folder: where they are, seen from the page that shows the table; such as `lessons/`.
+    """
+    rows = ["| lesson | the question | minutes |", "| --- | --- | --- |"]
+    return "\n".join([*rows, *(_row(lesson, folder) for lesson in lessons)])
+
+
+def _row(lesson: Path, folder: str) -> str:
     opening = nbformat.read(lesson, as_version=4).cells[0].source
     title, question, _ = opening.split("\n\n", 2)
     minutes = re.search(r"\*\*Takes\*\* about (\d+) minutes", opening)
     if minutes is None:
         raise ValueError(f"the first cell of {lesson.name} does not say how long it takes")
     question = " ".join(question.strip("*").split())
-    return f"| [{title.removeprefix('# ')}]({lesson.name}) | {question} | {minutes[1]} |"
+    return f"| [{title.removeprefix('# ')}]({folder}{lesson.name}) | {question} | {minutes[1]} |"
 
 
 def put(sources: Mapping[str, bytes], folder: Path) -> None:

@@ -1,0 +1,107 @@
+"""What the front page (README.md) shows of one training run: its picture, its report.
+
+The run is that of docs/examples/train_gpt2.py: GPT-2 medium, two steps of 8 x 1024 tokens, on a
+virtual A100-40GB. The picture is drawn from a recording of it; its words are the alternative text.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+from io import BytesIO
+
+import numpy as np
+import torch
+from matplotlib.image import imread
+from torch.nn.functional import cross_entropy
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import vramlab
+from benchmarks.results import ROOT
+from vramlab.measure import Timeline, record_timeline
+from vramlab.plots import draw_timeline
+from vramlab.plots.picture import Picture
+
+GPU = "A100-40GB"
+BATCH = 8
+PICTURE = ROOT / "assets" / "training-gpt2-medium.png"
+SCRIPT = "docs/examples/train_gpt2.py"
+TITLE = "Two training steps of GPT-2 medium, measured without a GPU"
+
+_LINES = 7
+"""How much the page shows of the lines that hold most: a heading, and two or three of them."""
+
+_MOST_DIFFERENT = 0.002
+"""Of a pixel's range, on average: systems render letters a little differently."""
+
+
+@cache
+def timeline() -> Timeline:
+    """Every allocation of the run, with its stages."""
+    with vramlab.VirtualGPU(GPU), torch.device("cuda"), record_timeline() as recording:
+        recording.stage("model")
+        config = GPT2Config(n_layer=24, n_embd=1024, n_head=16)
+        model = GPT2LMHeadModel(config)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        recording.watch(model, optimizer)
+        for step in (1, 2):
+            recording.stage(f"forward {step}")
+            tokens = torch.randint(config.vocab_size, (BATCH, config.n_positions))
+            recording.watch(inputs=tokens)
+            logits = model(tokens[:, :-1]).logits
+            loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+            recording.stage(f"backward {step}")
+            loss.backward()
+            recording.stage(f"AdamW {step}")
+            optimizer.step()
+            optimizer.zero_grad()
+    return recording.timeline
+
+
+@cache
+def picture() -> Picture:
+    """The run over time, drawn."""
+    return draw_timeline(timeline(), title=TITLE, capacity_bytes=_capacity_bytes())
+
+
+def _capacity_bytes() -> int:
+    return vramlab.VirtualGPU(GPU).model.total_bytes
+
+
+def picture_is_current() -> bool:
+    """Whether the file shows what would be drawn now."""
+    if not PICTURE.exists():
+        return False
+    there, now = imread(PICTURE), imread(BytesIO(picture().to_png()))
+    return there.shape == now.shape and float(np.abs(there - now).mean()) < _MOST_DIFFERENT
+
+
+def write_picture() -> None:
+    """Draw the picture into its file, if it is not there already."""
+    if not picture_is_current():
+        PICTURE.write_bytes(picture().to_png())
+
+
+def image() -> str:
+    """The picture as Markdown."""
+    return f"![{picture().alt}]({PICTURE.relative_to(ROOT).as_posix()})"
+
+
+@cache
+def report() -> str:
+    """What `vramlab run` says of the script, up to the lines that hold most, as a block."""
+    command = ("run", "--gpu", GPU, SCRIPT)
+    ran = subprocess.run(
+        [sys.executable, "-m", "vramlab", *command], cwd=ROOT, capture_output=True, text=True
+    )
+    return f"```text\n{first_part(ran.stderr)}\n```"
+
+
+def first_part(text: str) -> str:
+    """The part of a report that is the same each time, up to the first lines that hold most."""
+    without_time = re.sub(r", \d+\.\d s$", "", text.strip(), flags=re.MULTILINE)
+    head, heading, lines = without_time.partition("Lines that hold most of it")
+    shown = "\n".join(lines.splitlines()[:_LINES])
+    return f"{head}{heading}{shown}\n  ..."

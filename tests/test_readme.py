@@ -1,0 +1,231 @@
+"""README.md: what it tells people to type works as written, and what it names is there."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import yaml
+from markdown_blocks import ROOT, blocks, commands, environment, kinds
+
+import vramlab.commands
+from vramlab.cli import main, parser
+
+PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+SCRIPT = "docs/examples/train_gpt2.py"
+PROGRAMS = {"make", "pip", "conda", "jupyter", "vramlab"}
+
+PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.MULTILINE)
+IN_BACKTICKS = re.findall(r"`([^`\n]+)`", PROSE)
+
+
+def part(name: str) -> str:
+    """What stands between the markers of a generated part."""
+    return PAGE.partition(f"<!-- generated: {name} -->")[2].partition(f"<!-- end: {name} -->")[0]
+
+
+# ---- Python ----
+
+
+@pytest.mark.parametrize("program", blocks(PAGE, "python"))
+def test_programs_print_what_the_page_says(program: str, tmp_path: Path) -> None:
+    said = re.findall(r"^ *print\(.*\)  # (.+)$", program, re.MULTILINE)
+    assert len(said) == program.count("print(") > 0
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == said
+
+
+def test_program_report_and_picture_are_of_one_run() -> None:
+    (peak,) = re.findall(r"max_memory_allocated\(\)\)  # (\d+)", PAGE)
+    allocated, needed = (
+        re.search(rf"^{name} .* ([\d,]+)$", part("report"), re.MULTILINE)[1]  # type: ignore[index]
+        for name in ("allocated", "needed on the GPU")
+    )
+    assert allocated.replace(",", "") == peak
+    assert f"peak at {int(peak) / 2**30:.3f} GiB" in part("picture")
+    assert f"{needed} B in all" in PROSE
+    assert f"takes {int(needed.replace(',', '')) / 1e9:.0f} GB" in PROSE
+
+
+# ---- Shell ----
+
+
+def test_every_command_is_of_a_program_that_is_tested_here() -> None:
+    lines = [line for block in blocks(PAGE, "sh") for line in block.splitlines() if line]
+    assert {line.split()[0] for line in lines} == PROGRAMS
+    assert kinds(PAGE) == {"sh", "python", "text"}
+
+
+@pytest.mark.parametrize("words", commands(PAGE, "vramlab"), ids=" ".join)
+def test_commands_of_vramlab_take_these_words(words: list[str]) -> None:
+    assert parser().parse_args(words)
+
+
+def test_verbs_that_are_mentioned_are_there() -> None:
+    mentioned = {code.split()[1] for code in IN_BACKTICKS if re.match(r"vramlab [a-z]", code)}
+    known = {module.name for module in pkgutil.iter_modules(vramlab.commands.__path__)}
+    assert mentioned - known == set()
+
+
+def test_the_plan_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+    (words,) = (words for words in commands(PAGE, "vramlab") if words[0] == "plan")
+    assert main(words) == 1  # 8 x H100 are too few
+    said = capsys.readouterr().out
+    assert "It does not fit: H100 has" in said
+    assert "What would lower the peak" in said
+
+
+def test_a_larger_batch_does_not_fit() -> None:
+    # That the command as it stands gives the report on the page, the test of generated parts says.
+    (words,) = (words for words in commands(PAGE, "vramlab") if words[0] == "run")
+    assert words[-1] == SCRIPT
+    (more,) = (code.split() for code in IN_BACKTICKS if code.startswith("--batch-size"))
+    ran = subprocess.run(
+        [sys.executable, "-m", "vramlab", *words, *more],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 1
+    assert "\ndoes NOT fit: out of memory on cuda:0" in ran.stderr
+    assert "loss.item()" in ran.stderr.partition("Values were read")[2]
+    assert ran.stdout == "step 0: loss nan\n"
+
+
+def test_the_class_is_graded_as_the_teachers_guide_does_it() -> None:
+    (words,) = (words for words in commands(PAGE, "vramlab") if words[0] == "grade")
+    # tests/test_teaching_guide.py runs it with a class.
+    assert f"vramlab {' '.join(words)}".strip() in "\n".join(blocks(GUIDE, "sh"))
+
+
+def _program(path: Path, body: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {body} "$@"\n')
+    path.chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that `make` takes for an up-to-date environment; its programs are ours."""
+    venv = tmp_path_factory.mktemp("venv")
+    _program(venv / "bin" / "python", "")
+    _program(venv / "bin" / "jupyter", "-m jupyter")
+    (venv / "installed").mkdir()
+    for name in ("requirements.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, venv / "installed")
+    return venv
+
+
+@pytest.mark.parametrize(
+    ("words", "setting", "answer"),
+    [
+        (["lab"], "LAB_ARGS=--version", r"^\d+\.\d+\.\d+$"),
+        (["test"], "PYTEST_ARGS=--collect-only -q tests/test_units.py", r"^\d+ tests collected"),
+    ],
+)
+def test_make_starts_what_it_says(
+    words: list[str], setting: str, answer: str, installed: Path
+) -> None:
+    assert words in commands(PAGE, "make")
+    ran = subprocess.run(
+        ["make", *words, f"VENV={installed}", setting],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(answer, ran.stdout, re.MULTILINE)
+
+
+def test_make_is_asked_for_nothing_else() -> None:
+    assert commands(PAGE, "make") == [["lab"], ["test"]]
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {code.split()[1] for code in IN_BACKTICKS if code.startswith("make ")} <= set(targets)
+
+
+def test_pip_installs_what_make_installs() -> None:
+    # .ci/run does it in a fresh environment, at every push.
+    script = (ROOT / ".ci" / "make-environment").read_text()
+    made = re.findall(r"-m pip install \$quiet (.+)$", script, re.MULTILINE)
+    short = {"-r": "--requirement", "-e": "--editable"}
+    by_hand = [
+        " ".join(short.get(word, word) for word in words[1:]) for words in commands(PAGE, "pip")
+    ]
+    assert by_hand == made
+
+
+def test_conda_makes_the_environment_that_is_activated() -> None:
+    create, activate = commands(PAGE, "conda")
+    assert create[:3] == ["env", "create", "-f"]
+    described = yaml.safe_load((ROOT / create[3]).read_text())
+    assert activate == ["activate", described["name"]]
+
+
+# ---- What is named is there, and what is there is named ----
+
+
+def test_links_and_names_lead_somewhere() -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", PAGE)
+    targets += re.findall(r"lessons/\d\d_\w+\.ipynb", PAGE)
+    targets += [code for code in IN_BACKTICKS if re.fullmatch(r"[\w./-]+/[\w./-]*", code)]
+    here = (ROOT, ROOT / "vramlab")
+    # What make builds is there once it has been built.
+    made = (".venv", "~")
+    assert [
+        target
+        for target in targets
+        if not target.startswith(made) and not any((folder / target).exists() for folder in here)
+    ] == []
+
+
+def _ignored() -> list[str]:
+    return [line.rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
+
+
+def _holds_something(path: Path) -> bool:
+    return path.is_file() or any(
+        each.is_file() and each.suffix != ".pyc" for each in path.rglob("*")
+    )
+
+
+def _there(folder: Path) -> set[str]:
+    """The names in a folder, as the page writes them; not those that are hidden or git ignores."""
+    return {
+        f"{path.name}/" if path.is_dir() else path.name
+        for path in folder.iterdir()
+        if not path.name.startswith(".")
+        and not any(fnmatch(path.name, pattern) for pattern in _ignored())
+        and _holds_something(path)
+    }
+
+
+def _first_column(heading: str) -> set[str]:
+    """The names in the first column of the table with this heading."""
+    table = PAGE.partition(f"| {heading} | ")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
+
+
+def test_every_folder_is_named_and_no_other() -> None:
+    assert _first_column("folder") == {name for name in _there(ROOT) if name.endswith("/")}
+
+
+def test_every_module_is_named_and_no_other() -> None:
+    assert _first_column("module") == _there(ROOT / "vramlab") - {"__init__.py"}
