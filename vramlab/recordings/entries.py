@@ -1,4 +1,4 @@
-"""What is recorded, by name: the context, every experiment, every workload of the zoo."""
+"""What is recorded, by name: the context, every rule, every experiment, the zoo's workloads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from vramlab.errors import VramlabError
 
 CONTEXT = "context"
+RULE = "rule/"
 EXPERIMENT = "experiment/"
 ZOO = "zoo/"
 
@@ -19,9 +20,11 @@ class NothingToDoError(VramlabError):
 def all_entries() -> tuple[str, ...]:
     """The ids of all entries, in the order in which they are recorded."""
     from vramlab import experiments, zoo
+    from vramlab.zoo import calls
 
     return (
         CONTEXT,
+        *(RULE + name for name in calls.rules_called()),
         *(EXPERIMENT + name for name in experiments.names()),
         *(ZOO + workload.id for workload in zoo.WORKLOADS),
     )
@@ -54,6 +57,8 @@ def select(entries: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
 
 def trace_group(entry: str) -> str:
     """Which of a recording's trace files an entry's trace is in."""
+    if entry.startswith(RULE):
+        return "rules"
     if not entry.startswith(ZOO):
         return "experiments"
     from vramlab import zoo

@@ -12,7 +12,7 @@ import torch
 
 from vramlab.measure import StageMeasurement
 from vramlab.measure.stages import observed_by
-from vramlab.recordings.entries import CONTEXT, EXPERIMENT, ZOO
+from vramlab.recordings.entries import CONTEXT, EXPERIMENT, RULE, ZOO
 from vramlab.recordings.machine import context_moments
 from vramlab.recordings.trace import Trace, TraceError, trace_of_history
 
@@ -58,6 +58,10 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
                 name = entry.removeprefix(EXPERIMENT)
                 parameters = experiments.get(name).conditions.parameters
                 outcome = experiments.run(name, **parameters).to_dict()
+            elif entry.startswith(RULE):
+                from vramlab.zoo import calls
+
+                calls.run(entry.removeprefix(RULE))
             else:
                 from vramlab import zoo
 

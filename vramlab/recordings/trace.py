@@ -168,6 +168,7 @@ class _Reader:
         self._live: dict[int, tuple[int, int]] = {}  # address -> allocation, bytes asked for
         self._pending: dict[int, tuple[int, int]] = {}  # freed, while a stream still uses it
         self._allocations = 0
+        self._mark = ""
 
     def events(self, entries: Sequence[Mapping[str, Any]]) -> Iterable[Event]:
         for entry in entries:
@@ -198,8 +199,9 @@ class _Reader:
                     del self._segments[address]
                     self._starts.remove(address)
         stream = self._streams.setdefault(entry["stream"], len(self._streams))
-        mark = entry.get("user_metadata", "")
-        stage = self._stage_names.get(mark, mark)
+        # A mark belongs to the thread that set it: events of the backward pass's have none.
+        self._mark = entry.get("user_metadata") or self._mark
+        stage = self._stage_names.get(self._mark, self._mark)
         return Event(action, size_bytes, segment, offset_bytes, stream, block, stage, origin)
 
     def _add(self, address: int, size_bytes: int, mapped: bool) -> tuple[int, int]:

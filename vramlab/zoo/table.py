@@ -154,7 +154,7 @@ WORKLOADS: tuple[Workload, ...] = (
         {"batch": 1, "attention": "eager", "optimizer": "sgd"},
         {"batch": 2, "attention": "flash", "precision": "bf16", "optimizer": "adamw-fused"},
         {"batch": 4, "attention": "flash", "precision": "autocast-bf16", "checkpointing": True},
-        {"batch": 4, "attention": "sdpa", "precision": "bf16", "mode": "generate"},
+        {"batch": 4, "length": 512, "attention": "sdpa", "precision": "bf16", "mode": "generate"},
     ),
     *_variants(
         {"model": "llama-1b", "batch": 2, "length": 2048},
