@@ -73,6 +73,14 @@ def draw_bar(
         start += width
 
 
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Write the names of bars, which are 1 apart, beside them: the first at the top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
 def draw_capacity(axes: Axes, capacity_bytes: int | None, unit: Unit) -> list[Artist]:
     """Draw the line where the GPU's memory ends, if that is given; its entry in the legend."""
     if capacity_bytes is None:

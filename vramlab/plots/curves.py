@@ -57,7 +57,7 @@ def draw_curves(
     with style.house_style():
         picture = new_picture(4.2)
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         for (name, points), (color, marker, line) in zip(curves.items(), _MARKS, strict=False):
             drawn = [(x, size) for x, size in points if size > 0 or not logarithmic]
             axes.plot(

@@ -8,7 +8,7 @@ from matplotlib.artist import Artist
 
 from vramlab.measure import DeviceReading
 from vramlab.plots import style
-from vramlab.plots.bars import Part, draw_bar, draw_capacity
+from vramlab.plots.bars import Part, draw_bar, draw_capacity, name_rows
 from vramlab.plots.picture import Picture, new_picture
 from vramlab.plots.style import Look, Unit, short_size
 
@@ -41,7 +41,7 @@ def draw_device(
     with style.house_style():
         picture = new_picture(1.35 + _ROW_IN * len(readings))
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.02 or 1)
         for row, reading in enumerate(readings.values()):
             stretches = (Part(name, size, _LOOKS[name]) for name, size in _parts(reading))
@@ -49,10 +49,7 @@ def draw_device(
         handles: list[Artist] = [look.patch(name) for name, look in _LOOKS.items()]
         handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(unit.name)
-        axes.set_yticks(range(len(readings)), list(readings))
-        axes.set_ylim(len(readings) - 0.5, -0.5)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
+        name_rows(axes, list(readings))
         picture.legend(handles=handles, loc="outside lower left", ncols=3)
     picture.alt = describe_device(readings, title=title)
     return picture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramlab.plots import style
+from vramlab.plots.groups import Bar, draw_groups, height_in
 from vramlab.plots.picture import Picture, new_picture
 from vramlab.plots.style import Look
 
@@ -18,7 +19,6 @@ _LOOKS = (
     Look(style.YELLOW, ".."),
     Look(style.PURPLE, "xx"),
 )
-_BAR_IN = 0.21
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -38,41 +38,18 @@ def draw_durations(groups: Groups, *, title: str) -> Picture:
     longest = max(seconds for bars in groups.values() for seconds in bars.values())
     unit_s, unit = _unit(longest)
     looks = dict(zip(kinds, _LOOKS, strict=False))
+    drawn = [
+        (name, [Bar(kind, seconds / unit_s, short_time(seconds)) for kind, seconds in bars.items()])
+        for name, bars in groups.items()
+    ]
     with style.house_style():
-        bar_count = sum(map(len, groups.values()))
-        picture = new_picture(1.4 + bar_count * _BAR_IN + len(groups) * 0.12)
+        picture = new_picture(1.4 + height_in(drawn))
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
-        row, middles = 0.0, []
-        for bars in groups.values():
-            first = row
-            for kind, seconds in bars.items():
-                look = looks[kind]
-                drawn = axes.barh(
-                    row,
-                    seconds / unit_s,
-                    height=0.9,
-                    color=look.color,
-                    hatch=look.hatch,
-                    edgecolor=style.INK,
-                    linewidth=0.6,
-                )
-                axes.bar_label(
-                    drawn, [short_time(seconds)], padding=3, fontsize=style.SMALL_FONT_SIZE
-                )
-                row += 1
-            middles.append((first + row - 1) / 2)
-            row += 0.6
-        axes.set_yticks(middles, list(groups))
-        axes.set_ylim(row - 1.0, -0.6)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
+        draw_groups(axes, drawn, looks)
         axes.set_xlim(0, longest / unit_s * 1.15 or 1)
-        axes.tick_params(axis="y", length=0)
         axes.set_xlabel(unit)
-        picture.legend(
-            handles=[look.patch(kind) for kind, look in looks.items()],
-            loc="outside lower left",
-            ncols=len(looks),
-        )
+        picture.explain(looks)
     picture.alt = describe_durations(groups, title=title)
     return picture
 

@@ -40,7 +40,7 @@ def draw_float_formats(
     with style.house_style():
         picture = new_picture(1.1 + 0.5 * len(formats))
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         for row, form in enumerate(formats):
             stored = None if number is None else store(number, form)
             _draw_bits(axes, row, form, stored)
@@ -56,12 +56,8 @@ def draw_float_formats(
         axes.set_xticks([])
         for side in ("bottom", "left"):
             axes.spines[side].set_visible(False)
-        used = [kind for kind in _LOOKS if kind != "unused" or any(map(_unused_bits, formats))]
-        picture.legend(
-            handles=[_LOOKS[kind].patch(kind) for kind in used],
-            loc="outside lower left",
-            ncols=len(used),
-        )
+        used = {kind for form in formats for kind in _kinds(form)}
+        picture.explain({kind: look for kind, look in _LOOKS.items() if kind in used})
     picture.alt = describe_float_formats(number, formats=formats, title=title)
     return picture
 

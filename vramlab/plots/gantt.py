@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 
 from vramlab.formulas.pipeline_schedules import Cell, Plan
 from vramlab.plots import style
+from vramlab.plots.bars import name_rows
 from vramlab.plots.picture import Picture, new_picture
 from vramlab.plots.style import Look, fits
 
@@ -36,22 +37,15 @@ def draw_gantt(plan: Plan, *, title: str | None = None) -> Picture:
     with style.house_style():
         picture = new_picture(1.15 + _ROW_IN * plan.ranks)
         axes = picture.subplots()
-        axes.set_title(title or _heading(plan), fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title or _heading(plan), fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, plan.slots)
-        axes.set_ylim(plan.ranks - 0.5, -0.5)
         for rank in range(plan.ranks):
             _draw_box(axes, rank, 0, plan.slots, _LOOKS[_WAITS])
         for cell in plan.cells:
             _draw_cell(axes, cell, plan)
         axes.set_xlabel("time in slots: backward takes twice as many as forward")
-        axes.set_yticks(range(plan.ranks), [f"rank {rank}" for rank in range(plan.ranks)])
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        picture.legend(
-            handles=[look.patch(name) for name, look in _LOOKS.items()],
-            loc="outside lower left",
-            ncols=len(_LOOKS),
-        )
+        name_rows(axes, [f"rank {rank}" for rank in range(plan.ranks)])
+        picture.explain(_LOOKS)
     picture.alt = describe_gantt(plan, title=title)
     return picture
 

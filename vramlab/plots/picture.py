@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 from matplotlib.figure import Figure
+
+from vramlab.plots.style import Look
 
 WIDTH_IN = 9.0
 """Width of every picture in inches; at `SHOWN_DPI` that is 900 pixels, a notebook's width."""
@@ -27,6 +30,11 @@ class Picture(Figure):
 
     alt: str = ""
     """What the picture shows, in words and numbers."""
+
+    def explain(self, looks: Mapping[str, Look]) -> None:
+        """Say below the axes what looks mean, by name, on one line."""
+        handles = [look.patch(name) for name, look in looks.items()]
+        self.legend(handles=handles, loc="outside lower left", ncols=len(handles))
 
     def to_png(self) -> bytes:
         """The picture as a PNG file."""

@@ -8,7 +8,7 @@ from vramlab.formulas.rank_peak import BORROWED, CATEGORIES
 from vramlab.measure import Category
 from vramlab.planner import Estimate, Plan, Report, estimate
 from vramlab.plots.picture import Picture
-from vramlab.plots.stacks import describe_stacks, draw_stacks
+from vramlab.plots.stacks import Rows, describe_stacks, draw_stacks
 from vramlab.plots.style import (
     CACHED_LOOK,
     CATEGORY_LOOKS,
@@ -32,14 +32,7 @@ _TOLD_APART = ("parameters", "optimizer states", "inputs", "workspaces")
 
 def draw_plan(found: Report) -> Picture:
     """Draw the peak of the rank that holds most; a second bar shows the simulation if it fitted."""
-    rows = _rows(found)
-    drawn = {name for row in rows.values() for name in row}
-    return draw_stacks(
-        rows,
-        title=_title(found),
-        capacity_bytes=found.plan.model.total_bytes,
-        looks={name: look for name, look in _LOOKS.items() if name in drawn},
-    )
+    return _draw(_rows(found), _title(found), found.plan.model.total_bytes)
 
 
 def describe_plan(found: Report) -> str:
@@ -61,13 +54,11 @@ def draw_plans(plans: Mapping[str, Plan], *, title: str) -> Picture:
     if len(sizes) != 1:
         raise ValueError(f"{len(plans)} plans for GPUs of {len(sizes)} sizes in one picture")
     rows = {name: _estimated(estimate(plan)) for name, plan in plans.items()}
-    drawn = {name for row in rows.values() for name in row}
-    return draw_stacks(
-        rows,
-        title=title,
-        capacity_bytes=sizes.pop(),
-        looks={name: look for name, look in _LOOKS.items() if name in drawn},
-    )
+    return _draw(rows, title, sizes.pop())
+
+
+def _draw(rows: Rows, title: str, capacity_bytes: int) -> Picture:
+    return draw_stacks(rows, title=title, capacity_bytes=capacity_bytes, looks=_LOOKS)
 
 
 def _title(found: Report) -> str:

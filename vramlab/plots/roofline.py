@@ -51,7 +51,7 @@ def draw_roofline(
     with style.house_style():
         picture = new_picture(4.6)
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         for arithmetic, ridge, (color, line) in zip(arithmetics, ridges, _ROOFS, strict=False):
             xs = [left, ridge, right]
             axes.plot(

@@ -56,19 +56,15 @@ def draw_schedule(
         if at is None:
             picture = new_picture(grid_in + 0.5)
             grid = picture.subplots()
-            grid.set_title(title or _heading(simulation), fontsize=style.FONT_SIZE + 2)
+            grid.set_title(title or _heading(simulation), fontsize=style.TITLE_FONT_SIZE)
         else:
             picture = new_picture(grid_in + 2.1)
             chain, grid = picture.subplots(2, 1, height_ratios=(1.4, grid_in))
             _draw_chain(chain, simulation, simulation.moments[at])
-            chain.set_title(title or _heading(simulation), fontsize=style.FONT_SIZE + 2)
+            chain.set_title(title or _heading(simulation), fontsize=style.TITLE_FONT_SIZE)
             grid.axvline(at + 0.5, color=style.INK, linewidth=1.5, linestyle=(0, (2, 1)))
         _draw_grid(grid, simulation)
-        picture.legend(
-            handles=[look.patch(name) for name, look in _LOOKS.items()],
-            loc="outside lower left",
-            ncols=len(_LOOKS),
-        )
+        picture.explain(_LOOKS)
     picture.alt = describe_schedule(simulation, at=at, title=title)
     return picture
 
@@ -114,7 +110,7 @@ def draw_exchange(points: Sequence[Exchange], *, title: str) -> Picture:
     with style.house_style():
         picture = new_picture(4.6)
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         for number, point in enumerate(points, 1):
             marker, color = ("s", style.VERMILLION) if point.by_torch else ("o", style.BLUE)
             axes.plot(

@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from vramlab.plots import style
+from vramlab.plots.bars import name_rows
 from vramlab.plots.picture import Picture, new_picture
 from vramlab.plots.style import Look, Unit, fits, short_size
 
@@ -84,18 +85,14 @@ def draw_segments(
     with style.house_style():
         heights = [min(len(pool_rows), most) for pool_rows in pools.values()] or [1]
         picture = new_picture(1.0 + sum(_ROW_IN * height + 0.75 for height in heights))
-        picture.suptitle(title, x=0.01, ha="left", fontsize=style.FONT_SIZE + 2)
+        picture.suptitle(title, x=0.01, ha="left", fontsize=style.TITLE_FONT_SIZE)
         axes_list = picture.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         if not pools:
             axes_list[0].text(0.5, 0.5, "no segments: nothing is reserved", ha="center")
             axes_list[0].set_axis_off()
         for axes, (pool, pool_rows) in zip(axes_list, pools.items(), strict=False):
             _draw_pool(axes, pool, pool_rows, most)
-        picture.legend(
-            handles=[look.patch(kind) for kind, look in _LOOKS.items()],
-            loc="outside lower left",
-            ncols=len(_LOOKS),
-        )
+        picture.explain(_LOOKS)
     picture.alt = describe_segments(snapshot, device=device, names=names, title=title, most=most)
     return picture
 
@@ -195,10 +192,7 @@ def _draw_pool(axes: Axes, pool: str, rows: Mapping[_Row, int], most: int) -> No
     remark = f", {left_out} of them not drawn" if left_out else ""
     axes.set_title(f"{pool} pool: {_counted(sum(rows.values()))}{remark}")
     axes.set_xlabel(f"{unit.name} from the start of the segment")
-    axes.set_yticks(range(len(drawn)), [row.name(count) for row, count in drawn])
-    axes.set_ylim(len(drawn) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+    name_rows(axes, [row.name(count) for row, count in drawn])
 
 
 def _draw_part(axes: Axes, number: int, part: _Part, unit: Unit) -> None:

@@ -49,7 +49,7 @@ def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
     with style.house_style():
         picture = new_picture(0.9 + _ROW_IN * len(moments))
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         width = len(layers) * (columns + 0.4)
         for gpu, own in enumerate(held):
             left = gpu * (width + 1.2)

@@ -49,7 +49,7 @@ def draw_stack(
         rows_of_legend = -(-(len(drawn) + (capacity_bytes is not None)) // 3)
         picture = new_picture(1.45 + 0.2 * rows_of_legend)
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.02)
         draw_bar(axes, 0, drawn, unit, _PLOT_WIDTH_IN)
         handles: list[Artist] = [

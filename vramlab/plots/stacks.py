@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from matplotlib.artist import Artist
 
 from vramlab.plots import style
-from vramlab.plots.bars import Part, draw_bar, draw_capacity
+from vramlab.plots.bars import Part, draw_bar, draw_capacity, name_rows
 from vramlab.plots.picture import Picture, new_picture
 from vramlab.plots.stack import LOOKS
 from vramlab.plots.style import Look, Unit, short_size
@@ -46,7 +46,7 @@ def draw_stacks(
         rows_of_legend = -(-(len(looks) + (capacity_bytes is not None)) // 4)
         picture = new_picture(0.95 + 0.2 * rows_of_legend + _ROW_IN * len(rows))
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.16)  # room for the sums
         for number, (row, parts) in enumerate(rows.items()):
             stretches = (Part(part, parts.get(part, 0), look) for part, look in looks.items())
@@ -61,10 +61,7 @@ def draw_stacks(
         handles: list[Artist] = [look.patch(part) for part, look in looks.items()]
         handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(unit.name)
-        axes.set_yticks(range(len(rows)), list(rows))
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
+        name_rows(axes, list(rows))
         picture.legend(handles=handles, loc="outside lower left", ncols=4)
     picture.alt = describe_stacks(rows, title=title)
     return picture

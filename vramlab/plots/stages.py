@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-
 from vramlab.measure import Expectation, Quantity, Result
 from vramlab.plots import style
+from vramlab.plots.groups import Bar, draw_groups, height_in
 from vramlab.plots.picture import Picture, new_picture
 from vramlab.plots.style import Look, Unit, short_size
 
@@ -16,7 +15,6 @@ _LOOKS = {
     "measured": Look(style.BLUE),
     "published": Look(style.YELLOW, ".."),
 }
-_BAR_IN = 0.21
 
 
 @dataclass(frozen=True)
@@ -42,12 +40,12 @@ def draw_stages(
     groups = _groups(result, quantity)
     values = [size_bytes for group in groups for size_bytes in group.bars.values()]
     unit = Unit.for_axis(max(map(abs, values), default=0))
+    drawn = [(group.name, _drawn(group, unit)) for group in groups]
     with style.house_style():
-        bar_count = sum(len(group.bars) for group in groups)
-        picture = new_picture(1.5 + bar_count * _BAR_IN + len(groups) * 0.12)
+        picture = new_picture(1.5 + height_in(drawn))
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
-        _draw_groups(axes, groups, unit)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
+        draw_groups(axes, drawn, _LOOKS)
         lowest, highest = min([0, *values]), max([0, *values])
         room = (highest - lowest) // 6 or unit.size_bytes  # for the labels at the ends
         axes.set_xlim(unit.of(lowest - (room if lowest < 0 else 0)), unit.of(highest + room))
@@ -89,30 +87,8 @@ def _groups(result: Result, quantity: Quantity | None) -> list[_Group]:
     return groups
 
 
-def _draw_groups(axes: Axes, groups: list[_Group], unit: Unit) -> None:
-    """Draw the groups from top to bottom, the bars of a group close together."""
-    row, middles = 0.0, []
-    for group in groups:
-        rows = []
-        for kind, size_bytes in group.bars.items():
-            look = _LOOKS[kind]
-            bars = axes.barh(
-                row,
-                unit.of(size_bytes),
-                height=0.9,
-                color=look.color,
-                hatch=look.hatch,
-                edgecolor=style.INK,
-                linewidth=0.6,
-                label=kind,
-            )
-            axes.bar_label(
-                bars, [short_size(size_bytes)], padding=3, fontsize=style.SMALL_FONT_SIZE
-            )
-            rows.append(row)
-            row += 1
-        middles.append(sum(rows) / len(rows))
-        row += 0.6
-    axes.set_yticks(middles, [group.name for group in groups])
-    axes.set_ylim(row - 0.6 - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
+def _drawn(group: _Group, unit: Unit) -> list[Bar]:
+    return [
+        Bar(kind, unit.of(size_bytes), short_size(size_bytes))
+        for kind, size_bytes in group.bars.items()
+    ]

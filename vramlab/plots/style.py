@@ -32,6 +32,8 @@ INK = "#222222"
 
 FONT_SIZE = 9.0
 """Points; 12.5 pixels where pictures are shown at 100 pixels per inch."""
+TITLE_FONT_SIZE = FONT_SIZE + 2
+"""Of a picture; axes in it have smaller ones."""
 SMALL_FONT_SIZE = 8.0
 """For labels inside bars."""
 

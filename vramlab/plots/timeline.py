@@ -46,7 +46,7 @@ def draw_timeline(
         axes = picture.subplots()
         names = _place_names(timeline)
         levels = 1 + max((name.level for name in names), default=-1)
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2, pad=8 + levels * _LEVEL_POINTS)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE, pad=8 + levels * _LEVEL_POINTS)
         axes.set_xlim(0, max(timeline.event_count, 1))
         axes.set_ylim(0, unit.of(highest_bytes) * 1.18 or 1)
         _draw_stages(axes, names, timeline)

@@ -50,7 +50,7 @@ def draw_trades(trades: Mapping[str, Trade], *, title: str, of: str = "sequence"
     with style.house_style():
         picture = new_picture(4.2)
         axes = picture.subplots()
-        axes.set_title(title, fontsize=style.FONT_SIZE + 2)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         for (name, trade), (color, marker) in zip(trades.items(), _MARKS, strict=False):
             axes.plot(
                 unit.of(trade.peak_bytes),
