@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
 from nbgrader.preprocessors import (
     AssignLatePenalties,
     CheckCellMetadata,
@@ -19,10 +20,11 @@ from nbgrader.preprocessors import (
 )
 
 from vramlab.classroom.nbgrader_export import ScoresExport
+from vramlab.classroom.sandbox import best_command
+from vramlab.grading.feedback_pages import PAGE_FILTERS, GetScores
 from vramlab.grading.gradebooks import forget_scores
 from vramlab.grading.late import LatePenalty
 from vramlab.grading.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
-from vramlab.grading.safe_pages import safe_markdown
 
 HERE = Path(__file__).resolve().parent
 
@@ -61,6 +63,8 @@ c.Autograde.autograde_preprocessors = [
 ]
 c.Autograde.pre_convert_hook = partial(forget_scores, c.CourseDirectory.db_url)
 c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")
+# In bubblewrap where that works, as `vramlab grade` does; elsewhere with a warning.
+c.JudgeTasks.bench_command = partial(best_command, HERE.parent)
 
 # Lateness costs nothing as it stands. For a due date set in the formgrader, and for example 10 % of
 # the points earned for each day begun, 15 minutes of grace, and nothing left after 5 days:
@@ -71,8 +75,10 @@ c.AssignLatePenalties.plugin_class = LatePenalty
 # nbgrader's own CSV has 0.0 for what could not be graded; here it is empty, with the reason.
 c.ExportApp.plugin_class = ScoresExport
 
-# What a learner wrote in Markdown must not run in the pages of feedback and formgrader.
-c.HTMLExporter.filters = {"markdown2html": safe_markdown}
+# What a learner wrote in Markdown must not run in the pages of feedback and formgrader, and a task
+# that could not be graded has no 0.0 there.
+c.HTMLExporter.filters = PAGE_FILTERS
+c.GenerateFeedback.preprocessors = [GetScores, CSSHTMLHeaderPreprocessor]
 
 # JupyterLab's Validate button does execute the notebook. A first check starts a process that
 # imports torch, which takes longer than nbgrader's 30 s on a busy laptop.

@@ -89,7 +89,7 @@ def test_nbgraders_own_autograde_enters_the_same(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "vramlab.grading.nbgrader_steps.shared_judge",
-            lambda seed: _Judge(passed),
+            lambda seed, command: _Judge(passed),
         )
         Autograde(coursedir=CourseDirectory(config=course.config), config=course.config).start()
     assert gradebook_of(folder) == ours

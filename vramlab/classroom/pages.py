@@ -19,7 +19,7 @@ from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
 from vramlab.classroom.page_orders import FUNCTION, Order, order
-from vramlab.grading.safe_pages import safe_markdown
+from vramlab.grading.feedback_pages import PAGE_FILTERS
 
 
 def render(order: Order, plainly: bool) -> dict[str, str]:
@@ -74,7 +74,7 @@ def _warm_up() -> None:
     With the settings of autograder/nbgrader_config.py: compiled templates are those of settings.
     """
     config = Config()
-    config.HTMLExporter.filters = {"markdown2html": safe_markdown}
+    config.HTMLExporter.filters = PAGE_FILTERS
     cells = [nbformat.v4.new_markdown_cell("a"), nbformat.v4.new_code_cell("a")]
     cells[1].outputs = [nbformat.v4.new_output("stream", text="a")]
     notebook = nbformat.v4.new_notebook(cells=cells)

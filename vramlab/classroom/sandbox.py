@@ -34,6 +34,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -230,6 +231,19 @@ def best() -> tuple[Sandbox, str]:
     except SandboxError as error:
         return LimitsOnly(), f"{LimitsOnly.warning} (Because {error})"
     return sandbox, sandbox.warning
+
+
+@cache
+def best_command(course: Path) -> tuple[list[str], str]:
+    """Give the command that starts Python in the best sandbox, and the warning to print.
+
+    For nbgrader's own commands: see `JudgeTasks.bench_command`. It is found out once.
+
+    Args:
+        course: the folder of which nothing may be seen inside.
+    """
+    sandbox, warning = best()
+    return sandbox.prefix(hidden=[course]), warning
 
 
 def named(name: str, image: str = "vramlab") -> Sandbox:

@@ -207,8 +207,13 @@ def _show_config(config: Config) -> str:
 
 
 @cache
-def shared_judge(seed: str | None = None) -> Judge:
-    """Give this process's judge for a seed, so that nothing is measured, or started, twice."""
-    bench = Bench()
+def shared_judge(seed: str | None = None, command: tuple[str, ...] = ()) -> Judge:
+    """Give this process's judge for a seed, so that nothing is measured, or started, twice.
+
+    Args:
+        seed: see `Judge`.
+        command: of its bench; see `Bench`.
+    """
+    bench = Bench(command)
     atexit.register(bench.close)
     return Judge(bench, seed)

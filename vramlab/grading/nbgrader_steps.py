@@ -9,7 +9,9 @@ nbgrader's own, except that what could not be graded has no score, and waits for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
+from logging import Logger
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -17,10 +19,10 @@ from typing import Any
 import nbformat
 from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
-from traitlets import Unicode
+from traitlets import Callable, Unicode
 
 from vramlab.grading.exercises import find_exercise
-from vramlab.grading.judge import shared_judge
+from vramlab.grading.judge import Judge, shared_judge
 from vramlab.grading.notebooks import TEST_SUFFIX, tasks_with_cells
 from vramlab.grading.released import released_cells, restore
 from vramlab.grading.seeds import hidden_seed
@@ -35,6 +37,15 @@ PAGE_CHARACTERS = 96
 
 VERDICTS = "vramlab_verdicts"
 """Key of nbgrader's resources under which the verdicts travel from step to step."""
+
+
+def _no_sandbox() -> tuple[Sequence[str], str]:
+    return (), ""
+
+
+@cache
+def _warn_once(log: Logger, warning: str) -> None:
+    log.warning(warning)
 
 
 class RestoreCells(NbGraderPreprocessor):  # type: ignore[misc]
@@ -63,24 +74,32 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
         "learners. The same seed grades the same way.",
     ).tag(config=True)
 
+    bench_command = Callable(
+        _no_sandbox,
+        help="Gives the command that starts Python where answers are judged, and a warning to "
+        "print about it if there is any. By default, this Python without a sandbox.",
+    ).tag(config=True)
+
     def preprocess(self, nb: Notebook, resources: Resources) -> tuple[Notebook, Resources]:
         """Put a verdict under every test cell: the one given in `resources`, or the judge's."""
         exercise = find_exercise(resources["nbgrader"]["notebook"])
         given: Mapping[str, Verdict] | None = resources.get(VERDICTS)
         verdicts = {}
         for task, cell, cells in tasks_with_cells(nb):
-            if given is None:
-                # nbgrader makes its steps anew for every notebook; what was measured is kept.
-                judge = shared_judge(hidden_seed(Path(self.seed_file)))
-                verdict = judge.judge(exercise, task, cells)
-            else:
-                verdict = given[task]
+            verdict = given[task] if given else self._judge().judge(exercise, task, cells)
             if verdict.grade is Grade.UNGRADED:
                 self.log.warning("%s of %s: %s", task, resources["nbgrader"]["student"], verdict)
             cell["outputs"] = verdict_outputs(verdict)
             verdicts[task] = verdict
         resources[VERDICTS] = verdicts
         return nb, resources
+
+    def _judge(self) -> Judge:
+        """Give the one judge of this process: nbgrader makes its steps anew for every notebook."""
+        command, warning = self.bench_command()
+        if warning:
+            _warn_once(self.log, warning)
+        return shared_judge(hidden_seed(Path(self.seed_file)), tuple(command))
 
 
 class SaveGrades(SaveAutoGrades):  # type: ignore[misc]
