@@ -189,7 +189,10 @@ def test_the_student_is_told_why(graded: tuple[Course, Outcome], name: str) -> N
 
 
 def test_that_is_in_the_feedback(graded: tuple[Course, Outcome]) -> None:
-    assert f"{NOTEBOOK} is a link to somewhere else." in page(graded[0], "link_to_the_gradebook")
+    told = page(graded[0], "link_to_the_gradebook")
+    assert f"{NOTEBOOK} is a link to somewhere else." in told
+    assert "(Score: not graded / 16.0)" in told
+    assert "Score: 0.0" not in told
 
 
 def test_nothing_that_a_learner_wrote_runs_in_the_page(graded: tuple[Course, Outcome]) -> None:

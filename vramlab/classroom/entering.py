@@ -26,7 +26,6 @@ from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.preprocessors import GetGrades
 from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
 from sqlalchemy.orm import scoped_session, sessionmaker
 from traitlets.config import Config
@@ -39,6 +38,7 @@ from vramlab.classroom.submissions import TIMESTAMP, Refused, Stray, Submission,
 from vramlab.closing import Closing
 from vramlab.errors import VramlabError
 from vramlab.grading.exercises import find_exercise
+from vramlab.grading.feedback_pages import GetScores
 from vramlab.grading.gradebooks import Ungraded, ungraded
 from vramlab.grading.nbgrader_steps import VERDICTS
 from vramlab.grading.released import ReleasedCell, released_cells
@@ -166,7 +166,7 @@ class Book(Closing):
         }
         with self._told(), self._one_transaction():
             notebook = nbformat.read(path / f"{marked.assignment}.ipynb", as_version=4)
-            step = GetGrades(config=self._course.config, log=_quiet)
+            step = GetScores(config=self._course.config, log=_quiet)
             notebook, resources = step.preprocess(notebook, resources)
         del resources["nbgrader"]["db_url"]  # it may hold a password
         return page_orders.order(notebook, resources, self._course.config)

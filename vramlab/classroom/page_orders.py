@@ -21,8 +21,8 @@ def order(notebook: Any, resources: Mapping[str, Any], config: Config) -> Order:
     """Write down what a page is made from; all of it can be JSON.
 
     Args:
-        notebook: with the grades, as `GetGrades` leaves it.
-        resources: nbgrader's, as `GetGrades` leaves them.
+        notebook: with the grades, as `GetScores` leaves it.
+        resources: nbgrader's, as `GetScores` leaves them.
         config: of the course.
     """
     steps = GenerateFeedback(coursedir=CourseDirectory(config=config), config=config).preprocessors
@@ -32,7 +32,7 @@ def order(notebook: Any, resources: Mapping[str, Any], config: Config) -> Order:
         "settings": json.dumps(
             {
                 "HTMLExporter": dict(config.HTMLExporter),
-                "steps": [step for step in steps if step is not GetGrades],
+                "steps": [step for step in steps if not issubclass(step, GetGrades)],
             },
             default=_name,
             sort_keys=True,
