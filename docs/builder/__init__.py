@@ -7,4 +7,9 @@ One job each, in the order in which they run:
 - `sources.py` puts all pages into one folder, from which Sphinx builds (`docs/conf.py`)
 - `pictures.py` moves pictures out of pages into files
 - `pages.py` reads the finished pages and says what is wrong with them: links, pictures, headings
+
+Beside it, for those who open notebooks on other sites:
+
+- `address.py` says where the course is published
+- `colab.py` puts a cell into notebooks that installs the course in Colab
 """

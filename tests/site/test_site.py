@@ -61,6 +61,7 @@ def test_a_picture_of_a_lesson_is_a_file_with_its_words_there_and_on_the_start_p
 def test_an_exercise_is_a_download_and_search_finds_prose_and_docstrings(html: Path) -> None:
     page = (html / "lessons" / f"{LESSON.stem}.html").read_text()
     assert f'/{LESSON.name}"' in page
+    assert "google.colab" not in page  # what installs the course there is for notebooks only
     (download,) = html.glob(f"_downloads/*/{LESSON.name}")
     assert download.read_bytes() == (ROOT / "exercises" / LESSON.stem / LESSON.name).read_bytes()
     index = (html / "searchindex.js").read_text()

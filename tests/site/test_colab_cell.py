@@ -1,0 +1,114 @@
+"""Notebooks begin with a cell that installs the course in Colab, and does nothing elsewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import nbformat
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+from docs.builder import address, colab
+
+ADDRESS = "https://github.com/someone/vramlab"
+
+
+class Shell:
+    """Notes the magics that a cell calls."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[str, str]] = []
+
+    def run_line_magic(self, name: str, line: str) -> None:
+        self.called.append((name, line))
+
+
+@pytest.fixture
+def shell() -> Shell:
+    return Shell()
+
+
+def run(shell: Shell) -> None:
+    code = TransformerManager().transform_cell(colab.source(ADDRESS))
+    exec(code, {"get_ipython": lambda: shell})
+
+
+def test_elsewhere_nothing_happens(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "google.colab", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    run(shell)
+    assert shell.called == []
+
+
+def test_in_colab_the_course_is_installed_once(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    run(shell)  # vramlab is there
+    assert shell.called == []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    run(shell)
+    wanted = f'install --quiet "vramlab[core] @ git+{ADDRESS}"'
+    assert shell.called == [("pip", wanted)]
+
+
+def test_every_lesson_and_master_has_the_cell_as_it_would_be_written_now() -> None:
+    assert len(colab._notebooks(colab.ROOT)) == 2 * 23
+    assert colab.stale() == []  # else: python -m docs.builder.colab
+
+
+def test_exercises_get_it_from_their_masters() -> None:
+    for path in sorted((colab.ROOT / "exercises").glob("*/*.ipynb")):
+        second = nbformat.read(path, as_version=nbformat.NO_CONVERT).cells[1]
+        assert (second.id, second.source) == (colab.CELL_ID, colab.source())
+        assert "nbgrader" not in second.metadata
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    """Return a course of one lesson and one exercise without the cell."""
+    for name in ("lessons/01_cuda_context", "solutions/01_cuda_context/01_cuda_context"):
+        there = tmp_path / f"{name}.ipynb"
+        there.parent.mkdir(parents=True)
+        shutil.copy(colab.ROOT / f"{name}.ipynb", there)
+        notebook: Any = nbformat.read(there, as_version=nbformat.NO_CONVERT)
+        notebook.cells = [cell for cell in notebook.cells if cell.id != colab.CELL_ID]
+        there.write_text(nbformat.writes(notebook) + "\n")
+    return tmp_path
+
+
+def test_the_cell_is_put_in_once_and_nothing_else_changes(course: Path) -> None:
+    paths = colab._notebooks(course)
+    before = [json.loads(path.read_text()) for path in paths]
+    assert colab.stale(course) == paths
+    colab.write(course)
+    written = [path.read_bytes() for path in paths]
+    assert colab.stale(course) == []
+    for path, old in zip(paths, before, strict=True):
+        new = json.loads(path.read_text())
+        assert new["cells"].pop(1)["id"] == colab.CELL_ID
+        assert new == old
+    colab.write(course)
+    assert [path.read_bytes() for path in paths] == written
+
+
+# ---- The address ----
+
+
+def test_badges_lead_to_the_first_lesson_once_there_is_an_address() -> None:
+    badges = address.badges(ADDRESS)
+    assert "colab.research.google.com/github/someone/vramlab/blob/main/lessons/01_" in badges
+    assert "mybinder.org/v2/gh/someone/vramlab/main?urlpath=lab/tree/lessons/01_" in badges
+    assert (colab.ROOT / address.FIRST_LESSON).exists()
+    assert f"FIRST_LESSON := {address.FIRST_LESSON}" in (colab.ROOT / "Makefile").read_text()
+
+
+def test_without_an_address_no_badge_leads_anywhere() -> None:
+    assert "](" not in address.badges(address.NOT_PUBLISHED)
+    assert "docs/builder/address.py" in address.badges(address.NOT_PUBLISHED)
