@@ -8,14 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 import vramlab
+from vramlab.classroom.sources import digest_of_code
 from vramlab.grading.released import ReleasedCell
 from vramlab.grading.task import Exercise
 
 PACKAGE = Path(vramlab.__file__).parent
+
+_JUDGING = (
+    "vramlab.classroom.reading",
+    "vramlab.grading.bench_server",
+    "vramlab.grading.judge",
+    "vramlab.virtual",
+)
+"""With what they import: the way from a submitted file to a verdict."""
+
 _SHOWN_DIGITS = 12
 
 
@@ -32,14 +41,9 @@ def versions() -> Mapping[str, str]:
 
 def fingerprint(exercise: Exercise, seed: str, released: Sequence[ReleasedCell]) -> str:
     """Give a digest of all that judges an exercise: another one, and its verdicts are void."""
-    spec = find_spec(exercise.module)
-    assert spec is not None
-    assert spec.origin is not None
-    judging = sorted((PACKAGE / "grading").glob("*.py"))
     parts = [
         exercise.name,
-        digest([Path(spec.origin)]),
-        digest(judging),
+        digest_of_code([exercise.module, *_JUDGING]),
         _version("vramlab"),
         _version("torch"),
         seed,

@@ -1,0 +1,106 @@
+"""What the package's own source says about a verdict: a digest of all code that comes to it.
+
+A mended task, or a mended rule of the virtual GPU that it measures on, makes verdicts void. A
+mended comment, docstring or layout does not, nor does a module that has no part in judging: a
+class should not be graded anew for these.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Collection, Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import vramlab
+
+_PACKAGE = Path(vramlab.__file__).parent
+_DATA = (".toml", ".json")
+
+
+def digest_of_code(modules: Collection[str]) -> str:
+    """Give a digest of modules, of all of this package that they import, and of its data files.
+
+    Imports are read, not done: those within functions count, and those for type checking, too.
+    """
+    files = _closure(modules)
+    summed = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        code, _ = _parsed(path.read_bytes())
+        summed.update(f"{name} {code}\n".encode())
+    for folder in sorted({path.parent for path in files.values()}):
+        for path in sorted(folder.iterdir()):
+            if path.suffix in _DATA:
+                summed.update(f"{path.name} {_sha256(path.read_bytes())}\n".encode())
+    return summed.hexdigest()
+
+
+def _closure(modules: Collection[str]) -> dict[str, Path]:
+    """Find the files of modules and of all of this package that they import, by module."""
+    waiting = list(modules)
+    seen: set[str] = set()
+    found: dict[str, Path] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        path = _file_of_package(name) or (_file(name) if name in modules else None)
+        if path is not None:
+            found[name] = path
+            _, imported = _parsed(path.read_bytes())
+            waiting += imported
+    return found
+
+
+def _file(module: str) -> Path | None:
+    """Find the file of a module from elsewhere."""
+    spec = find_spec(module)
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def _file_of_package(module: str) -> Path | None:
+    """Find the file of a module of this package; None for other modules and names in modules."""
+    package, *inner = module.split(".")
+    if package != _PACKAGE.name:
+        return None
+    place = _PACKAGE.joinpath(*inner)
+    for path in (place / "__init__.py", place.with_suffix(".py")):
+        if path.is_file():
+            return path
+    return None
+
+
+@cache
+def _parsed(content: bytes) -> tuple[str, frozenset[str]]:
+    """Give a digest of what a source does, and the names that it imports."""
+    tree = ast.parse(content)
+    imported = frozenset(name for node in ast.walk(tree) for name in _imported(node))
+    return _sha256(ast.dump(_WithoutTexts().visit(tree)).encode()), imported
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    for name in names:
+        # With a module, the packages that it lies in are imported.
+        while name:
+            yield name
+            name = name.rpartition(".")[0]
+
+
+class _WithoutTexts(ast.NodeTransformer):
+    """Leaves out docstrings, and the texts below the fields of classes."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
