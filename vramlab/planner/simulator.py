@@ -26,14 +26,19 @@ def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simul
         try:
             return _measured(Training(plan, mesh))
         except torch.OutOfMemoryError as error:
-            said = str(error).split(" See documentation")[0]
+            problem = in_short(error)
         return Simulation(
             stage,
             {},
             torch.cuda.max_memory_allocated(),
             torch.cuda.max_memory_reserved(),
-            problem=said,
+            problem=problem,
         )
+
+
+def in_short(error: torch.OutOfMemoryError) -> str:
+    """What torch says, without where to read more."""
+    return str(error).split(" See documentation")[0]
 
 
 def _measured(training: Training) -> Simulation:

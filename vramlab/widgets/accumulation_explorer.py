@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -66,11 +66,11 @@ def accumulation_explorer(
         "width": power_slider("Width", width, 256, 4096),
         "loss": choice("backward() on", tuple(LOSSES), loss),
     }
-
-    def show(**settings: Any) -> View:
-        return show_accumulation(**settings, gpu=gpu)
-
-    return Explorer("A batch in pieces: its peak and its gradient", controls, show)
+    return Explorer(
+        "A batch in pieces: its peak and its gradient",
+        controls,
+        partial(show_accumulation, gpu=gpu),
+    )
 
 
 def show_accumulation(rows: int, steps: int, width: int, loss: str, gpu: str = "A100-40GB") -> View:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,15 +14,13 @@ from vramlab import VirtualGPU, catalogue
 from vramlab.measure import Table
 from vramlab.plots import draw_curves
 from vramlab.plots.style import short_size
-from vramlab.units import GIB, format_mib
+from vramlab.units import format_mib
 from vramlab.widgets.explorer import Explorer, View, choice
+from vramlab.widgets.gpus import roomy
 from vramlab.widgets.training_step_explorer import OPTIMIZERS
 
 PROBES = (8, 16)
 """Batches whose peaks give the line."""
-
-AMPLE_BYTES = 4096 * GIB
-"""Memory of the GPU that the probes run on: a batch that does not fit shall be measured too."""
 
 LARGEST = 2**16
 """No larger batch is tried."""
@@ -122,7 +120,7 @@ def batch_explorer(
 
 def show_batches(model: str, precision: str, optimizer: str, gpu: str) -> View:
     """Measure two batches where memory is ample, then try around the predicted one on the GPU."""
-    with VirtualGPU(replace(catalogue.find(gpu), total_bytes=AMPLE_BYTES)):
+    with VirtualGPU(roomy(gpu)):
         step = _stepper(WORKLOADS[model], precision, optimizer)
         line = _line(step)
         del step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 
@@ -83,11 +83,7 @@ def data_parallel_explorer(
         "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
         "classes": power_slider("Classes", classes, 1024, 32768),
     }
-
-    def show(**settings: Any) -> View:
-        return show_data_parallel(**settings, gpu=gpu)
-
-    return Explorer("Who holds what", controls, show)
+    return Explorer("Who holds what", controls, partial(show_data_parallel, gpu=gpu))
 
 
 def show_data_parallel(

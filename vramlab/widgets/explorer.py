@@ -152,6 +152,18 @@ def choice(description: str, options: Sequence[Option], value: Option) -> Any:
     return ipywidgets.Dropdown(options=options, value=value, description=description, **_LOOK)
 
 
+def checkbox(description: str, value: bool) -> Any:
+    """A box to tick."""
+    return ipywidgets.Checkbox(value=value, description=description, indent=False)
+
+
+def run_button(description: str, value: bool, tooltip: str) -> Any:
+    """A button that stays pressed, for what takes longer than to compute a formula."""
+    return ipywidgets.ToggleButton(
+        value=value, description=description, tooltip=tooltip, icon="play"
+    )
+
+
 def text(description: str, value: str, placeholder: str = "") -> Any:
     """A line of text that is reported when Enter is pressed or the line is left."""
     return ipywidgets.Text(

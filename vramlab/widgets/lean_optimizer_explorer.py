@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -70,11 +71,7 @@ def lean_optimizer_explorer(
         "count": slider("Parameters", count, 1, 24),
         "when": choice("step()", WHEN, when),
     }
-
-    def show(rows: int, columns: int, count: int, when: str) -> View:
-        return show_optimizers(rows, columns, count, when, gpu)
-
-    return Explorer("What optimizers keep, by shape", controls, show)
+    return Explorer("What optimizers keep, by shape", controls, partial(show_optimizers, gpu=gpu))
 
 
 def show_optimizers(rows: int, columns: int, count: int, when: str, gpu: str = "A100-80GB") -> View:

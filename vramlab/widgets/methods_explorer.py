@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import ipywidgets
-
-from vramlab import VirtualGPU, catalogue
+from vramlab import VirtualGPU
 from vramlab.experiments.methods import OPTIMIZERS, Reading, Setting, read_step
 from vramlab.measure import Table
 from vramlab.plots.durations import short_time
 from vramlab.plots.style import short_size
 from vramlab.plots.trades import Trade, draw_trades
 from vramlab.units import format_mib
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider
+from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider
+from vramlab.widgets.gpus import with_tensor_cores
 
 ON = {
     "accumulation": "Accumulate (4 parts)",
@@ -42,15 +41,11 @@ def methods_explorer(
         gpu: a GPU of the catalogue with tensor cores for float16.
         chosen: which of `ON`.
     """
-    names = tuple(model.name for model in catalogue.models() if model.fp16_tensor_flops_per_s)
     controls = {
-        "gpu": choice("GPU", names, gpu),
+        "gpu": choice("GPU", with_tensor_cores(), gpu),
         "batch": power_slider("Sequences", batch, 4, 64),
         "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
-        **{
-            name: ipywidgets.Checkbox(value=name in chosen, description=words, indent=False)
-            for name, words in ON.items()
-        },
+        **{name: checkbox(words, name in chosen) for name, words in ON.items()},
     }
     return Explorer("Memory against time", controls, show_methods)
 

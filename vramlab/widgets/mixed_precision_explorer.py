@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 from torch import nn
@@ -65,11 +65,7 @@ def mixed_precision_explorer(
         "width": power_slider("Width", width, 256, 4096),
         "layers": slider("Layers", layers, 1, 12),
     }
-
-    def show(**settings: Any) -> View:
-        return show_mode(**settings, gpu=gpu)
-
-    return Explorer("A training step in less precision", controls, show)
+    return Explorer("A training step in less precision", controls, partial(show_mode, gpu=gpu))
 
 
 def show_mode(mode: str, rows: int, width: int, layers: int, gpu: str = "A100-40GB") -> View:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
-
-import ipywidgets
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.experiments.offloading import StepReading, read_step
@@ -17,10 +14,8 @@ from vramlab.plots import draw_durations
 from vramlab.plots.durations import short_time
 from vramlab.plots.style import short_size
 from vramlab.units import GIB, format_mib
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
-
-_ROOM_BYTES = 2**50
-"""More than any model here needs: a model that does not fit is measured, too."""
+from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider, slider
+from vramlab.widgets.gpus import roomy, with_tensor_cores
 
 
 def offloading_explorer(
@@ -44,16 +39,17 @@ def offloading_explorer(
         gpu: a GPU of the catalogue with tensor cores for float16.
         offloaded: which of "activations", "optimizer" and "parameters".
     """
-    names = tuple(model.name for model in catalogue.models() if model.fp16_tensor_flops_per_s)
     controls = {
-        "gpu": choice("GPU", names, gpu),
+        "gpu": choice("GPU", with_tensor_cores(), gpu),
         "width": power_slider("Width", width, 256, 8192),
         "layers": slider("Layers", layers, 1, 16),
         "batch": power_slider("Sequences", batch, 1, 64),
         "length": power_slider("Tokens of each", length, 64, 4096),
-        "activations": _box("Saved activations", "activations" in offloaded),
-        "optimizer": _box("Optimizer", "optimizer" in offloaded),
-        "parameters": _box("Parameters (and the optimizer)", "parameters" in offloaded),
+        "activations": checkbox("Saved activations on the host", "activations" in offloaded),
+        "optimizer": checkbox("Optimizer on the host", "optimizer" in offloaded),
+        "parameters": checkbox(
+            "Parameters (and the optimizer) on the host", "parameters" in offloaded
+        ),
     }
     return Explorer("What the host keeps, and what its trips cost", controls, show_offloading)
 
@@ -100,10 +96,7 @@ def show_offloading(
 @cache
 def _read(gpu: str, *settings: Any) -> StepReading:
     width, layers, batch, length, activations, optimizer, parameters = settings
-    roomy = dataclasses.replace(
-        catalogue.find(gpu), total_bytes=_ROOM_BYTES, nvml_total_bytes=_ROOM_BYTES + GIB
-    )
-    with VirtualGPU(roomy):
+    with VirtualGPU(roomy(gpu)):
         return read_step(
             width,
             layers,
@@ -113,10 +106,6 @@ def _read(gpu: str, *settings: Any) -> StepReading:
             optimizer=optimizer,
             parameters=parameters,
         )
-
-
-def _box(description: str, value: bool) -> Any:
-    return ipywidgets.Checkbox(value=value, description=f"{description} on the host", indent=False)
 
 
 def _table(reading: StepReading, tokens: int) -> Table:

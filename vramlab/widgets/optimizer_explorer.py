@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 
@@ -73,11 +73,11 @@ def optimizer_explorer(
         "width": power_slider("Width", width, 16, 8192),
         "layers": slider("Layers", layers, 1, 24),
     }
-
-    def show(**settings: Any) -> View:
-        return show_optimizer(**settings, gpu=gpu)
-
-    return Explorer("What an optimizer keeps, and what its step takes", controls, show)
+    return Explorer(
+        "What an optimizer keeps, and what its step takes",
+        controls,
+        partial(show_optimizer, gpu=gpu),
+    )
 
 
 def show_optimizer(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipywidgets
-
 from vramlab import catalogue
 from vramlab.formulas.pipeline_schedules import Name as Schedule
 from vramlab.formulas.transformer import (
@@ -17,7 +15,7 @@ from vramlab.formulas.zero import Stage
 from vramlab.planner import MODELS, Plan, describe, find_model, report
 from vramlab.planner.plan import OFFLOADS, Offload
 from vramlab.plots import draw_plan
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider
+from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider, run_button
 
 _HEIGHT_PX = 860
 _SCHEDULES: tuple[Schedule, ...] = ("1F1B", "GPipe")
@@ -77,16 +75,13 @@ def planner_explorer(
         "data": power_slider("Data-parallel", data, 1, 512),
         "zero": choice("ZeRO stage", (0, 1, 2, 3), zero),
         "tensor": power_slider("Tensor-parallel", tensor, 1, 16),
-        "sequence_parallel": ipywidgets.Checkbox(
-            value=sequence_parallel, description="Share sequences, too", indent=False
-        ),
+        "sequence_parallel": checkbox("Share sequences, too", sequence_parallel),
         "pipeline": power_slider("Stages", pipeline, 1, 32),
         "schedule": choice("Schedule", _SCHEDULES, schedule),
-        "simulate": ipywidgets.ToggleButton(
-            value=simulate,
-            description="Simulate",
-            tooltip="Run one rank on a fresh virtual GPU; large models take some seconds",
-            icon="play",
+        "simulate": run_button(
+            "Simulate",
+            simulate,
+            "Run one rank on a fresh virtual GPU; large models take some seconds",
         ),
     }
     return Explorer("Will it fit?", controls, show_plan, _HEIGHT_PX)

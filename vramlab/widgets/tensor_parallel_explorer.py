@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cache
-
-import ipywidgets
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.experiments.tensor_parallel import LayerReading, read_layer
@@ -22,12 +19,11 @@ from vramlab.measure import Table
 from vramlab.plots import draw_stacks
 from vramlab.plots.durations import short_time
 from vramlab.plots.style import short_size
-from vramlab.units import GIB, format_mib
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider
+from vramlab.units import format_mib
+from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider
+from vramlab.widgets.gpus import roomy, with_tensor_cores
 
 HEAD_SIZE = 64
-_ROOM_BYTES = 2**50
-"""More than any layer here needs: one that does not fit is measured, too."""
 
 
 def tensor_parallel_explorer(
@@ -52,16 +48,13 @@ def tensor_parallel_explorer(
         cut_sequence: whether the sequence is cut between the matrices.
         gpu: a GPU of the catalogue with tensor cores for float16.
     """
-    names = tuple(model.name for model in catalogue.models() if model.fp16_tensor_flops_per_s)
     controls = {
-        "gpu": choice("GPU", names, gpu),
+        "gpu": choice("GPU", with_tensor_cores(), gpu),
         "width": power_slider("Width", width, 1024, 16384),
         "batch": power_slider("Sequences", batch, 1, 16),
         "sequence": power_slider("Tokens of each", sequence, 256, 8192),
         "ranks": power_slider("Ranks", ranks, 2, 16),
-        "cut_sequence": ipywidgets.Checkbox(
-            value=cut_sequence, description="Cut the sequence, too", indent=False
-        ),
+        "cut_sequence": checkbox("Cut the sequence, too", cut_sequence),
     }
     return Explorer("One layer on many GPUs", controls, show_tensor_parallel)
 
@@ -106,10 +99,7 @@ def _ways(ranks: int) -> tuple[tuple[str, int, Division], ...]:
 @cache
 def _read(ranks: int, division: Division, *sizes: int) -> LayerReading:
     batch, sequence, width, heads = sizes
-    roomy = dataclasses.replace(
-        catalogue.find("A100-80GB"), total_bytes=_ROOM_BYTES, nvml_total_bytes=_ROOM_BYTES + GIB
-    )
-    with VirtualGPU(roomy):
+    with VirtualGPU(roomy("A100-80GB")):
         return read_layer(ranks, division, batch, sequence, width, heads)
 
 

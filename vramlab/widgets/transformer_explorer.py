@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipywidgets
 import torch
 
 from vramlab import VirtualGPU, catalogue
@@ -21,6 +20,7 @@ from vramlab.formulas.transformer_peak import CATEGORIES, Gpu, Moment
 from vramlab.measure import Category, Table
 from vramlab.planner.estimate import fitting_of
 from vramlab.planner.models import llama_sizes
+from vramlab.planner.simulator import in_short
 from vramlab.plots import draw_stacks
 from vramlab.plots.style import (
     BLUE,
@@ -34,7 +34,7 @@ from vramlab.plots.style import (
     short_size,
 )
 from vramlab.units import format_mib
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.explorer import Explorer, View, choice, power_slider, run_button, slider
 
 STYLES = ("GPT-2", "Llama")
 """Layers with LayerNorm, GELU, biases and dropout; or with RMSNorm and SwiGLU, without the rest."""
@@ -116,11 +116,10 @@ def transformer_explorer(
         "attention": choice("Attention", ATTENTIONS, attention),
         "checkpointing": choice("Checkpointing", CHECKPOINTINGS, checkpointing),
         "gpu": choice("GPU", catalogue.names(), gpu),
-        "measure": ipywidgets.ToggleButton(
-            value=measure,
-            description="Measure",
-            tooltip="Run the model on a fresh virtual GPU; large ones take some seconds",
-            icon="play",
+        "measure": run_button(
+            "Measure",
+            measure,
+            "Run the model on a fresh virtual GPU; large ones take some seconds",
         ),
     }
     return Explorer("Where do my bytes go?", controls, show_transformer, _HEIGHT_PX)
@@ -207,7 +206,7 @@ def _measured(gpu: str, sizes: Sizes, run: Run) -> tuple[StepMeasurement | None,
         try:
             return measure_step(sizes, run), ""
         except torch.OutOfMemoryError as error:
-            said = str(error).split(" See documentation")[0]
+            said = in_short(error)
     return None, f" Measured: it does not fit. {said}"
 
 
@@ -258,10 +257,10 @@ def _categories(predicted: Moment, measured: StepMeasurement | None) -> Table:
             row += [format_mib(found.get(name, 0)), f"{found.get(name, 0) - size_bytes:+,} B"]
         rows.append(tuple(row))
     total = ["all blocks", format_mib(predicted.total_bytes), "100.0%"]
-    header: tuple[str, ...] = ("bytes of", "predicted", "share")
+    header = ["bytes of", "predicted", "share"]
     notes: tuple[str, ...] = ()
     if measured:
-        header += ("measured", "difference")
+        header += ["measured", "difference"]
         blocks_bytes = measured.peak_bytes - measured.rests_bytes
         total += [format_mib(blocks_bytes), f"{blocks_bytes - predicted.total_bytes:+,} B"]
         notes = (
@@ -270,12 +269,7 @@ def _categories(predicted: Moment, measured: StepMeasurement | None) -> Table:
         )
     return Table(
         caption="The peak by category",
-        header=(
-            "bytes of",
-            "predicted",
-            "share",
-            *(("measured", "difference") if measured else ()),
-        ),
+        header=tuple(header),
         rows=(*rows, tuple(total)),
         notes=notes,
     )

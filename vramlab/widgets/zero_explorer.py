@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cache
 from typing import Literal
 
@@ -16,6 +15,7 @@ from vramlab.plots import draw_stacks
 from vramlab.plots.style import BLUE, CATEGORY_LOOKS, OUTSIDE_LOOK, Look, short_size
 from vramlab.units import GIB, format_mib
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.gpus import roomy
 
 WIDTHS = (1000, 1024, 2048, 4096, 5000, 8192, 10000, 12500, 16384)
 MOST_RANKS = 16_384
@@ -32,8 +32,6 @@ _LOOKS: dict[str, Look] = {
     GATHERED: Look(BLUE, "//", text_color="white"),
     _CONTEXT: OUTSIDE_LOOK,
 }
-_ROOM_BYTES = 2**50
-"""More than any model here needs: a model that does not fit is measured, too."""
 
 
 def zero_explorer(
@@ -169,10 +167,7 @@ def _measured(name: str, layers: int, width: int, ranks: int, rank: int, is_mixe
 def _read(
     stage: Stage, layers: int, width: int, ranks: int, rank: int, is_mixed: bool
 ) -> RankReading:
-    roomy = dataclasses.replace(
-        catalogue.find("B200"), total_bytes=_ROOM_BYTES, nvml_total_bytes=_ROOM_BYTES + GIB
-    )
-    with VirtualGPU(roomy):
+    with VirtualGPU(roomy("B200")):
         return read_rank(
             stage,
             ranks,
