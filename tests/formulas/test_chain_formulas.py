@@ -17,7 +17,6 @@ from vramlab.formulas.checkpointing import (
     segments_bytes,
     segments_held_bytes,
     selective_bytes,
-    store_all_bytes,
     transformer_flops,
     transformer_kept_bytes,
 )
@@ -29,7 +28,7 @@ MLP = mlp_sizes(8192, 64)  # 8 MiB before GELU and after it; two weights of 64 K
 
 def test_a_chain_of_nodes_by_hand() -> None:
     # 9 states recorded beyond the input, the gradients of f10 and f9, a weight's, the loss
-    assert store_all_bytes(10, LINEAR) == (9 + 2) * 2 * MIB + 16 * KIB + 512
+    assert segments_bytes(10, 1, LINEAR) == (9 + 2) * 2 * MIB + 16 * KIB + 512
     # f4; f8 to f11; and the same besides
     assert segments_bytes(12, 3, LINEAR) == (1 + 4 + 2) * 2 * MIB + 16 * KIB + 512
     # f0 is the input; f1 is recorded; the gradients of f2 and f1; those of the weights 1 to 11
@@ -39,7 +38,7 @@ def test_a_chain_of_nodes_by_hand() -> None:
 def test_a_chain_of_mlps_by_hand() -> None:
     # three steps with 16 MiB inside each, f1 and f2, f3's gradient, that of GELU's result
     assert (
-        store_all_bytes(3, MLP) == 3 * 16 * MIB + 2 * 2 * MIB + 2 * MIB + 8 * MIB + 64 * KIB + 512
+        segments_bytes(3, 1, MLP) == 3 * 16 * MIB + 2 * 2 * MIB + 2 * MIB + 8 * MIB + 64 * KIB + 512
     )
     # each step's first product and its result; GELU again; the gradients as above; two scalars
     assert selective_bytes(3, MLP) == 3 * 10 * MIB + 8 * MIB + 2 * MIB + 8 * MIB + 64 * KIB + 1024
@@ -54,7 +53,7 @@ def test_the_closed_form_is_the_simulated_peak(steps: int) -> None:
 def test_the_simulation_sees_later_peaks_as_well() -> None:
     # With heavy parameters the peak is where most gradients are there; the closed form says so.
     heavy = linear_sizes(64, 1024)
-    assert peak_bytes(store_all(8), heavy) > store_all_bytes(8, heavy)
+    assert peak_bytes(store_all(8), heavy) > segments_bytes(8, 1, heavy)
     held_after, _ = moments_bytes(store_all(8), heavy)[-1]
     assert held_after == 8 * 1024 * 1024 * 4 + 512  # all gradients of weights, and the loss
 
@@ -84,8 +83,8 @@ def test_the_deepest_chain_just_fits() -> None:
         assert deepest(limit, kind, MLP) > 0
     # n parameters of 128 KiB, and (n - 1) states + n x 16 MiB + 10 MiB and a little
     steps = deepest(limit, "store all", MLP)
-    assert steps * 128 * KIB + store_all_bytes(steps, MLP) <= limit
-    assert (steps + 1) * 128 * KIB + store_all_bytes(steps + 1, MLP) > limit
+    assert steps * 128 * KIB + segments_bytes(steps, 1, MLP) <= limit
+    assert (steps + 1) * 128 * KIB + segments_bytes(steps + 1, 1, MLP) > limit
 
 
 def test_flops() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import get_args
 
-from vramlab import catalogue
+import pytest
+import torch
+
+from vramlab import VirtualGPU, catalogue
+from vramlab.experiments.offloading import relu_chain, saving
 from vramlab.formulas import offloading
+from vramlab.measure import record_transfers
 
 T4, A100 = catalogue.find("T4"), catalogue.find("A100-40GB")
 
@@ -17,6 +22,20 @@ def test_what_a_chain_moves() -> None:
     # the input, each ReLU's output twice, the second weight
     assert offloading.moved_by_saving_bytes("save_on_cpu", **sizes) == 5 * 512 + 256
     assert offloading.moved_by_saving_bytes("each once", **sizes) == 3 * 512
+
+
+@pytest.mark.parametrize("way", get_args(offloading.Saving))
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_chain_moves_that_in_each_direction(way: offloading.Saving, layers: int) -> None:
+    with VirtualGPU("T4"):
+        model = relu_chain(layers, 64).to("cuda")
+        x = torch.zeros(256, 64, device="cuda")
+        with record_transfers() as moved:
+            with saving(way, list(model.parameters())):
+                loss = model(x).square().mean()
+            loss.backward()
+    expected = offloading.moved_by_saving_bytes(way, layers, batch=256, width=64)
+    assert (moved.to_host_bytes, moved.to_gpu_bytes) == (expected, expected)
 
 
 def test_a_peak_that_weights_could_decide_is_refused() -> None:

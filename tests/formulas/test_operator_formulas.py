@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas.mlp_block import PAPER_BYTES_PER_ELEMENT, MLPBlock
+from vramlab.formulas.mlp_block import MLPBlock
 from vramlab.formulas.operators import KEEPS, Sizes, held_bytes
 from vramlab.units import MIB
 
@@ -55,8 +55,8 @@ def test_the_documents_block_finished() -> None:
 
 def test_in_16_bit_it_is_the_papers() -> None:
     block = MLPBlock(batch=8, sequence=512, width=1024, dtype="float16")
-    # 2 + 8 + 8 + 1
-    assert block.kept_bytes == PAPER_BYTES_PER_ELEMENT * block.elements
+    # What arXiv 2205.05198 §4.1 counts: 19 bytes for each element.
+    assert block.kept_bytes == (2 + 8 + 8 + 1) * block.elements
 
 
 def test_relu_shares_its_output_with_the_next_layer() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.measure import Expectation, Published, growth, peak
+from vramlab.measure import Expectation, Published
 from vramlab.units import MIB
 
 
@@ -45,9 +45,9 @@ def test_an_unknown_unit_is_refused_with_the_known_ones() -> None:
 
 def test_predicted_bytes_are_whole() -> None:
     with pytest.raises(TypeError, match=r"must be a whole number of bytes \(int\), not 512.0"):
-        growth(512.0)  # type: ignore[arg-type]
+        Expectation("growth", 512.0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not True"):
-        peak(True)
+        Expectation("peak", True)
 
 
 def test_an_unknown_quantity_is_refused() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from vramlab.measure import Published, Result, StageMeasurement, allocated, growth, peak
+from vramlab.measure import Expectation, Published, Result, StageMeasurement
 from vramlab.units import MIB
 
 FORWARD = StageMeasurement(
@@ -19,7 +19,7 @@ FORWARD = StageMeasurement(
     reserved_after_bytes=240 * MIB,
     peak_reserved_bytes=240 * MIB,
     device_used_after_bytes=700 * MIB,
-    expectations=(growth(168 * MIB, Published(168.0, "MiB", "001")),),
+    expectations=(Expectation("growth", 168 * MIB, Published(168.0, "MiB", "001")),),
 )
 BACKWARD = StageMeasurement(
     name="backward",
@@ -31,8 +31,8 @@ BACKWARD = StageMeasurement(
     peak_reserved_bytes=320 * MIB,
     device_used_after_bytes=780 * MIB,
     expectations=(
-        allocated(80 * MIB + 512),
-        peak(377_766_912, Published(360.2744140625, "MiB", "001 §2.24")),
+        Expectation("allocated", 80 * MIB + 512),
+        Expectation("peak", 377_766_912, Published(360.2744140625, "MiB", "001 §2.24")),
     ),
 )
 RESULT = Result("one step", "Tesla T4", True, "2.13.0", (FORWARD, BACKWARD))
@@ -90,7 +90,7 @@ def test_table_says_equal_or_the_signed_bytes() -> None:
 
 
 def test_table_distinguishes_equal_digits_from_equal_bytes() -> None:
-    expectation = growth(published=Published(168.0, "MiB", "001"))
+    expectation = Expectation("growth", published=Published(168.0, "MiB", "001"))
     stage = replace(FORWARD, allocated_after_bytes=224 * MIB + 512, expectations=(expectation,))
     assert replace(RESULT, stages=(stage,)).table().rows[0][4] == "same digits"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.measure import Published, Stages, growth, peak, read_memory, record_timeline
+from vramlab.measure import Expectation, Published, Stages, read_memory, record_timeline
 from vramlab.units import MIB
 
 
@@ -48,9 +48,9 @@ def test_the_result_says_where_it_was_measured() -> None:
 
 def test_expectations_may_come_before_or_after_the_stage() -> None:
     stages = Stages("one tensor")
-    with stages.stage("take", growth(40 * MIB)) as stage:
+    with stages.stage("take", Expectation("growth", 40 * MIB)) as stage:
         kept = take(40)
-    stage.expect(peak(published=Published(40.0, "MiB", "here")))
+    stage.expect(Expectation("peak", published=Published(40.0, "MiB", "here")))
     (measurement,) = stages.result().stages
     assert [expectation.quantity for expectation in measurement.expectations] == ["growth", "peak"]
     assert stage.measurement == measurement

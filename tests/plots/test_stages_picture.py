@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from matplotlib.patches import Rectangle
 
-from vramlab.measure import Published, Result, StageMeasurement, allocated, growth, peak
+from vramlab.measure import Expectation, Published, Result, StageMeasurement
 from vramlab.plots import Picture, draw_stages
 from vramlab.units import KIB, MIB
 
@@ -20,8 +20,8 @@ FORWARD = StageMeasurement(
     peak_reserved_bytes=240 * MIB,
     device_used_after_bytes=700 * MIB,
     expectations=(
-        growth(160 * MIB, Published(168.0, "MiB", "001")),
-        peak(224 * MIB),
+        Expectation("growth", 160 * MIB, Published(168.0, "MiB", "001")),
+        Expectation("peak", 224 * MIB),
     ),
 )
 RESULT = Result("one step", "Tesla T4", True, "2.13.0", (FORWARD,))
@@ -76,7 +76,7 @@ def test_shrinking_memory_is_a_bar_to_the_left() -> None:
         FORWARD,
         allocated_before_bytes=8 * KIB,
         allocated_after_bytes=2 * KIB,
-        expectations=(growth(-6 * KIB),),
+        expectations=(Expectation("growth", -6 * KIB),),
     )
     axes = draw_stages(replace(RESULT, stages=(stage,))).axes[0]
     assert axes.get_xlabel() == "KiB"
@@ -85,7 +85,7 @@ def test_shrinking_memory_is_a_bar_to_the_left() -> None:
 
 
 def test_nothing_measured_is_drawn_as_nothing() -> None:
-    stage = replace(FORWARD, allocated_after_bytes=0, expectations=(allocated(0),))
+    stage = replace(FORWARD, allocated_after_bytes=0, expectations=(Expectation("allocated", 0),))
     picture = draw_stages(replace(RESULT, stages=(stage,)))
     assert bars(picture) == [("predicted", 0.0), ("measured", 0.0)]
 

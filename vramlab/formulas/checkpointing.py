@@ -183,15 +183,11 @@ def transformer_kept_bytes(
 # outweighs the gradients of the parameters. `peak_bytes` looks at every action.
 
 
-def store_all_bytes(steps: int, sizes: ChainSizes) -> int:
-    """Everything recorded, the gradient of the last state, and going back: grows with n."""
-    return segments_bytes(steps, 1, sizes)
-
-
 def segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
     """The states before the segments, the last segment recorded, and going back: k + n / k.
 
-    Segments as checkpoint_sequential cuts them: the last one has the rest.
+    Segments as checkpoint_sequential cuts them: the last one has the rest. One segment is a chain
+    of which everything is recorded.
     """
     last = steps - (count - 1) * (steps // count)
     stored = count - 1  # before each segment but the first, which begins with the input

@@ -22,9 +22,6 @@ from dataclasses import dataclass
 from vramlab.formulas.operators import INPUT, KEEPS
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 
-PAPER_BYTES_PER_ELEMENT = 19
-"""Of the MLP block in 16 bit, for each element of x: arXiv 2205.05198 §4.1."""
-
 
 @dataclass(frozen=True)
 class MLPBlock:

@@ -28,17 +28,7 @@ from vramlab.measure.categories import (
 from vramlab.measure.code_lines import CodeLine, code_lines, code_lines_table
 from vramlab.measure.collectives import Collective, Collectives, record_collectives
 from vramlab.measure.device import DeviceReading, device_table, read_device
-from vramlab.measure.figures import (
-    Expectation,
-    Published,
-    Quantity,
-    allocated,
-    device_used,
-    growth,
-    peak,
-    reserved,
-    reserved_growth,
-)
+from vramlab.measure.figures import Expectation, Published, Quantity
 from vramlab.measure.least_times import LeastTime, least_time
 from vramlab.measure.links import Links, record_links
 from vramlab.measure.operator_calls import OperatorCall, OperatorCalls, record_operators
@@ -102,7 +92,6 @@ __all__ = [
     "Transfer",
     "Transfers",
     "Whose",
-    "allocated",
     "allocations_table",
     "attribute",
     "breakdown",
@@ -110,10 +99,7 @@ __all__ = [
     "code_lines",
     "code_lines_table",
     "device_table",
-    "device_used",
-    "growth",
     "least_time",
-    "peak",
     "read_device",
     "read_memory",
     "record_collectives",
@@ -123,8 +109,6 @@ __all__ = [
     "record_sends",
     "record_timeline",
     "record_transfers",
-    "reserved",
-    "reserved_growth",
     "reset_peaks",
     "saved_by",
     "timeline_from_snapshots",

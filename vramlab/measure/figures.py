@@ -72,7 +72,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is expected of one number of a stage. Made by `growth()`, `allocated()`, `peak()`..."""
+    """What is expected of one number of a stage."""
 
     quantity: Quantity
     """Which number of the stage."""
@@ -90,39 +90,3 @@ class Expectation:
                 f"predicted_bytes must be a whole number of bytes (int), "
                 f"not {self.predicted_bytes!r}; bytes never need a fraction"
             )
-
-
-def growth(predicted_bytes: int | None = None, published: Published | None = None) -> Expectation:
-    """Expect something of the growth of allocated bytes over a stage."""
-    return Expectation("growth", predicted_bytes, published)
-
-
-def allocated(
-    predicted_bytes: int | None = None, published: Published | None = None
-) -> Expectation:
-    """Expect something of the allocated bytes after a stage."""
-    return Expectation("allocated", predicted_bytes, published)
-
-
-def peak(predicted_bytes: int | None = None, published: Published | None = None) -> Expectation:
-    """Expect something of the highest allocated bytes during a stage."""
-    return Expectation("peak", predicted_bytes, published)
-
-
-def reserved(predicted_bytes: int | None = None, published: Published | None = None) -> Expectation:
-    """Expect something of the reserved bytes after a stage."""
-    return Expectation("reserved", predicted_bytes, published)
-
-
-def reserved_growth(
-    predicted_bytes: int | None = None, published: Published | None = None
-) -> Expectation:
-    """Expect something of the growth of reserved bytes over a stage."""
-    return Expectation("reserved growth", predicted_bytes, published)
-
-
-def device_used(
-    predicted_bytes: int | None = None, published: Published | None = None
-) -> Expectation:
-    """Expect something of the device's memory in use after a stage (the driver's view)."""
-    return Expectation("device used", predicted_bytes, published)

@@ -3,11 +3,11 @@
 Only torch's own interface is used, so the same lines measure a real GPU and a virtual one:
 
     stages = Stages("one linear layer")
-    with stages.stage("model", growth(predicted_bytes=4 * MIB)):
+    with stages.stage("model", Expectation("growth", 4 * MIB)):
         model = torch.nn.Linear(1024, 1024, bias=False, device="cuda")
     with stages.stage("forward") as forward:
         y = model(torch.zeros(8, 1024, device="cuda"))
-    forward.expect(peak(published=Published(12.16, "MiB", "nowhere")))
+    forward.expect(Expectation("peak", published=Published(12.16, "MiB", "nowhere")))
     result = stages.result()
     print(result)                                # or leave `result` as a cell's last line
     result["forward"].growth_bytes               # an int
@@ -101,7 +101,7 @@ class Stages:
 
         Args:
             name: what the stage does. A name may come again: `result[name]` is the last one.
-            expectations: what is predicted or published, such as `growth(predicted_bytes=512)`.
+            expectations: what is predicted or published, such as `Expectation("growth", 512)`.
         """
         if any(handle._measurement is None for handle in self._handles):
             raise RuntimeError(
