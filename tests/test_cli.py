@@ -24,13 +24,38 @@ def test_every_module_of_commands_is_a_verb() -> None:
     assert {"gpus", "run"} <= set(verbs)
 
 
-def test_torch_is_not_imported_to_tell_what_there_is() -> None:
-    asked = (
-        "import sys; from vramlab.cli import parser; parser().format_help(); "
-        "print([name for name in ('torch', 'numpy', 'matplotlib') if name in sys.modules])"
-    )
-    answer = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True)
-    assert (answer.stdout, answer.stderr) == ("[]\n", "")
+def imported(code: str) -> set[str]:
+    """The packages outside Python's own library that a program has in the end."""
+    last = "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    answers = [
+        subprocess.run([sys.executable, "-c", each + last], capture_output=True, text=True)
+        for each in (code, "")
+    ]
+    assert [answer.returncode for answer in answers] == [0, 0], answers[0].stderr
+    # Without the program, there is what the installation itself imports at its start.
+    after, before = (set(answer.stdout.splitlines()[-1].split()) for answer in answers)
+    return after - before - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import vramlab",
+        "import vramlab.allocator, vramlab.catalogue, vramlab.units, vramlab.errors",
+        "import vramlab.formulas.zero, vramlab.planner",
+        "from vramlab.cli import parser; parser().format_help()",
+        "from vramlab.cli import main; main(['gpus'])",
+        "from vramlab.cli import main; main(['plan', 'gpt2-xl'])",
+        "from vramlab.cli import main; main(['run', 'no-such-script.py'])",
+        "from vramlab.cli import main; main(['run', '--gpu', 'T5', '-m', 'this'])",
+    ],
+)
+def test_what_needs_no_torch_imports_nothing_beside_python(code: str) -> None:
+    assert imported(code) == {"vramlab"}
+
+
+def test_what_needs_torch_is_seen_to_import_it() -> None:
+    assert {"vramlab", "torch"} <= imported("import vramlab; vramlab.VirtualGPU")
 
 
 def test_the_status_of_a_command_is_the_status_of_vramlab(

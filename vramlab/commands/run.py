@@ -19,6 +19,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from vramlab import catalogue
+
 if TYPE_CHECKING:
     from vramlab.report.program import Program
 
@@ -94,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             print(f"vramlab: can't write {path!r}: its folder does not exist", file=sys.stderr)
             return _EXIT_USAGE
+    catalogue.find(arguments.gpu)  # an unknown one is told before torch is imported
 
     from vramlab.report.program import Program
 
