@@ -62,26 +62,29 @@ class Report:
         return f"It fits, at {share:.0%}: {has}."
 
     def table(self) -> Table:
-        """The peak by category; estimated, and simulated if it was."""
+        """The peak by category; estimated, and simulated if it was and fitted."""
+        if self.simulation is not None and self.simulation.fits:
+            return self._comparison(self.simulation)
         found = self.estimate.bytes_by_category
-        if self.simulation is None or not self.simulation.fits:
-            rows = [
-                (name, format_mib(size), f"{size / self.estimate.peak_bytes:.1%}")
-                for name in CATEGORIES
-                if (size := found[name])
-            ]
-            rows.append(("peak", format_mib(self.estimate.peak_bytes), "100.0%"))
-            return Table(self._caption(), ("bytes of", "estimated", "share"), tuple(rows))
-        simulated = self.simulation.bytes_by_category
+        rows = [
+            (name, format_mib(size), f"{size / self.estimate.peak_bytes:.1%}")
+            for name in CATEGORIES
+            if (size := found[name])
+        ]
+        rows.append(("peak", format_mib(self.estimate.peak_bytes), "100.0%"))
+        return Table(self._caption(), ("bytes of", "estimated", "share"), tuple(rows))
+
+    def _comparison(self, simulation: Simulation) -> Table:
+        found, simulated = self.estimate.bytes_by_category, simulation.bytes_by_category
         both = [(name, found[name], simulated.get(name, 0)) for name in _OWN]
         both.append(
             (
                 _REST,
                 self.estimate.peak_bytes - sum(size for _, size, _ in both),
-                self.simulation.peak_bytes - sum(size for _, _, size in both),
+                simulation.peak_bytes - sum(size for _, _, size in both),
             )
         )
-        both.append(("peak", self.estimate.peak_bytes, self.simulation.peak_bytes))
+        both.append(("peak", self.estimate.peak_bytes, simulation.peak_bytes))
         return Table(
             self._caption(),
             ("bytes of", "estimated", "simulated", "difference"),
@@ -90,8 +93,8 @@ class Report:
                 for name, formula, measured in both
             ),
             notes=(
-                f"Besides, {self.simulation.rests_bytes:,} B are rests of blocks that were not "
-                f"split off. Reserved at most: {format_bytes(self.simulation.reserved_bytes)}.",
+                f"Besides, {simulation.rests_bytes:,} B are rests of blocks that were not split "
+                f"off. Reserved at most: {format_bytes(simulation.reserved_bytes)}.",
                 f'"{_REST}" include gradients, workspaces, and what is gathered and sent.',
             ),
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from matplotlib.axes import Axes
+
 from vramlab.plots import style
 from vramlab.plots.picture import Picture, new_picture
 from vramlab.plots.style import Unit, short_size
@@ -77,12 +79,7 @@ def draw_curves(
                 label=f"memory of the GPU: {short_size(capacity_bytes)}",
             )
         if logarithmic:
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            xs = sorted({x for points in curves.values() for x, _ in points})
-            axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
-            axes.minorticks_off()
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+            _make_logarithmic(axes, sorted({x for points in curves.values() for x, _ in points}))
         else:
             axes.set_ylim(bottom=0)
         axes.set_xlabel(x_label)
@@ -91,6 +88,15 @@ def draw_curves(
         picture.legend(loc="outside lower left", ncols=3)
     picture.alt = describe_curves(curves, title=title, x_label=x_label)
     return picture
+
+
+def _make_logarithmic(axes: Axes, xs: Sequence[float]) -> None:
+    """Scale both axes, with ticks on x where there are points."""
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
 
 
 def describe_curves(curves: Mapping[str, Points], *, title: str, x_label: str) -> str:

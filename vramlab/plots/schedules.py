@@ -112,31 +112,7 @@ def draw_exchange(points: Sequence[Exchange], *, title: str) -> Picture:
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         for number, point in enumerate(points, 1):
-            marker, color = ("s", style.VERMILLION) if point.by_torch else ("o", style.BLUE)
-            axes.plot(
-                point.predicted_flops / least,
-                unit.of(point.predicted_peak_bytes),
-                marker=marker,
-                markersize=11,
-                markerfacecolor="none",
-                markeredgecolor=style.INK,
-                linestyle="none",
-            )
-            axes.plot(
-                point.flops / least,
-                unit.of(point.peak_bytes),
-                marker=marker,
-                markersize=5,
-                color=color,
-                linestyle="none",
-            )
-            axes.annotate(
-                str(number),
-                (point.flops / least, unit.of(point.peak_bytes)),
-                xytext=(7, 5),
-                textcoords="offset points",
-                fontsize=style.SMALL_FONT_SIZE + 1,
-            )
+            _draw_point(axes, number, point, least, unit)
         axes.set_xscale("log")
         axes.set_yscale("log")
         for axis in (axes.xaxis, axes.yaxis):
@@ -257,6 +233,29 @@ def _draw_node(axes: Axes, x: float, y: float, name: str, look: Look) -> None:
         va="center",
         fontsize=style.SMALL_FONT_SIZE - 1,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
+    )
+
+
+def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: Unit) -> None:
+    """A ring where a strategy was predicted, a dot where it was measured, and its number."""
+    marker, color = ("s", style.VERMILLION) if point.by_torch else ("o", style.BLUE)
+    axes.plot(
+        point.predicted_flops / least,
+        unit.of(point.predicted_peak_bytes),
+        marker=marker,
+        markersize=11,
+        markerfacecolor="none",
+        markeredgecolor=style.INK,
+        linestyle="none",
+    )
+    measured = point.flops / least, unit.of(point.peak_bytes)
+    axes.plot(*measured, marker=marker, markersize=5, color=color, linestyle="none")
+    axes.annotate(
+        str(number),
+        measured,
+        xytext=(7, 5),
+        textcoords="offset points",
+        fontsize=style.SMALL_FONT_SIZE + 1,
     )
 
 
