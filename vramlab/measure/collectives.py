@@ -25,7 +25,7 @@ from torch.distributed import distributed_c10d
 from vramlab.formulas.collectives import Kind, ring_sent_bytes
 from vramlab.measure.watching import WatchOps
 from vramlab.table import Table
-from vramlab.units import MIB
+from vramlab.units import format_mib
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,12 @@ class Collectives:
     def table(self, caption: str = "Collectives of this rank") -> Table:
         """A row for each call: what it is, how large, and what crosses each link of a ring."""
         rows = tuple(
-            (call.kind, f"{call.ranks:,}", _size(call.whole_bytes), _size(call.sent_bytes))
+            (
+                call.kind,
+                f"{call.ranks:,}",
+                format_mib(call.whole_bytes),
+                format_mib(call.sent_bytes),
+            )
             for call in self.calls
         )
         return Table(caption, ("collective", "ranks", "tensor", "sent around a ring"), rows)
@@ -143,7 +148,3 @@ _c10d: Any = distributed_c10d  # its types leave out what has an underscore
 
 _REDUCTIONS = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"}
 """Names of operations, which functional collectives get beside that of the group."""
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / MIB:,.4f} MiB\n{size_bytes:,} B"

@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 
 from vramlab.measure.watching import WatchOps
 from vramlab.table import Table
-from vramlab.units import MIB
+from vramlab.units import format_mib
 from vramlab.virtual import attached as attached_virtual
 from vramlab.virtual.transfers import place_of_tensor
 
@@ -74,7 +74,7 @@ class Transfers:
             moved_bytes = sum(copy.size_bytes for copy in there)
             waited_bytes = sum(copy.size_bytes for copy in there if not copy.non_blocking)
             rows.append(
-                (direction, f"{len(there):,}", _size(moved_bytes), _size(waited_bytes)),
+                (direction, f"{len(there):,}", format_mib(moved_bytes), format_mib(waited_bytes)),
             )
         return Table(
             caption, ("direction", "copies", "moved", "the program waits for"), tuple(rows)
@@ -164,7 +164,3 @@ def gpu_of(tensor: Tensor) -> int:
     A virtual GPU's tensors only look like host or meta tensors to a dispatch mode.
     """
     return place_of_tensor(tensor) if attached_virtual() is not None else tensor.get_device()
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / MIB:,.4f} MiB\n{size_bytes:,} B"
