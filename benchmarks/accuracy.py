@@ -26,12 +26,17 @@ from benchmarks.results import (
     installed_versions,
 )
 from benchmarks.scores import Comparison
+from vramlab.progress import working
 
 
 def compare() -> Results:
     """Ask every tool about every case."""
     cases = [*published_cases(), *recorded_cases(RECORDINGS)]
-    answers = {name: tool.estimate(cases) for name, tool in TOOLS.items()}
+    answers = {}
+    with working(f"asking about {len(cases)} cases") as step:
+        for name, tool in TOOLS.items():
+            step.tell(name)
+            answers[name] = tool.estimate(cases)
     comparisons = tuple(
         Comparison(
             case,

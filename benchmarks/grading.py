@@ -37,6 +37,7 @@ from benchmarks.grading_results import (
 )
 from benchmarks.submissions import submission
 from benchmarks.usage import CommandFailed, adopt_orphans, run
+from vramlab.progress import working
 
 SIZES = (10, 30, 100)
 
@@ -52,7 +53,8 @@ def measure(grader: Grader, students: int, *, alike: bool = False) -> Run:
     with tempfile.TemporaryDirectory(prefix="vramlab-benchmark-") as name:
         folder = Path(name)
         grader.lay_out(folder, notebooks)
-        used = run(grader.command(folder), folder, environment(folder))
+        with working(f"{grader.name}, {students} students"):
+            used = run(grader.command(folder), folder, environment(folder))
         points = grader.points(folder)
     missing = [student for student in notebooks if points.get(student) is None]
     if missing:

@@ -24,6 +24,7 @@ from docs.builder import address
 from docs.builder.sources import lessons_table
 from vramlab.commands import rules
 from vramlab.kernels import describe
+from vramlab.progress import working
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "accuracy.md", ROOT / "docs" / "grading.md")
 
@@ -70,7 +71,8 @@ def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
     """A page with every part made anew; KeyError if nobody makes one of its parts."""
 
     def fill(part: re.Match[str]) -> str:
-        return f"{part['open']}\n{made[part['name']]()}\n\n{part['close']}"
+        with working(f"making {part['name']}"):
+            return f"{part['open']}\n{made[part['name']]()}\n\n{part['close']}"
 
     return _PART.sub(fill, text)
 

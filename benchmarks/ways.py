@@ -16,6 +16,7 @@ from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 
 import vramlab
+from vramlab.progress import working
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,17 @@ def measure(workload: Workload, rounds: int, names: Iterable[str] = WAYS) -> dic
         names: of the ways.
     """
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds):
-        for name in seconds:
-            if number and name in ONCE:
-                continue
-            with WAYS[name](workload) as step:
-                step()
+    with working("measuring") as progress:
+        for number in range(rounds):
+            for name in seconds:
+                if number and name in ONCE:
+                    continue
+                progress.tell(f"round {number + 1} of {rounds}, {name}")
+                with WAYS[name](workload) as step:
+                    step()
+                    gc.collect()
+                    start = time.process_time()
+                    step()
+                    seconds[name].append(time.process_time() - start)
                 gc.collect()
-                start = time.process_time()
-                step()
-                seconds[name].append(time.process_time() - start)
-            gc.collect()
     return seconds

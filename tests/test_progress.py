@@ -44,7 +44,7 @@ def test_a_terminal_shows_what_is_done_and_is_cleared_afterwards() -> None:
 
 
 def test_how_far_it_is_stands_in_the_line() -> None:
-    step = progress.Step("comparing")
+    step = progress.Step("comparing", io.StringIO())
     assert step.line() == "comparing ... 0 s"
     step.tell("3 of 20, bert")
     assert step.line() == "comparing: 3 of 20, bert ... 0 s"
@@ -64,6 +64,21 @@ def test_what_is_done_at_once_is_not_shown() -> None:
     with working("simulating", terminal):
         pass
     assert terminal.getvalue() == ""
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_lines_that_stay_are_printed_on_a_line_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal = Terminal()
+    with working("checking", terminal) as step:
+        assert terminal.written.wait(timeout=60)
+        step.say("the first is right")
+        assert terminal.getvalue().endswith("\r\x1b[K")
+    assert capsys.readouterr().out == "the first is right\n"
+    with working("checking", io.StringIO()) as step:
+        step.say("the second, too")
+    assert capsys.readouterr().out == "the second, too\n"
 
 
 @pytest.mark.usefixtures("_at_once")

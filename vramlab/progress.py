@@ -22,16 +22,25 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 class Step:
-    """What is under way."""
+    """What is under way: what `with working(...) as step` gives."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, stream: TextIO) -> None:
         self._what = what
+        self._stream = stream
         self._detail = ""
         self._began = time.monotonic()
+        self._is_shown = False
+        self._writing = threading.Lock()
 
     def tell(self, detail: str) -> None:
         """Say how far it is, such as `3 of 20, three-linear`."""
         self._detail = detail
+
+    def say(self, text: str) -> None:
+        """Print lines on stdout that stay."""
+        with self._writing:
+            self._clear()
+            print(text, flush=True)
 
     def line(self) -> str:
         """What a terminal shows now."""
@@ -39,40 +48,45 @@ class Step:
         detail = f": {self._detail}" if self._detail else ""
         return f"{self._what}{detail} ... {seconds:.0f} s"
 
+    def _show_until(self, over: threading.Event) -> None:
+        pause = SECONDS_BEFORE
+        while not over.wait(pause):
+            pause = _SECONDS_BETWEEN
+            with self._writing:
+                width = shutil.get_terminal_size().columns - 1
+                self._stream.write(f"{_CLEAR_LINE}{self.line()[:width]}")
+                self._stream.flush()
+                self._is_shown = True
+        with self._writing:
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._is_shown:
+            self._stream.write(_CLEAR_LINE)
+            self._stream.flush()
+            self._is_shown = False
+
 
 @contextmanager
 def working(what: str, stream: TextIO | None = None) -> Iterator[Step]:
     """Show what is done in the with statement, if it takes longer than a second.
 
-    Print nothing meanwhile: it would get into the same line.
+    Print nothing meanwhile except by `Step.say`: it would get into the same line.
 
     Args:
         what: in a few words, such as `simulating`.
         stream: where to show it; by default stderr.
     """
     shown_on = stream or sys.stderr
-    step = Step(what)
+    step = Step(what, shown_on)
     if not shown_on.isatty():
         yield step
         return
     over = threading.Event()
-    thread = threading.Thread(target=_show, args=(step, shown_on, over), daemon=True)
+    thread = threading.Thread(target=step._show_until, args=(over,), daemon=True)
     thread.start()
     try:
         yield step
     finally:
         over.set()
         thread.join()
-
-
-def _show(step: Step, stream: TextIO, over: threading.Event) -> None:
-    if over.wait(SECONDS_BEFORE):
-        return
-    while True:
-        width = shutil.get_terminal_size().columns - 1
-        stream.write(f"{_CLEAR_LINE}{step.line()[:width]}")
-        stream.flush()
-        if over.wait(_SECONDS_BETWEEN):
-            break
-    stream.write(_CLEAR_LINE)
-    stream.flush()

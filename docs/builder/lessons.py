@@ -21,6 +21,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from vramlab.progress import working
+
 LIMIT_S = 600
 """For one cell. A lesson takes half a minute on an idle machine; builders are not always idle."""
 
@@ -50,19 +52,19 @@ def run_all(lessons: Sequence[Path], kept: Path, root: Path) -> dict[Path, Path]
     missing = [path for path in lessons if not runs[path].exists()]
     print(f"lessons: {len(lessons) - len(missing)} unchanged, {len(missing)} to run", flush=True)
     failures = []
-    for done, (path, outcome, seconds) in enumerate(_run_beside_each_other(missing, root), 1):
-        error = outcome.exception()
-        print(
-            f"lessons: {done} of {len(missing)}, {path.stem}, {seconds:.0f} s"
-            f"{', FAILED' if error else ''}",
-            flush=True,
-        )
-        if isinstance(error, LessonFailed):
-            failures.append(error)
-            continue
-        for outdated in kept.glob(f"{path.stem}.*.ipynb"):
-            outdated.unlink()
-        nbformat.write(outcome.result(), runs[path])
+    with working("running lessons") as step:
+        for done, (path, outcome, seconds) in enumerate(_run_beside_each_other(missing, root), 1):
+            error = outcome.exception()
+            step.say(
+                f"lessons: {done} of {len(missing)}, {path.stem}, {seconds:.0f} s"
+                f"{', FAILED' if error else ''}"
+            )
+            if isinstance(error, LessonFailed):
+                failures.append(error)
+                continue
+            for outdated in kept.glob(f"{path.stem}.*.ipynb"):
+                outdated.unlink()
+            nbformat.write(outcome.result(), runs[path])
     if failures:
         raise ExceptionGroup("lessons failed", failures)
     return runs

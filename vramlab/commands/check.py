@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vramlab.errors import VramlabError
+from vramlab.progress import working
 
 _EXIT_OK = 0
 _EXIT_NOT_SOLVED = 1
@@ -48,13 +49,14 @@ def run(arguments: argparse.Namespace) -> int:
     exercise = find_exercise(arguments.exercise)
     notebook = _read(arguments.notebook or _find_notebook(exercise.name))
     cells = cells_of_answers(notebook, [task.name for task in exercise.tasks])
-    with Bench() as bench:
+    with working("checking") as step, Bench() as bench:
         judge = Judge(bench)
         earned = 0
         for task in exercise.tasks:
+            step.tell(task.name)
             verdict = judge.judge(exercise, task.name, cells[task.name])
             earned += verdict.score or 0
-            print(f"{verdict}\n", flush=True)
+            step.say(f"{verdict}\n")
     print(f"{exercise.name}: {earned} of {exercise.points} points on the visible cases")
     return _EXIT_OK if earned == exercise.points else _EXIT_NOT_SOLVED
 

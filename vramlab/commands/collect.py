@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vramlab.progress import working
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -56,13 +58,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     course = find_course(db_url=arguments.db)
     known, layout, assignment = asked_for(arguments, course)
-    items = collect(
-        arguments.source,
-        Destination(course.submitted, known, _due_dates(course)),
-        layout=layout,
-        assignment=assignment,
-        overwrite=arguments.overwrite,
-    )
+    with working("taking in submissions"):
+        items = collect(
+            arguments.source,
+            Destination(course.submitted, known, _due_dates(course)),
+            layout=layout,
+            assignment=assignment,
+            overwrite=arguments.overwrite,
+        )
     return print_items(items, "taken", "NOT TAKEN")
 
 

@@ -12,6 +12,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from vramlab.progress import working
+
 if TYPE_CHECKING:
     from vramlab.experiments import Outcome
 
@@ -45,7 +47,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """List the experiments or run one; answer the exit status: 2 for an unknown name, else 0."""
-    from vramlab import experiments
+    with working("reading the experiments"):
+        from vramlab import experiments
 
     if arguments.action == "list":
         print("\n".join(_list()))
@@ -55,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyError as unknown:
         print(unknown.args[0], file=sys.stderr)
         return _EXIT_USAGE
-    outcome = _run(arguments.name, arguments.gpu, arguments.torch_version)
+    with working(f"running {arguments.name}"):
+        outcome = _run(arguments.name, arguments.gpu, arguments.torch_version)
     print(outcome.to_json() if arguments.json else outcome)
     return _EXIT_OK
 

@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 from vramlab.commands.collect import add_source, print_items
+from vramlab.progress import working
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,12 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     course = find_course()
     known, layout, assignment = asked_for(arguments, course)
-    items = feedback_zip(
-        arguments.source,
-        arguments.output,
-        course.feedback,
-        known,
-        layout=layout,
-        assignment=assignment,
-    )
+    with working("packing feedback"):
+        items = feedback_zip(
+            arguments.source,
+            arguments.output,
+            course.feedback,
+            known,
+            layout=layout,
+            assignment=assignment,
+        )
     return print_items(items, "packed", "NOT PACKED")

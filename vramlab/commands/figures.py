@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from vramlab.progress import working
+
 _EXIT_OK = 0
 _EXIT_UNEXPLAINED = 1
 
@@ -28,9 +30,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the figures; answer the exit status: 1 for an unexplained difference, else 0."""
-    from vramlab.experiments.survey import survey
+    with working("running all experiments with published figures"):
+        from vramlab.experiments.survey import survey
 
-    result = survey()
+        result = survey()
     print(result.markdown() if arguments.markdown else result.table())
     for finding in result.unexplained:
         print(

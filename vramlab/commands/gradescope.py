@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from vramlab.progress import working
+
 _EXIT_OK = 0
 
 
@@ -58,9 +60,10 @@ def _pack(arguments: argparse.Namespace) -> int:
     course = find_course()
     name = find_exercise(arguments.exercise).name
     output = arguments.output or Path(f"gradescope-{name}.zip")
-    content = autograder_zip(
-        course.root, name, hidden_seed(course.seed_file), index_url=arguments.index
-    )
+    with working(f"packing {name}"):
+        content = autograder_zip(
+            course.root, name, hidden_seed(course.seed_file), index_url=arguments.index
+        )
     output.touch(mode=0o600)  # it holds the seed
     output.write_bytes(content)
     print(
@@ -82,7 +85,8 @@ def _run(arguments: argparse.Namespace) -> int:
     arguments.output.unlink(missing_ok=True)
     start = time.monotonic()
     name = find_exercise(arguments.exercise).name
-    outcome = mark_folder(arguments.submission, name, hidden_seed(arguments.seed))
+    with working(f"grading {name}"):
+        outcome = mark_folder(arguments.submission, name, hidden_seed(arguments.seed))
     print(details(outcome.marked))
     found = results(outcome, time.monotonic() - start)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

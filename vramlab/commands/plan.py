@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vramlab.errors import VramlabError
+from vramlab.progress import working
 
 if TYPE_CHECKING:
     from vramlab.formulas.transformer import Sizes
@@ -97,8 +98,10 @@ def run(arguments: argparse.Namespace) -> int:
         if (value := getattr(arguments, field.name, None)) is not None
     }
     plan = Plan(sizes, **chosen)
-    found = report(plan, simulated=arguments.simulate)
-    print(json.dumps(as_dict(found), indent=2) if arguments.json else as_text(found))
+    with working("simulating" if arguments.simulate else "planning"):
+        found = report(plan, simulated=arguments.simulate)
+        text = json.dumps(as_dict(found), indent=2) if arguments.json else as_text(found)
+    print(text)
     return _EXIT_FITS if found.fits else _EXIT_DOES_NOT_FIT
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from vramlab.progress import working
+
 _EXIT_OK = 0
 
 
@@ -37,19 +39,20 @@ def run(arguments: argparse.Namespace) -> int:
         NoCourseError: no course here.
         UnknownAssignmentError: the gradebook has no such assignment.
     """
-    from nbgrader.api import Gradebook
+    with working("reading the gradebook"):
+        from nbgrader.api import Gradebook
 
-    from vramlab.classroom.class_page import class_page
-    from vramlab.classroom.class_report import class_report, report_lines
-    from vramlab.classroom.course import find_course
-    from vramlab.classroom.journal import read_markings
-    from vramlab.classroom.scores import find_assignment, read_scores
+        from vramlab.classroom.class_page import class_page
+        from vramlab.classroom.class_report import class_report, report_lines
+        from vramlab.classroom.course import find_course
+        from vramlab.classroom.journal import read_markings
+        from vramlab.classroom.scores import find_assignment, read_scores
 
-    course = find_course(db_url=arguments.db)
-    with Gradebook(course.db_url) as gradebook:
-        name = find_assignment(gradebook, arguments.assignment)
-        scores = read_scores(gradebook, [name])
-    report = class_report(name, scores, read_markings(course.journal, name))
+        course = find_course(db_url=arguments.db)
+        with Gradebook(course.db_url) as gradebook:
+            name = find_assignment(gradebook, arguments.assignment)
+            scores = read_scores(gradebook, [name])
+        report = class_report(name, scores, read_markings(course.journal, name))
     if arguments.output:
         arguments.output.write_text(class_page(report), encoding="utf-8")
         print(arguments.output)

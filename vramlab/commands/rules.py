@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from vramlab.progress import working
+
 if TYPE_CHECKING:
     from vramlab.kernels import Line
 
@@ -46,9 +48,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the rules; answer the exit status: 2 for an op that PyTorch does not have, else 0."""
-    from vramlab.kernels import describe
+    with working("reading the rules"):
+        from vramlab.kernels import describe
 
-    lines = describe()
+        lines = describe()
     if arguments.op:
         lines = [line for line in lines if _is_about(line, arguments.op)]
     if not lines:

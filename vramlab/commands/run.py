@@ -20,6 +20,7 @@ import time
 from typing import TYPE_CHECKING
 
 from vramlab import catalogue
+from vramlab.progress import working
 
 if TYPE_CHECKING:
     from vramlab.report.program import Program
@@ -104,19 +105,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_on_gpu(program: Program, arguments: argparse.Namespace) -> int:
-    from vramlab.report.collect import summarize
-    from vramlab.report.limit import stop_after
-    from vramlab.report.text import as_text
-    from vramlab.report.watch import Watch
-    from vramlab.virtual import VirtualGPU
+    with working("starting a virtual GPU"):
+        from vramlab.report.collect import summarize
+        from vramlab.report.limit import stop_after
+        from vramlab.report.text import as_text
+        from vramlab.report.watch import Watch
+        from vramlab.virtual import VirtualGPU
 
-    gpu = VirtualGPU(
-        arguments.gpu,
-        arguments.count,
-        on_value=arguments.on_value,
-        torch_version=arguments.torch_version,
-        alloc_conf=arguments.alloc_conf,
-    )
+        gpu = VirtualGPU(
+            arguments.gpu,
+            arguments.count,
+            on_value=arguments.on_value,
+            torch_version=arguments.torch_version,
+            alloc_conf=arguments.alloc_conf,
+        )
     with Watch(gpu) as watch, gpu:
         if arguments.snapshot:
             _record()
@@ -127,8 +129,9 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace) -> int:
         if arguments.snapshot:
             _dump(arguments.snapshot)
     command = shlex.join([*(["-m"] if program.is_module else []), program.name, *program.arguments])
-    summary = summarize(gpu, watch, command, ending, seconds)
     sys.stdout.flush()
+    with working("adding up what the program held"):
+        summary = summarize(gpu, watch, command, ending, seconds)
     print(f"\n{as_text(summary)}", file=sys.stderr)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:

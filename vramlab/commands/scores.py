@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from vramlab.errors import VramlabError
+from vramlab.progress import working
 
 _EXIT_OK = 0
 
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.moodle and len(arguments.assignment) != 1:
         raise VramlabError("a grading worksheet of Moodle is for one assignment: name it")
     course = find_course(db_url=arguments.db)
-    with Gradebook(course.db_url) as gradebook:
+    with working("reading the gradebook"), Gradebook(course.db_url) as gradebook:
         names = [find_assignment(gradebook, word) for word in arguments.assignment]
         scores = read_scores(gradebook, names)
     unmatched: tuple[str, ...] = ()

@@ -17,6 +17,8 @@ from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
+from vramlab.progress import working
+
 
 def course_config(root: Path) -> Config:
     """Read the settings of a course."""
@@ -35,10 +37,11 @@ def release(root: Path, destination: Path) -> list[Path]:
     # nbgrader takes an absolute folder as it is.
     config.CourseDirectory.release_directory = str(destination)
     written = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, working("generating exercises") as step:
         config.CourseDirectory.db_url = f"sqlite:///{scratch}/gradebook.db"
         for master in sorted((root / "solutions").glob("*/*.ipynb")):
             name = master.stem
+            step.tell(name)
             config.CourseDirectory.assignment_id = name
             converter = GenerateAssignment(CourseDirectory(config=config), config=config)
             converter.log.setLevel(logging.ERROR)
@@ -72,9 +75,10 @@ def main() -> int:
         for path in release(root, root / "exercises"):
             print(path.relative_to(root))
         return 0
-    for name in stale(root):
+    outdated = stale(root)
+    for name in outdated:
         print(f"exercises/{name} is not what solutions/{name} gives: run `make notebooks`")
-    return 1 if stale(root) else 0
+    return 1 if outdated else 0
 
 
 if __name__ == "__main__":
