@@ -15,6 +15,9 @@ _GAP = "  "
 # The line height is said because ipywidgets would stretch it.
 _CELL_STYLE = "padding: 0.25em 0.75em; vertical-align: top; line-height: 1.3;"
 
+_SHORT = 24
+"""Characters of a line that is not broken."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -102,11 +105,18 @@ def _html_heading(column: int, cell: str) -> str:
 
 def _html_row(row: tuple[str, ...]) -> str:
     name = f'<th scope="row" style="{_style(0)}">{_lines(row[0])}</th>'
-    return name + "".join(f'<td style="{_style(1)}">{_lines(cell)}</td>' for cell in row[1:])
+    return name + "".join(
+        f'<td style="{_style(1)}{_unbroken(cell)}">{_lines(cell)}</td>' for cell in row[1:]
+    )
 
 
 def _style(column: int) -> str:
     return f"{_CELL_STYLE} text-align: {'left' if column == 0 else 'right'};"
+
+
+def _unbroken(cell: str) -> str:
+    # Numbers stay with their units on a phone, which scrolls wide tables.
+    return " white-space: nowrap;" if max(map(len, cell.split("\n"))) <= _SHORT else ""
 
 
 def _lines(cell: str) -> str:

@@ -23,6 +23,8 @@ SHOWN_DPI = 100
 """Pixels per inch at which a picture is shown."""
 PIXELS_PER_SHOWN_PIXEL = 2
 """Pictures are rendered finer than they are shown, to be sharp on dense screens."""
+NARROWEST_PX = 600
+"""Where there is less room, a picture is scrolled: smaller, nobody could read it."""
 
 
 class Picture(Figure):
@@ -48,7 +50,8 @@ class Picture(Figure):
         width_px = round(self.get_figwidth() * SHOWN_DPI)
         return (
             f'<img src="data:image/png;base64,{data}" alt="{escape(self.alt)}" '
-            f'width="{width_px}" style="max-width: 100%; height: auto;">'
+            f'width="{width_px}" '
+            f'style="min-width: {NARROWEST_PX}px; max-width: 100%; height: auto;">'
         )
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:

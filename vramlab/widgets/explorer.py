@@ -22,11 +22,16 @@ import ipywidgets
 
 from vramlab.measure import Table
 from vramlab.plots import Picture
+from vramlab.widgets.slider_names import NAMES_SLIDERS
 
 Option = TypeVar("Option", str, int)
 
 HEIGHT_PX = 640
 """Usual height of an explorer's output; what does not fit is scrolled to."""
+
+# ipywidgets would stretch the lines; and above a picture that is wider than a phone, the sentence
+# would be as wide as that.
+_SUMMARY_STYLE = "line-height: 1.5; max-width: 85vw;"
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class View:
         """Summary, picture and tables as HTML."""
         tables = "".join(table._repr_html_() for table in self.tables)
         return (
-            f'<p role="status" aria-live="polite">{escape(self.summary)}</p>'
+            f'<div style="{_SUMMARY_STYLE}">'
+            f'<p role="status" aria-live="polite">{escape(self.summary)}</p></div>'
             f"{self.picture.to_html()}{tables}"
         )
 
@@ -72,13 +78,14 @@ class Explorer:
         self.controls = dict(controls)
         self._render = render
         self.output = ipywidgets.HTML(
-            layout=ipywidgets.Layout(height=f"{height_px}px", overflow="auto", width="100%")
+            layout=ipywidgets.Layout(height=f"{height_px}px", overflow="auto")
         )
         self.box = ipywidgets.VBox(
             [
-                ipywidgets.HTML(f"<h3>{escape(title)}</h3>"),
+                ipywidgets.HTML(f"<h3>{escape(title)}</h3>{NAMES_SLIDERS}"),
                 ipywidgets.HBox(
-                    list(self.controls.values()), layout=ipywidgets.Layout(flex_flow="row wrap")
+                    list(self.controls.values()),
+                    layout=ipywidgets.Layout(flex_flow="row wrap", grid_gap="0 16px"),
                 ),
                 self.output,
             ]
@@ -184,5 +191,6 @@ def paragraph(description: str, value: str, rows: int) -> Any:
 
 _LOOK: dict[str, Any] = {
     "style": {"description_width": "initial"},  # descriptions are never cut off
-    "layout": {"width": "320px"},
+    # Two beside each other; on a phone its whole width, without ipywidgets' margins.
+    "layout": {"width": "395px", "max_width": "calc(100% - 4px)"},
 }

@@ -53,8 +53,11 @@ class Prediction:
         self.message = ipywidgets.HTML(_status("Enter a number, then commit to it."))
         self.box = ipywidgets.VBox(
             [
-                ipywidgets.HTML(f"<p>{escape(question)}</p>"),
-                ipywidgets.HBox([self.field, self.button]),
+                # ipywidgets would stretch the lines.
+                ipywidgets.HTML(f'<p style="line-height: 1.5;">{escape(question)}</p>'),
+                ipywidgets.HBox(
+                    [self.field, self.button], layout=ipywidgets.Layout(flex_flow="row wrap")
+                ),
                 self.message,
             ]
         )
