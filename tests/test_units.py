@@ -1,10 +1,10 @@
-"""Bytes written as PyTorch writes them; each text below stands in somebody's error message."""
+"""Bytes written as PyTorch's error messages write them, in tables and in labels."""
 
 from __future__ import annotations
 
 import pytest
 
-from vramlab.units import GIB, KIB, MIB, format_bytes, format_mib, mib, signed_bytes
+from vramlab.units import GIB, KIB, MIB, format_bytes, format_mib, mib, short_size, signed_bytes
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,20 @@ def test_format_mib_has_the_exact_bytes_below() -> None:
 
 def test_differences_have_their_sign() -> None:
     assert [signed_bytes(size) for size in (1024, 0, -512)] == ["+1,024 B", "equal", "-512 B"]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1536, "1.5 KiB"),
+        (8_519_680, "8.125 MiB"),
+        (20 * MIB, "20 MiB"),
+        (100 * MIB, "100 MiB"),
+        (3 * GIB // 2, "1.5 GiB"),
+        (-8192, "-8 KiB"),
+    ],
+)
+def test_short_sizes(size_bytes: int, text: str) -> None:
+    assert short_size(size_bytes) == text

@@ -34,3 +34,11 @@ def format_mib(size_bytes: int) -> str:
 def signed_bytes(difference_bytes: int) -> str:
     """Write a difference: 'equal', or the bytes with their sign."""
     return f"{difference_bytes:+,} B" if difference_bytes else "equal"
+
+
+def short_size(size_bytes: int) -> str:
+    """Bytes for a label: `512 B`, `8.125 MiB`, `1.5 GiB`; at most three decimals, no idle zeros."""
+    for name, unit_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(size_bytes) >= unit_bytes:
+            return f"{size_bytes / unit_bytes:,.3f}".rstrip("0").rstrip(".") + f" {name}"
+    return f"{size_bytes} B"

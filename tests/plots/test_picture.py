@@ -1,4 +1,4 @@
-"""How a picture reaches a notebook, and how sizes are written."""
+"""How a picture reaches a notebook, and which unit an axis has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import matplotlib as mpl
 import pytest
 
 from vramlab.plots.picture import new_picture
-from vramlab.plots.style import Unit, house_style, short_size
+from vramlab.plots.style import Unit, house_style
 from vramlab.units import GIB, KIB, MIB
 
 
@@ -32,23 +32,6 @@ def test_house_style_leaves_matplotlib_as_it_was() -> None:
     with house_style():
         assert mpl.rcParams["font.size"] == 9.0
     assert mpl.rcParams["font.size"] == before
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "text"),
-    [
-        (0, "0 B"),
-        (512, "512 B"),
-        (1536, "1.5 KiB"),
-        (8_519_680, "8.125 MiB"),
-        (20 * MIB, "20 MiB"),
-        (100 * MIB, "100 MiB"),
-        (3 * GIB // 2, "1.5 GiB"),
-        (-8192, "-8 KiB"),
-    ],
-)
-def test_short_sizes(size_bytes: int, text: str) -> None:
-    assert short_size(size_bytes) == text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from vramlab.formulas.transformer import Sizes
 from vramlab.planner import Plan, estimate
 from vramlab.plots import draw_plans
-from vramlab.plots.style import short_size
+from vramlab.units import short_size
 
 SMALL = Sizes(vocabulary=512, width=128, layers=2, heads=4)
 PLAN = Plan(SMALL, "A100-40GB", batch=4)

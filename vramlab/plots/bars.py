@@ -9,7 +9,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from vramlab.plots import style
-from vramlab.plots.style import Look, Unit, fits, short_size
+from vramlab.plots.style import Look, Unit, fits
+from vramlab.units import short_size
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 
 from vramlab.plots import style
 from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Unit, short_size
+from vramlab.plots.style import Unit
+from vramlab.units import short_size
 
 Points = Sequence[tuple[float, float]]
 """(x, bytes), in the order of x."""

@@ -10,7 +10,8 @@ from vramlab.measure import DeviceReading
 from vramlab.plots import style
 from vramlab.plots.bars import Part, draw_bar, draw_capacity, name_rows
 from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit, short_size
+from vramlab.plots.style import Look, Unit
+from vramlab.units import short_size
 
 _LOOKS = {
     "driver": Look(style.GREY, "xx"),

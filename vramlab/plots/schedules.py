@@ -14,7 +14,8 @@ from matplotlib.ticker import StrMethodFormatter
 from vramlab.checkpointing import Moment, Simulation
 from vramlab.plots import style
 from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit, short_size
+from vramlab.plots.style import Look, Unit
+from vramlab.units import short_size
 
 if TYPE_CHECKING:
     from vramlab.experiments.checkpointing import Exchange

@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from vramlab.plots import style
 from vramlab.plots.bars import name_rows
 from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit, fits, short_size
+from vramlab.plots.style import Look, Unit, fits
+from vramlab.units import short_size
 
 _ALLOCATED = "allocated"
 _WASTED = "rounded up or not split off"

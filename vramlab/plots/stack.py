@@ -10,7 +10,8 @@ from matplotlib.artist import Artist
 from vramlab.plots import style
 from vramlab.plots.bars import Part, draw_bar, draw_capacity
 from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit, short_size
+from vramlab.plots.style import Look, Unit
+from vramlab.units import short_size
 
 _PLOT_WIDTH_IN = 8.6  # what is left of a picture's width beside the margins
 

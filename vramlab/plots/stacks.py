@@ -10,7 +10,8 @@ from vramlab.plots import style
 from vramlab.plots.bars import Part, draw_bar, draw_capacity, name_rows
 from vramlab.plots.picture import Picture, new_picture
 from vramlab.plots.stack import LOOKS
-from vramlab.plots.style import Look, Unit, short_size
+from vramlab.plots.style import Look, Unit
+from vramlab.units import short_size
 
 _ROW_IN = 0.27
 _PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums

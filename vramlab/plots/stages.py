@@ -8,7 +8,8 @@ from vramlab.measure import Expectation, Quantity, Result
 from vramlab.plots import style
 from vramlab.plots.groups import Bar, draw_groups, height_in
 from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit, short_size
+from vramlab.plots.style import Look, Unit
+from vramlab.units import short_size
 
 _LOOKS = {
     "predicted": Look(style.SKY_BLUE, "//"),

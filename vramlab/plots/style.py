@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 
 from vramlab.measure.categories import Category
 from vramlab.units import GIB, KIB, MIB
+from vramlab.units import short_size as short_size
 
 BLACK = "#000000"
 ORANGE = "#E69F00"
@@ -115,14 +116,6 @@ class Unit:
     def of(self, size_bytes: int) -> float:
         """Bytes in this unit."""
         return size_bytes / self.size_bytes
-
-
-def short_size(size_bytes: int) -> str:
-    """Bytes for a label: `512 B`, `8.125 MiB`, `1.5 GiB`; at most three decimals, no idle zeros."""
-    for name, unit_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if abs(size_bytes) >= unit_bytes:
-            return f"{size_bytes / unit_bytes:,.3f}".rstrip("0").rstrip(".") + f" {name}"
-    return f"{size_bytes} B"
 
 
 def text_width_in(text: str, font_size: float = SMALL_FONT_SIZE) -> float:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from vramlab.plots import style
 from vramlab.plots.durations import short_time
 from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Unit, short_size
+from vramlab.plots.style import Unit
+from vramlab.units import short_size
 
 _MARKS = (
     (style.INK, "o"),

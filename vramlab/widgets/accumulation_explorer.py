@@ -14,8 +14,7 @@ from vramlab.experiments.document_loops import gradient_of, small_data, small_mo
 from vramlab.experiments.models import linear_chain
 from vramlab.measure import Table, Timeline, record_timeline
 from vramlab.plots import draw_timeline
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider
 
 _LAYERS = 3

@@ -6,8 +6,7 @@ from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory,
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.measure import Table
 from vramlab.plots import draw_segments
-from vramlab.plots.style import short_size
-from vramlab.units import MIB, format_mib
+from vramlab.units import MIB, format_mib, short_size
 from vramlab.widgets import allocator_program
 from vramlab.widgets.explorer import Explorer, View, paragraph, slider, text
 

@@ -11,8 +11,7 @@ from vramlab.experiments.sequence_length import AttentionMemory, can_run, measur
 from vramlab.formulas.attention import KINDS, AttentionKind
 from vramlab.measure import Table
 from vramlab.plots import draw_curves
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 DTYPES: Mapping[str, torch.dtype] = {

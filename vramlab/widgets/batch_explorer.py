@@ -13,8 +13,7 @@ from torch import nn
 from vramlab import VirtualGPU, catalogue
 from vramlab.measure import Table
 from vramlab.plots import draw_curves
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice
 from vramlab.widgets.gpus import roomy
 from vramlab.widgets.training_step_explorer import OPTIMIZERS

@@ -12,8 +12,7 @@ from vramlab.experiments.bert_modes import IMPLEMENTATIONS
 from vramlab.formulas.bert import PARTS, Bert
 from vramlab.measure import StageMeasurement, Stages, Table
 from vramlab.plots import draw_stacks
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 HEAD_SIZE = 64

@@ -26,8 +26,7 @@ from vramlab.checkpointing.execute import Reading, execute
 from vramlab.experiments.checkpointing import linear_chain, prepared
 from vramlab.measure import Table
 from vramlab.plots import draw_schedule
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, slider
 
 STRATEGIES: dict[str, Callable[[int, int], Schedule]] = {

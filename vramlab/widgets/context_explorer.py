@@ -7,8 +7,7 @@ import torch
 from vramlab import VirtualGPU, catalogue
 from vramlab.measure import DeviceReading, Table, read_device
 from vramlab.plots import draw_device
-from vramlab.plots.style import short_size
-from vramlab.units import MIB, format_mib
+from vramlab.units import MIB, format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, slider
 
 

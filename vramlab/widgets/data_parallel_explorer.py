@@ -19,9 +19,8 @@ from vramlab.formulas.data_parallel import (
 )
 from vramlab.measure import Table, record_collectives
 from vramlab.plots.stacks import draw_stacks
-from vramlab.plots.style import short_size
 from vramlab.ranks import alone
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider
 
 WORKSPACES = "workspaces of cuBLAS"

@@ -11,8 +11,7 @@ from vramlab.formulas.kv_cache import KVCache
 from vramlab.formulas.storage import ITEM_BYTES
 from vramlab.measure import Table
 from vramlab.plots import draw_stack
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 DTYPES = ("float16", "bfloat16", "float32")

@@ -12,7 +12,8 @@ from vramlab import VirtualGPU
 from vramlab.experiments.lean_optimizers import LEAN_OPTIMIZERS
 from vramlab.measure import Category, Table
 from vramlab.plots import draw_stacks
-from vramlab.plots.style import CATEGORY_LOOKS, short_size
+from vramlab.plots.style import CATEGORY_LOOKS
+from vramlab.units import short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 _LOOKS = {

@@ -10,9 +10,8 @@ from vramlab import VirtualGPU
 from vramlab.experiments.methods import OPTIMIZERS, Reading, Setting, read_step
 from vramlab.measure import Table
 from vramlab.plots.durations import short_time
-from vramlab.plots.style import short_size
 from vramlab.plots.trades import Trade, draw_trades
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider
 from vramlab.widgets.gpus import with_tensor_cores
 

@@ -13,8 +13,7 @@ from vramlab.experiments.master_weights import MasterWeights
 from vramlab.experiments.mixed_precision import autocast
 from vramlab.measure import StageMeasurement, Stages, Table, Timeline, record_timeline
 from vramlab.plots import draw_timeline
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 MODES = ("float32", "autocast", "16 bit", "16 bit, float32 copies")

@@ -12,8 +12,7 @@ from vramlab.formulas.durations import compute_seconds, copy_seconds
 from vramlab.measure import Table
 from vramlab.plots import draw_durations
 from vramlab.plots.durations import short_time
-from vramlab.plots.style import short_size
-from vramlab.units import GIB, format_mib
+from vramlab.units import GIB, format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider, slider
 from vramlab.widgets.gpus import roomy, with_tensor_cores
 

@@ -11,8 +11,7 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.measure import StageMeasurement, Stages, Table, Timeline, record_timeline
 from vramlab.plots import draw_timeline
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {

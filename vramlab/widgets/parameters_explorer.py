@@ -11,8 +11,7 @@ from vramlab import VirtualGPU
 from vramlab.formulas import parameters as count
 from vramlab.measure import Category, Table, breakdown, record_timeline
 from vramlab.plots import draw_breakdown
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib, signed_bytes
+from vramlab.units import format_mib, short_size, signed_bytes
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 from vramlab.widgets.training_step_explorer import OPTIMIZERS
 

@@ -13,8 +13,7 @@ from torch.nn import functional
 from vramlab import VirtualGPU
 from vramlab.measure import SavedTensors, Table, record_saved_tensors
 from vramlab.plots import draw_stack
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider
 
 NOTHING = "-"

@@ -18,8 +18,7 @@ from vramlab.formulas.tensor_parallel import (
 from vramlab.measure import Table
 from vramlab.plots import draw_stacks
 from vramlab.plots.durations import short_time
-from vramlab.plots.style import short_size
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider
 from vramlab.widgets.gpus import roomy, with_tensor_cores
 

@@ -10,7 +10,7 @@ import torch
 from vramlab import VirtualGPU, catalogue
 from vramlab.measure import Timeline, breakdown, record_timeline
 from vramlab.plots import draw_timeline
-from vramlab.plots.style import short_size
+from vramlab.units import short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 
 OPTIMIZERS: dict[str, Callable[[Iterator[torch.nn.Parameter]], torch.optim.Optimizer]] = {

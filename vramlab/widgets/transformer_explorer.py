@@ -31,9 +31,8 @@ from vramlab.plots.style import (
     OUTSIDE_LOOK,
     YELLOW,
     Look,
-    short_size,
 )
-from vramlab.units import format_mib
+from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, run_button, slider
 
 STYLES = ("GPT-2", "Llama")

@@ -12,8 +12,8 @@ from vramlab.formulas import zero
 from vramlab.formulas.zero import GATHERED, GRADIENTS, PARAMETERS, STAGES, STATES, Groups, Stage
 from vramlab.measure import Category, Table
 from vramlab.plots import draw_stacks
-from vramlab.plots.style import BLUE, CATEGORY_LOOKS, OUTSIDE_LOOK, Look, short_size
-from vramlab.units import GIB, format_mib
+from vramlab.plots.style import BLUE, CATEGORY_LOOKS, OUTSIDE_LOOK, Look
+from vramlab.units import GIB, format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 from vramlab.widgets.gpus import roomy
 
