@@ -1,7 +1,8 @@
-"""What the front page (README.md) shows of one training run: its picture, its report.
+"""What the front page (README.md) shows of one training run: a program, a picture, a report.
 
 The run is that of docs/examples/train_gpt2.py: GPT-2 medium, two steps of 8 x 1024 tokens, on a
 virtual A100-40GB. The picture is drawn from a recording of it; its words are the alternative text.
+tests/test_readme.py runs the program, and holds the three against each other.
 """
 
 from __future__ import annotations
@@ -28,6 +29,33 @@ GPU = "A100-40GB"
 BATCH = 8
 PICTURE = ROOT / "assets" / "training-gpt2-medium.png"
 SCRIPT = "docs/examples/train_gpt2.py"
+PROGRAM = """\
+This training takes {needed_gb:.0f} GB of GPU memory. It was measured on a machine without a GPU, in
+seconds:
+
+```python
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import vramlab
+
+with vramlab.VirtualGPU("{gpu}"), torch.device("cuda"):
+    model = GPT2LMHeadModel(GPT2Config(n_layer=24, n_embd=1024, n_head=16))  # GPT-2 medium
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(2):
+        tokens = torch.randint(50257, ({batch}, 1024))
+        logits = model(tokens[:, :-1]).logits
+        loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(torch.cuda.max_memory_allocated())  # {allocated_bytes}
+```
+
+PyTorch reserves more than it allocates, and CUDA's context takes its share: that makes
+{needed_bytes:,} B in all."""
+
 TITLE = "Two training steps of GPT-2 medium, measured without a GPU"
 
 _LINES = 7
@@ -58,6 +86,19 @@ def timeline() -> Timeline:
             optimizer.step()
             optimizer.zero_grad()
     return recording.timeline
+
+
+def program() -> str:
+    """A program that a reader can run, with what it prints and what it needs."""
+    model = vramlab.VirtualGPU(GPU).model
+    needed_bytes = max(timeline().reserved_bytes) + model.context_bytes
+    return PROGRAM.format(
+        gpu=GPU,
+        batch=BATCH,
+        allocated_bytes=timeline().peak_bytes,
+        needed_bytes=needed_bytes,
+        needed_gb=needed_bytes / 1e9,
+    )
 
 
 @cache

@@ -47,6 +47,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "grading": grading_results.markdown,
         "badges": address.badges,
         "picture": front_page.image,
+        "program": front_page.program,
         "report": front_page.report,
         "lessons": lambda: lessons_table(sorted((ROOT / "lessons").glob("*.ipynb")), "lessons/"),
     }

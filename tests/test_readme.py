@@ -58,8 +58,9 @@ def test_program_report_and_picture_are_of_one_run() -> None:
     )
     assert allocated.replace(",", "") == peak
     assert f"peak at {int(peak) / 2**30:.3f} GiB" in part("picture")
-    assert f"{needed} B in all" in PROSE
-    assert f"takes {int(needed.replace(',', '')) / 1e9:.0f} GB" in PROSE
+    words = " ".join(part("program").split())
+    assert f"{needed} B in all" in words
+    assert f"takes {int(needed.replace(',', '')) / 1e9:.0f} GB" in words
 
 
 # ---- Shell ----
@@ -104,8 +105,6 @@ def test_a_larger_batch_does_not_fit() -> None:
     )
     assert ran.returncode == 1
     assert "\ndoes NOT fit: out of memory on cuda:0" in ran.stderr
-    assert "loss.item()" in ran.stderr.partition("Values were read")[2]
-    assert ran.stdout == "step 0: loss nan\n"
 
 
 def test_the_class_is_graded_as_the_teachers_guide_does_it() -> None:
