@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from vramlab.formulas.bert import Bert
+from vramlab.formulas.bert import Attention, Bert
 from vramlab.formulas.storage import ITEM_BYTES, block_bytes, tensor_bytes
 
 AttentionKind = Literal["step by step", "math", "memory-efficient", "flash", "cuDNN"]
@@ -80,19 +80,6 @@ def quadratic_bytes(
     return batch * layers * heads * score_bytes("step by step", dtype, dropout)
 
 
-def bert_training_bytes(sizes: Bert, batch: int, sequence: int) -> int:
-    """What BERT's forward pass keeps in train mode, its outputs included; no workspace.
-
-    More than in eval mode: the masks of dropout, one after the embeddings and two of (B, S, W) and
-    one of the scores in each layer, and the scores that were dropped out of. What dropout gives in
-    the other places is kept by nobody, or instead of what went in.
-    """
-    hidden_mask_bytes = block_bytes(batch * sequence * sizes.width)
-    scores = batch * sizes.heads * sequence * sequence
-    layer_bytes = 2 * hidden_mask_bytes + block_bytes(scores) + block_bytes(4 * scores)
-    return sizes.forward_bytes(batch, sequence) + hidden_mask_bytes + sizes.layers * layer_bytes
-
-
 def bert_held_bytes(
     sizes: Bert, batch: int, sequence: int, training: bool, fused: bool = False
 ) -> int:
@@ -110,10 +97,6 @@ def bert_held_bytes(
     """
     model_bytes = sum(map(block_bytes, sizes.model_requests_bytes()))
     input_bytes = block_bytes(tensor_bytes((batch, sequence), "int64"))
-    kept = bert_training_bytes if training else Bert.forward_bytes
-    total_bytes = model_bytes + input_bytes + kept(sizes, batch, sequence)
-    if fused:
-        shape = (batch, sizes.heads, sequence, sizes.width // sizes.heads)
-        step_by_step_bytes = kept_bytes("step by step", *shape, dropout=training)
-        total_bytes += sizes.layers * (kept_bytes("memory-efficient", *shape) - step_by_step_bytes)
-    return total_bytes
+    attention: Attention = "efficient" if fused else "eager"
+    forward_bytes = sizes.forward_bytes(batch, sequence, train=training, attention=attention)
+    return model_bytes + input_bytes + forward_bytes
