@@ -21,9 +21,9 @@ def shorten_segment(allocator: CachingAllocator) -> None:
 
 
 def overlap_segments(allocator: CachingAllocator) -> None:
-    segment = next(iter(allocator.reserve.segments.values()))
-    segment.size_bytes += 100 * MIB
-    segment.blocks()[-1].size_bytes += 100 * MIB
+    segment = min(allocator.reserve.segments.values(), key=lambda each: each.address)
+    segment.size_bytes += 2 * GIB
+    segment.blocks()[-1].size_bytes += 2 * GIB
 
 
 def forget_cached_block(allocator: CachingAllocator) -> None:

@@ -83,12 +83,15 @@ def test_other_keys_are_refused() -> None:
 
 
 def test_a_scan_keeps_a_state_of_each_tile_and_of_32_more() -> None:
-    # 16384 int64 in tiles of 128 threads * 7 items = 19 tiles: 51 * 16 B = 816 B -> 1024 B
-    assert scan_bytes(16_384, 8) == 1024 + 255
-    # int32: 128 * 15 = 1920 a tile, 9 tiles: 41 * 8 B = 328 B -> 512 B
-    assert scan_bytes(16_384, 4) == 512 + 255
-    # 2 B: not more than 30 a thread, 3840 a tile, 5 tiles: 37 * 4 B = 148 B -> 256 B
-    assert scan_bytes(16_384, 2) == 256 + 255
+    # 16384 int64 in tiles of 128 threads * 7 items = 19 tiles: 51 * 16 B = 816 B -> 1024 B.
+    # The state is aligned within storage that is: 1024 + 255 -> 1280 B.
+    assert scan_bytes(16_384, 8) == 1280 + 255
+    # int32: 128 * 15 = 1920 a tile, 9 tiles: 41 * 8 B = 328 B -> 512 B; 512 + 255 -> 768 B
+    assert scan_bytes(16_384, 4) == 768 + 255
+    # bfloat16: not more than 30 a thread, 3840 a tile, 5 tiles: 37 statuses of 4 B, and two sums
+    # of 2 B each: 256 B for each of the three; 768 + 255 -> 1024 B
+    assert scan_bytes(16_384, 2) == 1024 + 255
+    assert scan_bytes(2**20, 2) == 3072 + 255  # 306 * 4 B -> 1280 B, twice 306 * 2 B -> 768 B
 
 
 @pytest.mark.parametrize(
@@ -97,4 +100,5 @@ def test_a_scan_keeps_a_state_of_each_tile_and_of_32_more() -> None:
 )
 def test_a_selection_keeps_a_state_of_each_tile_and_of_32_more(gpu: Model, tile: int) -> None:
     states = -(-100_000 // tile) + 32
-    assert unique_by_key_bytes(100_000, gpu) == -(-states * 16 // 256) * 256 + 255
+    state_bytes = -(-states * 16 // 256) * 256
+    assert unique_by_key_bytes(100_000, gpu) == state_bytes + 256 + 255

@@ -74,8 +74,25 @@ def test_bert_words_of_32_sequences_of_512(events: Events) -> None:
 def test_partial_sums_of_halves_are_float32(takes: Takes) -> None:
     gradient = meta(4096, 64, dtype=torch.bfloat16)
     backward = aten.embedding_dense_backward.default
-    # 4096 tokens of a vocabulary of 100: 409 + 100 rows
-    assert takes(backward, gradient, tokens(4096), 100, -1, False)[-1] == 509 * 64 * 4
+    # 4096 tokens of a vocabulary of 1000: 409 + 1000 rows
+    assert takes(backward, gradient, tokens(4096), 1000, -1, False)[-1] == 1409 * 64 * 4
+
+
+def test_few_tokens_are_summed_in_one_kernel(takes: Takes) -> None:
+    """Tokens of two types, as BERT has: blocks for 2 rows are few, and each row has many sums."""
+    backward = aten.embedding_dense_backward.default
+    rows = 4096 // 10 + 2
+    of_halves = takes(backward, meta(4096, 64, dtype=torch.bfloat16), tokens(4096), 2, -1, False)
+    assert of_halves[-2:] == [8 * rows, 4 * 2 * 64]  # each sum's token; the result in float32
+    assert takes(backward, meta(4096, 64), tokens(4096), 2, -1, False)[-2:] == [8 * rows, 8 * rows]
+    before = takes(backward, meta(4096, 64), tokens(4096), 2, -1, False, version=(2, 10))
+    assert before[-1] == rows * 64 * 4
+
+
+def test_expanded_indices_are_copied(takes: Takes) -> None:
+    weight, indices = meta(10, 8), tokens(16)
+    assert takes(aten.embedding.default, weight, indices) == []
+    assert takes(aten.embedding.default, weight, indices.expand(4, 16)) == [8 * 4 * 16]
 
 
 def test_scattered_operands_are_copied_first(takes: Takes) -> None:

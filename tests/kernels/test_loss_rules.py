@@ -17,12 +17,14 @@ NONE, MEAN = 0, 1
 
 
 def test_mean_squared_error_makes_the_error_of_each_element(events: Events) -> None:
+    each_bytes = 4 * 64 * 10
+    whole = ("output", (0, each_bytes))  # the one number has the memory of all
     assert events(aten.mse_loss.default, meta(64, 10), meta(64, 10), MEAN) == [
-        OUT,
-        ("take", 2560),
-        ("give", 2560),
+        whole,
+        ("take", each_bytes),
+        ("give", each_bytes),
     ]
-    assert events(aten.mse_loss.default, meta(64, 10), meta(64, 10), NONE) == [OUT]
+    assert events(aten.mse_loss.default, meta(64, 10), meta(64, 10), NONE) == [whole]
     assert events(aten.smooth_l1_loss.default, meta(64, 10), meta(64, 1), MEAN)[1] == ("take", 2560)
 
 

@@ -94,9 +94,9 @@ def test_an_activation_is_fused_with_a_bias_matrix_too(events: Events) -> None:
     assert events(aten._addmm_activation.default, bias, *LINEAR[1:]) == [OUT, CUBLASLT]
 
 
-def test_integer_products_use_cublaslt(events: Events) -> None:
+def test_integer_products_take_no_workspace_of_their_own(events: Events) -> None:
     left, right = meta(32, 16, dtype=torch.int8), meta(8, 16, dtype=torch.int8).t()
-    assert events(aten._int_mm.default, left, right) == [OUT, CUBLASLT]
+    assert events(aten._int_mm.default, left, right) == [OUT, CUBLAS]
 
 
 def test_batches_of_attention_heads_take_nothing(events: Events) -> None:

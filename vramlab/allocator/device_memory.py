@@ -6,8 +6,7 @@ expandable segments reserve addresses first and put pages behind them later.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
+from vramlab.allocator.addresses import AddressSpace
 from vramlab.allocator.sizes import round_up
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.units import MIB, format_bytes
@@ -19,42 +18,6 @@ cuMemCreate: what `cuMemGetAllocationGranularity` answers on every GPU since Vol
 WINDOW_BYTES = 1 << 44
 """Addresses set aside for each GPU, so that, as with CUDA's unified addressing, no two GPUs of a
 machine ever hand out the same address: 16 TiB, room for 64 expandable segments on a 192 GB GPU."""
-
-
-class AddressSpace:
-    """Virtual addresses of one GPU. The lowest gap that is large enough is taken, so that the same
-    program always gets the same addresses."""
-
-    def __init__(self, start: int, size_bytes: int) -> None:
-        self._gaps = [(start, start + size_bytes)]  # (first address, address after the last)
-        self._taken: dict[int, int] = {}  # bytes by first address
-
-    def take(self, size_bytes: int) -> int | None:
-        """Take the lowest gap of `size_bytes` (a multiple of a page). None if there is no such."""
-        for index, (start, end) in enumerate(self._gaps):
-            if end - start >= size_bytes:
-                rest = (start + size_bytes, end)
-                self._gaps[index : index + 1] = [rest] if rest[0] < end else []
-                self._taken[start] = size_bytes
-                return start
-        return None
-
-    def give_back(self, address: int) -> int:
-        """Give back what `take` returned; answers how many bytes it was."""
-        if address not in self._taken:
-            raise ValueError(f"{address:#x} is not the start of memory that was handed out")
-        size_bytes = self._taken.pop(address)
-        start, end = address, address + size_bytes
-        index = bisect_left(self._gaps, (start,))
-        after = index
-        if after < len(self._gaps) and self._gaps[after][0] == end:
-            end = self._gaps[after][1]
-            after += 1
-        if index and self._gaps[index - 1][1] == start:
-            index -= 1
-            start = self._gaps[index][0]
-        self._gaps[index:after] = [(start, end)]
-        return size_bytes
 
 
 class DeviceMemory:
@@ -140,7 +103,7 @@ class DeviceMemory:
 
     def reserve_addresses(self, size_bytes: int) -> int | None:
         """cuMemAddressReserve: addresses with nothing behind them, or None when they run out."""
-        return self._addresses.take(round_up(size_bytes, PAGE_BYTES))
+        return self._addresses.reserve(size_bytes)
 
     def release_addresses(self, address: int) -> None:
         """cuMemAddressFree: give back what `reserve_addresses` returned."""

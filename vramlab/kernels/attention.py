@@ -58,12 +58,13 @@ def flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
 
 def _flash_head_size(head_size: int) -> int:
     """The head size that flash attention's accumulators have room for."""
-    return _round_up(head_size, 32) if head_size <= 192 else 256
+    return _round_up(head_size, 32 if head_size <= 128 else 64)
 
 
 @rule(
     "aten._scaled_dot_product_flash_attention.default",
-    takes="with so few queries that keys are split: a float32 output and logsumexp for each part",
+    takes="with so few queries that keys are split: a float32 output and logsumexp for each part; "
+    "with dropout, 16 B",
     source=_FLASH_API,
 )
 def flash_attention(
@@ -93,12 +94,15 @@ def flash_attention(
             yield Take(4 * rows, "logsumexp of each part")
             yield Take(4 * rows * _flash_head_size(head_size), "output of each part")
     yield OUTPUTS
+    if dropout_p:
+        yield Take(16, "state of the random numbers")
 
 
 @rule(
     "aten._scaled_dot_product_flash_attention_backward.default",
     takes="a float32 accumulator of the query's gradient and a float32 for each query, queries "
-    "rounded up to 128 and head size to 32; full gradients of keys and values where heads share",
+    "rounded up to 128 and head size to 32 (above 128, to 64); full gradients of keys and values "
+    "where heads share",
     source=_FLASH_API,
 )
 def flash_attention_backward(
@@ -253,18 +257,16 @@ def _key_splits(batch_heads: int, key_blocks: int) -> int:
 
 @rule(
     "aten._safe_softmax.default",
-    takes="the softmax, its mask of rows without any key (one byte an element), and two numbers",
+    takes="its mask of elements (one byte each) and of rows without any key, and a number",
     source="_safe_softmax in aten/src/ATen/native/transformers/attention.cpp, PyTorch 2.13",
 )
 def safe_softmax(
     call: Call, self: Tensor, dim: int, dtype: torch.dtype | None = None
 ) -> Iterator[Step]:
-    """The result is another tensor: the softmax, with zeros in rows where everything is masked."""
+    """The result is the softmax, in which rows where everything is masked are set to zero."""
     (result,) = call.outputs
     assert result is not None
-    yield Take(nbytes(result), "softmax")
-    yield Take(result.element_size(), "-inf")
+    yield OUTPUTS
     yield Take(self.numel(), "masked")
     yield Take(self.numel() // max(self.size(dim), 1), "masked rows")
     yield Take(result.element_size(), "zero")
-    yield OUTPUTS

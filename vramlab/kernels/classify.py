@@ -142,7 +142,6 @@ PLAIN = (
     "aten.random_",
     "aten.exponential_",
     # rows by index
-    "aten.embedding",
     "aten.index_select",
     "aten.index_copy",  # unless torch.use_deterministic_algorithms: then it is index_put
     "aten.index_copy_",

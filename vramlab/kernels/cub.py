@@ -89,15 +89,19 @@ def segmented_sort_bytes(count: int, key_bytes: int, value_bytes: int) -> int:
 
 
 def scan_bytes(count: int, item_bytes: int) -> int:
-    """Storage of a prefix sum with PyTorch's own sum operator, of items up to 8 B.
+    """Storage of a prefix sum with PyTorch's own sum operator, of items of 2, 4 or 8 B.
 
     CUB's tuning is for its own operators only: with another, tiles are 128 threads wide everywhere.
 
     Source: dispatch_scan.cuh, tuning_scan.cuh (DefaultPolicy).
     """
     tile = 128 * min(15 * 4 // item_bytes, 15 * 2)
-    state_bytes = max(4, 2 * item_bytes)  # a status as wide as the value
-    return aliased_bytes([(_ceil_div(count, tile) + _SCAN_PADDING_TILES) * state_bytes])
+    tiles = _ceil_div(count, tile) + _SCAN_PADDING_TILES
+    if item_bytes == 2:  # float16 and bfloat16: status, partial and inclusive sums apart
+        state = [4 * tiles, item_bytes * tiles, item_bytes * tiles]
+    else:
+        state = [2 * item_bytes * tiles]  # a status as wide as the value, beside it
+    return aliased_bytes([aliased_bytes(state)])
 
 
 def unique_by_key_bytes(count: int, model: GPUModel) -> int:
@@ -114,4 +118,5 @@ def unique_by_key_bytes(count: int, model: GPUModel) -> int:
         tile = 256 * 7
     else:
         tile = 64 * 5
-    return aliased_bytes([(_ceil_div(count, tile) + _SCAN_PADDING_TILES) * _SCAN_TILE_STATE_BYTES])
+    state_bytes = (_ceil_div(count, tile) + _SCAN_PADDING_TILES) * _SCAN_TILE_STATE_BYTES
+    return aliased_bytes([aliased_bytes([state_bytes])])

@@ -1,17 +1,35 @@
-"""Rule of the gradient of an embedding's weight: sort the tokens, then sum the rows of each."""
+"""Rules of embeddings; for the weight's gradient, tokens are sorted and the rows of each summed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
-from vramlab.kernels.operands import accumulate_bytes, contiguous
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Step, Take, rule
+from vramlab.kernels.operands import accumulate_bytes, contiguous, flat_stride, nbytes
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Step, Take, rule
 
 _ONE_KERNEL_UP_TO = 3072  # indices
 _ROWS_PER_THREAD = 10
+_FUSED_SINCE = (2, 11)
+_FUSED_BLOCKS_PER_MULTIPROCESSOR = 4
+_MOST_THREADS = 1024
+_WARP = 32
+
+
+@rule(
+    "aten.embedding.default",
+    takes="a copy of indices that are no row of numbers, such as expanded ones",
+    source="aten/src/ATen/native/Embedding.cpp, PyTorch 2.13",
+)
+def embedding(
+    call: Call, weight: Tensor, indices: Tensor, *_: object, **__: object
+) -> Iterable[Step]:
+    if flat_stride(indices) is None:
+        yield Take(nbytes(indices), "indices as a row")
+    yield OUTPUTS
 
 
 def partial_rows(index_count: int, weight_rows: int) -> int:
@@ -22,7 +40,8 @@ def partial_rows(index_count: int, weight_rows: int) -> int:
 @rule(
     "aten.embedding_dense_backward.default",
     takes="beyond 3072 indices: sorted indices and their places, the sort's storage, and a float32 "
-    "row for each different token and for each 10 indices",
+    "row for each different token and for each 10 indices; of few tokens, a place for each of "
+    "those rows, and the gradient in float32 if it is not",
     source="aten/src/ATen/native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu, PyTorch 2.13",
 )
 def embedding_dense_backward(
@@ -67,4 +86,25 @@ def embedding_dense_backward(
     yield Take(8, "number of partial sums")
     rows = partial_rows(count, num_weights)
     yield Take(rows * index_bytes, "indices of each partial sum")
-    yield Take(rows * width * accumulate_bytes(grad_output.dtype), "partial sums")
+    accumulated_bytes = accumulate_bytes(grad_output.dtype)
+    if not _adds_at_once(call.launch, tokens, rows, width):
+        yield Take(rows * width * accumulated_bytes, "partial sums")
+        return
+    yield Take(rows * index_bytes, "token of each partial sum")
+    if grad_output.element_size() != accumulated_bytes:
+        yield Take(num_weights * width * accumulated_bytes, "sums")
+
+
+def _adds_at_once(launch: Launch, tokens: int, rows: int, width: int) -> bool:
+    """Whether one kernel adds all partial sums to the result: of few tokens with many rows each.
+
+    Source: the heuristic in EmbeddingBackwardKernel.cu, PyTorch 2.13; a recording has it in 2.11.
+    """
+    threads_of_row = -(-width // _WARP) * _WARP
+    blocks = -(-tokens * threads_of_row // min(threads_of_row, _MOST_THREADS))
+    return (
+        launch.torch_version >= _FUSED_SINCE
+        and blocks < launch.model.multiprocessors * _FUSED_BLOCKS_PER_MULTIPROCESSOR
+        and rows > 4 * blocks
+        and not torch.are_deterministic_algorithms_enabled()
+    )

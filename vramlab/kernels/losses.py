@@ -31,16 +31,17 @@ def _each_numel(self: Tensor, target: Tensor) -> int:
     "aten.mse_loss.out",
     "aten.smooth_l1_loss.default",
     "aten.smooth_l1_loss.out",
-    takes="the loss of each element if it is reduced, and what its sum takes",
+    takes="if it is reduced, the loss of each element, and what its sum takes; its result has "
+    "memory for each element all the same",
     source="aten/src/ATen/native/Loss.cpp and cuda/Reduce.cuh, PyTorch 2.13",
 )
 def elementwise_loss(
     call: Call, self: Tensor, target: Tensor, reduction: int = 1, *_: object, **__: object
 ) -> Iterable[Step]:
     result = _result(call)
-    yield OUTPUTS
+    numel = _each_numel(self, target)
+    yield Output(0, storage_bytes=numel * result.element_size())
     if reduction != _NO_REDUCTION:
-        numel = _each_numel(self, target)
         yield Take(numel * result.element_size(), _EACH_LOSS)
         yield from whole_sum(call.launch, numel, result.dtype)
 
@@ -134,7 +135,8 @@ def softmax(call: Call, self: Tensor, dim: int, half_to_float: bool, **_: object
     "aten._softmax_backward_data.out",
     "aten._log_softmax_backward_data.default",
     "aten._log_softmax_backward_data.out",
-    takes="a contiguous copy of a gradient or output that is not",
+    takes="of softmax, the gradient times the output; a contiguous copy of that, or of a gradient "
+    "or output, that is not",
     source="aten/src/ATen/native/cuda/SoftMax.cu, PyTorch 2.13",
 )
 def softmax_backward(
@@ -146,7 +148,12 @@ def softmax_backward(
     **_: object,
 ) -> Iterable[Step]:
     yield OUTPUTS
-    yield from contiguous(grad_output, "the gradient")
+    if call.func._schema.name == "aten::_log_softmax_backward_data":
+        yield from contiguous(grad_output, "the gradient")
+    else:
+        product = grad_output * output  # for its layout: meta tensors have no values
+        yield Take(nbytes(product), "gradient times output")
+        yield from contiguous(product, "the product")
     yield from contiguous(output, "the output")
 
 

@@ -170,13 +170,13 @@ def addmm_activation(
     yield CUBLASLT if fused else CUBLAS
 
 
-@rule("aten._int_mm.default", "aten._int_mm.out", takes="as mm, by cuBLASLt", source=_BLAS_CPP)
+@rule("aten._int_mm.default", "aten._int_mm.out", takes="as mm", source=_BLAS_CPP)
 def int_mm(call: Call, self: Tensor, mat2: Tensor, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
     yield from _matrix_clones(result, self, mat2)
-    yield CUBLASLT
+    yield CUBLAS
 
 
 def _batch_product(call: Call, left: Tensor, right: Tensor) -> Iterator[Step]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -24,6 +25,15 @@ def contiguous(tensor: Tensor | None, what: str) -> Iterator[Step]:
     """Yield the copy that `Tensor.contiguous()` makes, if it makes one."""
     if tensor is not None and not tensor.is_contiguous():
         yield Take(nbytes(tensor), f"contiguous copy of {what}")
+
+
+def flat_stride(tensor: Tensor) -> int | None:
+    """The stride of `tensor.view(-1)`; None if that needs a copy first."""
+    dims = [each for each in zip(tensor.shape, tensor.stride(), strict=True) if each[0] != 1]
+    for (_, outer), (size, inner) in pairwise(dims):
+        if outer != inner * size:
+            return None
+    return dims[-1][1] if dims else 1
 
 
 def is_dense(tensor: Tensor) -> bool:

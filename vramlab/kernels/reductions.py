@@ -18,6 +18,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, dtype
 
+from vramlab.kernels.operands import flat_stride, is_dense
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule
 from vramlab.kernels.tensor_iterator import Reduction
 
@@ -434,7 +435,11 @@ def max_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
 
 
 def flat_reduction(
-    launch: Launch, input: Tensor, partial_bytes: int, result: Tensor | None = None
+    launch: Launch,
+    input: Tensor,
+    partial_bytes: int,
+    result: Tensor | None = None,
+    stride: int | None = None,
 ) -> Iterator[Step]:
     """Yield what reducing everything takes, of a contiguous copy where the input is not contiguous.
 
@@ -443,16 +448,17 @@ def flat_reduction(
         input: what is reduced.
         partial_bytes: size of one partial result.
         result: the one number, if its size is another than the input's numbers have.
+        stride: of the input as a row of numbers, if that is read as it is.
     """
     if input.numel() == 0:
         return
     offset = int(input.storage_offset())
-    if not input.is_contiguous():
+    if stride is None and not input.is_contiguous():
         yield Take(input.numel() * input.element_size(), "contiguous copy")
         offset = 0
     layout = Layout(
         (input.numel(),),
-        (1,),
+        (stride or 1,),
         offset,
         input.element_size(),
         ((0,),),
@@ -489,7 +495,7 @@ def max_dim(
     "aten.argmax.out",
     "aten.argmin.default",
     "aten.argmin.out",
-    takes=f"a contiguous copy of an input that is not, if no dimension is named; {_TAKES}",
+    takes=f"a contiguous copy of an input that is no row, if no dimension is named; {_TAKES}",
     source="aten/src/ATen/native/ReduceOps.cpp and Reduce.cuh, PyTorch 2.13",
 )
 def argmax(
@@ -500,7 +506,8 @@ def argmax(
     yield OUTPUTS
     partial_bytes = _value_and_index_bytes(_opmath_bytes(self.dtype))
     if dim is None:
-        yield from flat_reduction(call.launch, self, partial_bytes, result)
+        stride = flat_stride(self)
+        yield from flat_reduction(call.launch, self, partial_bytes, result, stride)
     elif self.dim() > 0 and self.shape[dim] != 1:
         yield from reduction_steps(call.launch, self, [result], dim, partial_bytes, self.dtype)
 
@@ -653,4 +660,5 @@ def logsumexp(
     yield OUTPUTS
     if result.dtype == self.dtype:
         total = _opmath_bytes(self.dtype)
-        yield from reduction_steps(call.launch, self, [result], dim, total, self.dtype)
+        exponentials = self if is_dense(self) else torch.empty_like(self)
+        yield from reduction_steps(call.launch, exponentials, [result], dim, total, self.dtype)

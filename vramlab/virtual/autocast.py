@@ -142,8 +142,11 @@ class Autocast:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
                 to = dtype((*args, *kwargs.values()))
-                kwargs = {name: self._cast(arg, to) for name, arg in kwargs.items()}
-                return func(*(self._cast(arg, to) for arg in args), **kwargs)
+                # The last first: in C++ the casts are arguments of one call, and GCC, which
+                # PyTorch is built with, evaluates arguments from the right.
+                kwargs = {name: self._cast(kwargs[name], to) for name in reversed(kwargs)}
+                last_first = [self._cast(arg, to) for arg in reversed(args)]
+                return func(*reversed(last_first), **kwargs)
 
         return kernel
 
