@@ -1,8 +1,10 @@
 """Gradient checkpointing as a plan: what to keep of a chain, and what to compute again.
 
-schedule     the actions of a schedule, and a simulator that says what is held when
-strategies   schedules: store all, recompute all, segments, Revolve
-execute      runs a schedule over modules, with real recomputation (imports torch)
+    schedule     the actions of a schedule, and a simulator that says what is held when
+    strategies   schedules: store all, recompute all, segments, Revolve
+    execute      runs a schedule over modules, with real recomputation (imports torch)
+
+For example:
 
     from vramlab.checkpointing import revolve, simulate
     simulate(revolve(12, slots=3)).forwards

@@ -25,11 +25,6 @@ ZERO_MIXED_ADAM = {
 """The ZeRO paper's mixed-precision Adam, with float16 gradients: 16 in all, 12 of them states."""
 
 
-def training_bytes(parameters: int, weights: str = "float32", optimizer: str = "adamw") -> int:
-    """What `parameters` need in training without activations, gradients included."""
-    return parameters * (WEIGHTS[weights] + GRADIENTS + OPTIMIZERS[optimizer])
-
-
 def zero_states_bytes(parameters: int) -> int:
-    """The same for mixed-precision Adam as the ZeRO paper counts it: 16 B per parameter."""
+    """What mixed-precision Adam needs without activations, as the ZeRO paper counts: 16 B each."""
     return parameters * sum(ZERO_MIXED_ADAM.values())

@@ -3,8 +3,8 @@
 A GPU computes a product tile by tile: the output (rows, columns) is cut into tiles, each is one
 thread block's work, and each multiprocessor does one after the other. Two things are lost:
 
-tile quantization   tiles at the edges stick out, and are computed in full
-wave quantization   in the last round, the last wave, some multiprocessors have no tile left
+    tile quantization   tiles at the edges stick out, and are computed in full
+    wave quantization   in the last round, the last wave, some multiprocessors have no tile left
 
 Source: NVIDIA, Matrix Multiplication Background User's Guide (DU-09799-001), sections 2.3, 3.1 and
 3.2. Known limitations: cuBLAS has tiles of many sizes and chooses among them, runs several on one

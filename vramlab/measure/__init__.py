@@ -1,19 +1,21 @@
 """Measurements of GPU memory through torch's own interface, on a real GPU or a virtual one.
 
-stages.Stages             run named stages; what each does to allocated, reserved, peak bytes
-results.Result            what was measured, as data, JSON and a table beside what was expected
-recording.record_timeline every block over time, from torch's memory history
-categories.breakdown      where the bytes are: parameters, gradients, activations...
-device.read_device        who has the GPU's memory, nvidia-smi's view and torch's together
-allocations_table         every allocation, what it is, where it begins and ends
-code_lines.code_lines     which lines of the program hold the most
-transfers.record_transfers  every copy between host and GPU, in bytes
-record_collectives        what ranks reduce, gather and broadcast, in bytes
-record_links              copies from GPU to GPU, in bytes by link
-record_sends              what a rank sends to others one by one, in bytes
-record_operators          which of ATen's operators are called, and what each takes
-least_time                what recorded operators need at least on a GPU
-saved_tensors.saved_by    what autograd keeps for backward, op by op
+    stages.Stages               run named stages; what each does to allocated, reserved, peak bytes
+    results.Result              what was measured: data, JSON, and a table beside what was expected
+    recording.record_timeline   every block over time, from torch's memory history
+    categories.breakdown        where the bytes are: parameters, gradients, activations...
+    device.read_device          who has the GPU's memory, nvidia-smi's view and torch's together
+    allocations_table           every allocation, what it is, where it begins and ends
+    code_lines.code_lines       which lines of the program hold the most
+    transfers.record_transfers  every copy between host and GPU, in bytes
+    record_collectives          what ranks reduce, gather and broadcast, in bytes
+    record_links                copies from GPU to GPU, in bytes by link
+    record_sends                what a rank sends to others one by one, in bytes
+    record_operators            which of ATen's operators are called, and what each takes
+    least_time                  what recorded operators need at least on a GPU
+    saved_tensors.saved_by      what autograd keeps for backward, op by op
+
+Only `read_device` needs more than torch: nvidia-ml-py.
 """
 
 from vramlab.measure.allocations import allocations_table

@@ -1,23 +1,23 @@
 """Pictures of where GPU memory is, drawn from results, snapshots and timelines. Measures nothing.
 
-    draw_segments(snapshot)   the allocator's segments and blocks, to scale
-    draw_timeline(timeline)   allocated bytes over time by category, with stages and peak
-    draw_stages(result)       predicted, measured and published, as bars
-    draw_breakdown(at)        one stacked bar: where the bytes are
-    draw_stack(parts)         the same of any amounts that have names
-    draw_stacks(rows)         several such bars of the same parts, such as one for each layer
-    draw_curves(curves)       amounts of memory over a quantity, such as a sequence's length
-    draw_device(readings)     who has the GPU's memory: driver, contexts, tensors, cache
-    draw_durations(groups)    durations side by side, such as arithmetic and copies
-    draw_roofline(gpu, work)  what a GPU reaches at best, over FLOPs per byte
-    draw_trades(trades)       ways to train, by their memory and their time
-    draw_plan(report)         one GPU of a training plan, estimated and simulated
-    draw_plans(plans)         one GPU of each of several plans, estimated
-    draw_gantt(plan)          who works when in a pipeline, and who waits
-    draw_schedule(simulation) which state of a chain a checkpointing schedule holds when
-    draw_exchange(points)     what checkpointing strategies save and cost
-    draw_shards(held)         which GPU holds which parameters when
-    draw_float_formats(number) what each bit of a float format is for, and the bits of a number
+    draw_segments(snapshot)     the allocator's segments and blocks, to scale
+    draw_timeline(timeline)     allocated bytes over time by category, with stages and peak
+    draw_stages(result)         predicted, measured and published, as bars
+    draw_breakdown(at)          one stacked bar: where the bytes are
+    draw_stack(parts)           the same of any amounts that have names
+    draw_stacks(rows)           several such bars of the same parts, such as one for each layer
+    draw_curves(curves)         amounts of memory over a quantity, such as a sequence's length
+    draw_device(readings)       who has the GPU's memory: driver, contexts, tensors, cache
+    draw_durations(groups)      durations side by side, such as arithmetic and copies
+    draw_roofline(gpu, work)    what a GPU reaches at best, over FLOPs per byte
+    draw_trades(trades)         ways to train, by their memory and their time
+    draw_plan(report)           one GPU of a training plan, estimated and simulated
+    draw_plans(plans)           one GPU of each of several plans, estimated
+    draw_gantt(plan)            who works when in a pipeline, and who waits
+    draw_schedule(simulation)   which state of a chain a checkpointing schedule holds when
+    draw_exchange(points)       what checkpointing strategies save and cost
+    draw_shards(held)           which GPU holds which parameters when
+    draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
 `describe_...` that gives the same text without drawing.

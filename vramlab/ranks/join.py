@@ -1,6 +1,6 @@
 """Become one rank of the world that torchrun has started.
 
-For example::
+For example:
 
     with join("T4") as rank:
         model = DistributedDataParallel(make_model().to("cuda"))

@@ -1,6 +1,6 @@
 """Everything that watches one run on a virtual GPU.
 
-For example::
+For example:
 
     with Watch(gpu := VirtualGPU("T4")) as watch, gpu:
         train(model)

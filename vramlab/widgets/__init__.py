@@ -1,30 +1,33 @@
 """Things to play with in a notebook: explorers, and predictions to commit to.
 
-predict(question)         commit to a number before it is shown
-context_explorer()        how many processes share a GPU
-allocator_explorer()      what the caching allocator makes of allocations and frees
-parameters_explorer()     what layers take by existing, and what training adds
-saved_tensors_explorer()  what a chain of operators keeps for its backward pass
-training_step_explorer()  how batch, width and optimizer shape a training step's memory
-kv_cache_explorer()       what a cache of keys and values takes, and what fits
-optimizer_explorer()      what an optimizer keeps, and what its step() takes
-offloading_explorer()     what the host keeps for the GPU, and what its trips cost
-pipeline_explorer()       who works when in a pipeline, and what each stage holds
-methods_explorer()        methods that trade memory against time, combined
-accumulation_explorer()   a batch in micro-batches: its peak, and its gradient
-batch_explorer()          which batch fits a GPU: by a line, and by trying
-bert_explorer()           what a training step of BERT holds, part by part
-attention_explorer()      what attention takes over the length of a text
-transformer_explorer()    where the bytes of a transformer go, by formula and measured
-checkpointing_explorer()  plays a checkpointing schedule: what is held when
-lean_optimizer_explorer() what optimizers keep and take, by the shapes of parameters
-data_parallel_explorer()  who holds what when GPUs share the work
-zero_explorer()           what each GPU keeps at each stage of ZeRO, and from how many it fits
-tensor_parallel_explorer() what each rank holds and sends when a layer is cut
-planner_explorer()        which plan fits a transformer's training on given GPUs
-float_explorer()          how a number is stored in each floating point format
-mixed_precision_explorer() a training step in less precision
-Explorer, View            the base to build further ones on
+    predict(question)           commit to a number before it is shown
+    context_explorer()          how many processes share a GPU
+    allocator_explorer()        what the caching allocator makes of allocations and frees
+    parameters_explorer()       what layers take by existing, and what training adds
+    saved_tensors_explorer()    what a chain of operators keeps for its backward pass
+    training_step_explorer()    how batch, width and optimizer shape a training step's memory
+    kv_cache_explorer()         what a cache of keys and values takes, and what fits
+    optimizer_explorer()        what an optimizer keeps, and what its step() takes
+    offloading_explorer()       what the host keeps for the GPU, and what its trips cost
+    pipeline_explorer()         who works when in a pipeline, and what each stage holds
+    methods_explorer()          methods that trade memory against time, combined
+    accumulation_explorer()     a batch in micro-batches: its peak, and its gradient
+    batch_explorer()            which batch fits a GPU: by a line, and by trying
+    bert_explorer()             what a training step of BERT holds, part by part
+    attention_explorer()        what attention takes over the length of a text
+    transformer_explorer()      where the bytes of a transformer go, by formula and measured
+    checkpointing_explorer()    plays a checkpointing schedule: what is held when
+    lean_optimizer_explorer()   what optimizers keep and take, by the shapes of parameters
+    data_parallel_explorer()    who holds what when GPUs share the work
+    zero_explorer()             what each GPU keeps at each stage of ZeRO, and from how many it fits
+    tensor_parallel_explorer()  what each rank holds and sends when a layer is cut
+    planner_explorer()          which plan fits a transformer's training on given GPUs
+    float_explorer()            how a number is stored in each floating point format
+    mixed_precision_explorer()  a training step in less precision
+    Explorer, View              the base to build further ones on
+
+What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
+notebook is left alone.
 """
 
 from vramlab.widgets.accumulation_explorer import accumulation_explorer
