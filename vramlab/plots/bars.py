@@ -61,16 +61,7 @@ def draw_bar(
         labels = part.labels or (short_size(part.size_bytes),)
         label = next((text for text in labels if fits(axes, text, width, plot_width_in)), "")
         if label:
-            axes.text(
-                start + width / 2,
-                row,
-                label,
-                ha="center",
-                va="center",
-                color=part.look.text_color,
-                fontsize=style.SMALL_FONT_SIZE,
-                bbox={"facecolor": part.look.color, "edgecolor": "none", "pad": 1.5},
-            )
+            style.write_label(axes, start + width / 2, row, label, part.look, pad=1.5)
         start += width
 
 

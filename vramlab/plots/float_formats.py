@@ -113,16 +113,7 @@ def _draw_bits(axes: Axes, row: int, form: FloatFormat, stored: Stored | None) -
             )
         )
         if stored is not None and kind != "unused":
-            axes.text(
-                column + 0.5,
-                row + 0.4,
-                stored.pattern[column],
-                ha="center",
-                va="center",
-                color=look.text_color,
-                fontsize=style.SMALL_FONT_SIZE,
-                bbox={"facecolor": look.color, "edgecolor": "none", "pad": 0.5},
-            )
+            style.write_label(axes, column + 0.5, row + 0.4, stored.pattern[column], look, pad=0.5)
 
 
 def _limits(form: FloatFormat) -> str:

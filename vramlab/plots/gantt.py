@@ -76,15 +76,7 @@ def _draw_cell(axes: Axes, cell: Cell, plan: Plan) -> None:
     _draw_box(axes, cell.rank, cell.start, cell.slots, look)
     label = str(cell.work.micro_batch) + "'" * (cell.work.stage // plan.ranks)
     if fits(axes, label, cell.slots, _PLOT_WIDTH_IN):
-        axes.text(
-            cell.start + cell.slots / 2,
-            cell.rank,
-            label,
-            ha="center",
-            va="center",
-            fontsize=style.SMALL_FONT_SIZE,
-            bbox={"facecolor": look.color, "edgecolor": "none", "pad": 0.8},
-        )
+        style.write_label(axes, cell.start + cell.slots / 2, cell.rank, label, look)
 
 
 def _draw_box(axes: Axes, rank: int, start: int, slots: int, look: Look) -> None:

@@ -116,13 +116,4 @@ def _draw_cell(
         )
     )
     if is_there:
-        axes.text(
-            x + 0.46,
-            row,
-            name,
-            ha="center",
-            va="center",
-            fontsize=style.SMALL_FONT_SIZE,
-            color=look.text_color,
-            bbox={"facecolor": look.color, "edgecolor": "none", "pad": 0.8},
-        )
+        style.write_label(axes, x + 0.46, row, name, look)

@@ -118,6 +118,29 @@ class Unit:
         return size_bytes / self.size_bytes
 
 
+def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: float = 0.8) -> None:
+    """Write a small label around a point of something that has this look, free of its hatch.
+
+    Args:
+        axes: where.
+        x: the label's middle, in data units.
+        y: likewise.
+        text: what to write.
+        look: of what is below.
+        pad: how far around the text the hatch is left out, in points.
+    """
+    axes.text(
+        x,
+        y,
+        text,
+        ha="center",
+        va="center",
+        color=look.text_color,
+        fontsize=SMALL_FONT_SIZE,
+        bbox={"facecolor": look.color, "edgecolor": "none", "pad": pad},
+    )
+
+
 def text_width_in(text: str, font_size: float = SMALL_FONT_SIZE) -> float:
     """About how wide a line of text is, in inches (DejaVu Sans is 0.6 em wide on average)."""
     return len(text) * 0.6 * font_size / 72
