@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from vramlab.formulas.transformer import Sizes
+from vramlab.planner.models import llama_sizes
 
 GPT = Sizes(vocabulary=2048, positions=512, width=512, layers=4, heads=8)
-LLAMA = replace(
-    GPT,
-    kv_heads=4,
-    feed_forward=1024,
-    activation="swiglu",
-    norm="rms",
-    bias=False,
-    tied=False,
-    learned_positions=False,
-    rotary=True,
+LLAMA = llama_sizes(
+    vocabulary=2048, width=512, layers=4, heads=8, feed_forward=1024, kv_heads=4, positions=512
 )

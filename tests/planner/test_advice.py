@@ -7,24 +7,13 @@ from typing import Any
 
 import pytest
 
-from vramlab.formulas.transformer import Sizes
 from vramlab.planner import Plan, estimate, find_model, next_changes
 from vramlab.planner.advice import WORTHWHILE
+from vramlab.planner.models import llama_sizes
 
 XL = find_model("gpt2-xl")
 # Its vocabulary can be cut in two.
-LLAMA = Sizes(
-    vocabulary=32_000,
-    width=1024,
-    layers=8,
-    heads=16,
-    activation="swiglu",
-    norm="rms",
-    bias=False,
-    tied=False,
-    learned_positions=False,
-    rotary=True,
-)
+LLAMA = llama_sizes(vocabulary=32_000, width=1024, layers=8, heads=16, feed_forward=4096)
 PLAIN: dict[str, Any] = {"precision": "float32", "attention": "eager", "micro_batch": 2}
 
 
