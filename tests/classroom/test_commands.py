@@ -1,4 +1,4 @@
-"""`vramlab scores`, `collect` and `report`, as a teacher types them in the folder of a course."""
+"""`vramlab scores`, `collect` and `report`, as a teacher types them; what `grade` says at its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from nbgrader.api import Gradebook
 from small_gradebook import EXERCISE, add_submission, make_gradebook
 
 from vramlab.classroom.nbgrader_export import ScoresExport
+from vramlab.classroom.run import Attention, Outcome
+from vramlab.classroom.submissions import Stray
 from vramlab.cli import main
+from vramlab.commands.grade import summary
 from vramlab.grading.release import course_config
 
 ROOT = Path(__file__).parents[2]
@@ -132,3 +135,31 @@ def test_submissions_are_collected_with_the_due_date_of_the_gradebook(
     folder = course / "autograder" / "submitted" / "ada-1" / EXERCISE
     assert (folder / "timestamp.txt").read_text() == "2026-03-01 12:00:01.000000 UTC\n"
     assert main(["collect", str(download / "none.zip")]) == 2
+
+
+def test_a_summary_says_what_happened_and_not_where() -> None:
+    reason = (
+        "the bench failed at it:\n"
+        "Traceback (most recent call last):\n"
+        '  File "pages.py", line 1, in render\n'
+        "    raise KeyError\n"
+        "KeyError: 'html'\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n"
+        '  File "pages.py", line 3, in render\n'
+        "NoTemplate: none in the folders\n"
+        "/usr/share"
+    )
+    outcome = Outcome(
+        graded=1,
+        seconds=60,
+        attention=[Attention("ada", EXERCISE, "feedback", reason)],
+        left=[Stray(Path("ada/\x1b[2J"), "it is a link to somewhere else")],
+    )
+    assert summary(outcome).splitlines() == [
+        "graded 1 submission in 1 min 0 s (1 per minute); 0 were graded before",
+        "for a human to look at (1):",
+        f"  ada, {EXERCISE} feedback: the bench failed at it: NoTemplate: none in the folders",
+        "not copied to autograded/ with the notebook (1):",
+        "  'ada/\\x1b[2J': it is a link to somewhere else",
+    ]

@@ -197,6 +197,24 @@ def test_root_becomes_somebody_without_name_and_rights(monkeypatch: pytest.Monke
     )
 
 
+def test_packages_of_an_environment_that_this_one_builds_upon_are_shown(
+    bubblewrap: Bubblewrap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "site-packages"
+    course = tmp_path / "course"
+    for folder in (packages, course):
+        folder.mkdir()
+        (folder / "module.py").touch()
+        monkeypatch.syspath_prepend(folder)
+    assert listing(bubblewrap, packages) == {"module.py"}
+    assert not course_is_shown(bubblewrap, course)
+
+
+def course_is_shown(sandbox: Sandbox, course: Path) -> bool:
+    code = f"import os; print(os.path.exists({str(course)!r}))"
+    return "True" in subprocess.check_output([*sandbox.prefix(), "-c", code], text=True)
+
+
 def test_libraries_of_the_environment_are_shown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ TRIAL = "import os, vramlab.grading.bench_server; print('bench of', os.getpid())
 TRIAL_SECONDS = 60
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
+PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives")
 
 
@@ -301,8 +302,8 @@ def _environment() -> set[Path]:
     """List the folders that this Python is made of."""
     interpreter = Path(sys.executable).resolve().parents[1]
     folders = {interpreter, Path(sys.prefix), Path(sys.base_prefix)}
-    if site.ENABLE_USER_SITE:
-        folders.add(Path(site.getusersitepackages()))
+    # Packages of the user, or of another environment that this one builds upon.
+    folders |= {path for path in map(Path, sys.path) if path.name in PACKAGE_FOLDERS}
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     return folders | {Path(library) for library in libraries if library}
 

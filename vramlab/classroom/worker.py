@@ -140,7 +140,7 @@ def _page(order: Mapping[str, Any], conditions: Conditions) -> str:
             failure = error
         else:
             return str(made["html"])
-    raise VramlabError(f"the feedback could not be made: {failure}")
+    raise VramlabError(f"{failure}")
 
 
 def _read(bench: Bench, exercise: Exercise, work: Work) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _EXIT_OK = 0
 _EXIT_NEEDS_HUMAN = 1
 _MOST_SHOWN = 50
+_TRACEBACK = "Traceback (most recent call last):\n"
 _SECONDS_PER_MINUTE = 60
 
 
@@ -109,7 +110,7 @@ def summary(outcome: Outcome) -> str:
     if outcome.attention:
         lines.append(f"for a human to look at ({len(outcome.attention)}):")
         for each in outcome.attention[:_MOST_SHOWN]:
-            reason = " ".join(each.reason.split())
+            reason = " ".join(_without_frames(each.reason).split())
             about = f" {each.about}" if each.about else ""
             lines.append(f"  {each.student}, {each.assignment}{about}: {reason}")
         if len(outcome.attention) > _MOST_SHOWN:
@@ -121,6 +122,14 @@ def summary(outcome: Outcome) -> str:
         lines.append(f"not copied to autograded/ with the notebook ({len(outcome.left)}):")
         lines += _strays(outcome.left)
     return "\n".join(lines)
+
+
+def _without_frames(reason: str) -> str:
+    """Leave out of a traceback where it happened: what happened stands below that."""
+    before = reason.partition(_TRACEBACK)[0]
+    frames = reason.rpartition(_TRACEBACK)[2].splitlines()
+    what = [line for line in frames if not line.startswith(" ")]
+    return f"{before}{what[0]}" if _TRACEBACK in reason and what else reason
 
 
 def _strays(strays: Sequence[Stray]) -> list[str]:
