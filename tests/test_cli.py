@@ -85,6 +85,18 @@ def test_an_interrupted_command_ends_as_shells_expect(monkeypatch: pytest.Monkey
     assert main(["gpus"]) == 130  # 128 + SIGINT
 
 
+def test_nobody_complains_if_the_reader_goes_away() -> None:
+    code = "import sys; from vramlab.cli import main; sys.exit(main(['gpus', '--json']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()  # before it writes more than a pipe holds
+        assert process.stderr.read() == b""
+    assert process.returncode == 141  # 128 + SIGPIPE
+
+
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leaving:
         main([])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from vramlab.errors import VramlabError
 
 _EXIT_USAGE = 2
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,11 +32,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)
+        sys.stdout.flush()
     except VramlabError as error:
         print(f"vramlab: {error}", file=sys.stderr)
         return _EXIT_USAGE
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads on, as behind `| head`. Python would complain again when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_BROKEN_PIPE
     return status
 
 

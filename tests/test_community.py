@@ -1,0 +1,136 @@
+"""What helps others to take part is right: CONTRIBUTING.md, hooks, issue forms, the citation."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from markdown_blocks import ROOT, blocks, commands, environment, kinds
+
+import vramlab.commands
+from vramlab.cli import parser
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+IN_BACKTICKS = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", PAGE, flags=re.S | re.M))
+
+
+# ---- CONTRIBUTING.md ----
+
+
+def test_blocks_are_commands_or_an_example() -> None:
+    assert kinds(PAGE) == {"sh", "python"}
+    programs = {line.split()[0] for block in blocks(PAGE, "sh") for line in block.splitlines()}
+    assert programs == {"make", ".ci/run", ".venv/bin/python", "python"}
+
+
+def test_targets_of_make_are_there() -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    mentioned = {code.split()[1] for code in IN_BACKTICKS if code.startswith("make ")}
+    assert {words[0] for words in commands(PAGE, "make")} | mentioned <= set(targets)
+
+
+@pytest.mark.parametrize("words", commands(PAGE, "python"), ids=" ".join)
+def test_modules_are_there_and_take_these_words(words: list[str]) -> None:
+    assert words[0] == "-m"
+    if words[1] == "vramlab":
+        assert parser().parse_args([word.replace("<", "").replace(">", "") for word in words[2:]])
+        return
+    asked = subprocess.run(
+        [sys.executable, *words[:2], "--help"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert asked.returncode == 0, asked.stderr
+    for word in words[2:]:
+        if word.startswith("-"):
+            assert word in asked.stdout
+
+
+def test_files_that_are_named_are_there() -> None:
+    named = [code for code in IN_BACKTICKS if re.fullmatch(r"[\w.]+/[\w./]+", code)]
+    examples = re.compile(r"(?:03|NN)_name|\.venv|build/|\bex03_")
+    assert len(named) > 5
+    assert [
+        name for name in named if not examples.search(name) and not (ROOT / name).exists()
+    ] == []
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
+        assert (ROOT / target).exists()
+
+
+# ---- Hooks ----
+
+
+def test_the_hook_for_notebooks_leaves_what_is_committed(tmp_path: Path) -> None:
+    (hook,) = (hook for hook in HOOKS if hook["id"] == "notebooks")
+    for committed in ("lessons/02_pages_and_blocks", "solutions/03_name/03_name"):
+        assert re.match(hook["files"], f"{committed}.ipynb")
+    assert not re.match(hook["files"], "exercises/03_name/03_name.ipynb")
+
+    master = ROOT / "solutions" / "01_cuda_context" / "01_cuda_context.ipynb"
+    copy = tmp_path / master.name
+    shutil.copy(master, copy)
+    notebook = nbformat.read(copy, as_version=nbformat.NO_CONVERT)
+    notebook.metadata["language_info"]["version"] = "3.11.7"
+    for cell in notebook.cells:
+        cell.metadata["execution"] = {"iopub.status.busy": "2026-01-01T00:00:00Z"}
+        if cell.cell_type == "code":
+            cell.execution_count = 1
+            cell.outputs = [nbformat.v4.new_output("stream", text="said\n")]
+        else:
+            del cell.metadata["execution"]  # nbconvert clears what code cells have
+    nbformat.write(notebook, copy)
+    program, *words = shlex.split(hook["entry"])
+    assert program == "jupyter"
+    cleared = subprocess.run(
+        [sys.executable, "-m", program, *words, str(copy)],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert cleared.returncode == 0, cleared.stderr
+    assert copy.read_bytes() == master.read_bytes()
+
+
+def test_the_other_hooks_run_what_make_check_runs() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("\ncheck:")[2].partition("\n\n")[0]
+    entries = {hook["id"]: hook["entry"] for hook in HOOKS}
+    assert entries["ruff"].removesuffix(" --fix") in recipe
+    assert "mypy vramlab" in entries["mypy"]
+    assert "mypy vramlab" in recipe
+    assert entries["exercises"] in recipe
+
+
+# ---- Issues, citation ----
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_forms_ask_something_and_name_commands_that_are_there(path: Path) -> None:
+    form = yaml.safe_load(path.read_text())
+    assert {"name", "description", "body"} <= set(form)
+    ids = [field["id"] for field in form["body"] if field["type"] != "markdown"]
+    assert len(set(ids)) == len(ids) > 0
+    assert any(field.get("validations", {}).get("required") for field in form["body"])
+    verbs = set(re.findall(r"`vramlab (\w+)", path.read_text()))
+    assert verbs <= {module.name for module in pkgutil.iter_modules(vramlab.commands.__path__)}
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    assert citation["title"].startswith(f"{project['name']}: ")
