@@ -1,4 +1,7 @@
-"""README.md: what it tells people to type works as written, and what it names is there."""
+"""README.md: what it tells people to type works as written, and what it names is there.
+
+And docs/index.md, the site's first page, which tells less.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ import vramlab.commands
 from vramlab.cli import main, parser
 
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
+INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
 SCRIPT = "docs/examples/train_gpt2.py"
 PROGRAMS = {"make", "pip", "conda", "jupyter", "vramlab"}
@@ -35,7 +39,7 @@ def part(name: str) -> str:
 # ---- Python ----
 
 
-@pytest.mark.parametrize("program", blocks(PAGE, "python"))
+@pytest.mark.parametrize("program", [*blocks(PAGE, "python"), *blocks(INDEX, "python")])
 def test_programs_print_what_the_page_says(program: str, tmp_path: Path) -> None:
     said = re.findall(r"^ *print\(.*\)  # (.+)$", program, re.MULTILINE)
     assert len(said) == program.count("print(") > 0
@@ -72,7 +76,9 @@ def test_every_command_is_of_a_program_that_is_tested_here() -> None:
     assert kinds(PAGE) == {"sh", "python", "text"}
 
 
-@pytest.mark.parametrize("words", commands(PAGE, "vramlab"), ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [*commands(PAGE, "vramlab"), *commands(INDEX, "vramlab")], ids=" ".join
+)
 def test_commands_of_vramlab_take_these_words(words: list[str]) -> None:
     assert parser().parse_args(words)
 
@@ -155,6 +161,7 @@ def test_make_starts_what_it_says(
 
 def test_make_is_asked_for_nothing_else() -> None:
     assert commands(PAGE, "make") == [["lab"], ["test"]]
+    assert commands(INDEX, "make") == [["lab"]]
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert {code.split()[1] for code in IN_BACKTICKS if code.startswith("make ")} <= set(targets)
 
