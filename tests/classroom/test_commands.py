@@ -1,4 +1,4 @@
-"""`vramlab scores`, `collect` and `report`, as a teacher types them; what `grade` says at its end."""
+"""What the verbs around a class print and write, as a teacher types them in its folder."""
 
 from __future__ import annotations
 
