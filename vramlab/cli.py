@@ -51,6 +51,8 @@ def parser() -> argparse.ArgumentParser:
         prog="vramlab",
         description="Where GPU memory goes when PyTorch trains a model, on a GPU that need not be "
         "there.",
+        epilog="To begin with: vramlab run --gpu T4 train.py, vramlab plan gpt2-xl, "
+        "vramlab check 01.",
         allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=f"vramlab {_version()}")
