@@ -38,6 +38,9 @@ STRATEGIES: dict[str, Callable[[int, int], Schedule]] = {
 }
 """Schedules by name, from the length of the chain and the number of slots (or segments)."""
 
+WITH_SLOTS = ("segments", "Revolve")
+"""The strategies that are told a number of slots (or segments)."""
+
 GPU = "A100-40GB"
 BATCH, WIDTH = 8192, 256
 """A state is (8192, 256) in float32: 8 MiB."""
@@ -95,7 +98,8 @@ def checkpointing_explorer(
         "moment": slider("Actions done", moment, 0, _length(strategy, steps, slots)),
     }
 
-    def fit_moments(_change: object) -> None:
+    def fit(_change: object) -> None:
+        controls["slots"].disabled = controls["strategy"].value not in WITH_SLOTS
         chosen = (controls[name].value for name in ("strategy", "steps", "slots"))
         controls["moment"].max = _length(*chosen)
         play.max = controls["moment"].max
@@ -104,7 +108,8 @@ def checkpointing_explorer(
         value=moment, min=0, max=controls["moment"].max, interval=INTERVAL_MS, description="Play"
     )
     for name in ("strategy", "steps", "slots"):
-        controls[name].observe(fit_moments, names="value")
+        controls[name].observe(fit, names="value")
+    fit(None)
     explorer = Explorer("Play a checkpointing schedule", controls, show_moment, height_px=800)
     ipywidgets.link((play, "value"), (controls["moment"], "value"))
     bar: Any = explorer.box.children[1]

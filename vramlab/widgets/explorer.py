@@ -22,7 +22,7 @@ import ipywidgets
 
 from vramlab.measure import Table
 from vramlab.plots import Picture
-from vramlab.widgets.slider_names import NAMES_SLIDERS
+from vramlab.widgets.accessible import MENDS_ITS_BOX
 
 Option = TypeVar("Option", str, int)
 
@@ -82,7 +82,7 @@ class Explorer:
         )
         self.box = ipywidgets.VBox(
             [
-                ipywidgets.HTML(f"<h3>{escape(title)}</h3>{NAMES_SLIDERS}"),
+                ipywidgets.HTML(f"<h3>{escape(title)}</h3>{MENDS_ITS_BOX}"),
                 ipywidgets.HBox(
                     list(self.controls.values()),
                     layout=ipywidgets.Layout(flex_flow="row wrap", grid_gap="0 16px"),

@@ -19,6 +19,7 @@ import ipywidgets
 
 from vramlab.measure import Table
 from vramlab.measure.figures import UNIT_BYTES
+from vramlab.widgets.accessible import MENDS_ITS_BOX
 
 NO_PREDICTION = "no prediction made"
 
@@ -54,7 +55,9 @@ class Prediction:
         self.box = ipywidgets.VBox(
             [
                 # ipywidgets would stretch the lines.
-                ipywidgets.HTML(f'<p style="line-height: 1.5;">{escape(question)}</p>'),
+                ipywidgets.HTML(
+                    f'<p style="line-height: 1.5;">{escape(question)}</p>{MENDS_ITS_BOX}'
+                ),
                 ipywidgets.HBox(
                     [self.field, self.button], layout=ipywidgets.Layout(flex_flow="row wrap")
                 ),

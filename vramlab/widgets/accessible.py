@@ -1,0 +1,54 @@
+"""What ipywidgets and JupyterLab leave out for people with a keyboard or a screen reader.
+
+- ipywidgets draws a slider's handle with `role="slider"`, but does not connect it with the label
+  that stands beside it. A screen reader would say "slider, 512" of each, and of a slider over
+  options the number of the option instead of the option.
+- JupyterLab takes keys for shortcuts of the notebook before a drop-down list or a button gets them:
+  arrows would go to the next cell instead of the next option, Enter would edit the cell instead of
+  pressing the button, and a letter could delete the cell.
+
+Nothing in Python reaches those elements, so the box of widgets carries a few lines that run in the
+page. They mend this as long as the box is there, also when ipywidgets draws parts of it anew. Where
+a page does not run them, widgets are as ipywidgets makes them.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+_SCRIPT = """
+const mark = this;
+const mend = box => {
+  for (const slider of box.querySelectorAll('.widget-slider')) {
+    const name = slider.querySelector('.widget-label').textContent;
+    const readout = slider.querySelector('.widget-readout');
+    for (const handle of slider.querySelectorAll('[role=slider]')) {
+      handle.setAttribute('aria-label', name);
+      handle.setAttribute('aria-valuetext', readout.textContent);
+      handle.setAttribute('aria-disabled', handle.closest('.slider').hasAttribute('disabled'));
+    }
+    if (readout.isContentEditable) {
+      readout.setAttribute('role', 'textbox');
+      readout.setAttribute('aria-label', name + ', typed');
+    }
+  }
+  for (const control of box.querySelectorAll('select, button')) {
+    control.setAttribute('data-lm-suppress-shortcuts', 'true');
+  }
+};
+const begin = () => {
+  const box = mark.closest('.widget-vbox');
+  if (!box) return setTimeout(begin, 100);
+  const changes = {
+    subtree: true, childList: true, characterData: true, attributeFilter: ['disabled']
+  };
+  new MutationObserver(() => mend(box)).observe(box, changes);
+  mend(box);
+};
+begin();
+"""
+
+# Scripts in HTML that is put into a page are not run; handlers of events are. This picture cannot
+# be loaded, shows nothing, and means nothing.
+MENDS_ITS_BOX = f'<img hidden alt="" src="data:," onerror="{escape(" ".join(_SCRIPT.split()))}">'
+"""HTML for a widget in the box (`ipywidgets.VBox`) whose controls it mends."""
