@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from vramlab import progress
+from vramlab.commands.grade import StartAndProgress
 from vramlab.progress import working
 
 
@@ -93,3 +94,20 @@ def test_an_error_passes_and_the_line_is_cleared() -> None:
     with pytest.raises(ValueError, match="no such thing"):
         fail()
     assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+@pytest.mark.usefixtures("_at_once")
+@pytest.mark.parametrize("how", ["add", "say", "end"])
+def test_grading_shows_that_it_starts_until_it_has_something_to_tell(
+    how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    before = threading.active_count()
+    shown = StartAndProgress(total=2)
+    assert terminal.written.wait(timeout=60)
+    assert "starting to grade ... " in terminal.getvalue()
+    {"add": lambda: shown.add(graded=True), "say": lambda: shown.say("x"), "end": shown.end}[how]()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+    assert threading.active_count() == before
+    assert capsys.readouterr().out == ("x\n" if how == "say" else "")

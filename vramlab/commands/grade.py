@@ -8,7 +8,11 @@ $ vramlab grade --cluster tcp://head:8786 --db postgresql://teacher@db/course
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
+
+from vramlab.classroom.progress import Progress
+from vramlab.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,11 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         VramlabError: nothing can be graded, or the run could not go on.
     """
-    from vramlab.classroom.course import find_course
+    with working("reading the course"):
+        from vramlab.classroom.course import find_course
 
-    course = find_course(db_url=arguments.db)
+        course = find_course(db_url=arguments.db)
 
-    from vramlab.classroom.run import Options, grade
+        from vramlab.classroom.run import Options, grade
 
     options = Options(
         assignments=tuple(arguments.assignments),
@@ -95,9 +100,38 @@ def run(arguments: argparse.Namespace) -> int:
         again=arguments.again,
         feedback=not arguments.no_feedback,
     )
-    outcome = grade(course, options)
+    outcome = grade(course, options, StartAndProgress)
     print(summary(outcome))
     return _EXIT_NEEDS_HUMAN if outcome.needs_human else _EXIT_OK
+
+
+class StartAndProgress(Progress):
+    """Shows also that the run begins: the first workers take a while before they grade anything."""
+
+    def __init__(self, total: int) -> None:
+        """Begin.
+
+        Args:
+            total: number of submissions.
+        """
+        super().__init__(total)
+        self._start = ExitStack()
+        self._start.enter_context(working("starting to grade"))
+
+    def add(self, *, graded: bool, needs_human: bool = False) -> None:
+        """Count a submission; the start is over."""
+        self._start.close()
+        super().add(graded=graded, needs_human=needs_human)
+
+    def say(self, text: str) -> None:
+        """Tell something else, in lines of its own; the start is over."""
+        self._start.close()
+        super().say(text)
+
+    def end(self) -> None:
+        """Leave the line to others."""
+        self._start.close()
+        super().end()
 
 
 def summary(outcome: Outcome) -> str:
