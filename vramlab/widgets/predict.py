@@ -46,6 +46,9 @@ class Prediction:
         self.field = ipywidgets.Text(
             description=f"Your prediction in {unit}",
             placeholder="a number",
+            # Sent as a whole when the field is left: ipywidgets holds back what is typed while the
+            # kernel is busy, and the button would commit to the first digits.
+            continuous_update=False,
             style={"description_width": "initial"},
         )
         self.button = ipywidgets.Button(
