@@ -18,11 +18,12 @@ from course_folder import EXERCISE, gradebook_of, make_course, notebook, submit
 from nbgrader.api import Gradebook
 
 from vramlab.classroom import entering
+from vramlab.classroom.attention import Attention
 from vramlab.classroom.cluster import WorkerDied
 from vramlab.classroom.course import find_course
 from vramlab.classroom.entering import GradebookError
 from vramlab.classroom.journal import Journal
-from vramlab.classroom.run import Attention, Options, Outcome, grade
+from vramlab.classroom.run import Options, Outcome, grade
 from vramlab.classroom.worker import Conditions, OtherVersionsError, Work
 from vramlab.grading.exercises import find_exercise
 

@@ -11,8 +11,9 @@ import pytest
 from nbgrader.api import Gradebook
 from small_gradebook import EXERCISE, add_submission, make_gradebook
 
+from vramlab.classroom.attention import Attention
 from vramlab.classroom.nbgrader_export import ScoresExport
-from vramlab.classroom.run import Attention, Outcome
+from vramlab.classroom.run import Outcome
 from vramlab.classroom.submissions import Stray
 from vramlab.cli import main
 from vramlab.commands.grade import summary

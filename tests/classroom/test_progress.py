@@ -50,6 +50,12 @@ def test_what_was_graded_before_does_not_count_as_speed() -> None:
     assert shown.text() == "1 of 10 submissions"
 
 
+def test_at_the_end_nothing_is_left() -> None:
+    shown = progress(io.StringIO(), seconds_each=1.0, total=1)
+    shown.add(graded=True)
+    assert shown.text() == "1 of 1 submissions, 30 per minute"  # 2 s, as above
+
+
 def test_other_news_has_lines_of_its_own() -> None:
     terminal, file = Terminal(), io.StringIO()
     progress(terminal, seconds_each=1.0).say("warning: no sandbox")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vramlab.classroom.marked import Marked
 from vramlab.classroom.scores import Score, Status
@@ -167,11 +167,7 @@ class _WrongAnswers:
     def messages(self) -> tuple[list[Message], int]:
         """Give the most frequent, and how many answers were told something else."""
         common = self._counts.most_common(MOST_MESSAGES)
-        messages = [
-            Message(example.text, count, example.student, example.answer)
-            for kind, count in common
-            for example in [self._examples[kind]]
-        ]
+        messages = [replace(self._examples[kind], count=count) for kind, count in common]
         return messages, self._counts.total() - sum(count for _, count in common)
 
 

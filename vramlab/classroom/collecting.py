@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
 
-from vramlab.classroom.origins import Layout, Origin, find_layout, find_origins
+from vramlab.classroom.origins import Layout, Origin, find_layout, find_origins, letters
 from vramlab.classroom.parcels import Parcel, opened
 from vramlab.classroom.submissions import TIMESTAMP, Refused, Submission
 from vramlab.errors import VramlabError
@@ -217,7 +217,7 @@ def _by_assignment(
     own: Sequence[_Candidate], known: Collection[str], asked: str | None
 ) -> Iterator[tuple[str | None, list[_Candidate], str]]:
     """Group a student's notebooks by what they are for; None, and why, for those of no use."""
-    names = {_letters(name): name for name in known}
+    names = {letters(name): name for name in known}
     groups: dict[str | None, list[_Candidate]] = defaultdict(list)
     for each in own:
         named = next((names[key] for key in _keys(each.origin.title) if key in names), None)
@@ -245,12 +245,8 @@ def _keys(title: str) -> Iterator[str]:
     """
     stem = PurePosixPath(title).stem
     for _ in range(_MOST_COPIES):
-        yield _letters(stem)
+        yield letters(stem)
         stem = _COPY_SIGN.sub("", stem)
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[\W_]", "", text).casefold()
 
 
 def _newest(group: Sequence[_Candidate]) -> tuple[_Candidate | None, list[Item]]:

@@ -16,11 +16,8 @@ import zipfile
 from pathlib import Path
 from string import Template
 
-import vramlab
+from vramlab.classroom.versions import PACKAGE, package_files
 from vramlab.errors import VramlabError
-
-_PACKAGE = Path(vramlab.__file__).resolve().parent
-_PACKAGED = (".py", ".toml", ".json")
 
 _SETUP = Template("""\
 #!/usr/bin/env bash
@@ -99,9 +96,8 @@ def autograder_zip(
         _add(archive, "run_autograder", run.encode(), mode=0o755)
         _add(archive, "requirements.txt", lock.read_bytes())
         _add(archive, "secret/hidden_seed.txt", f"{seed}\n".encode(), mode=0o600)
-        for path in sorted(_PACKAGE.rglob("*")):
-            if path.suffix in _PACKAGED and "__pycache__" not in path.parts:
-                _add(archive, f"vramlab/{path.relative_to(_PACKAGE)}", path.read_bytes())
+        for path in package_files():
+            _add(archive, f"vramlab/{path.relative_to(PACKAGE)}", path.read_bytes())
     return file.getvalue()
 
 

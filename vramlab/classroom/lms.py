@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from vramlab.classroom.origins import canvas_id
+from vramlab.classroom.origins import canvas_id, letters
 from vramlab.classroom.scores import Score, Status
 from vramlab.classroom.scores_csv import number
 from vramlab.classroom.student_ids import student_id
@@ -174,13 +174,9 @@ def _find_column(columns: Sequence[str], assignment: str) -> str:
     """Find the column whose title is the assignment's name; Canvas adds its id to the title."""
     for column in columns:
         title = re.sub(r"\s*\(\d+\)$", "", column)
-        if _letters(title) == _letters(assignment):
+        if letters(title) == letters(assignment):
             return column
     return assignment
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[\W_]", "", text).casefold()
 
 
 def _check_points(assignment: str, max_score: float, there: str, where: str) -> None:

@@ -96,6 +96,11 @@ def canvas_id(name: str, user: str) -> str:
     return f"{letters}-{user}" if letters else student_id(user)
 
 
+def letters(name: str) -> str:
+    """Give what stays of an assignment's name whatever its capitals and signs are elsewhere."""
+    return re.sub(r"[\W_]", "", name).casefold()
+
+
 def _without_wrapper(paths: Sequence[PurePosixPath]) -> list[PurePosixPath]:
     """Leave out a folder that everything lies in, unless it is a student's."""
     tops = {path.parts[0] for path in paths if len(path.parts) > 1}

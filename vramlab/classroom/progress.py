@@ -76,6 +76,7 @@ class Progress:
         per_minute = self._graded / max(self.seconds, 1e-9) * _SECONDS_PER_MINUTE
         if self._graded:
             parts.append(f"{per_minute:.0f} per minute")
+        if self._graded and self._done < self._total:
             minutes = (self._total - self._done) / per_minute
             parts.append("less than a minute left" if minutes < 1 else f"{minutes:.0f} min left")
         if self._open:

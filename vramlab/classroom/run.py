@@ -8,7 +8,7 @@ was interrupted anywhere is continued by the next.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,6 +16,13 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
+from vramlab.classroom.attention import (
+    FEEDBACK,
+    LATENESS,
+    Attention,
+    once_each,
+    without_score,
+)
 from vramlab.classroom.cluster import Workers
 from vramlab.classroom.course import Course
 from vramlab.classroom.entering import Book, NotEntered
@@ -33,14 +40,8 @@ from vramlab.classroom.submissions import (
 from vramlab.classroom.versions import fingerprint, versions
 from vramlab.classroom.worker import Conditions, UnfitWorkerError, Work, mark, page
 from vramlab.grading.exercises import exercise_names, find_exercise
-from vramlab.grading.gradebooks import Ungraded
-from vramlab.grading.notebooks import TEST_SUFFIX
 from vramlab.grading.released import ReleasedCell
 from vramlab.grading.seeds import hidden_seed
-
-LATENESS = "lateness"
-FEEDBACK = "feedback"
-"""What may be amiss with a submission that has its scores."""
 
 IN_FLIGHT_PER_WORKER = 3
 """So many submissions are with the workers for each of them: enough that none ever waits."""
@@ -73,18 +74,6 @@ class Options:
 
     feedback: bool = True
     """Make feedback pages."""
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Something that a human has to look at."""
-
-    student: str
-    assignment: str
-    about: str
-    """The task, `LATENESS` or `FEEDBACK`; or empty for the whole submission."""
-
-    reason: str
 
 
 @dataclass
@@ -137,7 +126,7 @@ def grade(course: Course, options: Options, progress: type[Progress] = Progress)
         run = _Run(course, options, journal, book, outcome, progress(len(chosen)))
         stack.callback(run.close)
         run.all(chosen)
-        outcome.attention = _once_each(outcome.attention, list(_open_scores(book, chosen)))
+        outcome.attention = once_each(outcome.attention, list(without_score(book, chosen)))
     return outcome
 
 
@@ -388,43 +377,3 @@ class _Run:
     def _attend(self, submission: Submission, reason: str, about: str = "") -> None:
         attention = Attention(submission.student, submission.assignment, about, reason)
         self._outcome.attention.append(attention)
-
-
-def _once_each(told: Sequence[Attention], without_score: Sequence[Attention]) -> list[Attention]:
-    """Put together what went wrong in a run and what has no score, each cause once.
-
-    What did not get into the gradebook has scores of an earlier version there, if any; and who has
-    no score needs no feedback page yet.
-    """
-
-    def submissions(attentions: Iterable[Attention]) -> set[tuple[str, str]]:
-        return {(each.student, each.assignment) for each in attentions}
-
-    refused = submissions(each for each in told if not each.about)
-    waiting = submissions(without_score)
-    return [
-        *(
-            each
-            for each in told
-            if each.about != FEEDBACK or (each.student, each.assignment) not in waiting
-        ),
-        *(each for each in without_score if (each.student, each.assignment) not in refused),
-    ]
-
-
-def _open_scores(book: Book, submissions: Sequence[Submission]) -> Iterator[Attention]:
-    """List what of the chosen submissions has no score in the gradebook."""
-    chosen = {(each.student, each.assignment) for each in submissions}
-    for assignment in sorted({assignment for _, assignment in chosen}):
-        by_student: dict[str, list[Ungraded]] = {}
-        for each in book.ungraded(assignment):
-            if (each.student, assignment) in chosen:
-                by_student.setdefault(each.student, []).append(each)
-        tasks = len(find_exercise(assignment).tasks)
-        for student, cells in by_student.items():
-            reasons = {each.cell: each.reason for each in cells}
-            if len(cells) == tasks and len(set(reasons.values())) == 1:
-                yield Attention(student, assignment, "", reasons[cells[0].cell])
-            else:
-                for cell, reason in reasons.items():
-                    yield Attention(student, assignment, cell.removesuffix(TEST_SUFFIX), reason)

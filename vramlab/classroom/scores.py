@@ -207,7 +207,8 @@ def _cells(gradebook: Gradebook, assignment: Assignment) -> list[GradeCell]:
         tasks = [f"{task.name}{TEST_SUFFIX}" for task in find_exercise(assignment.name).tasks]
     except UnknownExerciseError:
         return cells
-    return sorted(cells, key=lambda cell: tasks.index(cell.name) if cell.name in tasks else 99)
+    order = {name: place for place, name in enumerate(tasks)}
+    return sorted(cells, key=lambda cell: order.get(cell.name, len(order)))
 
 
 def _submissions(gradebook: Gradebook, assignment: Assignment) -> dict[str, SubmittedAssignment]:

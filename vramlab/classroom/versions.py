@@ -34,9 +34,13 @@ def versions() -> Mapping[str, str]:
 
     vramlab's own comes with a digest of its files: a checkout changes without a new number.
     """
-    files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml", ".json"))
-    own = f"{_version('vramlab')} (files {digest(files)[:_SHOWN_DIGITS]})"
+    own = f"{_version('vramlab')} (files {digest(package_files())[:_SHOWN_DIGITS]})"
     return {"vramlab": own, "torch": _version("torch")}
+
+
+def package_files() -> list[Path]:
+    """List this package's code and data: all that grading needs of it."""
+    return sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml", ".json"))
 
 
 def fingerprint(exercise: Exercise, seed: str, released: Sequence[ReleasedCell]) -> str:
