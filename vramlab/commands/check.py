@@ -41,14 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
         UnknownExerciseError: no exercise of that name.
         VramlabError: its notebook is not there, or is none.
     """
-    from vramlab.grading.bench import Bench
-    from vramlab.grading.exercises import find_exercise
-    from vramlab.grading.judge import Judge
-    from vramlab.grading.notebooks import cells_of_answers
+    with working("reading the notebook"):
+        from vramlab.grading.bench import Bench
+        from vramlab.grading.exercises import find_exercise
+        from vramlab.grading.judge import Judge
+        from vramlab.grading.notebooks import cells_of_answers
 
-    exercise = find_exercise(arguments.exercise)
-    notebook = _read(arguments.notebook or _find_notebook(exercise.name))
-    cells = cells_of_answers(notebook, [task.name for task in exercise.tasks])
+        exercise = find_exercise(arguments.exercise)
+        notebook = _read(arguments.notebook or _find_notebook(exercise.name))
+        cells = cells_of_answers(notebook, [task.name for task in exercise.tasks])
     with working("checking") as step, Bench() as bench:
         judge = Judge(bench)
         earned = 0

@@ -53,12 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
         UnusableParcelError: the source cannot be opened.
         VramlabError: the assignment is unknown.
     """
-    from vramlab.classroom.collecting import Destination, collect
-    from vramlab.classroom.course import find_course
-
-    course = find_course(db_url=arguments.db)
-    known, layout, assignment = asked_for(arguments, course)
     with working("taking in submissions"):
+        from vramlab.classroom.collecting import Destination, collect
+        from vramlab.classroom.course import find_course
+
+        course = find_course(db_url=arguments.db)
+        known, layout, assignment = asked_for(arguments, course)
         items = collect(
             arguments.source,
             Destination(course.submitted, known, _due_dates(course)),

@@ -34,13 +34,13 @@ def run(arguments: argparse.Namespace) -> int:
         UnusableParcelError: the source cannot be opened.
         VramlabError: the assignment is unknown.
     """
-    from vramlab.classroom.course import find_course
-    from vramlab.classroom.returning import feedback_zip
-    from vramlab.commands.collect import asked_for
-
-    course = find_course()
-    known, layout, assignment = asked_for(arguments, course)
     with working("packing feedback"):
+        from vramlab.classroom.course import find_course
+        from vramlab.classroom.returning import feedback_zip
+        from vramlab.commands.collect import asked_for
+
+        course = find_course()
+        known, layout, assignment = asked_for(arguments, course)
         items = feedback_zip(
             arguments.source,
             arguments.output,

@@ -52,18 +52,18 @@ def _pack(arguments: argparse.Namespace) -> int:
         NoCourseError: no course here.
         UnknownExerciseError: no exercise of that name.
     """
-    from vramlab.classroom.course import find_course
-    from vramlab.classroom.gradescope_zip import autograder_zip
-    from vramlab.grading.exercises import find_exercise
-    from vramlab.grading.seeds import hidden_seed
+    with working(f"packing {arguments.exercise}"):
+        from vramlab.classroom.course import find_course
+        from vramlab.classroom.gradescope_zip import autograder_zip
+        from vramlab.grading.exercises import find_exercise
+        from vramlab.grading.seeds import hidden_seed
 
-    course = find_course()
-    name = find_exercise(arguments.exercise).name
-    output = arguments.output or Path(f"gradescope-{name}.zip")
-    with working(f"packing {name}"):
+        course = find_course()
+        name = find_exercise(arguments.exercise).name
         content = autograder_zip(
             course.root, name, hidden_seed(course.seed_file), index_url=arguments.index
         )
+    output = arguments.output or Path(f"gradescope-{name}.zip")
     output.touch(mode=0o600)  # it holds the seed
     output.write_bytes(content)
     print(

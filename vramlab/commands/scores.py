@@ -53,19 +53,20 @@ def run(arguments: argparse.Namespace) -> int:
         NotAnExportError: the file to fill in is not what it should be.
         PointsDifferError: there, the assignment is worth other points.
     """
-    from nbgrader.api import Gradebook
-
-    from vramlab.classroom.course import find_course
-    from vramlab.classroom.lms import fill_canvas, fill_moodle
-    from vramlab.classroom.scores import Status, find_assignment, read_scores
-    from vramlab.classroom.scores_csv import scores_csv
-
     if arguments.moodle and len(arguments.assignment) != 1:
         raise VramlabError("a grading worksheet of Moodle is for one assignment: name it")
-    course = find_course(db_url=arguments.db)
-    with working("reading the gradebook"), Gradebook(course.db_url) as gradebook:
-        names = [find_assignment(gradebook, word) for word in arguments.assignment]
-        scores = read_scores(gradebook, names)
+    with working("reading the gradebook"):
+        from nbgrader.api import Gradebook
+
+        from vramlab.classroom.course import find_course
+        from vramlab.classroom.lms import fill_canvas, fill_moodle
+        from vramlab.classroom.scores import Status, find_assignment, read_scores
+        from vramlab.classroom.scores_csv import scores_csv
+
+        course = find_course(db_url=arguments.db)
+        with Gradebook(course.db_url) as gradebook:
+            names = [find_assignment(gradebook, word) for word in arguments.assignment]
+            scores = read_scores(gradebook, names)
     unmatched: tuple[str, ...] = ()
     if arguments.canvas:
         merged = fill_canvas(scores, _read(arguments.canvas))
