@@ -17,6 +17,7 @@ import yaml
 from markdown_blocks import ROOT, blocks, commands, environment, kinds
 
 import vramlab.commands
+from docs.builder import address
 from vramlab.cli import parser
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -134,3 +135,5 @@ def test_the_citation_is_of_this_version() -> None:
     assert citation["version"] == project["version"]
     assert citation["license"] == project["license"]
     assert citation["title"].startswith(f"{project['name']}: ")
+    published = None if address.REPOSITORY == address.NOT_PUBLISHED else address.REPOSITORY
+    assert citation.get("repository-code") == published

@@ -5,6 +5,8 @@ README.md's badges are made of it, and the cell that installs the course in Cola
     python -m docs.builder.colab       the notebooks' cells
     make notebooks                     exercises from solutions
     python -m benchmarks.pages         README.md's badges
+
+CITATION.cff then wants it as `repository-code`; a test compares them.
 """
 
 from __future__ import annotations
