@@ -13,13 +13,16 @@ BIN := $(VENV)/bin
 export PATH := $(abspath $(BIN)):$(PATH)
 FIRST_LESSON := lessons/01_cuda_context.ipynb
 
-.PHONY: help lab test check site notebooks lock environment clean
+AXE_CORE := axe-core@4.14.1
+
+.PHONY: help lab test check site browser notebooks lock environment clean
 
 help:
 	@echo 'make lab        install what the course needs (first run) and open the first lesson'
 	@echo 'make test       run every test'
 	@echo 'make check      lint, types, and whether generated files are up to date'
 	@echo 'make site       run all lessons and build the site into build/site/html'
+	@echo 'make browser    try the lessons and the site in a Chromium that is installed; takes half an hour'
 	@echo 'make notebooks  generate exercises/ from solutions/'
 	@echo 'make lock       resolve pyproject.toml anew into requirements.txt and environment.yml'
 	@echo 'make clean      remove the environment ($(VENV))'
@@ -40,6 +43,13 @@ check: environment
 
 site: environment
 	@$(BIN)/python -m docs.builder
+
+# Neither Playwright nor axe-core (for accessibility; npm fetches it) is in the lock: only these
+# tests need them.
+browser: environment site
+	@$(BIN)/python -m pip install --quiet --editable '.[browser]'
+	@npm install --silent --no-save --prefix build/browser $(AXE_CORE)
+	@$(BIN)/python -m pytest -m browser tests/browser
 
 notebooks: environment
 	@$(BIN)/python -m vramlab.grading.release

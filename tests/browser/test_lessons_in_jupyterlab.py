@@ -1,0 +1,112 @@
+"""Every lesson in JupyterLab, as `make lab` starts it: it runs, it moves, all can use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from accessibility import violations
+from notebook_page import NotebookPage, faults
+from running_lab import ROOT, RunningLab
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+LESSONS = sorted(path.stem for path in (ROOT / "lessons").glob("*.ipynb"))
+OURS = (".jp-OutputArea-output", ".jp-MarkdownOutput")
+"""What is the course's in a notebook; everything around it is JupyterLab's."""
+
+
+@pytest.fixture(scope="module", params=LESSONS)
+def lesson(
+    request: pytest.FixtureRequest, browser: Browser, lab: RunningLab
+) -> Iterator[NotebookPage]:
+    """Return a lesson that was run from top to bottom."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    lesson = NotebookPage(context.new_page(), lab, f"lessons/{request.param}.ipynb")
+    lesson.run_all()
+    yield lesson
+    lesson.close()
+    context.close()
+
+
+def test_the_lab_opens_on_the_first_lesson(lab: RunningLab, page: Page) -> None:
+    page.goto(lab.address(""))
+    page.get_by_role("heading", name="01 · The CUDA context").wait_for(timeout=120_000)
+    assert page.url == f"{lab.url}lab/tree/lessons/{LESSONS[0]}.ipynb"
+
+
+def test_a_lesson_runs_from_top_to_bottom_and_shows_what_it_found(lesson: NotebookPage) -> None:
+    run = lesson.save()
+    assert faults(run) == []
+    with_outputs = [cell.id for cell in run.cells if cell.get("outputs")]
+    assert with_outputs
+    for cell_id in with_outputs:
+        outputs = lesson.cell(cell_id).locator(".jp-OutputArea-output")
+        outputs.last.wait_for()  # to be visible
+        for picture in outputs.locator("img:not([hidden])").all():
+            picture.scroll_into_view_if_needed()
+            assert picture.evaluate("picture => picture.naturalWidth") > 0
+            assert picture.get_attribute("alt")
+
+
+def test_the_explorers_of_a_lesson_follow_the_mouse_and_the_keyboard(lesson: NotebookPage) -> None:
+    explorers = [cell.id for cell in lesson.cells if cell.id.endswith("explorer")]
+    assert explorers
+    for cell_id in explorers:
+        explorer = lesson.cell(cell_id)
+        for slider in explorer.get_by_role("slider", disabled=False).all():
+            assert slider.get_attribute("aria-label")
+            lesson.wait_for_change(explorer, partial(drag_a_third, lesson, slider))
+            lesson.wait_for_change(explorer, partial(press_an_arrow, slider))
+        for list_of_options in explorer.get_by_role("combobox").all():
+            lesson.wait_for_change(explorer, partial(choose_another, list_of_options))
+        for field in explorer.locator("input[type=text]").all():
+            assert field.evaluate("field => field.labels.length") == 1
+        assert explorer.get_by_role("alert").count() == 0
+
+
+def test_a_prediction_of_a_lesson_is_committed_with_the_keyboard(lesson: NotebookPage) -> None:
+    cell = lesson.cell(next(cell.id for cell in lesson.cells if " = predict(" in cell.source))
+    cell.get_by_role("textbox", name="Your prediction in").focus()
+    keyboard = lesson.page.keyboard
+    keyboard.type("160")
+    keyboard.press("Tab")
+    keyboard.press("Enter")
+    cell.get_by_role("status").filter(has_text="Committed: 160 ").wait_for()
+
+
+def test_axe_finds_nothing_in_what_a_lesson_shows(lesson: NotebookPage, axe: str) -> None:
+    lesson.lay_out_everything()
+    found = violations(lesson.page, axe, OURS)
+    # JupyterLab scrolls wide outputs in an element of its own, which needs a mouse in Safari.
+    assert [one for one in found if "jp-OutputArea-output" not in one] == []
+
+
+def drag_a_third(lesson: NotebookPage, slider: Locator) -> None:
+    """Drag a slider by a third of its length, to where there is more room."""
+    length = slider.evaluate("handle => handle.closest('.slider').clientWidth")
+    lesson.drag(slider, length / 3 if share(slider) < 0.5 else -length / 3)
+
+
+def press_an_arrow(slider: Locator) -> None:
+    """Move a slider one step with the keyboard, to where there is more room."""
+    slider.focus()
+    slider.press("ArrowRight" if share(slider) < 0.5 else "ArrowLeft")
+
+
+def choose_another(list_of_options: Locator) -> None:
+    """Choose the next option with the keyboard, or the one before it if there is none."""
+    last = list_of_options.evaluate("list => list.selectedIndex === list.options.length - 1")
+    list_of_options.focus()
+    list_of_options.press("ArrowUp" if last else "ArrowDown")
+
+
+def share(slider: Locator) -> float:
+    """Where a slider stands: 0 is its least, 1 its greatest value."""
+    least, now, greatest = (
+        float(slider.get_attribute(f"aria-value{end}") or "nan") for end in ("min", "now", "max")
+    )
+    return (now - least) / (greatest - least)

@@ -1,0 +1,55 @@
+"""The site on a desktop and on a phone: for all readers, without scrolling sideways, searchable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from accessibility import violations
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+PAGES = (
+    "index.html",
+    "lessons/index.html",
+    "lessons/02_pages_and_blocks.html",
+    "lessons/09_bert_in_training.html",
+    "reference/index.html",
+    "reference/vramlab.allocator.html",
+    "docs/accuracy.html",
+    "docs/grading.html",
+    "docs/teaching.html",
+    "CONTRIBUTING.html",
+)
+SCHEMES = ("light", "dark")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("path", PAGES)
+def test_axe_finds_nothing(site: str, page: Page, axe: str, path: str, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto(f"{site}{path}")
+    assert violations(page, axe) == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_is_wider_than_a_phone(site: str, phone: Page, path: str) -> None:
+    phone.goto(f"{site}{path}")
+    width = phone.evaluate("document.documentElement.scrollWidth")
+    wide = phone.evaluate(
+        """() => [...document.querySelectorAll('body *')].filter(one =>
+            one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML)"""
+    )
+    assert width <= 390, [html[:200] for html in wide[:20]]
+
+
+def test_search_on_a_phone_finds_a_lesson_and_leads_to_it(site: str, phone: Page) -> None:
+    phone.goto(f"{site}index.html")
+    phone.get_by_role("button", name="Search").first.click()
+    field = phone.get_by_role("searchbox").first
+    field.fill("expandable segments")
+    field.press("Enter")
+    found = phone.locator("#search-results").get_by_role("link", name="03 ·").first
+    found.click()
+    phone.get_by_role("heading", level=1, name="03 ·").wait_for()
