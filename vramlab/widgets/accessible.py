@@ -6,6 +6,8 @@
 - JupyterLab takes keys for shortcuts of the notebook before a drop-down list or a button gets them:
   arrows would go to the next cell instead of the next option, Enter would edit the cell instead of
   pressing the button, and a letter could delete the cell.
+- The buttons of ipywidgets' player have pictures and no names.
+- What has to be scrolled can be reached with the keyboard in some browsers only.
 
 Nothing in Python reaches those elements, so the box of widgets carries a few lines that run in the
 page. They mend this as long as the box is there, also when ipywidgets draws parts of it anew. Where
@@ -18,6 +20,7 @@ from html import escape
 
 _SCRIPT = """
 const mark = this;
+const icons = {play: 'Play', pause: 'Pause', stop: 'Stop', retweet: 'Repeat'};
 const mend = box => {
   for (const slider of box.querySelectorAll('.widget-slider')) {
     const name = slider.querySelector('.widget-label').textContent;
@@ -31,6 +34,18 @@ const mend = box => {
       readout.setAttribute('role', 'textbox');
       readout.setAttribute('aria-label', name + ', typed');
     }
+  }
+  for (const [icon, name] of Object.entries(icons)) {
+    for (const picture of box.querySelectorAll('.widget-play .fa-' + icon)) {
+      picture.closest('button').setAttribute('aria-label', name);
+    }
+  }
+  for (const view of box.querySelectorAll('.widget-html')) {
+    if (view.style.overflow !== 'auto') continue;
+    view.tabIndex = 0;
+    view.setAttribute('role', 'region');
+    view.setAttribute('aria-label', box.querySelector('h3').textContent);
+    view.setAttribute('data-lm-suppress-shortcuts', 'true');
   }
   for (const control of box.querySelectorAll('select, button')) {
     control.setAttribute('data-lm-suppress-shortcuts', 'true');
