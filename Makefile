@@ -36,9 +36,11 @@ test: environment
 
 check: environment
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy vramlab
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy vramlab benchmarks
+	@$(BIN)/python -m docs.builder.colab --check
 	@$(BIN)/python -m vramlab.grading.release --check
-	@$(BIN)/python benchmarks/pages.py --check
+	@$(BIN)/python -m benchmarks.pages --check
 	@$(BIN)/python -m pytest -q tests/test_packaging.py
 
 site: environment

@@ -3,8 +3,8 @@
 A part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`. The picture of README.md
 is made together with them.
 
-    python benchmarks/pages.py            write the parts anew
-    python benchmarks/pages.py --check    say which pages are stale; the exit status is 1 if any is
+    python -m benchmarks.pages            write the parts anew
+    python -m benchmarks.pages --check    say which pages are stale; the exit status is 1 if any is
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def main() -> int:
         outdated.append(front_page.PICTURE)
     for page in outdated:
         print(
-            f"{page.relative_to(ROOT)} is stale: run `python benchmarks/pages.py`", file=sys.stderr
+            f"{page.relative_to(ROOT)} is stale: run `python -m benchmarks.pages`", file=sys.stderr
         )
     return 1 if outdated else 0
 

@@ -17,7 +17,7 @@ VIRTUAL = "vramlab's virtual GPU"
 
 
 def test_pages_are_up_to_date() -> None:
-    assert pages.stale() == []  # else: python benchmarks/pages.py
+    assert pages.stale() == []  # else: python -m benchmarks.pages
 
 
 def test_results_are_of_the_cases_there_are() -> None:
