@@ -140,7 +140,6 @@ def test_fp32_rate_agrees_with_cores_and_clock(gpu: catalogue.GPUModel) -> None:
         ("V100-32GB", "H100", True),
         ("A100-40GB", "H100", True),
         ("A100-80GB", "H100", True),
-        ("H200", "H100", False),
     ],
 )
 def test_estimated_contexts_are_what_their_source_says(

@@ -139,10 +139,11 @@ def _attach_real() -> RealGPU:
             "there is no GPU on this machine that PyTorch can use; leave out virtual=False (or "
             f"unset {ENVIRONMENT}) to work on a virtual one"
         )
-    gc.collect()
-    torch.cuda.empty_cache()
-    for index in range(torch.cuda.device_count()):
-        torch.cuda.reset_peak_memory_stats(index)
+    if torch.cuda.is_initialized():  # before that there is nothing, and peaks cannot be reset
+        gc.collect()
+        torch.cuda.empty_cache()
+        for index in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(index)
     return _real()
 
 

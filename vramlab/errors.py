@@ -6,6 +6,7 @@
     ├── OutOfDeviceMemory          an allocator could not serve a request
     ├── AllocatorInvariantError    an allocator's books do not balance: a fault of vramlab's own
     ├── NoValuesError              also a RuntimeError: a value was asked of a tensor that has none
+    ├── NeedsMoreGPUs              also a RuntimeError: there are too few GPUs, or too few processes
     └── UnsupportedOnVirtualGPU    also a NotImplementedError: the virtual GPU does not model this
 
 A program that runs on a virtual GPU meets torch's own exceptions wherever a real GPU would raise
@@ -47,6 +48,10 @@ class AllocatorInvariantError(VramlabError):
 
 class NoValuesError(VramlabError, RuntimeError):
     """A value was asked of a tensor that has a size and a place, but no values."""
+
+
+class NeedsMoreGPUs(VramlabError, RuntimeError):
+    """A program is for more GPUs than this process has. The message says how to get them."""
 
 
 class UnsupportedOnVirtualGPU(VramlabError, NotImplementedError):

@@ -164,8 +164,8 @@ def test_efficient_backward_in_float32(events: Events) -> None:
         ("give", rows),
         ("give", rows * 64),
         ("take", workspace),
-        ("give", workspace),
         ("give", rows),
+        ("give", workspace),
     ]
 
 

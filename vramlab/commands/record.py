@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
         report=_print_progress,
     )
     print(_summary(recording, names, time.perf_counter() - started))
-    failed = [name for name in names if recording.entries[name].status != "ok"]
+    done = ("ok", "skipped")
+    failed = [name for name in names if recording.entries[name].status not in done]
     return _EXIT_SOME_FAILED if failed else _EXIT_OK
 
 
@@ -122,7 +124,9 @@ def _print_progress(progress: Progress) -> None:
 
 
 def _summary(recording: RecordingFile, names: tuple[str, ...], seconds: float) -> str:
-    ok = sum(recording.entries[name].status == "ok" for name in names)
-    failed = len(names) - ok
-    text = f"{recording.path}: {ok} of {len(names)} recorded, {seconds:.0f} s"
+    counts = Counter(recording.entries[name].status for name in names)
+    failed = len(names) - counts["ok"] - counts["skipped"]
+    text = f"{recording.path}: {counts['ok']} of {len(names)} recorded, {seconds:.0f} s"
+    if counts["skipped"]:
+        text += f"; {counts['skipped']} need more GPUs"
     return f"{text}; {failed} failed: the same command tries them again" if failed else text

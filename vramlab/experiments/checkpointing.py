@@ -36,6 +36,7 @@ from vramlab.formulas import checkpointing as formulas
 from vramlab.formulas.checkpointing import ChainSizes
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.formulas.training import SCALAR_BYTES
+from vramlab.units import GIB
 
 STEPS, BATCH, WIDTH = 16, 8192, 256
 """The chain of the lesson: 16 steps over (8192, 256), so that a state has 8 MiB."""
@@ -480,6 +481,8 @@ class Depth:
 def deepest_chains(states: int = 64, width: int = 1024) -> dict[str, Depth]:
     """Train deeper and deeper chains of MLP steps until the GPU is full, by strategy.
 
+    A large real GPU is filled up to `_ROOM_BYTES` first: it would compute for minutes.
+
     Args:
         states: a state takes this part of the GPU's free memory.
         width: columns of a state.
@@ -489,6 +492,10 @@ def deepest_chains(states: int = 64, width: int = 1024) -> dict[str, Depth]:
     x = torch.zeros(8, width, device="cuda")
     prepared(mlp_chain(1, width), x)
     free_bytes, _ = torch.cuda.mem_get_info()
+    gpu, ballast = attached(), None
+    if gpu is not None and not gpu.virtual and free_bytes > _ROOM_BYTES:
+        ballast = torch.empty(free_bytes - _ROOM_BYTES, dtype=torch.uint8, device="cuda")
+        free_bytes, _ = torch.cuda.mem_get_info()
     batch = free_bytes // states // (4 * width) // 512 * 512
     x = torch.zeros(batch, width, device="cuda")
     free_bytes, _ = torch.cuda.mem_get_info()
@@ -506,7 +513,12 @@ def deepest_chains(states: int = 64, width: int = 1024) -> dict[str, Depth]:
         while depth >= predicted and _fits(forward, x, depth + 1):
             depth += 1
         found[strategy] = Depth(predicted, depth)
+    del ballast
     return found
+
+
+_ROOM_BYTES = 16 * GIB
+"""What the deepest chains are searched in, on a real GPU that has more."""
 
 
 def _plain(chain: nn.Sequential, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from vramlab.data_parallel import Training
 from vramlab.experiments.bert import bert_base, unsplit_bytes
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.surroundings import start_afresh
+from vramlab.experiments.surroundings import require_gpus, start_afresh
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas.bert import Bert
 from vramlab.formulas.data_parallel import (
@@ -51,7 +51,7 @@ def data_parallel_step(
         classes: of the head.
         loss_inside: the module computes the loss of its rows, and answers only that.
     """
-    _require(gpus)
+    require_gpus(gpus, "T4")
     trial = Trial(
         "data-parallel-step",
         gpus=gpus,
@@ -108,7 +108,7 @@ def data_parallel_bert(gpus: int = 4, batch: int = 32, sequence: int = 512) -> O
         batch: sequences of the whole batch; `gpus` must divide it.
         sequence: tokens of each.
     """
-    _require(gpus)
+    require_gpus(gpus, "T4")
     trial = Trial("data-parallel-bert", gpus=gpus, batch=batch, sequence=sequence)
     workspace_bytes = trial.surroundings.linear_workspace_bytes()
     sizes = Bert()
@@ -191,12 +191,3 @@ def ddp_step(rows: int = 256, width: int = 1024, layers: int = 4, classes: int =
                 training.backward()
             del training
     return trial.outcome()
-
-
-def _require(gpus: int) -> None:
-    """Say what to do where there are too few GPUs."""
-    if torch.cuda.device_count() < gpus:
-        raise RuntimeError(
-            f"{gpus} GPUs are needed, and {torch.cuda.device_count()} are there: "
-            f'vramlab.attach("T4", count={gpus}, virtual=True) attaches as many'
-        )

@@ -16,17 +16,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
+from vramlab.experiments.surroundings import require_gpus
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas.pipeline import ModelParallel, Pipeline, Stage, cut, even_stages
 from vramlab.formulas.pipeline_schedules import Name
 from vramlab.measure.sends import record_sends
-from vramlab.ranks import alone
+from vramlab.ranks import alone, refuse_real_gpu
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle
@@ -159,8 +159,6 @@ def pipeline_stages(
 ) -> Outcome:
     """The first step of a chain of equal Linear layers in equal stages, once for each stage.
 
-    A real GPU, which nobody answers, runs all layers as a pipeline of a single stage.
-
     Args:
         schedule: GPipe or 1F1B.
         ranks: stages.
@@ -184,8 +182,7 @@ def pipeline_stages(
     )
     if batch % micro_batches:
         raise ValueError(f"{batch} rows cannot be cut into {micro_batches} equal micro-batches")
-    with alone(ranks):
-        ranks = dist.get_world_size()
+    refuse_real_gpu(f"--nproc-per-node={ranks} -m vramlab.ranks.pipeline")
     pipeline = Pipeline(
         schedule,
         batch // micro_batches,
@@ -229,11 +226,7 @@ def model_parallel(
         width: of the layers.
         layers: on all GPUs together.
     """
-    if torch.cuda.device_count() < gpus:
-        raise RuntimeError(
-            f"{gpus} GPUs are needed, and {torch.cuda.device_count()} are there: "
-            f'vramlab.attach("A100-40GB", count={gpus}, virtual=True) attaches as many'
-        )
+    require_gpus(gpus, "A100-40GB")
     trial = Trial("model-parallel", gpus=gpus, batch=batch, width=width, layers=layers)
     stages = even_stages(layers, width, gpus)
     predicted = ModelParallel(batch, stages)

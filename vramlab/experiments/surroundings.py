@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from vramlab.attachment import attached
+from vramlab.errors import NeedsMoreGPUs
 from vramlab.formulas import reductions, workspaces
 from vramlab.virtual import VirtualGPU
 
@@ -81,6 +82,23 @@ def require_gpu() -> None:
         raise RuntimeError(
             "an experiment needs a GPU and none is attached: call vramlab.attach(), or run it "
             'inside `with vramlab.VirtualGPU("A100-40GB"):`'
+        )
+
+
+def require_gpus(count: int, example: str) -> None:
+    """Say what to do where there are too few GPUs.
+
+    Args:
+        count: how many are needed.
+        example: name of a GPU in the catalogue, for the message.
+
+    Raises:
+        NeedsMoreGPUs: fewer are there.
+    """
+    if torch.cuda.device_count() < count:
+        raise NeedsMoreGPUs(
+            f"{count} GPUs are needed, and {torch.cuda.device_count()} are there: "
+            f'vramlab.attach("{example}", count={count}, virtual=True) attaches as many'
         )
 
 

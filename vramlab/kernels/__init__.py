@@ -18,6 +18,7 @@ from vramlab.kernels import (
     normalization,
     pooling,
     reductions,
+    scalars,
     sorting,
 )
 from vramlab.kernels.classify import Knowledge, classify
@@ -77,5 +78,6 @@ __all__ = [
     "reductions",
     "replay",
     "rule",
+    "scalars",
     "sorting",
 ]

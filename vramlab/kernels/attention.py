@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, GPUModel, Output, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, GPUModel, Output, Status, Step, Take, rule
 
 _FLASH_API = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, PyTorch 2.13"
 _EFFICIENT = "aten/src/ATen/native/transformers/cuda/mem_eff_attention, PyTorch 2.13"
@@ -66,6 +66,7 @@ def _flash_head_size(head_size: int) -> int:
     takes="with so few queries that keys are split: a float32 output and logsumexp for each part; "
     "with dropout, 16 B",
     source=_FLASH_API,
+    status=Status.RECORDED,
 )
 def flash_attention(
     call: Call,
@@ -94,6 +95,7 @@ def flash_attention(
             yield Take(4 * rows, "logsumexp of each part")
             yield Take(4 * rows * _flash_head_size(head_size), "output of each part")
     yield OUTPUTS
+    yield Give("logsumexp of each part")
     if dropout_p:
         yield Take(16, "state of the random numbers")
 
@@ -104,6 +106,7 @@ def flash_attention(
     "rounded up to 128 and head size to 32 (above 128, to 64); full gradients of keys and values "
     "where heads share",
     source=_FLASH_API,
+    status=Status.RECORDED,
 )
 def flash_attention_backward(
     call: Call,
@@ -154,6 +157,7 @@ def _contiguous_by_query(tensor: Tensor, what: str) -> Iterator[Step]:
     takes="a float32 output if the head size is above 128 and inputs are 16-bit; its seed and "
     "offset are on the host",
     source=_EFFICIENT + "/kernel_forward.h and attention.cu beside it",
+    status=Status.RECORDED,
 )
 def efficient_attention(
     call: Call, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
@@ -194,6 +198,7 @@ def efficient_backward_blocks(
     "blocks, each with a lock; for float32 the product of output and its gradient; a float32 for "
     "each query",
     source=_EFFICIENT + "/kernel_backward.h and attention_backward.cu beside it",
+    status=Status.RECORDED,
 )
 def efficient_attention_backward(
     call: Call,
@@ -241,6 +246,8 @@ def efficient_attention_backward(
         for size in (head_size, value_size):
             workspace_numel += splits * block_keys * _round_up(size, block_queries)
     yield Take(4 * batch * heads * _round_up(workspace_numel, 4), "workspace")
+    yield Give("sums of gradient times output")
+    yield Give("its sums")
 
 
 def _key_splits(batch_heads: int, key_blocks: int) -> int:
@@ -259,6 +266,7 @@ def _key_splits(batch_heads: int, key_blocks: int) -> int:
     "aten._safe_softmax.default",
     takes="its mask of elements (one byte each) and of rows without any key, and a number",
     source="_safe_softmax in aten/src/ATen/native/transformers/attention.cpp, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def safe_softmax(
     call: Call, self: Tensor, dim: int, dtype: torch.dtype | None = None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
 from vramlab.kernels.operands import accumulate_bytes, contiguous, flat_stride, nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule
 
 _ONE_KERNEL_UP_TO = 3072  # indices
 _ROWS_PER_THREAD = 10
@@ -23,6 +23,7 @@ _WARP = 32
     "aten.embedding.default",
     takes="a copy of indices that are no row of numbers, such as expanded ones",
     source="aten/src/ATen/native/Embedding.cpp, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def embedding(
     call: Call, weight: Tensor, indices: Tensor, *_: object, **__: object
@@ -43,6 +44,7 @@ def partial_rows(index_count: int, weight_rows: int) -> int:
     "row for each different token and for each 10 indices; of few tokens, a place for each of "
     "those rows, and the gradient in float32 if it is not",
     source="aten/src/ATen/native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def embedding_dense_backward(
     call: Call,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vramlab.kernels.operands import is_dense
 from vramlab.kernels.reductions import norm_steps
-from vramlab.kernels.registry import OUTPUTS, Call, Output, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Output, Status, Step, Take, rule
 
 _CHUNK = 65536  # numbers that one block of a multi-tensor kernel reads
 
@@ -29,6 +29,7 @@ def _is_fast(tensors: Sequence[Tensor]) -> bool:
     "aten._foreach_norm.Scalar",
     takes="a partial norm for each 65536 numbers of the largest tensor, for every tensor",
     source="aten/src/ATen/native/cuda/ForeachReduceOp.cu, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def foreach_norm(
     call: Call, self: Sequence[Tensor], ord: float = 2, dtype: torch.dtype | None = None
@@ -50,6 +51,7 @@ def foreach_norm(
     "aten.native_dropout.default",
     takes="nothing; its mask is allocated before its result",
     source="aten/src/ATen/native/cuda/Dropout.cu, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def dropout(call: Call, input: Tensor, p: float, train: bool | None) -> Iterable[Step]:
     if train is not False and p != 1:

@@ -14,7 +14,7 @@ from torch import Tensor
 from vramlab.kernels.cub import key_bits, radix_sort_bytes
 from vramlab.kernels.operands import contiguous
 from vramlab.kernels.reductions import flat_reduction
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule
 
 Indices = Sequence[Tensor | None]
 
@@ -50,6 +50,7 @@ def _one_layout(indices: Sequence[Tensor]) -> Iterator[Step]:
     "aten.index.Tensor",
     takes="copies of indices that are int32, or that broadcast in different ways",
     source="aten/src/ATen/native/TensorAdvancedIndexing.cpp, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def index(call: Call, self: Tensor, indices: Indices) -> Iterable[Step]:
     defined = [each for each in indices if each is not None]
@@ -65,6 +66,7 @@ def index(call: Call, self: Tensor, indices: Indices) -> Iterable[Step]:
     takes="adding: the linear index of each row, sorted, with its places before; the sort's "
     "storage; a copy of values that are expanded or not contiguous. Else as index",
     source="aten/src/ATen/native/cuda/Indexing.cu and TensorAdvancedIndexing.cpp, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def index_put(
     call: Call,

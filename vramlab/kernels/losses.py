@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vramlab.kernels.operands import contiguous, nbytes
 from vramlab.kernels.reductions import whole_sum
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _NO_REDUCTION = 0
 _EACH_LOSS = "loss of each element"
@@ -34,6 +34,7 @@ def _each_numel(self: Tensor, target: Tensor) -> int:
     takes="if it is reduced, the loss of each element, and what its sum takes; its result has "
     "memory for each element all the same",
     source="aten/src/ATen/native/Loss.cpp and cuda/Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def elementwise_loss(
     call: Call, self: Tensor, target: Tensor, reduction: int = 1, *_: object, **__: object
@@ -50,6 +51,7 @@ def elementwise_loss(
     "aten.huber_loss.default",
     takes="the loss of each element if it is reduced, and what its sum takes",
     source="aten/src/ATen/native/Loss.cpp and cuda/Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def huber_loss(
     call: Call, self: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0
@@ -73,6 +75,7 @@ def _reduced_last(call: Call, self: Tensor, reduction: int) -> Iterator[Step]:
     takes="a result as large as its input, even if reduced: it is made for each element and then "
     "holds the one number; what the mean takes",
     source="aten/src/ATen/native/cuda/Loss.cu and Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def binary_cross_entropy(
     call: Call, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
@@ -89,6 +92,7 @@ def binary_cross_entropy(
     takes="the log-sigmoid and the loss of each element; a weight for each if `pos_weight` is "
     "given; what the mean takes",
     source="aten/src/ATen/native/Loss.cpp and cuda/Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def binary_cross_entropy_with_logits(
     call: Call,
@@ -112,6 +116,7 @@ def binary_cross_entropy_with_logits(
     "aten.log_sigmoid_forward.default",
     takes="nothing: the buffer it returns is for the CPU, and empty",
     source="aten/src/ATen/native/cuda/Activation.cpp, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def log_sigmoid(call: Call, self: Tensor) -> Iterable[Step]:
     return (Output(1, storage_bytes=0), Output(0))
@@ -124,6 +129,7 @@ def log_sigmoid(call: Call, self: Tensor) -> Iterable[Step]:
     "aten._log_softmax.out",
     takes="a contiguous copy of an input that is not",
     source="aten/src/ATen/native/cuda/SoftMax.cu, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def softmax(call: Call, self: Tensor, dim: int, half_to_float: bool, **_: object) -> Iterable[Step]:
     yield OUTPUTS
@@ -138,6 +144,7 @@ def softmax(call: Call, self: Tensor, dim: int, half_to_float: bool, **_: object
     takes="of softmax, the gradient times the output; a contiguous copy of that, or of a gradient "
     "or output, that is not",
     source="aten/src/ATen/native/cuda/SoftMax.cu, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def softmax_backward(
     call: Call,
@@ -162,6 +169,7 @@ def softmax_backward(
     "aten.nll_loss_backward.default",
     takes="a contiguous copy of targets or weights that are not",
     source="aten/src/ATen/native/cuda/Loss.cu, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def nll_loss(call: Call, *arguments: object, **_: object) -> Iterable[Step]:
     # forward: input, target, weight, ...; backward: gradient, input, target, weight, ...

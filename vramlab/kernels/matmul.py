@@ -85,7 +85,7 @@ def _matrix_clones(result: Tensor, left: Tensor, right: Tensor) -> Iterator[Step
     "aten.mm.dtype_out",
     takes="a clone of each operand without unbroken rows or columns; cuBLAS's workspace",
     source=_BLAS_CPP,
-    status=Status.PUBLISHED,
+    status=Status.RECORDED,
 )
 def mm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iterable[Step]:
     """Document 001: +80 MiB at the peak of a backward pass; document 003: +20 MiB."""
@@ -102,7 +102,8 @@ def fuses_bias(
 ) -> bool:
     """Whether `addmm` hands its bias to cuBLASLt rather than copying it into the result first.
 
-    Source: isInputCompliesAddmmCudaLt in Blas.cpp, PyTorch 2.13, for CUDA 12.1 and later.
+    Source: isInputCompliesAddmmCudaLt in Blas.cpp, PyTorch 2.13, for CUDA 12.1 and later. That a
+    single row is handed over in 2.11 is from the recording of an H200.
     """
     (result,) = call.outputs
     is_row = (
@@ -116,7 +117,8 @@ def fuses_bias(
         and result.is_contiguous()
         and (is_row or (activation and bias.dim() == 2))
         and left.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-        and min(*left.shape, *right.shape) > 1
+        and min(right.shape) > 1
+        and (left.shape[0] > 1 or call.launch.torch_version <= (2, 11))
     )
 
 
@@ -126,7 +128,7 @@ def fuses_bias(
     "aten.addmm_.default",
     takes="as mm; the workspace is cuBLASLt's when it adds the bias itself",
     source=_BLAS_CPP,
-    status=Status.PUBLISHED,
+    status=Status.RECORDED,
 )
 def addmm(
     call: Call,
@@ -151,6 +153,7 @@ def addmm(
     "aten._addmm_activation.out",
     takes="as addmm",
     source=_BLAS_CPP,
+    status=Status.RECORDED,
 )
 def addmm_activation(
     call: Call,
@@ -170,7 +173,13 @@ def addmm_activation(
     yield CUBLASLT if fused else CUBLAS
 
 
-@rule("aten._int_mm.default", "aten._int_mm.out", takes="as mm", source=_BLAS_CPP)
+@rule(
+    "aten._int_mm.default",
+    "aten._int_mm.out",
+    takes="as mm",
+    source=_BLAS_CPP,
+    status=Status.RECORDED,
+)
 def int_mm(call: Call, self: Tensor, mat2: Tensor, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
     assert result is not None
@@ -215,6 +224,7 @@ def _batch_product(call: Call, left: Tensor, right: Tensor) -> Iterator[Step]:
     "aten.bmm.dtype_out",
     takes="a clone of each operand without unbroken rows or columns; cuBLAS's workspace",
     source=_BLAS_CPP,
+    status=Status.RECORDED,
 )
 def bmm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iterable[Step]:
     return _batch_product(call, self, mat2)
@@ -226,6 +236,7 @@ def bmm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Ite
     "aten.baddbmm_.default",
     takes="as bmm",
     source=_BLAS_CPP,
+    status=Status.RECORDED,
 )
 def baddbmm(
     call: Call, self: Tensor, batch1: Tensor, batch2: Tensor, **_: object
@@ -256,6 +267,7 @@ def _matrix_vector(call: Call, matrix: Tensor, vector: Tensor) -> Iterator[Step]
     takes="a clone of a matrix without unbroken rows or columns, or of an expanded vector; "
     "cuBLAS's workspace",
     source=_BLAS_CPP,
+    status=Status.RECORDED,
 )
 def mv(call: Call, self: Tensor, vec: Tensor, **_: object) -> Iterable[Step]:
     return _matrix_vector(call, self, vec)
@@ -267,6 +279,7 @@ def mv(call: Call, self: Tensor, vec: Tensor, **_: object) -> Iterable[Step]:
     "aten.addmv_.default",
     takes="as mv",
     source=_BLAS_CPP,
+    status=Status.RECORDED,
 )
 def addmv(call: Call, self: Tensor, mat: Tensor, vec: Tensor, **_: object) -> Iterable[Step]:
     return _matrix_vector(call, mat, vec)
@@ -279,6 +292,7 @@ def addmv(call: Call, self: Tensor, mat: Tensor, vec: Tensor, **_: object) -> It
     "aten.vdot.out",
     takes="cuBLAS's workspace",
     source=_BLAS_CPP,
+    status=Status.RECORDED,
 )
 def dot(call: Call, self: Tensor, other: Tensor, **_: object) -> Iterable[Step]:
     return (OUTPUTS, CUBLAS)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vramlab.kernels.operands import accumulate_bytes, contiguous
 from vramlab.kernels.reductions import whole_column_sum
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _LAYER_NORM_CU = "aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13"
 _GROUP_NORM_CU = "aten/src/ATen/native/cuda/group_norm_kernel.cu, PyTorch 2.13"
@@ -36,6 +36,7 @@ def partial_gradient_rows(rows: int, columns: int, multiprocessors: int) -> int:
     "aten.native_layer_norm.default",
     takes="a contiguous copy of an input, weight or bias that is not",
     source=_LAYER_NORM_CU,
+    status=Status.RECORDED,
 )
 def layer_norm(
     call: Call,
@@ -80,6 +81,7 @@ def _parameter_gradients(
     takes="a contiguous copy of an operand that is not; with more than 65536 rows that are short, "
     "partial gradients of weight and bias",
     source=_LAYER_NORM_CU,
+    status=Status.RECORDED,
 )
 def layer_norm_backward(
     call: Call,
@@ -103,6 +105,7 @@ def layer_norm_backward(
     "aten._fused_rms_norm.default",
     takes="a contiguous copy of an input or weight that is not",
     source=_LAYER_NORM_CU,
+    status=Status.RECORDED,
 )
 def rms_norm(
     call: Call,
@@ -120,6 +123,7 @@ def rms_norm(
     "aten._fused_rms_norm_backward.default",
     takes="as native_layer_norm_backward, of the weight alone",
     source=_LAYER_NORM_CU,
+    status=Status.RECORDED,
 )
 def rms_norm_backward(
     call: Call,
@@ -141,6 +145,7 @@ def rms_norm_backward(
     takes="a contiguous copy of an operand that is not; a scale and a shift for each sample and "
     "channel, in float32",
     source=_GROUP_NORM_CU,
+    status=Status.RECORDED,
 )
 def group_norm(
     call: Call,
@@ -164,6 +169,7 @@ def group_norm(
     "aten.native_group_norm_backward.default",
     takes="sums of each sample and channel, and coefficients of each sample and group, in float32",
     source=_GROUP_NORM_CU,
+    status=Status.RECORDED,
 )
 def group_norm_backward(
     call: Call,

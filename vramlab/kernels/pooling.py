@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Status, Step, Take, rule
 
 _SOURCE = "aten/src/ATen/native/cuda/DilatedMaxPool2d.cu and AveragePool2d.cu, PyTorch 2.13"
 
@@ -34,6 +34,7 @@ def _in_suggested_format(tensor: Tensor, like: Tensor, what: str) -> Iterator[St
     "aten.avg_pool2d.default",
     takes="a contiguous copy of an input that is not",
     source=_SOURCE,
+    status=Status.RECORDED,
 )
 def pool(call: Call, self: Tensor, *_: object, **__: object) -> Iterable[Step]:
     yield OUTPUTS
@@ -45,6 +46,7 @@ def pool(call: Call, self: Tensor, *_: object, **__: object) -> Iterable[Step]:
     "aten.avg_pool2d_backward.default",
     takes="a contiguous copy of a gradient or input that is not",
     source=_SOURCE,
+    status=Status.RECORDED,
 )
 def pool_backward(
     call: Call, grad_output: Tensor, self: Tensor, *_: object, **__: object
@@ -58,6 +60,7 @@ def pool_backward(
     "aten._adaptive_avg_pool2d.default",
     takes="a contiguous copy of an input that is not, before its output",
     source="aten/src/ATen/native/cuda/AdaptiveAveragePooling.cu, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def adaptive_pool(call: Call, self: Tensor, output_size: Sequence[int]) -> Iterable[Step]:
     yield from _in_suggested_format(self, self, "the input")
@@ -68,6 +71,7 @@ def adaptive_pool(call: Call, self: Tensor, output_size: Sequence[int]) -> Itera
     "aten._adaptive_avg_pool2d_backward.default",
     takes="a contiguous copy of a gradient that is not",
     source="aten/src/ATen/native/cuda/AdaptiveAveragePooling.cu, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def adaptive_pool_backward(call: Call, grad_output: Tensor, self: Tensor) -> Iterable[Step]:
     yield OUTPUTS

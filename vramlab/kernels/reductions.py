@@ -345,7 +345,7 @@ _TAKES = "staging buffer and semaphores when blocks share outputs"
     "aten.sum.out",
     takes=f"{_TAKES}; a copy of an integer or bool input as int64",
     source=_REDUCE_CUH,
-    status=Status.PUBLISHED,
+    status=Status.RECORDED,
 )
 def sum_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     """Document 003: two small blocks for the sum of a (10240, 1024) tensor in float16."""
@@ -360,6 +360,7 @@ def sum_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     takes=f"{_TAKES}; a copy of the input in the result's dtype unless that is the input's, or "
     "float32 from float16 or bfloat16",
     source=_REDUCE_CUH,
+    status=Status.RECORDED,
 )
 def sum_dims(
     call: Call, self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, **_: object
@@ -367,12 +368,24 @@ def sum_dims(
     return _simple(call, self, dim, _opmath_bytes)
 
 
-@rule("aten.mean.default", "aten.mean.dtype_out", takes=_TAKES, source=_REDUCE_CUH)
+@rule(
+    "aten.mean.default",
+    "aten.mean.dtype_out",
+    takes=_TAKES,
+    source=_REDUCE_CUH,
+    status=Status.RECORDED,
+)
 def mean_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     return _simple(call, self, None, _opmath_bytes)
 
 
-@rule("aten.nansum.default", "aten.nansum.out", takes=_TAKES, source=_REDUCE_CUH)
+@rule(
+    "aten.nansum.default",
+    "aten.nansum.out",
+    takes=_TAKES,
+    source=_REDUCE_CUH,
+    status=Status.RECORDED,
+)
 def nansum(
     call: Call,
     self: Tensor,
@@ -388,6 +401,7 @@ def nansum(
     "aten.prod.out",
     takes=f"{_TAKES}; a copy of an integer or bool input as int64",
     source=_REDUCE_CUH,
+    status=Status.RECORDED,
 )
 def prod_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     return _simple(call, self, None, _opmath_bytes)
@@ -398,6 +412,7 @@ def prod_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     "aten.prod.int_out",
     takes=f"{_TAKES}; a copy of an integer or bool input as int64",
     source=_REDUCE_CUH,
+    status=Status.RECORDED,
 )
 def prod_dim(
     call: Call, self: Tensor, dim: int, keepdim: bool = False, **_: object
@@ -412,6 +427,7 @@ def prod_dim(
     "aten.amin.out",
     takes=_TAKES,
     source=_REDUCE_CUH,
+    status=Status.RECORDED,
 )
 def amax(
     call: Call, self: Tensor, dim: Sequence[int] = (), keepdim: bool = False, **_: object
@@ -426,6 +442,7 @@ def amax(
     "aten.min.unary_out",
     takes=f"a contiguous copy of an input that is not; {_TAKES}",
     source="aten/src/ATen/native/ReduceAllOps.cpp and Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def max_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
@@ -476,6 +493,7 @@ def flat_reduction(
     "aten.min.dim_min",
     takes=f"{_TAKES}, of value and index together",
     source="aten/src/ATen/native/cuda/TensorCompare.cpp and Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def max_dim(
     call: Call, self: Tensor, dim: int, keepdim: bool = False, **_: object
@@ -497,6 +515,7 @@ def max_dim(
     "aten.argmin.out",
     takes=f"a contiguous copy of an input that is no row, if no dimension is named; {_TAKES}",
     source="aten/src/ATen/native/ReduceOps.cpp and Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def argmax(
     call: Call, self: Tensor, dim: int | None = None, keepdim: bool = False, **_: object
@@ -527,6 +546,7 @@ def argmax(
     "aten.all.dims_out",
     takes=_TAKES,
     source="aten/src/ATen/native/cuda/ReduceLogicKernel.cu and Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def any_all(
     call: Call,
@@ -551,6 +571,7 @@ def any_all(
     "aten.std_mean.correction",
     takes=f"{_TAKES}, of 16 B for each partial result (32 B in float64)",
     source="aten/src/ATen/native/cuda/ReduceMomentKernel.cu and Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def variance(
     call: Call,
@@ -588,6 +609,7 @@ def norm_steps(
     "aten.linalg_vector_norm.out",
     takes=_TAKES,
     source="aten/src/ATen/native/cuda/ReduceNormKernel.cu and Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def vector_norm(
     call: Call,
@@ -608,6 +630,7 @@ def vector_norm(
     "aten.count_nonzero.dim_IntList",
     takes="a bool for each number unless they are bools; a copy of those as int64; " + _TAKES,
     source="aten/src/ATen/native/TensorAdvancedIndexing.cpp and Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def count_nonzero(
     call: Call, self: Tensor, dim: Sequence[int] | None = None, **_: object
@@ -640,6 +663,7 @@ def count_nonzero(
     "aten.logsumexp.out",
     takes="the maxima, and the exponentials of the whole input; what amax and sum take",
     source="aten/src/ATen/native/ReduceOps.cpp and Reduce.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def logsumexp(
     call: Call, self: Tensor, dim: Sequence[int], keepdim: bool = False, **_: object

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, segmented_sort_bytes
 from vramlab.kernels.operands import contiguous, is_dense, nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, GPUModel, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, GPUModel, Status, Step, Take, rule
 
 _SMALL_SORT = 4096  # numbers along the dimension
 _STORAGE = "storage of the sort"
@@ -21,6 +21,7 @@ _STORAGE = "storage of the sort"
     takes="up to 4096 numbers along the dimension: their indices once; beyond: indices of every "
     "number, and what CUB's sort takes",
     source="aten/src/ATen/native/cuda/Sort.cpp and SortStable.cu, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def sort(call: Call, self: Tensor, *arguments: object, **named: object) -> Iterable[Step]:
     """Known limitation: the storage of CUB's sort of 16-bit and 8-bit keys is not counted."""
@@ -92,6 +93,7 @@ def _innermost(tensor: Tensor, dim: int) -> tuple[int, ...]:
     takes="a copy of an input that is not contiguous or not of the result's dtype; of a single "
     "row, what CUB's scan takes",
     source="aten/src/ATen/native/ReduceOps.cpp and cuda/ScanUtils.cuh, PyTorch 2.13",
+    status=Status.RECORDED,
 )
 def cumsum(call: Call, self: Tensor, dim: int, **_: object) -> Iterable[Step]:
     (result,) = call.outputs

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from vramlab.attachment import attached
+from vramlab.errors import NeedsMoreGPUs
 
 
 @contextmanager
@@ -38,14 +39,17 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
 
 
 def refuse_real_gpu(program: str) -> None:
-    """Raise RuntimeError on a real GPU, for what is not the same in a world of one rank.
+    """Refuse a real GPU, for what is not the same in a world of one rank.
 
     Args:
         program: what torchrun is to start instead: its number of processes, and a module.
+
+    Raises:
+        NeedsMoreGPUs: the attached GPU is a real one.
     """
     gpu = attached()
     if gpu is None or not gpu.virtual:
-        raise RuntimeError(
+        raise NeedsMoreGPUs(
             "a rank alone of a larger world is there on a virtual GPU only: call "
             "vramlab.attach(virtual=True). Real GPUs need a process each: run "
             f"python -m torch.distributed.run --standalone {program}"

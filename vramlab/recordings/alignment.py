@@ -66,6 +66,23 @@ def stages_of(*traces: Trace) -> list[str]:
     return list(dict.fromkeys(event.stage for trace in traces for event in trace.events))
 
 
+def same_requests(recorded: Trace, virtual: Trace) -> bool:
+    """Whether both asked for the same sizes and gave them back in the same order.
+
+    Then only where segments lie can make a difference: which of two equal blocks is taken, and with
+    it what is split off, merged and asked of the driver.
+    """
+    return _requests(recorded) == _requests(virtual)
+
+
+def _requests(trace: Trace) -> list[tuple[str, int, int]]:
+    return [
+        (event.action, event.size_bytes, event.block)
+        for event in trace.events
+        if event.action in ("alloc", "free_requested")
+    ]
+
+
 def first_parting(recorded: Trace, virtual: Trace, stage: str) -> Parting | None:
     """The first event in which a stage differs; None if it is the same.
 

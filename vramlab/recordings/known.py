@@ -10,6 +10,8 @@ import fnmatch
 from dataclasses import dataclass
 
 QUANTITIES = ("allocated", "peak", "reserved", "peak reserved")
+OUTCOME = "outcome"
+"""Not a number: whether a stage ran, and how it ended."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ KNOWN: tuple[KnownDifference, ...] = (
         "convolution-workspace",
         "cuDNN picks an algorithm, and with it a workspace, when a convolution first runs; the "
         "choice depends on the library's version and the GPU. It is given back when the op ends: "
-        "peaks and reserved memory differ, and allocated memory does not",
+        "peaks and reserved memory differ, and allocated memory by what is not split off blocks "
+        "that lie elsewhere",
         "aten/src/ATen/native/cudnn/Conv_v8.cpp, PyTorch 2.13",
         (
             "experiment/vgg16-*",
@@ -49,8 +52,46 @@ KNOWN: tuple[KnownDifference, ...] = (
             "zoo/resnet50-*",
             "zoo/convnext-*",
             "zoo/vit-*",
+            "experiment/checkpoint-slowdown",
+            "experiment/checkpoint-resnet1000",
+            "rule/aten.convolution.default",
+            "rule/aten.convolution_backward.default",
         ),
+    ),
+    KnownDifference(
+        "convolution-workspace",
+        "as above, for the one convolution among the operators",
+        "aten/src/ATen/native/cudnn/Conv_v8.cpp, PyTorch 2.13",
+        ("experiment/operators-save",),
         ("peak", "reserved", "peak reserved"),
+        stages="conv2d",
+    ),
+    KnownDifference(
+        "cudnn-attention",
+        "cuDNN's attention takes a workspace of its own choice: 256 B were seen",
+        "aten/src/ATen/native/cudnn/MHA.cpp, PyTorch 2.13",
+        ("experiment/attention-kinds",),
+        ("peak",),
+        stages="cuDNN*",
+    ),
+    KnownDifference(
+        "kernels-on-first-use",
+        "CUDA loads kernels when they are first used: on an H200 with PyTorch 2.11, 92 MiB with "
+        "the first kernel and 66 MiB with the first product of cuBLAS. The virtual GPU does not "
+        "count them, so a little more fits on it, where a program fills the GPU",
+        "entry `context` of the recording",
+        ("experiment/oom-anatomy", "experiment/t4-params"),
+        (*QUANTITIES, OUTCOME),
+    ),
+    KnownDifference(
+        "nccl-shelf",
+        "NCCL's process group holds on to what a finished all-reduce worked on until its watchdog "
+        "has seen that it finished, and the next collective begins: DDP's first buckets, which "
+        "it replaces after one step, live through the second if steps are short",
+        "ProcessGroupNCCL::shelvesToUnstash_ in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, "
+        "PyTorch 2.13",
+        ("experiment/ddp-step",),
+        stages="DDP*",
     ),
     KnownDifference(
         "cudnn-lstm",
@@ -60,6 +101,17 @@ KNOWN: tuple[KnownDifference, ...] = (
         ("zoo/lstm-*",),
     ),
 )
+
+
+SEGMENT_ORDER = KnownDifference(
+    "segment-order",
+    "both ask for the same sizes and give them back in the same order; segments lie elsewhere, "
+    "because the host's own mappings lie between the driver's, so that another one of several "
+    "equal blocks is taken",
+    "get_free_block in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13: equal blocks by address",
+    (),
+)
+"""Found by comparing traces (`alignment.same_requests`), not by the entry's name."""
 
 
 def known_difference(entry: str, stage: str, quantity: str) -> KnownDifference | None:

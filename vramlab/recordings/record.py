@@ -142,7 +142,7 @@ class _Processes:
         answer = self._run(name, self._timeout_s)
         if "entry" not in answer:
             seconds = round(time.perf_counter() - started, 3)
-            status = "timeout" if answer.get("timeout") else "failed"
+            status = answer.get("status") or ("timeout" if answer.get("timeout") else "failed")
             answer["entry"] = Entry(status, seconds, error=answer["error"]).to_dict()
         return answer
 

@@ -31,6 +31,8 @@ SAME_MACHINE = ("gpu", "virtual", "torch", "properties", "driver", "cudnn", "tra
 """What has to be equal for entries to go into one recording."""
 
 OK = "ok"
+SKIPPED = "skipped"
+"""Of an entry that needs more GPUs than there are."""
 
 Writer = Callable[[Path, bytes], None]
 
@@ -63,11 +65,11 @@ class Entry:
     """What came of one entry."""
 
     status: str
-    """'ok', 'failed' or 'timeout'."""
+    """'ok', 'skipped', 'failed' or 'timeout'."""
     seconds: float
     stages: tuple[Stage, ...] = ()
     error: str | None = None
-    """Why it failed."""
+    """Why it failed or was skipped."""
     outcome: Mapping[str, Any] | None = None
     """Of an experiment: what it found."""
     moments: tuple[Mapping[str, Any], ...] | None = None

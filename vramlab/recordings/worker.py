@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vramlab.errors import NeedsMoreGPUs
+from vramlab.recordings.store import SKIPPED
+
 PRELOADED = ("torch", "vramlab.recordings.preload")
 """Modules that the server imports before it forks."""
 
@@ -37,12 +40,15 @@ class Target:
 def run(entry: str, target: Target, answer: str, log: str) -> None:
     """Measure `entry`, and write a JSON object to the file `answer`; what is printed goes to `log`.
 
-    The object has `error` (and `bad_fork`, if a fresh interpreter is needed), or else `machine`, or
+    The object has `error` (and `bad_fork`, if a fresh interpreter is needed, or `status`, if it is
+    not a failure), or else `machine`, or
     `entry` with `trace` and `statistics`.
     """
     _redirect(log)
     try:
         result = _answer(entry, target)
+    except NeedsMoreGPUs as error:
+        result = {"error": str(error), "status": SKIPPED}
     except Exception as error:
         traceback.print_exc()
         result = {"error": f"{type(error).__name__}: {error}"}

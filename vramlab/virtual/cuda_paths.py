@@ -8,10 +8,11 @@ registered with torch.library and unregistered when the machine is detached.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
 from vramlab.virtual.attention import AttentionCall, additive, run_attention
 from vramlab.virtual.ledger import holding_of
@@ -23,6 +24,8 @@ CUDA_PATHS = (
     aten.dropout.default,
     aten.scaled_dot_product_attention.default,
     aten.rms_norm.default,
+    aten.softmax.int,
+    aten.log_softmax.int,
 )
 """The ops that have another path on CUDA."""
 
@@ -44,7 +47,13 @@ class CudaPaths:
 
     def install(self, library: torch.library.Library) -> None:
         """Register the kernels: above autograd, and below it for inference mode."""
-        paths: tuple[Callable[..., Any], ...] = (self._dropout, self._attention, self._rms_norm)
+        paths: tuple[Callable[..., Any], ...] = (
+            self._dropout,
+            self._attention,
+            self._rms_norm,
+            partial(self._softmax, aten.softmax.int, aten._softmax),
+            partial(self._softmax, aten.log_softmax.int, aten._log_softmax),
+        )
         for op, path in zip(CUDA_PATHS, paths, strict=True):
             name = op.name().removeprefix("aten::")
             kernel = self._only_on_gpu(op, path)
@@ -117,6 +126,7 @@ class CudaPaths:
             is_causal=is_causal,
             enable_gqa=enable_gqa,
             capability=self._machine.device(place).model.compute_capability,
+            torch_version=self._machine.torch_version,
         )
         return run_attention(call, scale)
 
@@ -135,6 +145,24 @@ class CudaPaths:
         if self._has_values:
             return aten.rms_norm.default.decompose(tensor, normalized_shape, weight, eps)
         return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]
+
+    def _softmax(
+        self,
+        func: OpOverload,
+        kernel: OpOverloadPacket,
+        place: int,
+        tensor: torch.Tensor,
+        dim: int,
+        dtype: torch.dtype | None = None,
+    ) -> torch.Tensor:
+        """A kernel that reads float16 and writes float32, rather than one of a copy in float32.
+
+        Source: `softmax` and `log_softmax` in aten/src/ATen/native/SoftMax.cpp, PyTorch 2.13.
+        """
+        halves = tensor.dtype == torch.float16 and dtype == torch.float32
+        if self._has_values or not halves:
+            return func.decompose(tensor, dim, dtype)
+        return kernel(tensor, dim, True)
 
 
 def _fused_rms_norm(

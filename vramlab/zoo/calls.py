@@ -64,13 +64,14 @@ def rules_called() -> tuple[str, ...]:
 def run(rule: str) -> Result:
     """Make every call of a rule on the attached GPU, each a stage, on an empty cache.
 
-    cuBLAS's workspaces, once taken, stay until the last call: the first call that needs one shows
-    it. A call that PyTorch refuses is a stage with an error.
+    Each call that needs a workspace of cuBLAS takes it anew. A call that PyTorch refuses is a
+    stage with an error.
     """
     torch.manual_seed(0)
     stages = Stages(rule)
     for call in calls_of(rule):
         operands = [made() if callable(made) else made for made in call.operands]
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
         result = None
         with suppress(RuntimeError), stages.stage(call.label):
@@ -592,6 +593,12 @@ def _dropout() -> Iterator[OpCall]:
     for dtype in (F32, BF16):
         for shape in ((1000,), (4096, 1024)):
             yield _call(aten.native_dropout.default, _z(*shape, dtype=dtype), 0.1, True)
+
+
+@_asks("aten.pow.Scalar")
+def _pow() -> Iterator[OpCall]:
+    for base in (10000.0, 2, 1.0):
+        yield _call(aten.pow.Scalar, base, _z(1000))
 
 
 # Normalization.
