@@ -104,7 +104,7 @@ def _html_heading(column: int, cell: str) -> str:
 
 
 def _html_row(row: tuple[str, ...]) -> str:
-    name = f'<th scope="row" style="{_style(0)}">{_lines(row[0])}</th>'
+    name = f'<th scope="row" style="{_style(0)}{_unbroken(row[0])}">{_lines(row[0])}</th>'
     return name + "".join(
         f'<td style="{_style(1)}{_unbroken(cell)}">{_lines(cell)}</td>' for cell in row[1:]
     )
@@ -115,7 +115,7 @@ def _style(column: int) -> str:
 
 
 def _unbroken(cell: str) -> str:
-    # Numbers stay with their units on a phone, which scrolls wide tables.
+    # On a phone, which scrolls wide tables, numbers stay with their units and names in one line.
     return " white-space: nowrap;" if max(map(len, cell.split("\n"))) <= _SHORT else ""
 
 

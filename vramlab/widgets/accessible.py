@@ -22,6 +22,11 @@ _SCRIPT = """
 const mark = this;
 const icons = {play: 'Play', pause: 'Pause', stop: 'Stop', retweet: 'Repeat'};
 const mend = box => {
+  const title = box.querySelector('h3')?.textContent;
+  if (title) {
+    box.setAttribute('role', 'group');
+    box.setAttribute('aria-label', title);
+  }
   for (const slider of box.querySelectorAll('.widget-slider')) {
     const name = slider.querySelector('.widget-label').textContent;
     const readout = slider.querySelector('.widget-readout');
@@ -44,7 +49,7 @@ const mend = box => {
     if (view.style.overflow !== 'auto') continue;
     view.tabIndex = 0;
     view.setAttribute('role', 'region');
-    view.setAttribute('aria-label', box.querySelector('h3').textContent);
+    view.setAttribute('aria-label', title);
     view.setAttribute('data-lm-suppress-shortcuts', 'true');
   }
   for (const control of box.querySelectorAll('select, button')) {
