@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 OPEN_MS = 120_000
-RUN_MS = 600_000
+RUN_MS = 300_000
 """For a whole lesson. It takes well below a minute on an idle machine; not all are idle."""
 ANSWER_MS = 60_000
 """For what a kernel answers to one move of a control."""
@@ -68,8 +68,26 @@ class NotebookPage:
 
     def run_all(self) -> None:
         """Run the notebook from top to bottom in its fresh kernel."""
-        self.menu("Run", "Run All Cells")
+        begun = self.page.locator(".jp-CodeCell .jp-InputArea-prompt").first
+        for _ in range(5):
+            self.menu("Run", "Run All Cells")
+            self.page.wait_for_timeout(2000)
+            if begun.inner_text().strip() != "[ ]:":
+                break  # JupyterLab drops the command where it is still busy opening the notebook
         self.page.wait_for_function(_DONE, timeout=RUN_MS)
+
+    def run(self, cell_id: str) -> None:
+        """Run one cell, and stay there."""
+        cell = self.cell(cell_id)
+        before = cell.locator(".jp-InputArea-prompt").inner_text()
+        cell.locator(".cm-content").click()
+        self.page.keyboard.press("Control+Enter")
+        self.page.wait_for_function(
+            "([it, before]) => /[0-9]/.test(it.innerText) && it.innerText !== before",
+            arg=[cell.locator(".jp-InputArea-prompt").element_handle(), before],
+            timeout=ANSWER_MS,
+        )
+        cell.get_by_role("status").last.wait_for()
 
     def save(self) -> Notebook:
         """Save the notebook as readers do, and return what is in the file now."""

@@ -18,6 +18,9 @@ LESSONS = sorted(path.stem for path in (ROOT / "lessons").glob("*.ipynb"))
 OURS = (".jp-OutputArea-output", ".jp-MarkdownOutput")
 """What is the course's in a notebook; everything around it is JupyterLab's."""
 
+BUGS = ("AssertionError", "AttributeError", "IndexError", "KeyError", "NameError", "TypeError")
+"""What an explorer shows in place of a view if it is broken, and not if a setting is refused."""
+
 
 @pytest.fixture(scope="module", params=LESSONS)
 def lesson(
@@ -56,16 +59,22 @@ def test_the_explorers_of_a_lesson_follow_the_mouse_and_the_keyboard(lesson: Not
     explorers = [cell.id for cell in lesson.cells if cell.id.endswith("explorer")]
     assert explorers
     for cell_id in explorers:
-        explorer = lesson.cell(cell_id)
-        for slider in explorer.get_by_role("slider", disabled=False).all():
-            assert slider.get_attribute("aria-label")
-            lesson.wait_for_change(explorer, partial(drag_a_third, lesson, slider))
-            lesson.wait_for_change(explorer, partial(press_an_arrow, slider))
-        for list_of_options in explorer.get_by_role("combobox").all():
-            lesson.wait_for_change(explorer, partial(choose_another, list_of_options))
-        for field in explorer.locator("input[type=text]").all():
-            assert field.evaluate("field => field.labels.length") == 1
-        assert explorer.get_by_role("alert").count() == 0
+        explorer = lesson.cell(cell_id).get_by_role("group")
+        sliders = explorer.get_by_role("slider", disabled=False).all()
+        lists = explorer.get_by_role("combobox").all()
+        moves = [
+            *(partial(drag_a_third, lesson, slider) for slider in sliders),
+            *(partial(press_an_arrow, slider) for slider in sliders),
+            *(partial(choose_another, options) for options in lists),
+        ]
+        if not moves:
+            moves.append(partial(type_a_number, explorer.get_by_role("textbox")))
+        for move in moves:
+            lesson.wait_for_change(explorer, move)
+            if (refusal := explorer.get_by_role("alert")).count():
+                # Not every setting goes with every other. Begin anew, or the next is refused, too.
+                assert refusal.locator("strong").inner_text() not in BUGS
+                lesson.run(cell_id)
 
 
 def test_a_prediction_of_a_lesson_is_committed_with_the_keyboard(lesson: NotebookPage) -> None:
@@ -102,6 +111,12 @@ def choose_another(list_of_options: Locator) -> None:
     last = list_of_options.evaluate("list => list.selectedIndex === list.options.length - 1")
     list_of_options.focus()
     list_of_options.press("ArrowUp" if last else "ArrowDown")
+
+
+def type_a_number(field: Locator) -> None:
+    """Type another number into a field."""
+    field.fill("65520")
+    field.press("Enter")
 
 
 def share(slider: Locator) -> float:
