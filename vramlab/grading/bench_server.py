@@ -170,7 +170,7 @@ def _child(job: bytearray, writing: int, limits: Limits) -> None:
             reply = {"failed": traceback.format_exc()}
         write_frame(writing, json.dumps(reply).encode())
     finally:
-        os._exit(1)
+        os._exit(1)  # the server looks at this only if no reply came
 
 
 if __name__ == "__main__":
