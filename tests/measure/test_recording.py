@@ -118,11 +118,10 @@ def test_what_was_there_before_is_taken_over() -> None:
     timeline = recording.timeline
     assert timeline.allocated_bytes[0] == 14 * MIB
     assert timeline.allocated_bytes[-1] == 12 * MIB
-    assert [(block.size_bytes // MIB, block.born < 0) for block in timeline.blocks] == [
-        (10, True),
-        (4, True),
-        (2, False),
-    ]
+    # Those from before are in the order of their addresses, which the driver decides.
+    *known, new = [(block.size_bytes // MIB, block.born < 0) for block in timeline.blocks]
+    assert sorted(known) == [(4, True), (10, True)]
+    assert new == (2, False)
     assert before.numel() + after.numel() == 12 * MIB
 
 

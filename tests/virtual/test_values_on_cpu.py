@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.cuda import memory
@@ -62,6 +62,9 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 def test_memory_is_the_same_with_and_without_values(
     names: list[str], width: int, batch: int, optimizer: str, autocast: bool, checkpointed: bool
 ) -> None:
+    # The CPU has no softmax that reads float16 and writes float32, as CUDA has: it makes a copy.
+    assume(not (autocast and "softmax" in names))
+
     def program() -> None:
         model = nn.Sequential(nn.Linear(width, width), *(LAYERS[n](width) for n in names)).cuda()
         steps = OPTIMIZERS[optimizer](model.parameters())

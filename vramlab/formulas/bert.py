@@ -34,6 +34,7 @@ REST = "token types, pooler"
 
 SECOND_LINEAR = "second feed-forward layer, gradient of the bias"
 FIRST_LINEAR = "first feed-forward layer, gradient of the bias"
+DROPPED_WEIGHTS = "attention, gradient of the dropped softmax"
 WEIGHTS = "attention, gradient of the softmax"
 """Moments of the backward pass, see `Bert.backward_moments`."""
 
@@ -253,10 +254,12 @@ class Bert:
             gradients_bytes += _blocks((w,), (w,), (w, w), (w,))
             held_bytes += gradients_bytes - 3 * hidden_bytes - statistics_bytes - mask_bytes
             held_bytes += hidden_bytes
-            if train:  # the gradient of the dropped softmax is made from that of the context
-                weights_bytes = hidden_bytes + scores_bytes
-            else:  # the scores' gradient is made from the softmax's; the value is gone
-                weights_bytes = 2 * scores_bytes - hidden_bytes
+            # The scores' gradient is made from the softmax's, by way of the product of gradient and
+            # softmax; the value is gone.
+            weights_bytes = 3 * scores_bytes - hidden_bytes
+            if train:  # before that, the dropped softmax's is made from the context's
+                moments[DROPPED_WEIGHTS] = held_bytes + hidden_bytes + scores_bytes
+                weights_bytes -= scores_bytes + self._score_mask_bytes(batch, sequence)
             moments[WEIGHTS] = held_bytes + weights_bytes
         return moments
 

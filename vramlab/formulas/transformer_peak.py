@@ -425,9 +425,16 @@ class _LayerBackward:
             self.again = sum(kept.core_kept(sizes, run).values()) - step.attended
             yield self.at("attention again", step.attended + self.unkept_scores_bytes())
         yield self.at("attention, values", 2 * vector + scores)
-        if run.dropout or scores != wide:
-            self.gone += scores
-        yield self.at("attention, softmax", 2 * wide)
+        used = scores if run.dropout or scores != wide else 0
+        used += run.scores_bytes(sizes.heads, "bool") if run.dropout else 0
+        if run.checkpointing == "selective":
+            self.again -= used
+        else:
+            self.gone += used
+        # Its gradient, that times the softmax, and the gradient of its input: of float16, which the
+        # kernel reads as it is, again in float16.
+        read = scores if run.dtypes.compute == operand == "float16" else wide
+        yield self.at("attention, softmax", 2 * wide + read)
 
     def flash_bytes(self) -> int:
         """What flash attention's backward pass takes: its query's gradient in float32, and more."""
@@ -442,7 +449,7 @@ class _LayerBackward:
         run, sizes = self.run, self.sizes
         if run.attention == "math":  # in its softmax, which makes rows without a key safe
             scores = run.scores_bytes(sizes.heads, "float32")
-            taken = 2 * scores + run.scores_bytes(sizes.heads, "bool")
+            taken = scores + run.scores_bytes(sizes.heads, "bool")
             if run.dtypes.compute != "float32":  # query and key in float32, before they are scaled
                 taken += 2 * run.rows_bytes(sizes.attended_width, "float32")
             core = kept.core_kept(sizes, run)
