@@ -214,6 +214,11 @@ def shared_judge(seed: str | None = None, command: tuple[str, ...] = ()) -> Judg
         seed: see `Judge`.
         command: of its bench; see `Bench`.
     """
+    return Judge(_shared_bench(command), seed)
+
+
+@cache
+def _shared_bench(command: tuple[str, ...]) -> Bench:
     bench = Bench(command)
     atexit.register(bench.close)
-    return Judge(bench, seed)
+    return bench
