@@ -161,7 +161,9 @@ def choice(description: str, options: Sequence[Option], value: Option) -> Any:
 
 def checkbox(description: str, value: bool) -> Any:
     """A box to tick."""
-    return ipywidgets.Checkbox(value=value, description=description, indent=False)
+    return ipywidgets.Checkbox(
+        value=value, description=description, indent=False, layout=_LOOK["layout"]
+    )
 
 
 def run_button(description: str, value: bool, tooltip: str) -> Any:
