@@ -8,6 +8,7 @@ made for phones, keyboards and screen readers, and tested for them.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,9 @@ def _docstring_to_rest(
     # A module's docstring is not indented in its file. Autodoc would take an example's margin for
     # the docstring's if nothing else follows the first line.
     text = described.__doc__ or "" if what == "module" else "\n".join(lines)
+    # What is indented is code without being announced by two colons; with them, it is announced
+    # twice, and reST takes the second time for the code.
+    text = re.sub("::$", ":", text, flags=re.MULTILINE)
     lines[:] = [*to_rest(text).splitlines(), ""]
 
 
