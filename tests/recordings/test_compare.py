@@ -13,7 +13,7 @@ from recorded_entries import EXPERIMENT, GPU, INFERENCE, TRAINING, Recorder
 
 from vramlab.cli import main
 from vramlab.recordings.entries import trace_group
-from vramlab.recordings.known import KNOWN, known_difference
+from vramlab.recordings.known import KNOWN, OUTCOME, QUANTITIES, known_difference
 from vramlab.recordings.store import Entry, RecordingFile
 from vramlab.recordings.twin import gpu_model
 
@@ -121,11 +121,11 @@ def test_known_differences_name_entries_and_quantities_that_exist() -> None:
     for known in KNOWN:
         for pattern in known.entries:
             assert select(all_entries(), [pattern])
-        assert set(known.quantities) <= {"allocated", "peak", "reserved", "peak reserved"}
+        assert set(known.quantities) <= {*QUANTITIES, OUTCOME}
     vgg = known_difference("zoo/vgg16-b16-fp32-sgd", "forward 1", "peak")
     assert vgg is not None
     assert vgg.name == "convolution-workspace"
-    assert known_difference("zoo/vgg16-b16-fp32-sgd", "forward 1", "allocated") is None
+    assert known_difference("zoo/vgg16-b16-fp32-sgd", "forward 1", OUTCOME) is None
     assert known_difference("zoo/gpt2-b8", "forward 1", "peak") is None
 
 
@@ -141,8 +141,25 @@ def test_other_stages_and_other_endings_are_differences(
         recording.put(name, replace(entry, stages=change(entry.stages)))
     assert main(["compare", str(recording.path)]) == 1
     printed = capsys.readouterr().out
-    assert f"{INFERENCE}: has other stages: build," in printed
-    assert "ended otherwise: OutOfMemoryError recorded, well virtual" in printed
+    assert f"{INFERENCE}: stage 'del outputs' did not run recorded, ended well" in printed
+    assert "ended in OutOfMemoryError recorded, ended well virtual" in printed
+
+
+def test_a_number_that_differs_by_where_segments_lie_is_named(
+    make_recording: Recorder, capsys: Capture
+) -> None:
+    recording = make_recording([TRAINING])
+    line = recording.read_traces()[TRAINING]
+    entry = recording.entries[TRAINING]
+    first, *others = entry.stages
+    # The last allocation lies in another segment: as many bytes, given back at the same time.
+    place = [list(each) for each in line["trace"]["place"]]
+    place[-1][0] += 1
+    line = {**line, "trace": {**line["trace"], "place": place}}
+    changed = replace(first, reserved_bytes=first.reserved_bytes + 2**20)
+    recording.put(TRAINING, replace(entry, stages=(changed, *others)), line, "vision")
+    assert main(["compare", str(recording.path)]) == 0
+    assert "[segment-order]" in capsys.readouterr().out
 
 
 def test_what_failed_is_skipped_and_what_cannot_run_is_a_difference(

@@ -153,6 +153,17 @@ def _contiguous_by_query(tensor: Tensor, what: str) -> Iterator[Step]:
 
 
 @rule(
+    "aten._scaled_dot_product_cudnn_attention.default",
+    takes="its seed and offset before the rest; cuDNN's workspace, of which 256 B were seen",
+    source="aten/src/ATen/native/transformers/cuda/attention.cu, PyTorch 2.13, and the recording "
+    "h200-torch2.11.0.json",
+)
+def cudnn_attention(call: Call, *_: object, **__: object) -> Iterable[Step]:
+    seed, offset = len(call.outputs) - 3, len(call.outputs) - 2
+    yield from (Output(seed), Output(offset), OUTPUTS, Take(256, "cuDNN's workspace"))
+
+
+@rule(
     "aten._scaled_dot_product_efficient_attention.default",
     takes="a float32 output if the head size is above 128 and inputs are 16-bit; its seed and "
     "offset are on the host",

@@ -52,8 +52,12 @@ def layer_norm(
     yield OUTPUTS
 
 
-def _parameter_gradients(
-    call: Call, input: Tensor, normalized_shape: Sequence[int], outputs: Sequence[int]
+def _gradients(
+    call: Call,
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    outputs: Sequence[int],
 ) -> Iterator[Step]:
     """Yield the gradients of the input and then of the parameters, whose outputs are given."""
     yield Output(0)
@@ -63,11 +67,13 @@ def _parameter_gradients(
     partial_rows = partial_gradient_rows(rows, columns, call.launch.model.multiprocessors)
     if not partial_rows:
         yield OUTPUTS
+        yield from contiguous(grad_out, "the gradient")
         return
     # The gradients are first made as always, then replaced by the sums of the parts.
     element_bytes = input.element_size()
     for index in wanted:
         yield Take(columns * element_bytes, f"first gradient {index}")
+    yield from contiguous(grad_out, "the gradient")
     for index in wanted:
         yield Take(partial_rows * columns * element_bytes, f"partial gradient {index}")
     for index in wanted:
@@ -97,8 +103,7 @@ def layer_norm_backward(
     yield from contiguous(input, "the input")
     yield from contiguous(weight, "the weight")
     yield from contiguous(bias, "the bias")
-    yield from contiguous(grad_out, "the gradient")
-    yield from _parameter_gradients(call, input, normalized_shape, (1, 2))
+    yield from _gradients(call, grad_out, input, normalized_shape, (1, 2))
 
 
 @rule(
@@ -136,8 +141,7 @@ def rms_norm_backward(
 ) -> Iterable[Step]:
     yield from contiguous(input, "the input")
     yield from contiguous(weight, "the weight")
-    yield from contiguous(grad_out, "the gradient")
-    yield from _parameter_gradients(call, input, normalized_shape, (1,))
+    yield from _gradients(call, grad_out, input, normalized_shape, (1,))
 
 
 @rule(

@@ -67,20 +67,25 @@ def stages_of(*traces: Trace) -> list[str]:
 
 
 def same_requests(recorded: Trace, virtual: Trace) -> bool:
-    """Whether both asked for the same sizes and gave them back in the same order.
+    """Whether both asked for the same sizes, and gave back the same between two requests.
 
-    Then only where segments lie can make a difference: which of two equal blocks is taken, and with
+    In which order blocks are given back between requests makes no difference to what is free then.
+    So only where segments lie can make a difference: which of two equal blocks is taken, and with
     it what is split off, merged and asked of the driver.
     """
     return _requests(recorded) == _requests(virtual)
 
 
-def _requests(trace: Trace) -> list[tuple[str, int, int]]:
-    return [
-        (event.action, event.size_bytes, event.block)
-        for event in trace.events
-        if event.action in ("alloc", "free_requested")
-    ]
+def _requests(trace: Trace) -> list[tuple[int, frozenset[int]]]:
+    """Bytes of each request, and the numbers of the blocks given back since the one before."""
+    requests, given_back = [], set[int]()
+    for event in trace.events:
+        if event.action == "free_requested":
+            given_back.add(event.block)
+        elif event.action == "alloc":
+            requests.append((event.size_bytes, frozenset(given_back)))
+            given_back.clear()
+    return requests
 
 
 def first_parting(recorded: Trace, virtual: Trace, stage: str) -> Parting | None:

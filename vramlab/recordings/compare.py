@@ -154,8 +154,8 @@ def _compare_entry(
         parting = _first_parting(ours, theirs)
         if parting is not None and differs:
             surplus = surpluses(ours, theirs, parting.stage)
-        if differs and same_requests(ours, theirs):
-            numbers = tuple(_by_segments(number) for number in numbers)
+            if same_requests(ours, theirs):
+                numbers = tuple(_by_segments(number) for number in numbers)
     elif differs:
         problem = problem or f"differs, and has no trace that says where: {entry.trace_error}"
     statistics = () if line is None else tuple(_statistics(entry, line, answer))

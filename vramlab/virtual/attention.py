@@ -113,6 +113,7 @@ def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -
     q, k, v = call.query, call.key, call.value
     if q.dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
         q, k, v = q.float(), k.float(), v.float()
+    to_the_end = q, k, v  # PyTorch's function holds its arguments
     half_scale = math.sqrt(q.size(-1) ** -0.5 if scale is None else abs(scale))
     q = q * (-half_scale if scale is not None and scale < 0 else half_scale)
     if call.is_causal:
@@ -129,7 +130,7 @@ def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -
         attention = torch.dropout(attention, call.dropout_p, True)
     weights = attention.to(call.query.dtype)  # returned too, by PyTorch's function
     out = (attention @ v).to(call.query.dtype)
-    del weights
+    del weights, to_the_end
     return out
 
 
