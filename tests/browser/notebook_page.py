@@ -36,15 +36,24 @@ class NotebookPage:
     Attributes:
         page: Playwright's page.
         path: of the notebook, from the course's folder.
-        cells: the notebook as it was when it was opened.
+        cells: the cells as they were when it was opened.
+
+    Args:
+        page: a new page.
+        lab: the server.
+        path: of the notebook, from the course's folder.
+        application: `lab/tree`, or `notebooks` for the narrow page behind JupyterLab's button
+            "Notebook".
     """
 
-    def __init__(self, page: Page, lab: RunningLab, path: str) -> None:
+    def __init__(
+        self, page: Page, lab: RunningLab, path: str, application: str = "lab/tree"
+    ) -> None:
         self.page = page
         self.path = path
         self._lab = lab
         self.cells = self._read().cells
-        page.goto(lab.address(f"lab/tree/{path}?reset"))
+        page.goto(lab.address(f"{application}/{path}?reset"))
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:

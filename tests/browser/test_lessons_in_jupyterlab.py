@@ -99,6 +99,21 @@ def test_axe_finds_nothing_in_what_a_lesson_shows(lesson: NotebookPage, axe: str
     assert [one for one in found if "jp-OutputArea-output" not in one] == []
 
 
+def test_an_explorer_fits_a_phone_and_is_touched(lab: RunningLab, phone: Page) -> None:
+    lesson = NotebookPage(phone, lab, "lessons/04_parameters.ipynb", application="notebooks")
+    lesson.run_all()
+    explorer = lesson.cell("explorer").get_by_role("group")
+    controls = explorer.locator(".widget-inline-hbox").all()
+    assert controls
+    for control in controls:
+        box = control.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+    track = explorer.get_by_role("slider", name="Width").locator("xpath=../..")
+    lesson.wait_for_change(explorer, track.tap)
+    lesson.close()
+
+
 def drag_a_third(lesson: NotebookPage, slider: Locator) -> None:
     """Drag a slider by a third of its length, to where there is more room."""
     length = slider.evaluate("handle => handle.closest('.slider').clientWidth")
