@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from torch.utils.flop_counter import FlopCounterMode
-
 from vramlab.formulas.collectives import interconnects_of, link_seconds
 from vramlab.formulas.durations import compute_seconds
 from vramlab.measure.collectives import record_collectives
+from vramlab.measure.flops import count_flops
 from vramlab.measure.sends import record_sends
 from vramlab.planner import Plan, Simulation, estimate
 from vramlab.planner.program import Training, first_rank_of
@@ -98,7 +97,7 @@ def _count(plan: Plan, layers: int, stage: int) -> Price:
         with (
             record_collectives() as collectives,
             record_sends() as sends,
-            FlopCounterMode(display=False) as counter,
+            count_flops() as counter,
         ):
             training.step()
         del training

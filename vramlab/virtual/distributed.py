@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch._C._distributed_c10d import FakeProcessGroup
+from torch._subclasses import fake_tensor
 from torch.distributed import distributed_c10d
 
 from vramlab.virtual import collectives  # noqa: F401  it registers handlers of ops
@@ -54,6 +55,8 @@ def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> Non
     patches.set(dist.ProcessGroup, "_register_backend", _registered_for(carrier))
     patches.set(dist, "Reducer", _reducer_on_gpu(thread))
     patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapping_on(carrier)))
+    # DTensor asks fake tensors for shapes. In a PyTorch with CUDA they would start the real one.
+    patches.set(fake_tensor, "init_gpu_context", lambda device: None)
     if has_values:
         verify = _distributed_c10d._verify_params_across_processes
         patches.set(dist, "_verify_params_across_processes", _on_gpu_of_params(verify, thread))
