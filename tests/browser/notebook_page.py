@@ -11,7 +11,7 @@ from running_lab import RunningLab
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-OPEN_MS = 120_000
+OPEN_MS = 240_000
 RUN_MS = 300_000
 """For a whole lesson. It takes well below a minute on an idle machine; not all are idle."""
 ANSWER_MS = 60_000
