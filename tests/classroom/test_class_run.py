@@ -100,8 +100,8 @@ class _Judge:
     def __init__(self, verdicts: dict) -> None:
         self._verdicts = verdicts
 
-    def judge(self, exercise: object, task: str, cells: object) -> object:
-        return self._verdicts[task]
+    def judge_all(self, exercise: object, cells: object) -> dict:
+        return self._verdicts
 
 
 def _marked(folder: Path, student: str):

@@ -93,7 +93,7 @@ def test_endless_recursion_is_a_problem_of_the_answer(bench: Bench, toy: Exercis
 def test_source_that_is_nested_too_deep_does_no_harm(bench: Bench, toy: Exercise) -> None:
     source = "def double(size):\n    return " + "(" * 100_000 + "6" + ")" * 100_000
     try:
-        problem = bench.find(toy, toy.task("double"), [source])["problem"]
+        problem = bench.find({"double": [source]})["double"]["problem"]
     except JobDied as death:
         problem = str(death)
     assert problem

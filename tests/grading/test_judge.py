@@ -187,3 +187,43 @@ def test_it_remembers_a_bounded_number_of_verdicts(
     for number in range(4):
         judge.judge(toy, "cause", [f"cause = 'leak {number}'"])
     assert [source for _, _, source in judge._verdicts] == ["cause = 'leak 2'", "cause = 'leak 3'"]
+
+
+RIGHT = "def double(size):\n    return 2 * size"
+
+
+def test_answers_to_several_tasks_are_found_at_once(
+    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    find = bench.find
+
+    def count(cells: dict[str, list[str]]) -> object:
+        asked.append(list(cells))
+        return find(cells)
+
+    monkeypatch.setattr(bench, "find", count)
+    verdicts = Judge(bench).judge_all(toy, {"double": [RIGHT], "cause": ["x = 1"]})
+    assert {task: verdict.grade for task, verdict in verdicts.items()} == {
+        "double": Grade.PASSED,
+        "cause": Grade.UNANSWERED,
+    }
+    assert asked == [["double", "cause"]]
+
+
+def test_a_cell_that_ends_whoever_parses_it_costs_no_other_task_its_points(
+    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = bench.find
+
+    def die_of_deadly(cells: dict[str, list[str]]) -> object:
+        if ["deadly"] in cells.values():
+            raise JobDied("its process ended with SIGSEGV")
+        return find(cells)
+
+    monkeypatch.setattr(bench, "find", die_of_deadly)
+    verdicts = Judge(bench).judge_all(toy, {"double": [RIGHT], "cause": ["deadly"]})
+    assert {task: verdict.grade for task, verdict in verdicts.items()} == {
+        "double": Grade.PASSED,
+        "cause": Grade.UNGRADED,
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat
@@ -17,8 +18,8 @@ EXERCISE = "02_pages_and_blocks"
 
 
 class PassesAll:
-    def judge(self, exercise: object, task: str, cells: object) -> Verdict:
-        return Verdict(task, 1, Grade.PASSED, "")
+    def judge_all(self, exercise: object, cells: Mapping[str, object]) -> dict[str, Verdict]:
+        return {task: Verdict(task, 1, Grade.PASSED, "") for task in cells}
 
 
 def test_a_warning_about_the_sandbox_is_logged_once_for_a_class(

@@ -94,11 +94,16 @@ class Bench(Closing):
         self._preload += tuple(measured.pop("imported"))
         return measured
 
-    def find(self, exercise: Exercise, task: Task, cells: Sequence[str]) -> Mapping[str, Any]:
-        """Find the answer in the sources of cells: its `source`, or the `problem` with it."""
+    def find(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Mapping[str, Any]]:
+        """Find answers: of each the `source`, or the `problem` with it.
+
+        Args:
+            cells: by the name of each task, the sources of the cells to look in.
+        """
         order = Order(_limits(ANSWER_CPU_SECONDS))
+        reply = self._done({"job": "find", "cells": cells}, order)
         with _any_reply():
-            return replies.found(self._do("find", exercise, task, order, cells=cells))
+            return {task: replies.found(reply[task]) for task in cells}
 
     def answers(
         self, exercise: Exercise, task: Task, source: str, calls: Sequence[Config]

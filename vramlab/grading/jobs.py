@@ -31,13 +31,13 @@ def run(request: Mapping[str, Any]) -> Reply:
     if request["job"] == "call":
         function = getattr(importlib.import_module(request["module"]), request["function"])
         return dict(function(**request["arguments"]))
+    if request["job"] == "find":
+        return {task: find(task, cells) for task, cells in request["cells"].items()}
     exercise: Exercise = importlib.import_module(request["module"]).EXERCISE
     task = exercise.task(request["task"])
     match request["job"]:
         case "measure":
             return _with_imports(lambda: _measure(task, request["config"]))
-        case "find":
-            return find(task.name, request["cells"])
         case "answer":
             return _answer(task, request["source"], request["calls"])
         case "trial":

@@ -73,6 +73,22 @@ class Judge:
         """Judge the answer to the task `name` that a bench has found: see `Bench.find`."""
         return self._verdict(exercise, name, (), found)
 
+    def judge_all(
+        self, exercise: Exercise, cells: Mapping[str, Sequence[str]]
+    ) -> dict[str, Verdict]:
+        """Judge the answers to several tasks.
+
+        Args:
+            exercise: what they answer.
+            cells: by the name of each task, the sources of the code cells to find its answer in.
+        """
+        try:
+            found = self._bench.find(cells)
+        except (BenchError, JobLate):
+            # A cell can be written so that who parses it does not end. Only its task should suffer.
+            return {name: self.judge(exercise, name, cells[name]) for name in cells}
+        return {name: self.judge_found(exercise, name, found[name]) for name in cells}
+
     def _verdict(
         self,
         exercise: Exercise,
@@ -82,7 +98,7 @@ class Judge:
     ) -> Verdict:
         task = exercise.task(name)
         try:
-            found = found or self._bench.find(exercise, task, cells)
+            found = found or self._bench.find({name: cells})[name]
             if "problem" in found:
                 grade = Grade.UNANSWERED if found.get("unanswered") else Grade.FAILED
                 return Verdict(task.name, task.points, grade, found["problem"])

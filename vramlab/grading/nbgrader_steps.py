@@ -82,16 +82,18 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
 
     def preprocess(self, nb: Notebook, resources: Resources) -> tuple[Notebook, Resources]:
         """Put a verdict under every test cell: the one given in `resources`, or the judge's."""
-        exercise = find_exercise(resources["nbgrader"]["notebook"])
-        given: Mapping[str, Verdict] | None = resources.get(VERDICTS)
-        verdicts = {}
-        for task, cell, cells in tasks_with_cells(nb):
-            verdict = given[task] if given else self._judge().judge(exercise, task, cells)
+        tests = {task: (cell, cells) for task, cell, cells in tasks_with_cells(nb)}
+        verdicts: Mapping[str, Verdict] | None = resources.get(VERDICTS)
+        if verdicts is None:
+            exercise = find_exercise(resources["nbgrader"]["notebook"])
+            cells = {task: cells for task, (_, cells) in tests.items()}
+            verdicts = self._judge().judge_all(exercise, cells)
+        for task, (cell, _) in tests.items():
+            verdict = verdicts[task]
             if verdict.grade is Grade.UNGRADED:
                 self.log.warning("%s of %s: %s", task, resources["nbgrader"]["student"], verdict)
             cell["outputs"] = verdict_outputs(verdict)
-            verdicts[task] = verdict
-        resources[VERDICTS] = verdicts
+        resources[VERDICTS] = {task: verdicts[task] for task in tests}
         return nb, resources
 
     def _judge(self) -> Judge:
