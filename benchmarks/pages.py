@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from benchmarks import front_page, grading_results, workspaces_table
+from benchmarks import front_page, grading_results, recorded_tables, workspaces_table
 from benchmarks.cases import DOCUMENT
 from benchmarks.estimators import TOOLS
-from benchmarks.results import RESULTS_FILE, ROOT, Results
+from benchmarks.results import RECORDINGS, RESULTS_FILE, ROOT, Results
 from benchmarks.scores import Comparison, cases_table, summary_table
 from docs.builder import address
 from docs.builder.sources import lessons_table
@@ -44,6 +44,8 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
         "rules": lambda: "\n\n".join((rules.summary(describe()) + ".", rules.markdown(describe()))),
         "workspaces": workspaces_table.markdown,
+        "first-uses": lambda: recorded_tables.first_uses(RECORDINGS),
+        "known-differences": recorded_tables.known_differences,
         "grading": grading_results.markdown,
         "badges": address.badges,
         "picture": front_page.image,

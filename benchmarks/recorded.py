@@ -18,7 +18,7 @@ from torch import nn
 from benchmarks.cases import RECORDING, Case
 from benchmarks.programs import Program, Quantity, Transformer
 from vramlab import zoo
-from vramlab.recordings.entries import ZOO
+from vramlab.recordings.entries import RULE, ZOO
 from vramlab.recordings.store import OK, Entry, RecordingFile, Stage
 from vramlab.recordings.twin import measure_on_twin
 from vramlab.zoo.subjects import SUBJECTS
@@ -42,10 +42,13 @@ def recordings(folder: Path) -> list[Path]:
 
 
 def recorded_cases(folder: Path) -> Iterator[Case]:
-    """What was recorded; numbers that are zero have no relative error, and are no cases."""
+    """What was recorded of programs; zeros have no relative error, and are no cases.
+
+    Single calls of ops are left out: they are there for the rules, and no tool speaks of them.
+    """
     for path in recordings(folder):
         for entry_id, entry in RecordingFile.open(path).entries.items():
-            if entry.status != OK:
+            if entry.status != OK or entry_id.startswith(RULE):
                 continue
             for quantity, recorded_bytes in numbers(entry_id, entry.stages).items():
                 if recorded_bytes > 0:
