@@ -14,8 +14,6 @@ import vramlab
 PACKAGE = Path(vramlab.__file__).parent
 OUTER = {"plots", "widgets", "grading", "classroom", "commands", "cli", "__main__"}
 """Parts that show, ask and grade."""
-# A table of vramlab.experiments still takes short_size from vramlab.plots.style.
-NOT_YET = {"experiments"}
 SHOWS = {"matplotlib", "ipywidgets", "IPython", "nbconvert", "nbformat", "nbgrader", "traitlets"}
 
 
@@ -39,8 +37,8 @@ def imported_by(module: Path) -> Iterator[str]:
         waiting += ast.iter_child_nodes(node)
 
 
-def inner_modules(left_out: set[str]) -> list[Path]:
-    found = [path for path in PACKAGE.rglob("*.py") if part_of(path) not in OUTER | left_out]
+def inner_modules() -> list[Path]:
+    found = [path for path in PACKAGE.rglob("*.py") if part_of(path) not in OUTER]
     assert len(found) > 100
     return found
 
@@ -48,7 +46,7 @@ def inner_modules(left_out: set[str]) -> list[Path]:
 def test_what_measures_needs_neither_jupyter_nor_matplotlib() -> None:
     assert {
         (module.name, name)
-        for module in inner_modules(left_out=set())
+        for module in inner_modules()
         for name in imported_by(module)
         if name.partition(".")[0] in SHOWS
     } == set()
@@ -57,7 +55,7 @@ def test_what_measures_needs_neither_jupyter_nor_matplotlib() -> None:
 def test_what_measures_knows_nothing_of_pictures_widgets_and_grades() -> None:
     assert {
         (module.name, name)
-        for module in inner_modules(left_out=NOT_YET)
+        for module in inner_modules()
         for name in imported_by(module)
         if name.startswith("vramlab.") and name.split(".")[1] in OUTER
     } == set()

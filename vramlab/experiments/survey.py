@@ -115,8 +115,8 @@ def survey(names: Sequence[str] | None = None) -> Survey:
         if names is None or figure.id in found
         for line in _lines(figure, found.get(figure.id, []))
     ]
-    accepted = (Verdict.EQUAL, Verdict.EXPLAINED, Verdict.QUOTED)
-    unexplained = tuple(f for of in found.values() for f in of if f.verdict not in accepted)
+    findings = (finding for of in found.values() for finding in of)
+    unexplained = tuple(f for f in findings if f.verdict is Verdict.UNEXPLAINED)
     return Survey(tuple(lines), unexplained)
 
 

@@ -14,7 +14,7 @@ from vramlab.formulas import transformer, transformer_peak
 from vramlab.formulas.transformer import Run, Sizes
 from vramlab.formulas.transformer_peak import Gpu
 from vramlab.measure import Table
-from vramlab.plots.style import short_size
+from vramlab.units import short_size
 from vramlab.virtual import VirtualGPU
 
 

@@ -17,7 +17,6 @@ from matplotlib.patches import Patch
 
 from vramlab.measure.categories import Category
 from vramlab.units import GIB, KIB, MIB
-from vramlab.units import short_size as short_size
 
 BLACK = "#000000"
 ORANGE = "#E69F00"
