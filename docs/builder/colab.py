@@ -31,7 +31,7 @@ Notebook = Any
 def source(repository: str = REPOSITORY) -> str:
     """What the cell does."""
     return f"""\
-# In Colab, this installs the course. Elsewhere it does nothing.
+# In Colab: install the course
 import sys
 from importlib.util import find_spec
 
