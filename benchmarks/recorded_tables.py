@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.recorded import recordings
 from benchmarks.scores import markdown_table
 from vramlab.recordings.entries import CONTEXT
-from vramlab.recordings.known import KNOWN, SEGMENT_ORDER
+from vramlab.recordings.known import KNOWN
 from vramlab.recordings.store import RecordingFile
 from vramlab.units import MIB
 
@@ -35,11 +35,5 @@ def first_uses(folder: Path) -> str:
 
 def known_differences() -> str:
     """Every difference that has a name: why it is there, and where that can be checked."""
-    rows = list(
-        dict.fromkeys(
-            (known.name, known.why, known.source)
-            for known in (*KNOWN, SEGMENT_ORDER)
-            if not known.why.startswith("as above")
-        )
-    )
-    return markdown_table(("name", "why", "source"), rows)
+    rows = dict.fromkeys((known.name, known.why, known.source) for known in KNOWN)
+    return markdown_table(("name", "why", "source"), list(rows))

@@ -145,6 +145,20 @@ def test_other_stages_and_other_endings_are_differences(
     assert "ended in OutOfMemoryError recorded, ended well virtual" in printed
 
 
+def test_stages_in_another_order_are_a_difference(
+    make_recording: Recorder, capsys: Capture
+) -> None:
+    recording = make_recording([INFERENCE])
+    entry = recording.entries[INFERENCE]
+    stages = tuple(reversed(entry.stages))
+    recording.put(INFERENCE, replace(entry, stages=stages))
+    assert main(["compare", str(recording.path)]) == 1
+    orders = [", ".join(stage.name for stage in order) for order in (stages, entry.stages)]
+    assert (
+        f"{INFERENCE}: has its stages in another order: {orders[0]} recorded, {orders[1]} virtual"
+    ) in capsys.readouterr().out
+
+
 def test_a_number_that_differs_by_where_segments_lie_is_named(
     make_recording: Recorder, capsys: Capture
 ) -> None:

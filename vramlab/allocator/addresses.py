@@ -34,8 +34,11 @@ class _Chunk:
     start: int
     end: int
     of_context: bool = False
-    holes: list[tuple[int, int]] = field(default_factory=list)
-    """From and to, by address."""
+    holes: list[tuple[int, int]] = field(init=False)
+    """From and to, by address: at first all of it."""
+
+    def __post_init__(self) -> None:
+        self.holes = [(self.start, self.end)]
 
     def largest_hole_bytes(self) -> int:
         return max((end - start for start, end in self.holes), default=0)
@@ -75,9 +78,7 @@ class AddressSpace:
         self._chunks: dict[int, _Chunk] = {}  # those with room, by number
         for offset, room_bytes in _CONTEXT_CHUNKS:
             place = top + _BELOW_CONTEXT_BYTES + offset
-            chunk = self._new_chunk(place, place + room_bytes, of_context=True)
-            chunk.give(chunk.start, chunk.end)
-            self._enter(chunk)
+            self._enter(self._new_chunk(place, room_bytes, of_context=True))
 
     def take(self, size_bytes: int) -> int | None:
         """Take `size_bytes` (a multiple of a page): an address, or None when addresses run out."""
@@ -86,23 +87,20 @@ class AddressSpace:
             chunk = self._chunks[max(numbers)]
             self._leave(chunk)
         else:
-            start = self._take_gap(round_up(size_bytes, CHUNK_BYTES))
+            chunk_bytes = round_up(size_bytes, CHUNK_BYTES)
+            start = self._take_gap(chunk_bytes)
             if start is None:
                 return None
-            chunk = self._new_chunk(start, start + round_up(size_bytes, CHUNK_BYTES))
-            chunk.give(chunk.start, chunk.end)
-        address = chunk.take(size_bytes)
-        self._enter(chunk)
-        self._taken[address] = size_bytes, chunk
-        return address
+            chunk = self._new_chunk(start, chunk_bytes)
+        return self._take_from(chunk, size_bytes)
 
     def reserve(self, size_bytes: int) -> int | None:
         """Take addresses that share no chunk, as cuMemAddressReserve does; None if they run out."""
         size_bytes = round_up(size_bytes, CHUNK_BYTES)
         start = self._take_gap(size_bytes)
-        if start is not None:
-            self._taken[start] = size_bytes, self._new_chunk(start, start + size_bytes)
-        return start
+        if start is None:
+            return None
+        return self._take_from(self._new_chunk(start, size_bytes), size_bytes)
 
     def give_back(self, address: int) -> int:
         """Give back what `take` or `reserve` returned; answers how many bytes were taken."""
@@ -117,6 +115,13 @@ class AddressSpace:
             self._enter(chunk)
         return size_bytes
 
+    def _take_from(self, chunk: _Chunk, size_bytes: int) -> int:
+        """Take a part of a chunk that has room for it and is not listed."""
+        address = chunk.take(size_bytes)
+        self._enter(chunk)
+        self._taken[address] = size_bytes, chunk
+        return address
+
     def _take_gap(self, size_bytes: int) -> int | None:
         """The top of the highest gap that is larger: the driver maps more, and cuts it to size."""
         for index in range(len(self._gaps) - 1, -1, -1):
@@ -126,9 +131,9 @@ class AddressSpace:
                 return end - size_bytes
         return None
 
-    def _new_chunk(self, start: int, end: int, *, of_context: bool = False) -> _Chunk:
+    def _new_chunk(self, start: int, size_bytes: int, *, of_context: bool = False) -> _Chunk:
         self._numbers += 1
-        return _Chunk(self._numbers, start, end, of_context)
+        return _Chunk(self._numbers, start, start + size_bytes, of_context)
 
     def _enter(self, chunk: _Chunk) -> None:
         """List a chunk under its largest hole, if it has one."""

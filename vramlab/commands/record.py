@@ -17,7 +17,6 @@ from vramlab.units import GIB
 
 if TYPE_CHECKING:
     from vramlab.recordings.record import Progress
-    from vramlab.recordings.store import RecordingFile
 
 _EXIT_OK = 0
 _EXIT_SOME_FAILED = 1
@@ -101,9 +100,13 @@ def run(arguments: argparse.Namespace) -> int:
         timeout_s=arguments.timeout,
         report=_print_progress,
     )
-    print(_summary(recording, names, time.perf_counter() - started))
-    done = ("ok", "skipped")
-    failed = [name for name in names if recording.entries[name].status not in done]
+    counts = Counter(recording.entries[name].status for name in names)
+    failed = counts.total() - counts["ok"] - counts["skipped"]
+    seconds = time.perf_counter() - started
+    print(f"{recording.path}: {counts['ok']} of {len(names)} recorded, {seconds:.0f} s", end="")
+    if counts["skipped"]:
+        print(f"; {counts['skipped']} need more GPUs", end="")
+    print(f"; {failed} failed: the same command tries them again" if failed else "")
     return _EXIT_SOME_FAILED if failed else _EXIT_OK
 
 
@@ -121,12 +124,3 @@ def _print_progress(progress: Progress) -> None:
             peak_bytes = max(stage.peak_bytes for stage in entry.stages)
             line += f", peak {peak_bytes / GIB:.2f} GiB"
     print(line, flush=True)
-
-
-def _summary(recording: RecordingFile, names: tuple[str, ...], seconds: float) -> str:
-    counts = Counter(recording.entries[name].status for name in names)
-    failed = len(names) - counts["ok"] - counts["skipped"]
-    text = f"{recording.path}: {counts['ok']} of {len(names)} recorded, {seconds:.0f} s"
-    if counts["skipped"]:
-        text += f"; {counts['skipped']} need more GPUs"
-    return f"{text}; {failed} failed: the same command tries them again" if failed else text

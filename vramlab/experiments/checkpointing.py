@@ -17,7 +17,6 @@ from torch.utils.checkpoint import (
     checkpoint_sequential,
     create_selective_checkpoint_contexts,
 )
-from torch.utils.flop_counter import FlopCounterMode
 
 from vramlab.attachment import attached
 from vramlab.checkpointing import (
@@ -36,6 +35,7 @@ from vramlab.formulas import checkpointing as formulas
 from vramlab.formulas.checkpointing import ChainSizes
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.formulas.training import SCALAR_BYTES
+from vramlab.measure.flops import count_flops
 from vramlab.units import GIB
 
 STEPS, BATCH, WIDTH = 16, 8192, 256
@@ -178,7 +178,7 @@ def _measure(chain: nn.Module, train: Callable[[], object]) -> tuple[int, int]:
     train()
     peak_bytes = torch.cuda.max_memory_allocated() - before_bytes
     chain.zero_grad()
-    counter = FlopCounterMode(display=False)
+    counter = count_flops()
     with counter:
         train()
     chain.zero_grad()
@@ -345,7 +345,7 @@ def enable_checkpointing(model: Any, use_reentrant: bool = False) -> None:
 
 def _flops(model: nn.Module, train: Callable[[], object]) -> int:
     """FLOPs of a training step; its gradients are given back."""
-    counter = FlopCounterMode(display=False)
+    counter = count_flops()
     with counter:
         train()
     model.zero_grad()

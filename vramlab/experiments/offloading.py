@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.flop_counter import FlopCounterMode
 
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
@@ -21,6 +20,7 @@ from vramlab.formulas import offloading
 from vramlab.formulas.offloading import HELD_PER_PARAMETER, Saving
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.measure import Transfers, record_transfers
+from vramlab.measure.flops import count_flops
 from vramlab.offloading import HostOptimizer, SavedOnHost, StreamedLayers
 
 
@@ -279,7 +279,7 @@ def read_step(
         step()
 
     # Not in the step whose peak is read: the counter's hooks keep tensors of checkpointed layers.
-    with FlopCounterMode(display=False) as counter:
+    with count_flops() as counter:
         train()
     torch.cuda.reset_peak_memory_stats()
     with record_transfers() as transfers:

@@ -433,14 +433,15 @@ class _LayerBackward:
             self.gone += used
         # Its gradient, that times the softmax, and the gradient of its input: of float16, which the
         # kernel reads as it is, again in float16.
-        read = scores if run.dtypes.compute == operand == "float16" else wide
+        read = scores if operand == "float16" else wide
         yield self.at("attention, softmax", 2 * wide + read)
 
     def flash_bytes(self) -> int:
         """What flash attention's backward pass takes: its query's gradient in float32, and more."""
         run, sizes = self.run, self.sizes
         rows = run.batch * sizes.heads * (-(-run.sequence // 128) * 128)
-        head_size = -(-sizes.head_size // 32) * 32
+        multiple = 32 if sizes.head_size <= 128 else 64
+        head_size = -(-sizes.head_size // multiple) * multiple
         taken = block_bytes(4 * rows) + block_bytes(4 * rows * head_size)
         return taken + (2 * self.step.attended if sizes.kv != sizes.heads else 0)
 

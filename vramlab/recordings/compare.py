@@ -191,6 +191,11 @@ def _problem(name: str, recorded: Sequence[Stage], virtual: Sequence[Stage]) -> 
         if _outcome(ours.get(stage)) != _outcome(theirs.get(stage))
         and known_difference(name, stage, OUTCOME) is None
     ]
+    if [each for each in ours if each in theirs] != [each for each in theirs if each in ours]:
+        return (
+            f"has its stages in another order: {', '.join(ours)} recorded, "
+            f"{', '.join(theirs)} virtual"
+        )
     if unknown:
         return "; ".join(
             f"stage {stage!r} {_outcome(ours.get(stage))} recorded, "

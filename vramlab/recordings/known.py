@@ -38,13 +38,27 @@ class KnownDifference:
         )
 
 
+_CONVOLUTION = (
+    "cuDNN picks an algorithm, and with it a workspace, when a convolution first runs; the choice "
+    "depends on the library's version and the GPU. It is given back when the op ends: peaks and "
+    "reserved memory differ, and allocated memory by what is not split off blocks that lie "
+    "elsewhere"
+)
+
+SEGMENT_ORDER = KnownDifference(
+    "segment-order",
+    "both ask for the same sizes, and give back the same between two requests; segments lie "
+    "elsewhere, because the host's own mappings lie between the driver's, so that another one of "
+    "several equal blocks is taken",
+    "get_free_block in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13: equal blocks by address",
+    (),
+)
+"""Found by comparing traces (`alignment.same_requests`), not by the entry's name."""
+
 KNOWN: tuple[KnownDifference, ...] = (
     KnownDifference(
         "convolution-workspace",
-        "cuDNN picks an algorithm, and with it a workspace, when a convolution first runs; the "
-        "choice depends on the library's version and the GPU. It is given back when the op ends: "
-        "peaks and reserved memory differ, and allocated memory by what is not split off blocks "
-        "that lie elsewhere",
+        _CONVOLUTION,
         "aten/src/ATen/native/cudnn/Conv_v8.cpp, PyTorch 2.13",
         (
             "experiment/vgg16-*",
@@ -59,7 +73,7 @@ KNOWN: tuple[KnownDifference, ...] = (
     ),
     KnownDifference(
         "convolution-workspace",
-        "as above, for the one convolution among the operators",
+        _CONVOLUTION,
         "aten/src/ATen/native/cudnn/Conv_v8.cpp, PyTorch 2.13",
         ("experiment/operators-save",),
         ("peak", "reserved", "peak reserved"),
@@ -105,18 +119,8 @@ KNOWN: tuple[KnownDifference, ...] = (
         "aten/src/ATen/native/cudnn/RNN.cpp, PyTorch 2.13",
         ("zoo/lstm-*",),
     ),
+    SEGMENT_ORDER,
 )
-
-
-SEGMENT_ORDER = KnownDifference(
-    "segment-order",
-    "both ask for the same sizes and give them back in the same order; segments lie elsewhere, "
-    "because the host's own mappings lie between the driver's, so that another one of several "
-    "equal blocks is taken",
-    "get_free_block in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13: equal blocks by address",
-    (),
-)
-"""Found by comparing traces (`alignment.same_requests`), not by the entry's name."""
 
 
 def known_difference(entry: str, stage: str, quantity: str) -> KnownDifference | None:

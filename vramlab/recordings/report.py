@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vramlab.recordings.alignment import Parting
 from vramlab.recordings.compare import Comparison, Number
-from vramlab.recordings.known import KNOWN, SEGMENT_ORDER
+from vramlab.recordings.known import KNOWN
 
 _MOST_NUMBERS = 6
 _MOST_SURPLUSES = 5
@@ -61,7 +61,7 @@ def summary_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
     if skipped:
         yield f"skipped: {skipped}, which the recording has no result of"
     used = {number.known for number in numbers}
-    for known in (*KNOWN, SEGMENT_ORDER):
+    for known in KNOWN:
         if known.name in used:
             yield f"known difference {known.name}: {known.why} ({known.source})"
     unexplained = [each.entry for each in compared if each.unexplained]
