@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from vramlab.experiments.bert import BATCH as BERT_BATCH
 from vramlab.experiments.bert import SEQUENCE as BERT_SEQUENCE
 from vramlab.experiments.bert import bert_base
-from vramlab.experiments.models import RepeatedLinear, linear_chain
 from vramlab.experiments.training_step import (
     BATCH,
     FP16_APPLICATIONS,
@@ -20,6 +19,7 @@ from vramlab.experiments.training_step import (
     FP16_WIDTH,
     WIDTHS,
 )
+from vramlab.models.documents import RepeatedLinear, linear_net
 
 Quantity = Literal[
     "parameters",
@@ -153,14 +153,14 @@ PROGRAMS = {
         Program("tiny", nn.Identity, lambda: torch.tensor([1.0])),
         Program(
             "three-linear",
-            lambda: linear_chain(WIDTHS),
+            lambda: linear_net(WIDTHS),
             _zeros(BATCH, WIDTHS[0]),
             optimizer=torch.optim.AdamW,
             adam=True,
         ),
         Program(
             "three-linear-inference",
-            lambda: linear_chain(WIDTHS),
+            lambda: linear_net(WIDTHS),
             _zeros(BATCH, WIDTHS[0]),
             grad=False,
         ),

@@ -6,9 +6,9 @@ import pytest
 
 from vramlab import VirtualGPU, experiments
 from vramlab.experiments.batch_size import STEP, bert_batch, shape, step_peak
-from vramlab.experiments.surroundings import surroundings
 from vramlab.formulas.bert import FIRST_LINEAR, SECOND_LINEAR, WEIGHTS, Bert
 from vramlab.formulas.storage import tensor_bytes
+from vramlab.measure.surroundings import surroundings
 
 
 def test_a_line_is_a_line_to_the_byte() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 import vramlab
 from vramlab import experiments
-from vramlab.experiments.checkpointing import deepest_chains, exchanges
+from vramlab.experiments.checkpoint_claims import deepest_chains
+from vramlab.experiments.checkpointing import exchanges
 
 
 def test_every_strategy_takes_what_is_predicted() -> None:

@@ -11,9 +11,9 @@ import vramlab
 from vramlab import experiments
 from vramlab.experiments import Verdict
 from vramlab.experiments.padding import EncoderLayer, in_buckets, text_lengths
-from vramlab.experiments.retention import Retention
 from vramlab.experiments.sequence_length import can_run, chosen_by_torch, measure_attention
 from vramlab.formulas.attention import KINDS, kept_bytes
+from vramlab.models.retention import Retention
 
 NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 

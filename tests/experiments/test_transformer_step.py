@@ -13,10 +13,10 @@ import torch
 
 import vramlab
 from vramlab.catalogue import find
-from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.transformer_step import Training, measure_step
 from vramlab.formulas import transformer, transformer_peak
 from vramlab.formulas.transformer import GPT2, PRECISIONS, Attention, Checkpointing, Run, Sizes
+from vramlab.measure.readings import unsplit_bytes
 
 SMALL = Sizes(vocabulary=2048, positions=512, width=256, layers=2, heads=4)
 LLAMA = replace(

@@ -11,10 +11,10 @@ import torch
 
 from vramlab import VirtualGPU, experiments
 from vramlab.experiments import zero as experiment
-from vramlab.experiments.master_weights import MasterAdamW
 from vramlab.experiments.zero import read_rank
 from vramlab.formulas import zero
 from vramlab.measure import record_timeline
+from vramlab.techniques.master_weights import MasterAdamW
 
 
 @pytest.fixture(autouse=True)

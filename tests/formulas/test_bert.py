@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.experiments.surroundings import surroundings
 from vramlab.formulas import bert
 from vramlab.formulas.bert import Bert
 from vramlab.measure import Timeline, record_timeline
+from vramlab.measure.surroundings import surroundings
 from vramlab.units import KIB, MIB
 
 HIDDEN = 32 * 512 * 768 * 4  # 48 MiB

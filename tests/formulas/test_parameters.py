@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from vramlab.experiments.models import VGG16, LinearWithOwnAdd, linear_chain
 from vramlab.formulas import bert, parameters, vgg16
+from vramlab.models.documents import VGG16, LinearWithOwnAdd, linear_net
 
 
 def count(module: nn.Module) -> int:
@@ -33,7 +33,7 @@ def test_by_hand() -> None:
         (nn.Embedding(17, 3), parameters.embedding(17, 3)),
         (nn.MultiheadAttention(12, 4), parameters.multihead_attention(12)),
         (nn.MultiheadAttention(12, 3, bias=False), parameters.multihead_attention(12, bias=False)),
-        (linear_chain((4, 6, 2)), parameters.linear_chain((4, 6, 2))),
+        (linear_net((4, 6, 2)), parameters.linear_chain((4, 6, 2))),
     ],
 )
 def test_as_torch_counts(module: nn.Module, predicted: int) -> None:
@@ -48,11 +48,11 @@ def test_batch_norm_buffers_as_torch_has_them() -> None:
 
 
 def test_linear_chain_shapes_are_the_models() -> None:
-    model = linear_chain((4, 6, 2))
+    model = linear_net((4, 6, 2))
     shapes = [tuple(parameter.shape) for parameter in model.parameters()]
     assert shapes == parameters.linear_chain_shapes((4, 6, 2)) == [(6, 4), (6,), (2, 6), (2,)]
     assert [name for name, _ in model.named_children()] == ["net_a", "net_b"]
-    own_add = linear_chain((4, 6, 2), fused_bias=False)
+    own_add = linear_net((4, 6, 2), fused_bias=False)
     assert all(isinstance(layer, LinearWithOwnAdd) for layer in own_add)
 
 

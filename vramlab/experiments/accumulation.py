@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vramlab.experiments.models import linear_chain
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.published import figure
 from vramlab.experiments.registry import Conditions, experiment
@@ -19,6 +18,7 @@ from vramlab.formulas.accumulation import micro_batch_peak_bytes
 from vramlab.formulas.bert import Bert
 from vramlab.formulas.storage import block_bytes, packed, tensor_bytes
 from vramlab.formulas.training import SCALAR_BYTES, LinearChain
+from vramlab.models.documents import linear_net
 
 
 @experiment(
@@ -51,7 +51,7 @@ def accumulation_linear(
         return backward_bytes + workspaces_bytes
 
     with trial.stage("model", expected("growth", whole.parameters_bytes)):
-        model = linear_chain(widths).to("cuda")
+        model = linear_net(widths).to("cuda")
     with trial.stage(
         "whole batch",
         expected("peak", peak_bytes(whole, False)),

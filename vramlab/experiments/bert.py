@@ -13,6 +13,7 @@ from vramlab.formulas.bert import Bert
 from vramlab.formulas.optimizers import state_bytes
 from vramlab.formulas.storage import block_bytes, packed, tensor_bytes
 from vramlab.formulas.training import SCALAR_BYTES
+from vramlab.measure.readings import unsplit_bytes
 
 BATCH, SEQUENCE = 32, 512
 DOCUMENTS_RESTS_BYTES = 10_747_904
@@ -162,17 +163,4 @@ def gathered_types() -> Difference:
         block_bytes(tensor_bytes((1, SEQUENCE), "int64")),
         "today's transformers gathers the default token types, 512 of 8 B, for the positions",
         "transformers/models/bert/modeling_bert.py, BertEmbeddings",
-    )
-
-
-def unsplit_bytes(device: int = 0) -> int:
-    """Rests of at most 1 MiB that live blocks hold because they were not split off.
-
-    From torch's snapshot: a block's size less its request, rounded to 512 B.
-    """
-    return sum(
-        block["size"] - block_bytes(block["requested_size"])
-        for segment in torch.cuda.memory_snapshot()
-        for block in segment["blocks"]
-        if segment["device"] == device and block["state"] == "active_allocated"
     )

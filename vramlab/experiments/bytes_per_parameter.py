@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from vramlab.experiments.master_weights import MasterWeights
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.transformer_step import OPTIMIZERS
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas.storage import block_bytes
 from vramlab.formulas.transformer import PRECISIONS, bytes_per_parameter
 from vramlab.measure import Table
+from vramlab.techniques.master_weights import MasterWeights
+from vramlab.techniques.optimizers import OPTIMIZERS
 
 _WIDTH, _LAYERS = 1024, 8
 _COUNT = _LAYERS * _WIDTH * _WIDTH

@@ -5,11 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn.parallel import DataParallel
 
-from vramlab.data_parallel import Training
-from vramlab.experiments.bert import bert_base, unsplit_bytes
+from vramlab.experiments.bert import bert_base
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.surroundings import require_gpus, start_afresh
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas.bert import Bert
 from vramlab.formulas.data_parallel import (
@@ -21,7 +19,10 @@ from vramlab.formulas.data_parallel import (
 )
 from vramlab.formulas.optimizers import state_bytes
 from vramlab.formulas.storage import block_bytes, packed, tensor_bytes
+from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.surroundings import require_gpus, start_afresh
 from vramlab.ranks import alone
+from vramlab.techniques.data_parallel import Training
 
 RANKS = 4
 

@@ -6,13 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from vramlab.experiments.bert import unsplit_bytes
-from vramlab.experiments.master_weights import MasterWeights
 from vramlab.experiments.outcome import Difference, Outcome
 from vramlab.experiments.published import figure
 from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.surroundings import Surroundings, start_afresh
-from vramlab.experiments.transformer_model import Transformer
 from vramlab.experiments.transformer_step import Training, take_steps
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas import transformer, transformer_peak
@@ -20,6 +16,10 @@ from vramlab.formulas.optimizers import state_bytes
 from vramlab.formulas.per_parameter import ZERO_MIXED_ADAM, zero_states_bytes
 from vramlab.formulas.storage import block_bytes, packed, tensor_bytes
 from vramlab.formulas.transformer import GPT2, Run, Sizes
+from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.surroundings import Surroundings, start_afresh
+from vramlab.models.transformer import Transformer
+from vramlab.techniques.master_weights import MasterWeights
 
 BATCH, SEQUENCE = 32, 1024
 ZERO_PAPER = "arXiv 1910.02054"

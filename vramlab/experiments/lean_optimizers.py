@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from vramlab.experiments.bert import unsplit_bytes
-from vramlab.experiments.blockwise_adam import BlockwiseAdamW
-from vramlab.experiments.each_parameter import EachParameter
 from vramlab.experiments.outcome import Difference, Outcome
 from vramlab.experiments.published import figure
 from vramlab.experiments.registry import Conditions, experiment
@@ -25,20 +22,11 @@ from vramlab.formulas.lean_optimizers import (
     gpt2_shapes,
 )
 from vramlab.formulas.storage import block_bytes, tensor_bytes
-
-
-class SignSGD(EachParameter):
-    """Moves each number by the same amount, against its gradient's sign; keeps nothing.
-
-    Source: arXiv 1802.04434.
-    """
-
-    def __init__(self, params: Iterable[Any], lr: float = 1e-3) -> None:
-        super().__init__(params, {"lr": lr})
-
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        assert parameter.grad is not None
-        parameter.add_(parameter.grad.sign(), alpha=-group["lr"])
+from vramlab.measure.readings import unsplit_bytes
+from vramlab.models.chains import linear_chain
+from vramlab.techniques.blockwise_adam import BlockwiseAdamW
+from vramlab.techniques.sign_sgd import SignSGD
+from vramlab.techniques.step_in_backward import step_in_backward
 
 
 def adafactor_with_momentum(params: Iterable[Any], lr: float = 1e-3) -> torch.optim.Optimizer:
@@ -204,49 +192,6 @@ def optimizers_3b(layers: int = LAYERS_3B, width: int = WIDTH_3B) -> Outcome:
 # ---- Steps in the backward pass ----
 
 
-def step_in_backward(
-    parameters: Iterable[nn.Parameter],
-    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
-) -> list[torch.optim.Optimizer]:
-    """Update each parameter as soon as its gradient is there, and let go of the gradient.
-
-    Each parameter gets an optimizer of its own, which a hook calls. From then on `backward()` is
-    the whole step. So there is no moment when all gradients are there: they cannot be accumulated
-    over several backward passes, clipped by their common norm, or looked at for overflow.
-
-    Parameter, hook and optimizer hold each other: only Python's garbage collector frees such a
-    model once nobody needs it.
-
-    Args:
-        parameters: of the model.
-        make: makes an optimizer for one of them.
-
-    Returns:
-        The optimizers, whose learning rates can be changed.
-    """
-
-    def hook(optimizer: torch.optim.Optimizer) -> Callable[[Tensor], None]:
-        def update(_: Tensor) -> None:
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return update
-
-    optimizers = []
-    for parameter in parameters:
-        optimizer = make([parameter])
-        parameter.register_post_accumulate_grad_hook(hook(optimizer))
-        optimizers.append(optimizer)
-    return optimizers
-
-
-def weights_chain(layers: int, width: int) -> nn.Sequential:
-    """Linear layers without bias, on the GPU."""
-    return nn.Sequential(
-        *(nn.Linear(width, width, bias=False, device="cuda") for _ in range(layers))
-    )
-
-
 @experiment(
     "step-in-backward",
     lesson="16",
@@ -271,7 +216,7 @@ def steps_in_backward(layers: int = 8, width: int = 2048, batch: int = 32) -> Ou
         ("step in backward", weight_bytes + (layers + 2) * rows_bytes),
     ):
         torch.cuda.empty_cache()
-        model = weights_chain(layers, width)
+        model = linear_chain(layers, width, device="cuda")
         if name == "step after backward":
             optimizers = [_fused_adamw(model.parameters())]
         else:

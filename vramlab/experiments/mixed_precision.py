@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.experiments.master_weights import MasterWeights
-from vramlab.experiments.models import linear_chain
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import experiment
 from vramlab.experiments.trial import Trial, expected
@@ -22,6 +20,8 @@ from vramlab.formulas.mixed_precision import (
 from vramlab.formulas.parameters import linear_chain_shapes
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.formulas.training import SCALAR_BYTES
+from vramlab.models.documents import linear_net
+from vramlab.techniques.master_weights import MasterWeights
 
 
 def autocast(enabled: bool = True) -> AbstractContextManager[Any]:
@@ -50,7 +50,7 @@ def autocast_chain(batch: int = 1024, widths: tuple[int, ...] = (1024,) * 5) -> 
     output_bytes = block_bytes(tensor_bytes((batch, widths[-1]), "float16"))
     workspaces_bytes = here.linear_workspace_bytes() + here.matmul_workspace_bytes()
     with trial.stage("parameters", expected("growth", parameters_bytes)):
-        model = linear_chain(widths).to("cuda")
+        model = linear_net(widths).to("cuda")
     with trial.stage("input", expected("growth", input_bytes)):
         x = torch.zeros(batch, widths[0], device="cuda")
     model(x).sum().backward()  # cuBLAS's workspaces come here
@@ -93,7 +93,7 @@ def autocast_crossover(
         widths: of the input and of each layer's output.
     """
     trial = Trial("autocast-crossover", batches=list(batches), widths=list(widths))
-    model = linear_chain(widths).to("cuda")
+    model = linear_net(widths).to("cuda")
     model(torch.zeros(8, widths[0], device="cuda")).sum().backward()  # the workspaces
     model.zero_grad()
     for batch in batches:

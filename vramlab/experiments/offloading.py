@@ -21,7 +21,7 @@ from vramlab.formulas.offloading import HELD_PER_PARAMETER, Saving
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.flops import count_flops
-from vramlab.offloading import HostOptimizer, SavedOnHost, StreamedLayers
+from vramlab.techniques.offloading import HostOptimizer, SavedOnHost, StreamedLayers
 
 
 def relu_chain(layers: int, width: int) -> nn.Sequential:

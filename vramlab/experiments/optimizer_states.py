@@ -10,7 +10,6 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from vramlab.experiments.models import VGG16
 from vramlab.experiments.outcome import Difference, Outcome
 from vramlab.experiments.published import figure
 from vramlab.experiments.registry import experiment
@@ -19,6 +18,7 @@ from vramlab.formulas import vgg16
 from vramlab.formulas.optimizers import Implementation, adam_step_extra_bytes, state_bytes
 from vramlab.formulas.per_parameter import GRADIENTS, OPTIMIZERS, WEIGHTS, ZERO_MIXED_ADAM
 from vramlab.formulas.storage import packed, tensor_bytes
+from vramlab.models.documents import VGG16
 
 _WIDTH = 4096
 _PARAMETERS = _WIDTH * _WIDTH

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from vramlab.experiments.models import VGG16, RepeatedLinear
 from vramlab.experiments.outcome import Difference, Outcome
 from vramlab.experiments.registry import experiment
 from vramlab.experiments.training_step import FP16_BATCH, FP16_WIDTH
@@ -15,6 +14,7 @@ from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas import parameters as count
 from vramlab.formulas import vgg16
 from vramlab.formulas.storage import packed, tensor_bytes
+from vramlab.models.documents import VGG16, RepeatedLinear
 
 
 @dataclass(frozen=True)

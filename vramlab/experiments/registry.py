@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.surroundings import require_gpu
+from vramlab.measure.surroundings import require_gpu
 from vramlab.virtual import VirtualGPU
 
 

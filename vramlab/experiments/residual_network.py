@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
 from vramlab.experiments.trial import Trial, expected
@@ -24,6 +23,7 @@ from vramlab.formulas.residual_network import (
     parts,
     scaled_stages,
 )
+from vramlab.measure.readings import unsplit_bytes
 
 FIGURE = "checkpoint-resnet1000"
 """The figure, and the experiment."""

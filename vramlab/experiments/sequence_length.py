@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
 from vramlab.experiments.trial import Trial, expected
@@ -24,6 +23,7 @@ from vramlab.formulas.attention import (
 )
 from vramlab.formulas.bert import Bert
 from vramlab.formulas.fit import quadratic_fit
+from vramlab.measure.readings import unsplit_bytes
 from vramlab.units import MIB
 
 LONGEST = 2560

@@ -6,41 +6,33 @@ answers (`vramlab.ranks.alone`). `vramlab.ranks.tensor_parallel` has processes t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
     loss_parallel,
-    parallelize_module,
 )
-from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn import functional
 
-from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.surroundings import start_afresh
-from vramlab.experiments.transformer_model import DROPOUT, FeedForward
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas import tensor_parallel as formulas
 from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.tensor_parallel import DIVISIONS, ORDERS, Cut, Division, Order
+from vramlab.formulas.tensor_parallel import DIVISIONS, ORDERS, Division, Order
 from vramlab.formulas.transformer import Sizes
 from vramlab.measure.collectives import Collectives, record_collectives
+from vramlab.measure.readings import held_bytes, unsplit_bytes
+from vramlab.measure.surroundings import start_afresh
+from vramlab.models.transformer import DROPOUT, FeedForward
 from vramlab.ranks import alone, refuse_real_gpu
-
-Plan = dict[str, ParallelStyle]
-"""How each part of a model is cut, by its name."""
+from vramlab.techniques.tensor_parallel import Layer, divided, optimizer_of, order_plan, plan
 
 
 @contextmanager
@@ -53,103 +45,6 @@ def ranks_alone(ranks: int) -> Iterator[DeviceMesh]:
     refuse_real_gpu("--nproc-per-node=2 -m vramlab.ranks.tensor_parallel")
     with alone(ranks):
         yield init_device_mesh("cuda", (ranks,))
-
-
-class Attention(nn.Module):
-    """(B, S, W) to (B, S, W), step by step; as many heads as its Linear layers put out.
-
-    Query, key and value have a Linear layer each, so that whole heads can be cut off.
-    """
-
-    def __init__(self, sizes: Sizes, dropout: float) -> None:
-        super().__init__()
-        self.head_size, self.dropout = sizes.head_size, dropout
-        self.query, self.key, self.value, self.output = (
-            nn.Linear(sizes.width, sizes.width) for _ in range(4)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            linear(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)  # (B, heads, S, D)
-            for linear in (self.query, self.key, self.value)
-        )
-        scores = query @ key.transpose(-2, -1) * self.head_size**-0.5
-        weights = functional.dropout(scores.softmax(-1), self.dropout, self.training)
-        output: Tensor = self.output((weights @ value).transpose(1, 2).flatten(2))
-        return functional.dropout(output, self.dropout, self.training)
-
-
-class Layer(nn.Module):
-    """A transformer layer with the norms in front, (B, S, W) to the same."""
-
-    def __init__(self, sizes: Sizes, dropout: float = DROPOUT) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(sizes.width)
-        self.attention = Attention(sizes, dropout)
-        self.feed_forward_norm = nn.LayerNorm(sizes.width)
-        self.feed_forward = FeedForward(sizes, dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x))
-        output: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
-        return output
-
-
-def plan(division: Division, *, shared_input: bool = True) -> Plan:
-    """How PyTorch is told to cut a `Layer`.
-
-    Args:
-        division: see `vramlab.formulas.tensor_parallel`.
-        shared_input: query, key and value get their input as one distributed tensor; False: each
-            makes its own, and reduces its gradient.
-    """
-    if division == "whole":
-        return {}
-    columns: Plan = {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
-    columns["feed_forward.up"] = ColwiseParallel()
-    rows = ("attention.output", "feed_forward.down")
-    if division == "tensor":
-        shared: Plan = {"attention": _takes(Replicate())} if shared_input else {}
-        return shared | columns | {name: RowwiseParallel() for name in rows}
-    # Dimension 1 of (B, S, W) is the sequence.
-    return {
-        "attention_norm": SequenceParallel(),
-        "attention": _takes(Shard(1)),
-        "feed_forward_norm": SequenceParallel(),
-        "feed_forward": _takes(Shard(1)),
-        **columns,
-        **{name: RowwiseParallel(output_layouts=Shard(1)) for name in rows},
-    }
-
-
-def _takes(placement: Any) -> PrepareModuleInput:
-    """What comes in is placed so, and needed whole."""
-    return PrepareModuleInput(
-        input_layouts=(placement,), desired_input_layouts=(Replicate(),), use_local_output=False
-    )
-
-
-def divided(model: nn.Module, mesh: DeviceMesh, how: Plan) -> nn.Module:
-    """Cut a model and put this rank's part on the GPU, where the whole model never is."""
-    parallel: nn.Module = parallelize_module(model.to("meta"), mesh, how) if how else model
-    return parallel.to_empty(device="cuda")
-
-
-def parameter_groups(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
-    """Parameters for an optimizer, in groups of those that are cut among the same ranks.
-
-    The foreach implementation does not mix DTensors of different meshes, nor with other tensors.
-    """
-    groups: dict[DeviceMesh | None, list[nn.Parameter]] = {}
-    for parameter in parameters:
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        groups.setdefault(mesh, []).append(parameter)
-    return [{"params": group} for group in groups.values()]
-
-
-def optimizer_of(model: nn.Module) -> torch.optim.AdamW:
-    """AdamW for a model that was cut."""
-    return torch.optim.AdamW(parameter_groups(model.parameters()))
 
 
 @dataclass(frozen=True)
@@ -177,9 +72,9 @@ def read_layer(
 ) -> LayerReading:
     """Measure a layer on rank 0 of `ranks`, on the attached virtual GPU."""
     with ranks_alone(ranks) as mesh:
-        before_bytes = _held_bytes()
+        before_bytes = held_bytes()
         layer = _layer(mesh, division, width, heads, dropout, shared_input=shared_input)
-        parameters_bytes = _held_bytes() - before_bytes
+        parameters_bytes = held_bytes() - before_bytes
         x = _layer_input(mesh, division, batch, sequence, width)
         kept_bytes, forward, backward = _read_second_step(layer, x)
         del layer, x
@@ -191,7 +86,7 @@ def _read_second_step(layer: nn.Module, x: Tensor) -> tuple[int, Collectives, Co
     layer(x).sum().backward()
     layer.zero_grad()
     x.grad = None
-    before_bytes = _held_bytes()
+    before_bytes = held_bytes()
     with record_collectives() as forward:
         y = layer(x)
     kept_bytes = _kept(before_bytes, x, y)
@@ -222,15 +117,10 @@ def _layer_input(
     return torch.zeros(shape, dtype=torch.float16, device="cuda", requires_grad=True)
 
 
-def _held_bytes() -> int:
-    """Allocated bytes without the rests of blocks that were not split off."""
-    return torch.cuda.memory_allocated() - unsplit_bytes()
-
-
 def _kept(before_bytes: int, x: Tensor, y: Tensor) -> int:
     """What forward keeps: with the input, which the first norm keeps, and without the output."""
-    held_bytes = _held_bytes() - before_bytes
-    return held_bytes + block_bytes(x.nbytes) - block_bytes(y.nbytes)
+    grown_bytes = held_bytes() - before_bytes
+    return grown_bytes + block_bytes(x.nbytes) - block_bytes(y.nbytes)
 
 
 @experiment(
@@ -305,21 +195,6 @@ def tensor_parallel_weights(width: int = 4096, heads: int = 32) -> Outcome:
 
 
 # ---- A feed-forward layer, cut in each way ----
-
-
-def order_plan(order: Order) -> Plan:
-    """How PyTorch is told to cut a feed-forward layer whose input and output are whole."""
-    inside_is_cut = order == ("column", "row")
-    styles: dict[Cut, Any] = {
-        "column": lambda last: ColwiseParallel(
-            output_layouts=Shard(-1) if inside_is_cut else Replicate()
-        ),
-        "row": lambda last: RowwiseParallel(
-            input_layouts=Shard(-1) if last and inside_is_cut else Replicate()
-        ),
-    }
-    first, second = order
-    return {"up": styles[first](False), "down": styles[second](True)}
 
 
 @dataclass(frozen=True)

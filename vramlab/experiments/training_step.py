@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from vramlab.experiments.models import RepeatedLinear, linear_chain
 from vramlab.experiments.outcome import Difference, Finding, Outcome
 from vramlab.experiments.published import figure
 from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.surroundings import Surroundings
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas.activations import repeated_linear_bytes
 from vramlab.formulas.optimizers import state_bytes
@@ -16,6 +14,8 @@ from vramlab.formulas.parameters import linear_chain_shapes
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.formulas.training import SCALAR_BYTES, LinearChain
 from vramlab.formulas.workspaces import BEFORE_HOPPER_BYTES
+from vramlab.measure.surroundings import Surroundings
+from vramlab.models.documents import RepeatedLinear, linear_net
 from vramlab.units import KIB
 
 BATCH, WIDTHS = 10240, (1024, 1024, 1024, 2048)
@@ -71,7 +71,7 @@ def three_linear(*, fused_bias: bool = True, name: str = "three-linear") -> Outc
     with trial.stage(
         "parameters", expected("growth", chain.parameters_bytes, "three-linear-params")
     ):
-        model = linear_chain(WIDTHS, fused_bias=fused_bias).to("cuda")
+        model = linear_net(WIDTHS, fused_bias=fused_bias).to("cuda")
     with trial.stage("input", expected("growth", chain.rows_bytes(1024), "three-linear-input")):
         x = torch.zeros(BATCH, WIDTHS[0]).to("cuda")
     with trial.stage(
@@ -178,7 +178,7 @@ def three_linear_inference() -> Outcome:
     workspace_bytes = trial.surroundings.linear_workspace_bytes()
     ends_bytes = chain.rows_bytes(WIDTHS[0]) + chain.rows_bytes(WIDTHS[-1])
     with trial.stage("parameters", expected("growth", chain.parameters_bytes)):
-        model = linear_chain(WIDTHS).to("cuda")
+        model = linear_net(WIDTHS).to("cuda")
     with trial.stage("input", expected("growth", chain.rows_bytes(WIDTHS[0]))):
         x = torch.zeros(BATCH, WIDTHS[0]).to("cuda")
     with (

@@ -5,40 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vramlab.experiments.master_weights import MasterWeights
-from vramlab.experiments.transformer_model import DROPOUT, Transformer
 from vramlab.formulas.transformer import Run, Sizes
 from vramlab.measure import (
     Breakdown,
-    Category,
     Timeline,
-    attribute,
     breakdown,
     record_timeline,
 )
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": lambda parameters, **how: torch.optim.SGD(parameters, lr=0.1, **how),
-    "sgd with momentum": lambda parameters, **how: torch.optim.SGD(
-        parameters, lr=0.1, momentum=0.9, **how
-    ),
-    "adamw": lambda parameters, **how: torch.optim.AdamW(parameters, **how),
-}
-"""By their names in `vramlab.formulas.optimizers`."""
-
-WAYS: dict[str, dict[str, bool]] = {
-    "loop": {"foreach": False},
-    "foreach": {"foreach": True},
-    "fused": {"fused": True},
-}
-"""How step() works, by the names of `vramlab.formulas.optimizers.Implementation`."""
+from vramlab.measure.categories import blocks_by_category
+from vramlab.models.transformer import DROPOUT, Transformer
+from vramlab.techniques.master_weights import MasterWeights
+from vramlab.techniques.optimizers import OPTIMIZERS, WAYS
 
 
 class Training:
@@ -85,21 +68,6 @@ class Training:
         if not self.run.dtypes.autocast:
             return nullcontext()
         return torch.autocast("cuda", dtype=getattr(torch, self.run.dtypes.compute))
-
-
-def blocks_by_category(timeline: Timeline, position: int) -> dict[str, int]:
-    """Bytes of a training step by category, without rests of blocks, at a position in it.
-
-    What was there before the recording began and belongs to nobody is cuBLAS's: the backward pass's
-    thread has a workspace of its own.
-    """
-    sums: dict[str, int] = {}
-    for block, found in zip(timeline.blocks, attribute(timeline), strict=True):
-        if block.lives_at(position):
-            is_workspace = found.category is Category.OTHER
-            name = str(Category.WORKSPACES if is_workspace else found.category)
-            sums[name] = sums.get(name, 0) + block.rounded_bytes
-    return sums
 
 
 @dataclass(frozen=True)

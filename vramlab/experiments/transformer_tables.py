@@ -8,12 +8,12 @@ from dataclasses import replace
 import torch
 
 from vramlab import catalogue
-from vramlab.experiments.bert import unsplit_bytes
 from vramlab.experiments.transformer_step import Training, take_steps
 from vramlab.formulas import transformer, transformer_peak
 from vramlab.formulas.transformer import Run, Sizes
 from vramlab.formulas.transformer_peak import Gpu
 from vramlab.measure import Table
+from vramlab.measure.readings import unsplit_bytes
 from vramlab.units import short_size
 from vramlab.virtual import VirtualGPU
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from vramlab.experiments.outcome import Difference, Finding, Number, Outcome
 from vramlab.experiments.published import figure
-from vramlab.experiments.surroundings import start_afresh, surroundings
 from vramlab.measure import Expectation, Quantity, StageMeasurement, Stages
 from vramlab.measure.stages import StageHandle
+from vramlab.measure.surroundings import start_afresh, surroundings
 
 
 @dataclass(frozen=True)

@@ -9,29 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.nn.parallel import DistributedDataParallel
 
-from vramlab.experiments.bert import unsplit_bytes
-from vramlab.experiments.master_weights import MasterAdamW
 from vramlab.experiments.outcome import Outcome
 from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.surroundings import start_afresh
 from vramlab.experiments.trial import Trial, expected
 from vramlab.formulas import zero
 from vramlab.formulas.zero import Groups, Stage
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.collectives import Collectives, record_collectives
+from vramlab.measure.readings import held_bytes, unsplit_bytes
+from vramlab.measure.surroundings import start_afresh
 from vramlab.ranks import alone, refuse_real_gpu
-
-Precision = Literal["float32", "mixed"]
-"""`mixed`: 16-bit parameters to compute with and float32 ones to update. bfloat16 with FSDP2, which
-keeps float32 shards; float16 with DDP, whose optimizer keeps the float32 copy."""
+from vramlab.techniques.zero import Precision, Training
 
 
 @contextmanager
@@ -44,82 +37,6 @@ def rank_alone(rank: int, ranks: int) -> Iterator[None]:
     refuse_real_gpu("--nproc-per-node=3 -m vramlab.ranks.zero")
     with alone(ranks, rank):
         yield
-
-
-def chain(layers: int, width: int, bias: bool = False, **where: Any) -> nn.Sequential:
-    """Linear layers of (width, width), one after the other."""
-    return nn.Sequential(*(nn.Linear(width, width, bias=bias, **where) for _ in range(layers)))
-
-
-def groups_of(model: nn.Sequential) -> Groups:
-    """Shapes of the parameters of each layer."""
-    return [[tuple(parameter.shape) for parameter in layer.parameters()] for layer in model]
-
-
-class Training:
-    """A chain of Linear layers that is trained at a stage of ZeRO, on the rank that this one is.
-
-    Args:
-        stage: see `vramlab.formulas.zero`.
-        layers: how many.
-        width: of each.
-        bias: whether they have biases.
-        precision: see `Precision`.
-        offload: with stage 2 and 3: the host keeps the shards.
-    """
-
-    def __init__(
-        self,
-        stage: Stage,
-        layers: int,
-        width: int,
-        *,
-        bias: bool = False,
-        precision: Precision = "float32",
-        offload: bool = False,
-    ) -> None:
-        self.width = width
-        self.model: nn.Sequential
-        self.dtype = torch.float32
-        if stage < 2:
-            self.dtype = torch.float16 if precision == "mixed" else torch.float32
-            self.model = chain(layers, width, bias, device="cuda", dtype=self.dtype)
-            self.forward_of: nn.Module = DistributedDataParallel(
-                self.model, gradient_as_bucket_view=True
-            )
-            kind = MasterAdamW if precision == "mixed" else torch.optim.AdamW
-            self.optimizer = (
-                ZeroRedundancyOptimizer(self.model.parameters(), kind, lr=1e-3)
-                if stage == 1
-                else kind(self.model.parameters(), lr=1e-3)
-            )
-            self.groups = groups_of(self.model)
-            return
-        # On no device at first: no rank ever has to hold all of it.
-        self.model = chain(layers, width, bias, device="meta")
-        self.groups = groups_of(self.model)
-        options: dict[str, Any] = {"reshard_after_forward": stage == 3}
-        if precision == "mixed":
-            options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-        if offload:
-            options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
-        for layer in self.model:
-            fully_shard(layer, **options)
-        fully_shard(self.model, **options)
-        self.model.to_empty(device="cpu" if offload else "cuda")
-        self.forward_of = self.model
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
-
-    def forward(self) -> torch.Tensor:
-        """The loss of a batch of one row."""
-        x = torch.zeros(1, self.width, device="cuda", dtype=self.dtype)
-        loss: torch.Tensor = self.forward_of(x).sum()
-        return loss
-
-    def step(self) -> None:
-        """A whole step; gradients stay."""
-        self.forward().backward()
-        self.optimizer.step()
 
 
 def warm_up(precision: Precision = "float32", bias: bool = False) -> None:
@@ -205,11 +122,6 @@ def read_rank(
     return RankReading(
         groups, parameters, kept_bytes, after_forward_bytes, peak_bytes, collectives, transfers
     )
-
-
-def held_bytes() -> int:
-    """Allocated bytes on the current GPU, without the rests of blocks that were not split off."""
-    return torch.cuda.memory_allocated() - unsplit_bytes()
 
 
 @experiment(

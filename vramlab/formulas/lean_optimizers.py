@@ -1,7 +1,7 @@
 """States of optimizers that keep less than AdamW. Sizes are those of blocks, without rests.
 
 Source: torch/optim/_adafactor.py and _muon.py of PyTorch 2.13; transformers/optimization.py of
-transformers 5 (Adafactor); vramlab/experiments/blockwise_adam.py, after arXiv 2110.02861.
+transformers 5 (Adafactor); vramlab/techniques/blockwise_adam.py, after arXiv 2110.02861.
 """
 
 from __future__ import annotations

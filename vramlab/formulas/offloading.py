@@ -14,7 +14,7 @@ from vramlab.formulas.storage import block_bytes, tensor_bytes
 
 Saving = Literal["on the GPU", "save_on_cpu", "each once"]
 """Where autograd's saved tensors are: as usual; `torch.autograd.graph.save_on_cpu`; on the host,
-but each tensor once, and no parameters (`vramlab.offloading.SavedOnHost`)."""
+but each tensor once, and no parameters (`vramlab.techniques.offloading.SavedOnHost`)."""
 
 HELD_PER_PARAMETER = {"all on the GPU": 16, "optimizer on the host": 4, "gradients leave": 2}
 """Bytes for each parameter on the GPU, in mixed precision with Adam.

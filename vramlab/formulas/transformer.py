@@ -1,6 +1,6 @@
 """What a transformer takes in training: parameters, states, and what its layers keep, term by term.
 
-The model is `vramlab.experiments.transformer_model.Transformer`: the layer that arXiv 2205.05198
+The model is `vramlab.models.transformer.Transformer`: the layer that arXiv 2205.05198
 §4.1 counts (norms in front, dropout after softmax and after each block), with today's variants.
 `transformer_peak` adds what is only there for a moment.
 

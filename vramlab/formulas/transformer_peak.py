@@ -1,6 +1,6 @@
 """The peak of a transformer's training step: the largest of a few moments, each a sum of terms.
 
-The moments are those at which a step of `vramlab.experiments.transformer_model.Transformer` can
+The moments are those at which a step of `vramlab.models.transformer.Transformer` can
 peak, from the second step on: the optimizer's states are there, the gradients are gone.
 
     the forward pass ends      logits beside everything that is kept

@@ -219,3 +219,18 @@ def _by_lifetime(timeline: Timeline, block: BlockLife, backward_starts: list[int
     else:
         kept = stage.startswith("forward") and block.freed is None
     return Category.ACTIVATIONS if kept else Category.TEMPORARIES
+
+
+def blocks_by_category(timeline: Timeline, position: int) -> dict[str, int]:
+    """Bytes of a training step by category, without rests of blocks, at a position in it.
+
+    What was there before the recording began and belongs to nobody is cuBLAS's: the backward pass's
+    thread has a workspace of its own.
+    """
+    sums: dict[str, int] = {}
+    for block, found in zip(timeline.blocks, attribute(timeline), strict=True):
+        if block.lives_at(position):
+            is_workspace = found.category is Category.OTHER
+            name = str(Category.WORKSPACES if is_workspace else found.category)
+            sums[name] = sums.get(name, 0) + block.rounded_bytes
+    return sums

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from vramlab.formulas.storage import block_bytes
+
 
 @dataclass(frozen=True)
 class MemoryReading:
@@ -46,3 +48,21 @@ def reset_peaks(device: int | None = None) -> None:
     """Let the peaks start again from what is allocated now; nothing to do before CUDA is used."""
     if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats(device)
+
+
+def unsplit_bytes(device: int = 0) -> int:
+    """Rests of at most 1 MiB that live blocks hold because they were not split off.
+
+    From torch's snapshot: a block's size less its request, rounded to 512 B.
+    """
+    return sum(
+        block["size"] - block_bytes(block["requested_size"])
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if segment["device"] == device and block["state"] == "active_allocated"
+    )
+
+
+def held_bytes() -> int:
+    """Allocated bytes on the current GPU, without the rests of blocks that were not split off."""
+    return torch.cuda.memory_allocated() - unsplit_bytes()

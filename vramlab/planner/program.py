@@ -35,14 +35,14 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from vramlab.experiments.master_weights import MasterAdamW, MasterWeights, states_of
-from vramlab.experiments.pipeline import schedule_of_torch
-from vramlab.experiments.tensor_parallel import parameter_groups
-from vramlab.experiments.transformer_model import DROPOUT, Layer, Transformer, TransformerPart
-from vramlab.experiments.transformer_step import OPTIMIZERS, WAYS
-from vramlab.offloading import HostOptimizer, SavedOnHost
+from vramlab.models.transformer import DROPOUT, Layer, Transformer, TransformerPart
 from vramlab.planner.plan import Plan
 from vramlab.ranks import alone
+from vramlab.techniques.master_weights import MasterAdamW, MasterWeights
+from vramlab.techniques.offloading import HostOptimizer, SavedOnHost
+from vramlab.techniques.optimizers import OPTIMIZERS, WAYS, states_of
+from vramlab.techniques.pipeline_stage import schedule_of_torch
+from vramlab.techniques.tensor_parallel import parameter_groups
 
 if TYPE_CHECKING:
     # It brings torch.export and Dynamo, which take a second that other plans need not wait for.

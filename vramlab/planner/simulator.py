@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from vramlab.experiments.transformer_step import blocks_by_category
 from vramlab.measure import breakdown, record_timeline
+from vramlab.measure.categories import blocks_by_category
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import Training, first_rank_of
 from vramlab.planner.simulation import Simulation

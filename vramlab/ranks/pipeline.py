@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
-from vramlab.experiments.pipeline import LoneStage, schedule_of_torch
-from vramlab.experiments.surroundings import surroundings
 from vramlab.formulas.pipeline import Pipeline, even_stages
 from vramlab.formulas.pipeline_schedules import Name
+from vramlab.measure.surroundings import surroundings
 from vramlab.ranks.join import Rank, join
+from vramlab.techniques.pipeline_stage import LoneStage, schedule_of_torch
 
 SCHEDULES: tuple[Name, ...] = ("GPipe", "1F1B")
 WIDTH, LAYERS = 8, 8

@@ -18,11 +18,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
-from vramlab.experiments.tensor_parallel import Layer, Plan, optimizer_of, order_plan, plan
-from vramlab.experiments.transformer_model import FeedForward
 from vramlab.formulas.tensor_parallel import ORDERS
 from vramlab.formulas.transformer import Sizes
+from vramlab.models.transformer import FeedForward
 from vramlab.ranks.join import Rank, join
+from vramlab.techniques.tensor_parallel import Layer, Plan, optimizer_of, order_plan, plan
 
 STEPS, BATCH, SEQUENCE = 3, 2, 8
 SIZES = Sizes(width=16, heads=4)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from vramlab import VirtualGPU
 from vramlab.experiments.document_loops import gradient_of, small_data, small_model
-from vramlab.experiments.models import linear_chain
 from vramlab.measure import Table, Timeline, record_timeline
+from vramlab.models.documents import linear_net
 from vramlab.plots import draw_timeline
 from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider
@@ -108,7 +108,7 @@ def measure_step(rows: int, steps: int, width: int, loss: str, gpu: str) -> Time
     """Run the forward and backward passes of one optimizer step on a fresh virtual GPU."""
     with VirtualGPU(gpu), record_timeline() as recording:
         recording.stage("model")
-        model = linear_chain((width,) * (_LAYERS + 1)).to("cuda")
+        model = linear_net((width,) * (_LAYERS + 1)).to("cuda")
         recording.watch(model=model)
         for number in range(1, steps + 1):
             recording.stage(f"{number}")

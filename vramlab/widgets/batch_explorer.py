@@ -50,7 +50,7 @@ def _tokens(batch: int) -> torch.Tensor:
 
 
 def _vgg16() -> nn.Module:
-    from vramlab.experiments.models import VGG16
+    from vramlab.models.documents import VGG16
 
     return VGG16()
 

@@ -23,8 +23,8 @@ from vramlab.checkpointing import (
     store_all,
 )
 from vramlab.checkpointing.execute import Reading, execute
-from vramlab.experiments.checkpointing import linear_chain, prepared
 from vramlab.measure import Table
+from vramlab.models.chains import linear_chain, prepared
 from vramlab.plots import draw_schedule
 from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, slider

@@ -8,8 +8,6 @@ from functools import partial
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.data_parallel import Training
-from vramlab.experiments.surroundings import surroundings
 from vramlab.formulas.data_parallel import (
     Classifier,
     DataParallelStep,
@@ -18,8 +16,10 @@ from vramlab.formulas.data_parallel import (
     in_order,
 )
 from vramlab.measure import Table, record_collectives
+from vramlab.measure.surroundings import surroundings
 from vramlab.plots.stacks import draw_stacks
 from vramlab.ranks import alone
+from vramlab.techniques.data_parallel import Training
 from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from vramlab import VirtualGPU
-from vramlab.experiments.master_weights import MasterWeights
 from vramlab.experiments.mixed_precision import autocast
 from vramlab.measure import StageMeasurement, Stages, Table, Timeline, record_timeline
 from vramlab.plots import draw_timeline
+from vramlab.techniques.master_weights import MasterWeights
 from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
 

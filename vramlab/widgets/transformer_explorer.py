@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from vramlab import VirtualGPU, catalogue
-from vramlab.experiments.transformer_step import OPTIMIZERS, StepMeasurement, measure_step
+from vramlab.experiments.transformer_step import StepMeasurement, measure_step
 from vramlab.formulas import transformer, transformer_peak
 from vramlab.formulas.transformer import (
     ATTENTIONS,
@@ -32,6 +32,7 @@ from vramlab.plots.style import (
     YELLOW,
     Look,
 )
+from vramlab.techniques.optimizers import OPTIMIZERS
 from vramlab.units import format_mib, short_size
 from vramlab.widgets.explorer import Explorer, View, choice, power_slider, run_button, slider
 

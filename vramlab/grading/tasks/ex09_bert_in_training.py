@@ -44,7 +44,7 @@ def _measure_layer(
     import torch
 
     import vramlab
-    from vramlab.experiments.encoder import Layer
+    from vramlab.models.encoder import Layer
 
     with vramlab.VirtualGPU(GPU):
         layer = Layer(width, heads, feed_forward, attention=attention, **dropouts).to("cuda")
@@ -441,7 +441,7 @@ def _run(train: Any, sizes: _Sizes, steps: int, begun: list[int]) -> torch.Tenso
     """Train a fresh model; give what it reports and its weights, on the host."""
     import torch
 
-    from vramlab.experiments.encoder import Encoder
+    from vramlab.models.encoder import Encoder
 
     torch.manual_seed(sizes.layers)
     how = {"hidden_dropout": 0.0, "attention_dropout": 0.0}

@@ -50,14 +50,14 @@ def _measure_lasting(rows: int, precision: str, optimizer: str) -> int:
     import torch
 
     import vramlab
-    from vramlab.experiments import transformer_step
-    from vramlab.experiments.master_weights import MasterWeights
+    from vramlab.techniques import optimizers
+    from vramlab.techniques.master_weights import MasterWeights
 
     chosen = PRECISIONS[NAMES[precision]]
     weights = getattr(torch, chosen.weights)
 
     def make(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        return transformer_step.OPTIMIZERS[OPTIMIZERS[optimizer]](parameters)
+        return optimizers.OPTIMIZERS[OPTIMIZERS[optimizer]](parameters)
 
     def train(rows: int) -> list[object]:
         layer = torch.nn.Linear(1024, rows, bias=False, device="cuda", dtype=weights)

@@ -40,7 +40,7 @@ def _measure_kept(steps: int, segments: int, rows: int, width: int) -> int:
     from torch.utils.checkpoint import checkpoint_sequential
 
     import vramlab
-    from vramlab.experiments.checkpointing import mlp_chain, prepared
+    from vramlab.models.chains import mlp_chain, prepared
 
     with vramlab.VirtualGPU(GPU):
         x = torch.zeros(rows, width, device="cuda")
@@ -117,7 +117,7 @@ def _measure_peak(steps: int, segments: int) -> int:
     from torch.utils.checkpoint import checkpoint_sequential
 
     import vramlab
-    from vramlab.experiments.checkpointing import linear_chain, prepared
+    from vramlab.models.chains import linear_chain, prepared
 
     rows, width = 8192, 64
     with vramlab.VirtualGPU(GPU):
@@ -180,7 +180,7 @@ def _measure_revolve(steps: int, slots: int) -> int:
     import vramlab
     from vramlab.checkpointing import revolve
     from vramlab.checkpointing.execute import execute
-    from vramlab.experiments.checkpointing import linear_chain
+    from vramlab.models.chains import linear_chain
 
     with vramlab.VirtualGPU(GPU):
         chain = linear_chain(steps, 8).to("cuda")
@@ -258,7 +258,7 @@ def _observe_strategy(strategy: str, steps: int, segments: int, rows: int) -> Ob
     from torch.utils.flop_counter import FlopCounterMode
 
     import vramlab
-    from vramlab.experiments.checkpointing import mlp_chain, prepared
+    from vramlab.models.chains import mlp_chain, prepared
 
     width = 64
     with vramlab.VirtualGPU(GPU):
@@ -292,7 +292,7 @@ def _forward(
 ) -> Callable[[torch.nn.Sequential, torch.Tensor], torch.Tensor]:
     from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-    from vramlab.experiments.checkpointing import each_step, selective
+    from vramlab.techniques.torch_checkpointing import each_step, selective
 
     def in_segments(chain: Any, x: Any) -> Any:
         return checkpoint_sequential(chain, segments, x, use_reentrant=False)

@@ -248,7 +248,7 @@ def _observe_recipe(recipe: str, rows: int, width: int, layers: int) -> Observat
     import torch
 
     import vramlab
-    from vramlab.experiments.master_weights import MasterWeights
+    from vramlab.techniques.master_weights import MasterWeights
 
     half = recipe.startswith("16 bit")
     dtype = torch.float16 if half else torch.float32

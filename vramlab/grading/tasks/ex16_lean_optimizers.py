@@ -147,7 +147,7 @@ ADAFACTOR = Predict(
 
 
 def _measure_blockwise(block: int, shapes: Shapes) -> int:
-    from vramlab.experiments.blockwise_adam import BlockwiseAdamW
+    from vramlab.techniques.blockwise_adam import BlockwiseAdamW
 
     return _state_growth(shapes, lambda parameters: BlockwiseAdamW(parameters, block=block))
 
@@ -303,7 +303,7 @@ SAME = 1e-5
 def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
     import torch
 
-    from vramlab.experiments.lean_optimizers import step_in_backward
+    from vramlab.techniques.step_in_backward import step_in_backward
 
     step_in_backward(
         model.parameters(), lambda parameters: torch.optim.AdamW(parameters, fused=True)

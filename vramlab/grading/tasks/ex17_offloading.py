@@ -50,7 +50,7 @@ def _measure_moved(
 
     import vramlab
     from vramlab.measure import record_transfers
-    from vramlab.offloading import SavedOnHost
+    from vramlab.techniques.offloading import SavedOnHost
 
     with vramlab.VirtualGPU(GPU):
         model = _chain(layers, width, bias).to("cuda")
@@ -171,7 +171,7 @@ def _measure_held(way: str, layers: int, width: int) -> int:
     import torch
 
     import vramlab
-    from vramlab.offloading import HostOptimizer
+    from vramlab.techniques.offloading import HostOptimizer
 
     with vramlab.VirtualGPU(GPU):
         x = torch.zeros(16, width, dtype=torch.float16, device="cuda")

@@ -40,8 +40,8 @@ def _measure_data_parallel(
     import torch
 
     import vramlab
-    from vramlab.data_parallel import Training
     from vramlab.formulas.data_parallel import Classifier
+    from vramlab.techniques.data_parallel import Training
 
     with vramlab.VirtualGPU(GPU, gpus, torch_version=RULES):
         training = Training(Classifier(width, layers, classes, STATES[optimizer]), batch)
@@ -393,9 +393,9 @@ def _observe_way(way: str, batch: int, layers: int, classes: int) -> Observation
     import torch
 
     import vramlab
-    from vramlab.data_parallel import Training
     from vramlab.formulas.data_parallel import Classifier
     from vramlab.ranks import alone
+    from vramlab.techniques.data_parallel import Training
 
     sizes = Classifier(1024, layers, classes, states=0)
 
@@ -526,7 +526,7 @@ def _train_step(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor) -
     """The loss inside: for knowing what it needs."""
     from torch.nn.parallel import DataParallel
 
-    from vramlab.data_parallel import WithLoss
+    from vramlab.techniques.data_parallel import WithLoss
 
     DataParallel(WithLoss(model))(x, labels).mean().backward()
 

@@ -140,8 +140,9 @@ KEPT = Predict(
 
 def _measure_sent(stage: str, layers: int, width: int, ranks: int) -> int:
     import vramlab
-    from vramlab.experiments.zero import Training, rank_alone
+    from vramlab.experiments.zero import rank_alone
     from vramlab.measure.collectives import record_collectives
+    from vramlab.techniques.zero import Training
 
     with vramlab.VirtualGPU(GPU), rank_alone(0, ranks):
         training = Training(STAGES[stage], layers, width)  # type: ignore[arg-type]

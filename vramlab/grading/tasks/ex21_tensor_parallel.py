@@ -33,7 +33,8 @@ def _measure_parameters(up: str, down: str, width: int, inner: int, ranks: int) 
     import torch
 
     import vramlab
-    from vramlab.experiments.tensor_parallel import divided, order_plan, ranks_alone
+    from vramlab.experiments.tensor_parallel import ranks_alone
+    from vramlab.techniques.tensor_parallel import divided, order_plan
 
     with vramlab.VirtualGPU(GPU), ranks_alone(ranks) as mesh:
         with torch.device("meta"):

@@ -99,8 +99,8 @@ def _growth_bytes(pipeline: Pipeline, rank: int) -> int:
     import torch
 
     import vramlab
-    from vramlab.experiments.pipeline import LoneStage
     from vramlab.ranks import alone
+    from vramlab.techniques.pipeline_stage import LoneStage
 
     readings: dict[str, int] = {}
 

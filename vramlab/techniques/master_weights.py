@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-
-def states_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """The tensors that an optimizer of torch's keeps for its parameters."""
-    return [
-        state
-        for states in optimizer.state.values()
-        for state in states.values()
-        if isinstance(state, Tensor)
-    ]
+from vramlab.techniques.optimizers import states_of
 
 
 class MasterWeights:

@@ -55,7 +55,7 @@ class LinearWithOwnAdd(nn.Linear):
         return input @ self.weight.t() + self.bias
 
 
-def linear_chain(widths: tuple[int, ...], *, fused_bias: bool = True) -> nn.Sequential:
+def linear_net(widths: tuple[int, ...], *, fused_bias: bool = True) -> nn.Sequential:
     """Document 001's model: Linear layers net_a, net_b, net_c, ... one after the other.
 
     Args:

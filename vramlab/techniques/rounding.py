@@ -1,4 +1,4 @@
-"""Lesson 16: rounding to bfloat16 so that small changes are not lost, on average."""
+"""Rounding to bfloat16 so that small changes are not lost, on average."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.experiments.bert_modes import IMPLEMENTATIONS
-from vramlab.experiments.encoder import Encoder
 from vramlab.formulas.bert import Bert
+from vramlab.models.encoder import Encoder
 
 SIZES = Bert(layers=2, width=256, heads=4, feed_forward=1024)
 BATCH, LENGTH = 16, 512  # all tensors have a multiple of 2 MiB, or less than 1

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from vramlab.experiments.surroundings import start_afresh
+from vramlab.measure.surroundings import start_afresh
 from vramlab.virtual import VirtualGPU
 
 

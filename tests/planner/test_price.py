@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from vramlab.experiments import capstone
-from vramlab.experiments.capstone import compared_table, ladder_table, measure_price, price_table
 from vramlab.formulas.collectives import ring_sent_bytes
 from vramlab.formulas.transformer import Sizes
-from vramlab.planner import Plan, estimate, simulate
+from vramlab.planner import Plan, estimate, price, simulate
+from vramlab.planner.price import compared_table, ladder_table, measure_price, price_table
 from vramlab.units import GIB
 
 SMALL = Sizes(vocabulary=512, positions=64, width=128, layers=5, heads=4, bias=False, tied=False)
@@ -54,7 +53,7 @@ def test_micro_batches_of_a_pipeline_are_sent_on() -> None:
 def test_counted_on_short_models_it_is_what_long_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = PLAN.but(data=2, zero=3, checkpointing="full")
     extended = measure_price(plan)
-    monkeypatch.setattr(capstone, "LAYERS_COUNTED", 3)  # and with 4
+    monkeypatch.setattr(price, "LAYERS_COUNTED", 3)  # and with 4
     assert measure_price(plan) == extended
 
 
@@ -65,7 +64,7 @@ def test_price_is_the_same_where_a_plan_does_not_fit() -> None:
 
 
 def test_least_seconds_are_those_of_the_catalogue() -> None:
-    computing, sending = capstone.Price(312 * 10**12, 300 * 10**9).least_seconds(PLAN)
+    computing, sending = price.Price(312 * 10**12, 300 * 10**9).least_seconds(PLAN)
     assert (computing, sending) == (1.0, 1.0)  # 312 TFLOP/s in bfloat16, 300 GB/s of NVLink
 
 
