@@ -124,7 +124,10 @@ class NotebookPage:
         before = self.shown(cell)
         act()
         self.page.wait_for_function(
-            f"([cell, before]) => ({_SHOWN})(cell) !== before",
+            f"""([cell, before]) => {{
+                const shown = ({_SHOWN})(cell);
+                return shown !== before && !shown.includes('working ...');
+            }}""",
             arg=[cell.element_handle(), before],
             timeout=ANSWER_MS,
         )
@@ -151,6 +154,11 @@ class NotebookPage:
 
     def _read(self) -> Notebook:
         return nbformat.read(self._lab.course / self.path, as_version=nbformat.NO_CONVERT)
+
+
+def shows_something(output: Notebook) -> bool:
+    """Whether a saved output is more than what a cell that ran for long leaves behind."""
+    return bool(output.get("data", {}).get("text/html") != "")
 
 
 def faults(notebook: Notebook) -> list[str]:

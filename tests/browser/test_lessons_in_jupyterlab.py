@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+import nbformat
 import pytest
 from accessibility import violations
-from notebook_page import NotebookPage, faults
+from notebook_page import ANSWER_MS, NotebookPage, faults, shows_something
 from running_lab import ROOT, RunningLab
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ def test_the_lab_opens_on_the_first_lesson(lab: RunningLab, page: Page) -> None:
 def test_a_lesson_runs_from_top_to_bottom_and_shows_what_it_found(lesson: NotebookPage) -> None:
     run = lesson.save()
     assert faults(run) == []
-    with_outputs = [cell.id for cell in run.cells if cell.get("outputs")]
+    with_outputs = [
+        cell.id for cell in run.cells if any(map(shows_something, cell.get("outputs", ())))
+    ]
     assert with_outputs
     for cell_id in with_outputs:
-        outputs = lesson.cell(cell_id).locator(".jp-OutputArea-output")
+        outputs = lesson.cell(cell_id).locator(".jp-OutputArea-output:not(:empty)")
         outputs.last.wait_for()  # to be visible
         for picture in outputs.locator("img:not([hidden])").all():
             picture.scroll_into_view_if_needed()
@@ -97,6 +100,34 @@ def test_axe_finds_nothing_in_what_a_lesson_shows(lesson: NotebookPage, axe: str
     found = violations(lesson.page, axe, OURS)
     # JupyterLab scrolls wide outputs in an element of its own, which needs a mouse in Safari.
     assert [one for one in found if "jp-OutputArea-output" not in one] == []
+
+
+def test_a_cell_that_runs_for_long_says_what_it_is_at_until_it_ends(
+    lab: RunningLab, page: Page
+) -> None:
+    """Its line takes no room afterwards, and the saved notebook says nothing of it."""
+    lesson = NotebookPage(page, lab, "lessons/05_one_training_step.ipynb")
+    _colab, cell_id, *_ = [cell.id for cell in lesson.cells if cell.cell_type == "code"]
+    lesson.fill_in(
+        cell_id,
+        "import time\n"
+        "import vramlab.widgets\n"
+        "from vramlab.measure import Stages\n"
+        'vramlab.attach("T4", quiet=True)\n'
+        'with Stages("slow").stage("waiting"):\n'
+        "    time.sleep(5)\n"
+        'print("over")',
+    )
+    page.keyboard.press("Control+Enter")
+    output = lesson.cell(cell_id).locator(".jp-OutputArea-output")
+    output.get_by_text("running for 3 s, at: waiting").wait_for(timeout=ANSWER_MS)
+    output.get_by_text("over").wait_for(timeout=ANSWER_MS)
+    line, _said = output.all()
+    box = line.bounding_box()
+    assert box is not None
+    assert box["height"] == 0
+    assert "running for" not in nbformat.writes(lesson.save())
+    lesson.close()
 
 
 def test_an_explorer_fits_a_phone_and_is_touched(lab: RunningLab, phone: Page) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
 
 from vramlab import experiments
 from vramlab.cli import main
+from vramlab.commands.experiments import ToldStages
 from vramlab.experiments import Finding, Outcome, registry
+from vramlab.measure.stages import observed_by
+from vramlab.progress import Step
 
 
 def test_the_list_has_a_line_for_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +27,25 @@ def test_run_prints_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "NVIDIA A100-SXM4-40GB (virtual)" in printed
     assert "0.30 fraction" in printed
+
+
+def test_the_line_of_progress_names_the_stage() -> None:
+    step = Step("running three-linear", io.StringIO())
+    lines: list[str] = []
+
+    class Reader:
+        def stage_begins(self, name: str) -> None:
+            lines.append(step.line())
+
+        def stage_ended(self, measurement: object) -> None:
+            lines.append(step.line())
+
+    with observed_by(ToldStages(step)), observed_by(Reader()):
+        experiments.run_as_published("three-linear")
+    assert lines[:2] == [
+        "running three-linear: parameters ... 0 s",
+        "running three-linear ... 0 s",
+    ]
 
 
 def test_run_on_another_gpu_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,10 @@ from vramlab.experiments.survey import survey
 
 
 def test_lines_of_chosen_experiments() -> None:
-    result = survey(["cuda-context", "fp16-linear-memory-summary"])
+    told: list[str] = []
+    names = ["cuda-context", "mlp-block", "fp16-linear-memory-summary"]
+    result = survey(names, tell=told.append)
+    assert told == ["1 of 2, cuda-context", "2 of 2, fp16-linear-memory-summary"]
     assert [line.figure for line in result.lines] == [
         "tiny-allocated",
         "tiny-reserved",

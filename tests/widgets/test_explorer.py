@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 
@@ -53,6 +54,32 @@ def test_an_error_is_shown_in_place_and_the_next_setting_works(explorer: Explore
     assert "Change a setting above to go on." in html
     explorer.controls["batch"].value = 16
     assert "Batch 16 with SGD." in explorer.output.value
+
+
+def test_what_takes_long_says_so_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SECONDS_BEFORE", 0.0)
+    said = threading.Event()
+    is_slow = False
+
+    def wait_and_view(batch: int) -> View:
+        if is_slow:
+            assert said.wait(timeout=60)
+        return view(batch, "SGD")
+
+    explorer = Explorer("Slow", {"batch": parts.power_slider("Batch", 32, 1, 64)}, wait_and_view)
+    explorer.status.observe(lambda change: change["new"] and said.set(), names="value")
+    is_slow = True
+    explorer.controls["batch"].value = 64
+    assert said.is_set()
+    assert explorer.status.value == ""
+    assert "Batch 64 with SGD." in explorer.output.value
+
+
+def test_what_is_there_at_once_does_not(explorer: Explorer) -> None:
+    said = []
+    explorer.status.observe(said.append, names="value")
+    explorer.controls["batch"].value = 64
+    assert said == []
 
 
 def test_the_saved_page_shows_the_first_state_without_a_kernel(explorer: Explorer) -> None:

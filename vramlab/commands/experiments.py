@@ -12,10 +12,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from vramlab.progress import working
+from vramlab.progress import Step, working
 
 if TYPE_CHECKING:
     from vramlab.experiments import Outcome
+    from vramlab.measure import StageMeasurement
 
 _EXIT_OK = 0
 _EXIT_USAGE = 2
@@ -49,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     """List the experiments or run one; answer the exit status: 2 for an unknown name, else 0."""
     with working("reading the experiments"):
         from vramlab import experiments
+        from vramlab.measure.stages import observed_by
 
     if arguments.action == "list":
         print("\n".join(_list()))
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyError as unknown:
         print(unknown.args[0], file=sys.stderr)
         return _EXIT_USAGE
-    with working(f"running {arguments.name}"):
+    with working(f"running {arguments.name}") as step, observed_by(ToldStages(step)):
         outcome = _run(arguments.name, arguments.gpu, arguments.torch_version)
     print(outcome.to_json() if arguments.json else outcome)
     return _EXIT_OK
@@ -89,3 +91,18 @@ def _list() -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+class ToldStages:
+    """Observes stages (`vramlab.measure.stages.observed_by`), and tells a line of progress."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+
+    def stage_begins(self, name: str) -> None:
+        """Tell which stage it is."""
+        self._step.tell(name)
+
+    def stage_ended(self, measurement: StageMeasurement) -> None:
+        """Tell that it is over."""
+        self._step.tell("")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -95,18 +95,22 @@ class Survey:
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 
 
-def survey(names: Sequence[str] | None = None) -> Survey:
+def survey(
+    names: Sequence[str] | None = None, *, tell: Callable[[str], object] | None = None
+) -> Survey:
     """Run experiments as published, and gather what they found.
 
     Args:
         names: of the experiments; all by default, and then figures without one are listed too.
+        tell: is told how far it is before each experiment, such as "3 of 20, three-linear".
     """
     found: dict[str, list[Finding]] = {}
-    for name in registry.names() if names is None else names:
-        experiment = registry.get(name)
-        if not experiment.figures:
-            continue
-        outcome = registry.run_as_published(name)
+    chosen = map(registry.get, registry.names() if names is None else names)
+    reproducing = [experiment for experiment in chosen if experiment.figures]
+    for number, experiment in enumerate(reproducing, start=1):
+        if tell is not None:
+            tell(f"{number} of {len(reproducing)}, {experiment.name}")
+        outcome = registry.run_as_published(experiment.name)
         for figure_id in experiment.figures:
             found.setdefault(figure_id, []).extend(outcome.findings_on(figure_id))
     lines = [

@@ -27,7 +27,8 @@
     Explorer, View              the base to build further ones on
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
-notebook is left alone.
+notebook is left alone. Importing this package in a notebook lets cells that run for long say what
+they are at (`running_cell`).
 """
 
 from vramlab.widgets.accumulation_explorer import accumulation_explorer
@@ -50,6 +51,7 @@ from vramlab.widgets.parameters_explorer import parameters_explorer
 from vramlab.widgets.pipeline_explorer import pipeline_explorer
 from vramlab.widgets.planner_explorer import planner_explorer
 from vramlab.widgets.predict import Prediction, predict
+from vramlab.widgets.running_cell import say_what_long_cells_do
 from vramlab.widgets.saved_tensors_explorer import saved_tensors_explorer
 from vramlab.widgets.tensor_parallel_explorer import tensor_parallel_explorer
 from vramlab.widgets.training_step_explorer import training_step_explorer
@@ -85,3 +87,5 @@ __all__ = [
     "transformer_explorer",
     "zero_explorer",
 ]
+
+say_what_long_cells_do()

@@ -13,7 +13,9 @@ What a reader can count on:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeVar
@@ -25,6 +27,9 @@ from vramlab.plots import Picture
 from vramlab.widgets.accessible import MENDS_ITS_BOX
 
 Option = TypeVar("Option", str, int)
+
+SECONDS_BEFORE = 0.5
+"""What is shown sooner needs no sign that it is being worked on."""
 
 HEIGHT_PX = 640
 """Usual height of an explorer's output; what does not fit is scrolled to."""
@@ -59,6 +64,7 @@ class Explorer:
     Attributes:
         controls: the ipywidgets controls, by the name of the setting they change.
         output: the ipywidgets HTML element that holds the view.
+        status: the ipywidgets HTML element that says when a view takes its time.
 
     Args:
         title: what can be explored.
@@ -80,11 +86,12 @@ class Explorer:
         self.output = ipywidgets.HTML(
             layout=ipywidgets.Layout(height=f"{height_px}px", overflow="auto")
         )
+        self.status = ipywidgets.HTML()
         self.box = ipywidgets.VBox(
             [
                 ipywidgets.HTML(f"<h3>{escape(title)}</h3>{MENDS_ITS_BOX}"),
                 ipywidgets.HBox(
-                    list(self.controls.values()),
+                    [*self.controls.values(), self.status],
                     layout=ipywidgets.Layout(flex_flow="row wrap", grid_gap="0 16px"),
                 ),
                 self.output,
@@ -101,10 +108,28 @@ class Explorer:
         return {name: control.value for name, control in self.controls.items()}
 
     def _update(self, _change: object = None) -> None:
+        with self._said_to_be_at_work():
+            try:
+                self.output.value = self._render(**self.settings()).to_html()
+            except Exception as error:  # whatever it is, the reader wants to see it here
+                self.output.value = error_html(error)
+
+    @contextmanager
+    def _said_to_be_at_work(self) -> Iterator[None]:
+        """Say that the view is coming, where it does not come at once."""
+
+        def say() -> None:
+            self.status.value = '<em role="status">working ...</em>'
+
+        timer = threading.Timer(SECONDS_BEFORE, say)
+        timer.daemon = True
+        timer.start()
         try:
-            self.output.value = self._render(**self.settings()).to_html()
-        except Exception as error:  # whatever it is, the reader wants to see it here
-            self.output.value = error_html(error)
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+            self.status.value = ""
 
     def _describe_settings(self) -> str:
         """The settings in words, such as 'batch: 32, optimizer: Adam'."""
