@@ -22,7 +22,7 @@ help:
 	@echo 'make test       run every test'
 	@echo 'make check      lint, types, and whether generated files are up to date'
 	@echo 'make site       run all lessons and build the site into build/site/html'
-	@echo 'make browser    try the lessons and the site in a Chromium that is installed; takes half an hour'
+	@echo 'make browser    try the lessons and the site in a Chromium that is installed; takes a quarter of an hour'
 	@echo 'make notebooks  generate exercises/ from solutions/'
 	@echo 'make lock       resolve pyproject.toml anew into requirements.txt and environment.yml'
 	@echo 'make clean      remove the environment ($(VENV))'
