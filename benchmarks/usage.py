@@ -6,6 +6,7 @@ import ctypes
 import os
 import resource
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ import psutil  # type: ignore[import-untyped]
 from vramlab.errors import VramlabError
 
 PR_SET_CHILD_SUBREAPER = 36
+PR_GET_CHILD_SUBREAPER = 37
 """Source: linux/prctl.h."""
 
 SAMPLE_SECONDS = 1.0
@@ -34,7 +36,8 @@ class Usage:
 
     Attributes:
         wall_s: from its start to its end.
-        cpu_s: of it and all processes that it started, also of those that it left behind.
+        cpu_s: of it and all processes that it started, after `adopt_orphans` also of those that it
+            left behind.
         main_bytes: the most that its own process held: resident memory, shared pages included.
         child_bytes: the most that any one of the other processes held.
     """
@@ -50,13 +53,21 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def _adopts_orphans() -> bool:
+    if sys.platform != "linux":
+        return False
+    answer = ctypes.c_int()
+    ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return bool(answer.value)
+
+
 def run(
     command: Sequence[str],
     folder: Path,
     environment: Mapping[str, str],
     allowed: Sequence[int] = (0,),
 ) -> Usage:
-    """Run a command to its end.
+    """Run a command to its end; after `adopt_orphans`, wait for what it leaves behind, too.
 
     Args:
         command: its words.
@@ -78,7 +89,8 @@ def run(
         status = process.wait()
         wall_s = time.perf_counter() - start
         memory.end()
-    _reap_orphans()
+    if _adopts_orphans():
+        _reap_orphans()
     if status not in allowed:
         last = output.read_text(errors="replace")[-LAST_WORDS:]
         raise CommandFailed(f"{' '.join(command)} ended with status {status}:\n{last}")
