@@ -5,6 +5,7 @@
     recording.record_timeline   every block over time, from torch's memory history
     categories.breakdown        where the bytes are: parameters, gradients, activations...
     device.read_device          who has the GPU's memory, nvidia-smi's view and torch's together
+    surroundings.surroundings   the facts of GPU and PyTorch that predictions depend on
     allocations_table           every allocation, what it is, where it begins and ends
     code_lines.code_lines       which lines of the program hold the most
     transfers.record_transfers  every copy between host and GPU, in bytes

@@ -54,6 +54,9 @@ def unsplit_bytes(device: int = 0) -> int:
     """Rests of at most 1 MiB that live blocks hold because they were not split off.
 
     From torch's snapshot: a block's size less its request, rounded to 512 B.
+
+    Args:
+        device: index of the GPU.
     """
     return sum(
         block["size"] - block_bytes(block["requested_size"])
@@ -65,4 +68,4 @@ def unsplit_bytes(device: int = 0) -> int:
 
 def held_bytes() -> int:
     """Allocated bytes on the current GPU, without the rests of blocks that were not split off."""
-    return torch.cuda.memory_allocated() - unsplit_bytes()
+    return torch.cuda.memory_allocated() - unsplit_bytes(torch.cuda.current_device())

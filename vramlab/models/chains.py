@@ -7,6 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+Forward = Callable[[nn.Sequential, Tensor], Tensor]
+"""A forward pass over a chain."""
+
 
 def linear_chain(layers: int, width: int, *, bias: bool = False, **where: Any) -> nn.Sequential:
     """Linear layers one after the other: each keeps its input (rows, width) and nothing else.
@@ -44,10 +47,7 @@ def prepared(chain: nn.Sequential, x: Tensor) -> nn.Sequential:
     return chain
 
 
-Forward = Callable[[nn.Sequential, Tensor], Tensor]
-"""A forward pass over a chain."""
-
-
 def train(forward: Forward, chain: nn.Sequential, x: Tensor) -> None:
+    """Run a chain forward and backward; the loss is the sum of what comes out."""
     loss = forward(chain, x).sum()
     loss.backward()
