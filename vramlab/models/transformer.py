@@ -24,12 +24,12 @@ DROPOUT = 0.1
 ROTARY_BASE = 10_000.0
 """Source: arXiv 2104.09864 §3.4.2."""
 
-_BACKENDS = {
+BACKENDS = {
     "math": SDPBackend.MATH,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
 }
-
+"""PyTorch's fused kernels by the course's names, those of `vramlab.formulas.transformer`."""
 
 Turns = tuple[Tensor, Tensor]
 """Cosines and sines (S, D) by which rotary positions turn a head's numbers."""
@@ -93,7 +93,7 @@ class SelfAttention(nn.Module):
                 part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (key, value)
             )
             shared = False
-        with sdpa_kernel(_BACKENDS[self.attention]):
+        with sdpa_kernel(BACKENDS[self.attention]):
             attended = functional.scaled_dot_product_attention(
                 query,
                 key,

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 
 from vramlab.measure import Result, Stages
+from vramlab.models.transformer import BACKENDS
 from vramlab.zoo.subjects import SUBJECTS, Batch, Subject
 from vramlab.zoo.workload import Precision, Workload
 
@@ -18,11 +19,6 @@ STEPS = 2
 """Training steps, or forward passes: the second one finds the cache and the optimizer's states."""
 NEW_TOKENS = 8
 
-_BACKENDS = {
-    "math": SDPBackend.MATH,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "flash": SDPBackend.FLASH_ATTENTION,
-}
 _AUTOCAST = {"autocast-fp16": torch.float16, "autocast-bf16": torch.bfloat16}
 
 
@@ -46,7 +42,7 @@ def run(workload: Workload) -> Result:
 
 def _model(workload: Workload, subject: Subject, stages: Stages) -> nn.Module:
     attention = workload.attention
-    implementation = "sdpa" if attention in (*_BACKENDS, "sdpa") else attention
+    implementation = "sdpa" if attention in (*BACKENDS, "sdpa") else attention
     with stages.stage("build"), _default_dtype(workload.precision):
         if subject.built_on_gpu:
             with torch.device("cuda"):
@@ -154,7 +150,7 @@ def _autocast(precision: Precision) -> AbstractContextManager[object]:
 
 
 def _attention(workload: Workload) -> AbstractContextManager[object]:
-    backend = _BACKENDS.get(workload.attention or "")
+    backend = BACKENDS.get(workload.attention or "")
     return nullcontext() if backend is None else sdpa_kernel(backend)
 
 
