@@ -112,7 +112,7 @@ def _forget(args: Any) -> None:
     """Note that nobody knows what is in these tensors."""
     for tensor in tensors_in(args):
         if (holding := holding_of(tensor)) is not None:
-            holding.value = None
+            holding.forget()
 
 
 def _exchange_copies(func: OpOverload, args: Any, kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.allocator import Block
@@ -34,6 +34,7 @@ from vramlab.virtual.errors import (
     no_kernel,
     raise_as_on_cpu,
 )
+from vramlab.virtual.higher_order import in_eager
 from vramlab.virtual.layouts import LAYOUTS, Layout
 from vramlab.virtual.ledger import (
     ATTRIBUTE,
@@ -172,7 +173,7 @@ class Dispatcher:
         if plan.mutates:
             for tensor in tensors_in(args, kwargs):
                 if (holding := holding_of(tensor)) is not None:
-                    holding.value = None
+                    holding.forget()
         if plan.skips and self.carrier.type == "meta" and plan.rule is None:
             return None
         if plan.check is not None:
@@ -488,6 +489,8 @@ def pin(tensor: torch.Tensor) -> None:
 class AllocationMode(TorchDispatchMode):
     """The dispatch mode of one thread: hands each op to the shared `Dispatcher`."""
 
+    supports_higher_order_operators = True
+
     is_virtual_gpu = True
     """For `shortcuts`, which looks for other modes."""
 
@@ -498,11 +501,11 @@ class AllocationMode(TorchDispatchMode):
         self._is_active = is_active
         self._paths: dict[OpOverload, Callable[..., Any] | None] = {}
 
-    def _inference_path(self, func: OpOverload) -> Callable[..., Any] | None:
+    def _path(self, func: OpOverload) -> Callable[..., Any] | None:
         """What an op that consists of others does, where it has not been taken apart yet.
 
-        It has been where autograd is on. In inference mode it comes whole, and the allocations are
-        those of its parts.
+        Autograd takes it apart. In inference mode, from a nested tensor and from an operator that
+        takes functions it comes whole, and the allocations are those of its parts.
         """
         if func not in self._paths:
             self._paths[func] = None if func in HANDLERS else self._take_apart(func)
@@ -513,6 +516,8 @@ class AllocationMode(TorchDispatchMode):
             key = DispatchKey.Meta if self._carrier.type == "meta" else DispatchKey.CPU
             return partial(func._op_dk, key)
         if func in WHOLE_ON_CUDA and self._carrier.type == "meta":
+            return None
+        if func.namespace == "prim":  # questions to a tensor; C++ has no functions for them
             return None
         kernels = (func.has_kernel_for_dispatch_key(key) for key in _COMPOSITE_KEYS)
         return func.decompose if tuple(kernels) == (True, False) else None
@@ -531,9 +536,12 @@ class AllocationMode(TorchDispatchMode):
     ) -> Any:
         if not self._is_active() or torch._C._get_dispatch_mode(_FAKE) is not None:
             return func(*args, **(kwargs or {}))
+        if isinstance(func, HigherOrderOperator):
+            with self:
+                return in_eager(func)(*args, **(kwargs or {}))
         if any(map(wraps, types)):  # a DTensor, say: it makes ops on the tensors that it holds
             return NotImplemented
-        if torch.is_inference_mode_enabled() and (path := self._inference_path(func)) is not None:
+        if (path := self._path(func)) is not None:
             with self:
                 return path(*args, **(kwargs or {}))
         # In the backward pass the function mode is still on; kernels must see tensors as they are.

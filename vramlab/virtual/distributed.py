@@ -34,6 +34,9 @@ from vramlab.virtual.patches import Patches
 NCCL_VERSION = 2 << 32 | 28 << 16 | 9
 """Which errors of torch.distributed tell. That of PyTorch 2.11's wheels for CUDA 13.0: 2.28.9."""
 
+_WRAPPERS = ("torch.distributed.", "torch.nested.")
+"""Where PyTorch's wrappers of tensors are defined: DTensor, and sequences of different lengths."""
+
 NCCL_TIMEOUT = timedelta(minutes=10)
 """As in a PyTorch with NCCL. Source: `kBackendDefaultTimeout` of ProcessGroupNCCL.hpp, 2.13."""
 
@@ -67,7 +70,7 @@ def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> Non
 
 
 def _wrapping_on(carrier: torch.device) -> Callable[..., torch.Tensor]:
-    """Make torch.distributed's wrappers of tensors where C++ has those tensors: on the carrier.
+    """Make PyTorch's own wrappers of tensors where C++ has those tensors: on the carrier.
 
     In the backward pass, where Python code of a wrapper asks a tensor for its device, it is told
     the GPU, since functions are intercepted there. In the forward pass it is told the carrier.
@@ -75,9 +78,12 @@ def _wrapping_on(carrier: torch.device) -> Callable[..., torch.Tensor]:
     make: Callable[..., torch.Tensor] = torch.Tensor._make_wrapper_subclass
 
     def make_wrapper(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
-        device = torch.device(kwargs.get("device") or "cpu")
-        if cls.__module__.startswith("torch.distributed.") and device.type == "cuda":
-            kwargs["device"] = carrier
+        def carried(arg: Any) -> Any:
+            return carrier if isinstance(arg, torch.device) and arg.type == "cuda" else arg
+
+        if cls.__module__.startswith(_WRAPPERS):
+            args = tuple(carried(arg) for arg in args)
+            kwargs = {name: carried(arg) for name, arg in kwargs.items()}
         return make(cls, *args, **kwargs)
 
     return make_wrapper

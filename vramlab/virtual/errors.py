@@ -209,4 +209,5 @@ def no_values(what: str, tensor: torch.Tensor | None = None) -> NoValuesError:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+    return first.partition(" You may have run into this message")[0].rstrip(".")

@@ -15,13 +15,14 @@ import torch.utils._device
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
+from vramlab.virtual.bodies import exchange_bodies
 from vramlab.virtual.dispatch import Dispatcher, pin, tensors_in
 from vramlab.virtual.errors import raise_in_torchs_words, type_name
 from vramlab.virtual.ledger import HOST, Holding, has_values, holding_of
 from vramlab.virtual.machine import ThreadState
 from vramlab.virtual.tensor_types import cuda_type
 from vramlab.virtual.transfers import use_on_stream
-from vramlab.virtual.values import known
+from vramlab.virtual.values import known, known_numbers
 
 Answer = Callable[..., Any]
 
@@ -280,7 +281,7 @@ class Answers:
             body = new.detach().requires_grad_(requires_grad)
             if isinstance(tensor, torch.nn.Parameter):
                 body = torch.nn.Parameter(body, requires_grad=requires_grad)
-            torch.utils.swap_tensors(tensor, body)
+            exchange_bodies(tensor, body)
 
     def set_grad(self, tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
         """`tensor.grad = grad`. To C++ all GPUs are one; their indices must be equal."""
@@ -338,6 +339,8 @@ class Answers:
             return tensor.item()
         if tensor.numel() == 0:
             return torch.empty(tensor.size(), dtype=tensor.dtype, device=_CPU).tolist()
+        if (numbers := known_numbers(tensor)) is not None:
+            return numbers.tolist()
         value = tensor.item() if tensor.numel() == 1 and holding.value is not None else None
         if value is None:
             value = self._dispatcher.values.read("tolist()", tensor)
@@ -374,14 +377,31 @@ class Answers:
     def ctc_loss(
         self, log_probs: torch.Tensor, targets: torch.Tensor, *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        """CTC loss. CUDA's kernel takes lengths as numbers, which the host's tensors tell."""
+        """CTC loss. CUDA's kernel takes lengths as numbers, from the host or copied to it.
 
-        def numbers(arg: Any) -> Any:
-            known = isinstance(arg, torch.Tensor) and holding_of(arg) is None
-            return arg.tolist() if known else arg
-
-        kwargs = {name: numbers(arg) for name, arg in kwargs.items()}
-        return torch.nn.functional.ctc_loss(log_probs, targets, *map(numbers, args), **kwargs)
+        Lengths that nobody knows are taken to be the longest that fit.
+        Source: `ctc_loss` in aten/src/ATen/native/LossCTC.cpp, PyTorch 2.13.
+        """
+        batch = log_probs.size(1) if log_probs.dim() == 3 else 1
+        longest = {
+            "input_lengths": log_probs.size(0),
+            "target_lengths": targets.size(1) if targets.dim() == 2 else targets.numel() // batch,
+        }
+        named = dict(zip(longest, args, strict=False)) | kwargs
+        for name, length in longest.items():
+            lengths = named.get(name)
+            if not isinstance(lengths, torch.Tensor):
+                continue
+            if has_values(lengths):
+                named[name] = lengths.tolist()
+            elif (numbers := known_numbers(lengths)) is not None:
+                named[name] = numbers.tolist()
+            elif not self.is_meta(lengths):
+                self._dispatcher.values.assume_all("ctc_loss()", lengths)
+                named[name] = [length] * lengths.numel()
+        rest = args[len(longest) :]
+        front = [named.pop(name) for name in longest if name in named]
+        return torch.nn.functional.ctc_loss(log_probs, targets, *front, *rest, **named)
 
     # Making tensors from data
 

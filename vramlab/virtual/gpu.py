@@ -15,12 +15,14 @@ from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.units import MIB
 from vramlab.virtual import (
+    bodies,
     callbacks,
     communication,
     compiling,
     generators,
     grouping,
     leftovers,
+    profiling,
     safetensors_files,
     serialization,
     storages,
@@ -217,6 +219,8 @@ class VirtualGPU:
             distributed.install(patches, self.machine.thread, self.dispatcher.carrier)
         generators.install(self.machine, patches)
         grouping.install(patches)
+        bodies.install(patches)
+        profiling.install(patches)
         tensor_types.install(patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
         Autocast().install(library, patches)

@@ -34,19 +34,25 @@ class Holding:
         place: CUDA device index, or `HOST`.
         block: the allocator's block; None for host storages and for empty ones.
         value: what every element of the storage is, where that is known, else None.
+        numbers: a copy of few whole numbers that came from the host, while they are unchanged.
         pinned: host memory that is page-locked.
         overwritten: host memory with values, over which values were copied that nobody knows.
     """
 
-    __slots__ = ("_machine", "block", "overwritten", "pinned", "place", "value")
+    __slots__ = ("_machine", "block", "numbers", "overwritten", "pinned", "place", "value")
 
     def __init__(self, place: int, block: Block | None = None, machine: Machine | None = None):
         self.place = place
         self.block = block
         self._machine = machine
         self.value: Scalar | None = None
+        self.numbers: torch.Tensor | None = None
         self.pinned = False
         self.overwritten = False
+
+    def forget(self) -> None:
+        """Note that nobody knows any longer what the storage holds."""
+        self.value = self.numbers = None
 
     def release(self) -> None:
         """Give the block back now, instead of when the storage goes."""

@@ -1,4 +1,4 @@
-"""Sequences of different lengths. The lengths stay on the host, so they are known.
+"""Sequences of different lengths. The lengths stay on the host, so most are known.
 
 Source: `_pack_padded_sequence` in aten/src/ATen/native/PackedSequence.cpp, PyTorch 2.13.
 """
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from vramlab.virtual.dispatch import Dispatcher, handles
+from vramlab.virtual.errors import device_name
 from vramlab.virtual.ledger import has_values, holding_of
 
 aten = torch.ops.aten
@@ -23,7 +24,7 @@ def pack_padded_sequence(
 ) -> tuple[Tensor, Tensor]:
     """Cut the padding: (sum of lengths, ...) on the GPU, and the batch at each step on the host."""
     padded, lengths, batch_first = args
-    if holding_of(padded) is None or not has_values(lengths):
+    if holding_of(padded) is None or device_name(lengths) != "cpu":
         packed: tuple[Tensor, Tensor] = dispatcher.run_plain(func, args, kwargs)
         return packed
 
@@ -32,7 +33,7 @@ def pack_padded_sequence(
         return result
 
     steps = run(aten.transpose.int, padded, 0, 1) if batch_first else padded  # (T, B, ...)
-    remaining = [int(length) for length in lengths]  # the longest first
+    remaining = _lengths(dispatcher, lengths, steps)
     pieces, batches, start = [], [], 0
     while remaining:
         end, batch = remaining[-1], len(remaining)
@@ -47,6 +48,14 @@ def pack_padded_sequence(
         while remaining and remaining[-1] == end:
             remaining.pop()
     return run(aten.cat.default, pieces), torch.tensor(batches, device="cpu")
+
+
+def _lengths(dispatcher: Dispatcher, lengths: Tensor, steps: Tensor) -> list[int]:
+    """The lengths, longest first. Where a GPU has computed them, they are taken to be longest."""
+    if has_values(lengths):
+        return [int(length) for length in lengths]
+    dispatcher.values.assume_all("pack_padded_sequence()", lengths)
+    return [steps.size(0)] * lengths.numel()
 
 
 @handles(aten._ctc_loss_backward.default)

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 from vramlab.virtual.dispatch import Dispatcher, handles, pin
 from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
-from vramlab.virtual.values import known, remember
+from vramlab.virtual.values import known, known_numbers, remember, remember_numbers
 
 aten = torch.ops.aten
 
@@ -28,6 +28,8 @@ def place_of_tensor(tensor: torch.Tensor) -> int:
 def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """`tensor.to(...)` where it makes a new tensor: another device, another dtype, or both."""
     (source,) = args
+    if not isinstance(source, torch.Tensor):  # below vmap a number comes as it is
+        return func(*args, **kwargs)
     device = kwargs.get("device")
     source_place = place_of_tensor(source)
     if device is not None and device.type != "meta":
@@ -153,6 +155,8 @@ def _to_host(
     if dispatcher.carrier.type == "cpu":
         return func(source, **{**kwargs, "device": torch.device("cpu")})
     result: torch.Tensor = func(source, **{**kwargs, "device": torch.device("meta")})
+    if (numbers := known_numbers(source)) is not None:
+        return torch.empty_like(result, device="cpu").copy_(numbers)
     value = known(source)
     if value is not None and result.nbytes < dispatcher.host_values_below_bytes:
         return torch.full(result.size(), value, dtype=result.dtype, device="cpu")
@@ -232,6 +236,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:
     holding = holding_of(target)
     if target.is_meta and holding is not None:
-        holding.value = None
+        holding.forget()
         if (value := known(source)) is not None:
             remember(target, value)
+        elif (numbers := source if has_values(source) else known_numbers(source)) is not None:
+            remember_numbers(numbers, target)

@@ -3,7 +3,7 @@
 Programs loop until a tensor says that they are done: `while not finished.all()`. What such a tensor
 holds is often known, because it was made by `torch.full` or `torch.ones` (a length limit that was
 reached, say), or because one operand decides (`done | limit_reached`). Here that knowledge is
-carried through comparisons, logic and reductions, so that such a loop ends when it would.
+carried through comparisons, logic, reductions and counting, so that such a loop ends when it would.
 """
 
 from __future__ import annotations
@@ -73,6 +73,20 @@ def logic(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
             remember(result, _LOGIC[name](*values))
         elif _decides(name, values, result.dtype):
             remember(result, name.endswith("or"))
+    return result
+
+
+@handles(aten.add_.Tensor)
+def count(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """`counter += 1`: a whole number goes on being known, as batch norm's number of batches."""
+    counter = args[0]
+    if counter.dim() or counter.dtype.is_floating_point or not counter.is_meta:
+        plain: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
+        return plain
+    values: list[Any] = [_value(arg) for arg in args]
+    result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
+    if None not in values and holding_of(result) is not None:
+        remember(result, values[0] + kwargs.get("alpha", 1) * values[1])
     return result
 
 

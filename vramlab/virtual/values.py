@@ -1,11 +1,11 @@
 """What a program gets where it reads a value of a tensor that has none.
 
 A virtual GPU on the meta carrier keeps no values. A few are known all the same, and then the answer
-is the true one: a tensor that `torch.ones` or `full` has filled, or one element copied from the
-host, until an op changes it; what logic makes of those (`uniform.py`); and what a healthy run has
-where a program only branches on it (GradScaler finds no infinities). For everything else the policy
-decides: an error that says what to do, or, under `vramlab run`, nan and 0, each noted with the line
-of the program that asked.
+is the true one: a tensor that `torch.ones` or `full` has filled, one element, or few whole numbers,
+copied from the host, until an op changes them; what logic makes of those (`uniform.py`); and what a
+healthy run has where a program only branches on it (GradScaler finds no infinities). For everything
+else the policy decides: an error that says what to do, or, under `vramlab run`, nan and 0, each
+noted with the line of the program that asked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from vramlab.virtual.dispatch import Dispatcher, handles
 from vramlab.virtual.errors import no_values
 from vramlab.virtual.frames import called_by, called_from, user_line
-from vramlab.virtual.ledger import Scalar, has_values, holding_of
+from vramlab.virtual.ledger import Scalar, has_values, holding_of, wraps
 
 aten = torch.ops.aten
 
@@ -155,6 +155,7 @@ def remember(tensor: torch.Tensor, value: Scalar) -> None:
     holding = holding_of(tensor)
     if holding is not None and tensor.untyped_storage().nbytes() == tensor.nbytes:
         holding.value = torch.tensor(value, dtype=tensor.dtype, device="cpu").item()
+        holding.numbers = None
 
 
 def known(tensor: torch.Tensor) -> Scalar | None:
@@ -162,7 +163,41 @@ def known(tensor: torch.Tensor) -> Scalar | None:
     if has_values(tensor):
         return tensor.item() if tensor.numel() == 1 else None
     holding = holding_of(tensor)
-    return None if holding is None else holding.value
+    if holding is None:
+        return None
+    if tensor.numel() == 1 and (numbers := known_numbers(tensor)) is not None:
+        return numbers.item()
+    return holding.value
+
+
+_MOST_NUMBERS_BYTES = 2**16
+
+
+def remember_numbers(source: torch.Tensor, copied: torch.Tensor) -> None:
+    """Note few whole numbers that are copied from the host: sizes, lengths, labels.
+
+    Programs copy such numbers back to count with them, and to make tensors of those sizes.
+    """
+    holding = holding_of(copied)
+    if holding is None or copied.layout != torch.strided or wraps(type(copied)):
+        return
+    if copied.dtype.is_floating_point or copied.dtype.is_complex:
+        return
+    storage_bytes = copied.untyped_storage().nbytes()
+    if storage_bytes != copied.nbytes or storage_bytes > _MOST_NUMBERS_BYTES:
+        return
+    flat = torch.empty(copied.numel(), dtype=copied.dtype, device="cpu")
+    flat.as_strided(copied.size(), copied.stride()).copy_(source)
+    holding.numbers = flat
+
+
+def known_numbers(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The numbers of a tensor on a GPU, as a host tensor, where they are known."""
+    holding = holding_of(tensor)
+    numbers = None if holding is None else holding.numbers
+    if numbers is None or numbers.dtype != tensor.dtype:
+        return None
+    return numbers.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
 @handles(aten._local_scalar_dense.default)
@@ -200,6 +235,18 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
     return bool(dispatcher.values.truth(f"torch.{name}", True, left))
 
 
+@handles(aten._nested_tensor_from_mask_left_aligned.default)
+def left_aligned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
+    """Whether a padding mask pads at the end only, so that nn.TransformerEncoder may cut it off.
+
+    What is cut off, the values say. Without them, it stays.
+    """
+    _, mask = args
+    if has_values(mask):
+        return bool(func(*args, **kwargs))
+    return bool(dispatcher.values.truth("nn.TransformerEncoder, of its padding mask", False, mask))
+
+
 @handles(aten._assert_async.default, aten._assert_async.msg)
 def assert_async(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
     """An assertion on the device: nothing to check without values."""
@@ -232,7 +279,7 @@ def update_scale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: An
     if value is None or steps is None or infinite is None:
         for tensor in (scale, growth_tracker):
             if (holding := holding_of(tensor)) is not None:
-                holding.value = None
+                holding.forget()
     elif infinite:
         remember(scale, value * backoff_factor)
         remember(growth_tracker, 0)
