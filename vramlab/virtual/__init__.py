@@ -2,10 +2,12 @@
 
 from vramlab.virtual import (  # noqa: F401  they register handlers of ops
     backward_in_place,
+    grouped_products,
     indexing,
     sequences,
     transfers,
     uniform,
+    without_meta,
 )
 from vramlab.virtual.gpu import VirtualGPU, attached
 

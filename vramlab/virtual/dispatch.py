@@ -168,8 +168,7 @@ class Dispatcher:
         place: int,
     ) -> Any:
         """Run a kernel on GPU `place`."""
-        self.seen[func] = self.seen.get(func, 0) + 1
-        self.machine.thread.recent = place
+        self.note(func, place)
         if plan.mutates:
             for tensor in tensors_in(args, kwargs):
                 if (holding := holding_of(tensor)) is not None:
@@ -187,6 +186,11 @@ class Dispatcher:
                 result = plan.layout(args, result)
         self.account(func, args, kwargs, result, place)
         return result
+
+    def note(self, func: OpOverload, place: int) -> None:
+        """Note that an op runs on GPU `place`."""
+        self.seen[func] = self.seen.get(func, 0) + 1
+        self.machine.thread.recent = place
 
     def account(
         self,

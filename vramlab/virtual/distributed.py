@@ -27,7 +27,10 @@ from torch._C._distributed_c10d import FakeProcessGroup
 from torch._subclasses import fake_tensor
 from torch.distributed import distributed_c10d
 
-from vramlab.virtual import collectives  # noqa: F401  it registers handlers of ops
+from vramlab.virtual import (
+    collectives,  # noqa: F401  it registers handlers of ops
+    object_collectives,
+)
 from vramlab.virtual.machine import ThreadState
 from vramlab.virtual.patches import Patches
 
@@ -64,6 +67,7 @@ def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> Non
         verify = _distributed_c10d._verify_params_across_processes
         patches.set(dist, "_verify_params_across_processes", _on_gpu_of_params(verify, thread))
     else:
+        object_collectives.install(patches)
         patches.set(dist, "Logger", _SilentLogger)
         patches.set(FakeProcessGroup, "_set_sequence_number_for_group", lambda group: None)
         patches.set(dist, "_verify_params_across_processes", trust_params_across_processes)

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 import torch.utils._device
 from torch._ops import OpOverload
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.virtual.bodies import exchange_bodies
 from vramlab.virtual.dispatch import Dispatcher, pin, tensors_in
 from vramlab.virtual.errors import raise_in_torchs_words, type_name
@@ -131,6 +133,7 @@ class Answers:
             torch.as_tensor: self.as_tensor,
             torch.asarray: self.as_tensor,
             torch.nn.functional.ctc_loss: self.ctc_loss,
+            torch.istft: self.istft,
             torch.device: self.torch_device,
             torch._C._nn._parse_to: self.parse_to,
         }
@@ -209,6 +212,11 @@ class Answers:
                 non_blocking=non_blocking,
                 copy=copy,
                 memory_format=memory_format,
+            )
+        if is_lazy(tensor):
+            raise UnsupportedOnVirtualGPU(
+                "moving a parameter that has no shape yet is not modelled by the virtual GPU. Give "
+                "the lazy module one batch on the host, or name the sizes, before it is moved."
             )
         if device.type == "meta":
             with self._dispatcher.machine.thread.asking_for_carrier():
@@ -402,6 +410,11 @@ class Answers:
         rest = args[len(longest) :]
         front = [named.pop(name) for name in longest if name in named]
         return torch.nn.functional.ctc_loss(log_probs, targets, *front, *rest, **named)
+
+    def istft(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The inverse of a spectrogram. It asks whether the windows leave a gap: they do not."""
+        with self._dispatcher.machine.thread.finding_no_fault():
+            return torch.istft(*args, **kwargs)
 
     # Making tensors from data
 

@@ -82,6 +82,8 @@ def holding_of(tensor: torch.Tensor) -> Holding | None:
         return tensor.untyped_storage().__dict__.get(ATTRIBUTE)
     except (NotImplementedError, RuntimeError):  # sparse and wrapper tensors have no storage
         return holding_of(tensor._values()) if tensor.layout == torch.sparse_coo else None
+    except ValueError:  # parameters without a shape yet, of lazy modules
+        return None
 
 
 @cache

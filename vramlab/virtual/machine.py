@@ -94,6 +94,8 @@ class ThreadState(threading.local):
             GPUs: "meta", or "cpu" where values are computed.
         means_gpu: inside C++ code of PyTorch's that names the device of a GPU's tensors, and so
             their carrier's.
+        finds_no_fault: inside a function of PyTorch's that asks a tensor whether something is
+            wrong, where in a healthy run nothing is.
     """
 
     device: int = 0
@@ -101,6 +103,7 @@ class ThreadState(threading.local):
     recent: int | None = None
     wants_carrier: bool = False
     means_gpu: bool = False
+    finds_no_fault: bool = False
 
     @contextmanager
     def asking_for_carrier(self) -> Iterator[None]:
@@ -110,6 +113,15 @@ class ThreadState(threading.local):
             yield
         finally:
             self.wants_carrier = before
+
+    @contextmanager
+    def finding_no_fault(self) -> Iterator[None]:
+        """Let what follows hear that nothing is wrong."""
+        before, self.finds_no_fault = self.finds_no_fault, True
+        try:
+            yield
+        finally:
+            self.finds_no_fault = before
 
     @contextmanager
     def working_on(self, gpu: int) -> Iterator[None]:

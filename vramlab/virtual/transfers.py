@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.virtual.dispatch import Dispatcher, handles, pin
 from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
 from vramlab.virtual.values import known, known_numbers, remember, remember_numbers
@@ -31,6 +32,13 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     if not isinstance(source, torch.Tensor):  # below vmap a number comes as it is
         return func(*args, **kwargs)
     device = kwargs.get("device")
+    if device is not None and device.type == "cuda" and source.layout != torch.strided:
+        raise UnsupportedOnVirtualGPU(
+            f"moving a tensor of layout {source.layout} is not modelled by the virtual GPU, nor "
+            "are its products. Move its indices and values, and gather and add them up "
+            "(index_select, index_add_); move a dense tensor (.to_dense() first); or run on a "
+            "real GPU."
+        )
     source_place = place_of_tensor(source)
     if device is not None and device.type != "meta":
         _must_have_data(source)

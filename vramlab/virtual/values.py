@@ -231,6 +231,8 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
         return bool(func(*args, **kwargs))
     if func is aten.equal.default and left.shape != right.shape:
         return False
+    if dispatcher.machine.thread.finds_no_fault:
+        return False
     name = func._schema.name.removeprefix("aten::")
     return bool(dispatcher.values.truth(f"torch.{name}", True, left))
 

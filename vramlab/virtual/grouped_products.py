@@ -1,0 +1,63 @@
+"""Products of many matrices in one op, for which meta tensors know bfloat16 only.
+
+CUDA has them in three dtypes. Which row belongs to which group, the values say; the result is as
+large for any.
+
+Source: `_grouped_mm_validate_inputs` and `create_grouped_gemm_output_tensor` in
+aten/src/ATen/native/GroupedMMUtils.h, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from vramlab.virtual.dispatch import Dispatcher, handles
+
+aten = torch.ops.aten
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@handles(aten._grouped_mm.default)
+def grouped_mm(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """The result, whose rows begin at multiples of 16 bytes."""
+    left, right = args[:2]
+    place = dispatcher.place_of(func, args, kwargs)
+    if not left.is_meta or place is None or place < 0:
+        plain: Tensor = dispatcher.run_plain(func, args, kwargs)
+        return plain
+    _check(left, right)
+    offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+    size = _size(left, right, offsets)
+    in_16_bytes = 16 // left.element_size()
+    row = -(-size[-1] // in_16_bytes) * in_16_bytes
+    stride = (row, 1) if len(size) == 2 else (size[1] * row, row, 1)
+    result = torch.empty_strided(size, stride, dtype=left.dtype, device="meta")
+    dispatcher.note(func, place)
+    dispatcher.account(func, args, kwargs, result, place)
+    return result
+
+
+def _size(left: Tensor, right: Tensor, offsets: Tensor | None) -> tuple[int, ...]:
+    """Of the result. A matrix in place of a batch holds those of all groups, one after another."""
+    if left.dim() == right.dim() == 2 and offsets is not None:
+        return offsets.size(0), left.size(0), right.size(1)
+    if left.dim() == right.dim():
+        return left.size(0), left.size(1), right.size(-1)
+    return left.size(-2), right.size(-1)
+
+
+def _check(left: Tensor, right: Tensor) -> None:
+    for name, operand in (("mat_a", left), ("mat_b", right)):
+        if operand.dtype not in _DTYPES:
+            raise RuntimeError(
+                f"Expected {name} to be Float32, BFloat16 or Float16 matrix, got {operand.dtype}"
+            )
+        if operand.dim() not in (2, 3):
+            raise RuntimeError(f"{name} has to be 2 or 3d")
+    if (left.dim(), right.dim()) != (2, 2) and left.size(-1) != right.size(-2):
+        raise RuntimeError("contraction dimension of mat_a and mat_b must match")
