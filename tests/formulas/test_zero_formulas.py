@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.formulas import zero
+from vramlab.units import MIB
 
 ADAM = 12
 """Bytes of states for each parameter in mixed precision."""
@@ -134,3 +135,16 @@ def test_gradients_may_travel_in_another_dtype() -> None:
     # bfloat16 there twice, float32 back once: 3 x (2 + 2 + 4) B for each of a quarter
     assert zero.sent_bytes(3, model, 4, "bfloat16", "float32") == 3 * quarter * 8
     assert zero.sent_bytes(3, model, 1) == 0
+
+
+def test_the_peak_of_a_chain_in_parts() -> None:
+    # 4 layers of 1024 x 1024 on 4 ranks: shards of 1 MiB, layers of 4 MiB, rows of 4 KiB
+    peak_bytes = 6 * MIB + 3 * 4 * MIB + 4 * MIB + 4 * 4096 + 2 * 512
+    assert zero.chain_peak_bytes(3, 4, 1024, 4) == peak_bytes
+    assert zero.chain_peak_bytes(3, 4, 1024, 4, torch_version=(2, 11)) == peak_bytes
+    # The second layer's shard; two gradients of rows are gone.
+    later_bytes = peak_bytes + MIB - 2 * 4096
+    assert zero.chain_peak_bytes(3, 4, 1024, 4, torch_version=(2, 12)) == later_bytes
+    # On 1024 ranks a shard is a row: that moment is no higher.
+    alone_bytes = zero.chain_peak_bytes(3, 4, 1024, 1024)
+    assert zero.chain_peak_bytes(3, 4, 1024, 1024, torch_version=(2, 12)) == alone_bytes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from vramlab.measure.surroundings import start_afresh
+from vramlab.measure.surroundings import start_afresh, surroundings
 from vramlab.virtual import VirtualGPU
 
 
@@ -48,3 +48,11 @@ def test_nothing_is_collected_where_only_a_workspace_is_held(
         assert torch.cuda.memory_allocated() == 512  # one block, 8 x 4 B rounded up
         del held
     assert len(collections) == 1
+
+
+def test_a_virtual_gpu_stands_for_a_pytorch_and_another_may_be_installed() -> None:
+    installed = tuple(map(int, torch.__version__.split(".")[:2]))
+    with VirtualGPU("T4", torch_version="2.11"):
+        here = surroundings()
+    assert here.torch_version == (2, 11)
+    assert here.installed_version == installed

@@ -167,7 +167,13 @@ def zero_peak(ranks: int = 8, layers: int = 6, width: int = 2048) -> Outcome:
             warm_up()
             before_bytes = torch.cuda.memory_allocated()
             training = Training(number, layers, width)
-            peak_bytes = before_bytes + zero.chain_peak_bytes(number, layers, width, ranks)
+            peak_bytes = before_bytes + zero.chain_peak_bytes(
+                number,
+                layers,
+                width,
+                ranks,
+                torch_version=trial.surroundings.installed_version,
+            )
             with trial.stage(
                 f"{zero.STAGES[number]}: forward and backward", expected("peak", peak_bytes)
             ):

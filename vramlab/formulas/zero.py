@@ -155,7 +155,13 @@ def gathered_bytes(groups: Groups, ranks: int, dtype: str = "float32") -> int:
 
 
 def chain_peak_bytes(
-    stage: Literal[2, 3], layers: int, width: int, ranks: int, rows: int = 1
+    stage: Literal[2, 3],
+    layers: int,
+    width: int,
+    ranks: int,
+    rows: int = 1,
+    *,
+    torch_version: tuple[int, int] = (2, 13),
 ) -> int:
     """The peak of forward and backward of a chain of Linear layers, each sharded alone by FSDP2.
 
@@ -169,20 +175,36 @@ def chain_peak_bytes(
       reduce-scatter, and of the first layer what the all-gather has put out, and its parameters;
       also the shards of the gradients from the third layer on.
 
+    In PyTorch 2.12 a loop's variable in FSDPParamGroup.post_backward (_fsdp_param_group.py) still
+    holds the input of the third layer's reduce-scatter while the second layer's puts out its shard.
+
     Holds for four layers and more. Source: foreach_all_gather, foreach_reduce and their callers in
     torch/distributed/fsdp/_fully_shard, PyTorch 2.13.
+
+    Args:
+        stage: see the module.
+        layers: how many.
+        width: of each.
+        ranks: how many there are.
+        rows: of the batch.
+        torch_version: of the PyTorch that is installed, whose FSDP2 runs.
     """
     shard_bytes = block_bytes(4 * width * padded_rows(width, ranks))
     layer_bytes = gathered_bytes([[(width, width)]], ranks)
     rows_bytes = block_bytes(4 * rows * width)
     if stage == 2:
         return layers * (shard_bytes + rows_bytes) + (layers + 2) * layer_bytes
+    more_bytes = 0
+    if torch_version == (2, 12):
+        # The shard; by then the gradients at both ends of the second layer are gone.
+        more_bytes = max(0, shard_bytes - 2 * rows_bytes)
     return (
         (2 * layers - 2) * shard_bytes
         + 3 * layer_bytes
         + block_bytes(4 * width * width)  # a gradient has no rows that pad it
         + 4 * rows_bytes  # what the first two layers have got; gradients at both ends of the second
         + 2 * MIN_BLOCK_BYTES  # the loss and its gradient
+        + more_bytes
     )
 
 

@@ -29,6 +29,8 @@ class Surroundings:
     """How many can be resident."""
     torch_version: tuple[int, int]
     """The PyTorch whose rules hold: the installed one, or the one a virtual GPU stands for."""
+    installed_version: tuple[int, int]
+    """The PyTorch that is installed, whose Python code runs in either case."""
 
     @property
     def rules(self) -> str:
@@ -63,16 +65,14 @@ def surroundings() -> Surroundings:
     require_gpu()
     properties = torch.cuda.get_device_properties(0)
     gpu = attached()
-    if isinstance(gpu, VirtualGPU):
-        version = gpu.machine.torch_version
-    else:
-        major, minor, *_ = torch.__version__.split(".")
-        version = int(major), int(minor)
+    major, minor, *_ = torch.__version__.split(".")
+    installed = int(major), int(minor)
     return Surroundings(
         compute_capability=torch.cuda.get_device_capability(),
         multiprocessors=properties.multi_processor_count,
         threads_per_multiprocessor=properties.max_threads_per_multi_processor,
-        torch_version=version,
+        torch_version=gpu.machine.torch_version if isinstance(gpu, VirtualGPU) else installed,
+        installed_version=installed,
     )
 
 
