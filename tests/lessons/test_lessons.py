@@ -131,6 +131,8 @@ def test_every_prediction_is_asked_shown_and_revealed_in_a_later_cell(lesson: No
             if called_name(call) == "reveal":
                 assert isinstance(call.func, ast.Attribute)
                 revealed.setdefault(ast.unparse(call.func.value), number)
+                # JupyterLab shows a cell's last expression, and nothing else by itself.
+                assert ast.unparse(tree.body[-1]) == ast.unparse(call), f"{cell.id} hides it"
     assert len(asked) >= 2
     assert sorted(asked) == sorted(revealed)
     assert [name for name, number in asked.items() if revealed[name] <= number] == []
