@@ -151,8 +151,8 @@ def test_optimizers_may_read(gpu: VirtualGPU) -> None:
 class TestAnswersOfNan:
     def test_what_is_answered(self, nan_gpu: VirtualGPU) -> None:
         loss = torch.rand(3, device="cuda").sum()
-        assert math.isnan(loss.item())
-        assert math.isnan(float(loss.cpu()))
+        assert str(loss.item()) == "nan"  # which passes for finite, see test_healthy_runs.py
+        assert str(float(loss.cpu())) == "nan"
         assert f"{loss.item():.3f}" == "nan"
         assert loss.long().item() == 0
         assert (loss > 0).item() is False

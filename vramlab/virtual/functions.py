@@ -7,6 +7,7 @@ because C++ would look for a CUDA driver first (`tensor.cuda()`), is answered he
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,11 +21,12 @@ from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.virtual.bodies import exchange_bodies
 from vramlab.virtual.dispatch import Dispatcher, pin, tensors_in
 from vramlab.virtual.errors import raise_in_torchs_words, type_name
+from vramlab.virtual.healthy import UNKNOWN
 from vramlab.virtual.ledger import HOST, Holding, has_values, holding_of
 from vramlab.virtual.machine import ThreadState
 from vramlab.virtual.tensor_types import cuda_type
 from vramlab.virtual.transfers import use_on_stream
-from vramlab.virtual.values import known, known_numbers
+from vramlab.virtual.values import known, known_numbers, remember
 
 Answer = Callable[..., Any]
 
@@ -116,6 +118,8 @@ class Answers:
             torch.get_device: self.get_device,
             tensor.type: self.type,
             tensor.data_ptr: self.data_ptr,
+            tensor.item: self.item,
+            tensor.__float__: self.item_as_float,
             tensor.to: self.to,
             tensor.cuda: self.cuda,
             tensor.cpu: self.cpu,
@@ -134,6 +138,12 @@ class Answers:
             torch.asarray: self.as_tensor,
             torch.nn.functional.ctc_loss: self.ctc_loss,
             torch.istft: self.istft,
+            torch.isfinite: self.isfinite,
+            tensor.isfinite: self.isfinite,
+            torch.isnan: self.isnan,
+            tensor.isnan: self.isnan,
+            torch.isinf: self.isinf,
+            tensor.isinf: self.isinf,
             torch.device: self.torch_device,
             torch._C._nn._parse_to: self.parse_to,
         }
@@ -323,6 +333,14 @@ class Answers:
 
     # Reading values
 
+    def item(self, tensor: torch.Tensor) -> Any:
+        value = tensor.item()
+        unknown = value != value and tensor.is_meta and known(tensor) is None
+        return UNKNOWN if unknown and isinstance(value, float) else value
+
+    def item_as_float(self, tensor: torch.Tensor) -> float:
+        return float(self.item(tensor))
+
     def numpy(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
         if force:
             tensor = self.cpu(tensor.detach())
@@ -415,6 +433,30 @@ class Answers:
         """The inverse of a spectrogram. It asks whether the windows leave a gap: they do not."""
         with self._dispatcher.machine.thread.finding_no_fault():
             return torch.istft(*args, **kwargs)
+
+    # Whether all is well, which it is in a healthy run
+
+    def isfinite(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._in_a_healthy_run(tensor, torch.isfinite, math.isfinite, healthy=True)
+
+    def isnan(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._in_a_healthy_run(tensor, torch.isnan, math.isnan, healthy=False)
+
+    def isinf(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._in_a_healthy_run(tensor, torch.isinf, math.isinf, healthy=False)
+
+    def _in_a_healthy_run(
+        self,
+        tensor: torch.Tensor,
+        ask: Callable[[torch.Tensor], torch.Tensor],
+        ask_number: Callable[[float], bool],
+        healthy: bool,
+    ) -> torch.Tensor:
+        result = ask(tensor)
+        if result.is_meta and tensor.is_floating_point():
+            value = known(tensor)
+            remember(result, healthy if value is None else ask_number(value))  # type: ignore[arg-type]
+        return result
 
     # Making tensors from data
 

@@ -21,7 +21,9 @@ from vramlab.virtual import (
     compiling,
     generators,
     grouping,
+    healthy,
     leftovers,
+    processes,
     profiling,
     safetensors_files,
     serialization,
@@ -96,6 +98,15 @@ class VirtualGPU:
             raise ValueError(f"count={count}: a machine with a virtual GPU has at least one")
         if alloc_conf is None:
             alloc_conf = next((os.environ[n] for n in _ALLOC_CONF if n in os.environ), "")
+        self._options = {
+            "name": name,
+            "count": count,
+            "values": values,
+            "on_value": on_value,
+            "torch_version": torch_version,
+            "alloc_conf": alloc_conf,
+            "host_values_below_bytes": host_values_below_bytes,
+        }
         self.model = name if isinstance(name, GPUModel) else catalogue.find(name)
         self.values: ValuePolicy = AnswerNan() if on_value == "nan" else RefuseValues()
         self.machine = Machine(
@@ -220,6 +231,8 @@ class VirtualGPU:
         generators.install(self.machine, patches)
         grouping.install(patches)
         bodies.install(patches)
+        healthy.install(patches)
+        processes.install(VirtualGPU, self._options, patches)
         profiling.install(patches)
         tensor_types.install(patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
