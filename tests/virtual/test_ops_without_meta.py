@@ -31,6 +31,45 @@ def test_losses_of_margins(gpu: VirtualGPU) -> None:
     assert scores.grad.shape == (4, 8)
 
 
+def test_quantization_that_is_trained_with(gpu: VirtualGPU) -> None:
+    x = torch.randn(4, 8, device="cuda", requires_grad=True)
+    scale, zero = torch.ones(1, device="cuda"), torch.zeros(1, dtype=torch.int32, device="cuda")
+    before = torch.cuda.memory_allocated()
+    out = torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127)
+    # 32 elements in float32, and a mask of 32 B: a block of 512 B each
+    assert torch.cuda.memory_allocated() - before == 2 * 512
+    out = out + torch.fake_quantize_per_tensor_affine(x, scale, zero, -128, 127)
+    out.sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "solution", "residuals"),
+    [
+        ((5, 3), (5, 2), (3, 2), (2,)),
+        ((7, 5, 3), (7, 5), (7, 3), (7, 1)),
+        ((3, 3), (3, 1), (3, 1), (0,)),
+    ],
+)
+def test_least_squares(
+    gpu: VirtualGPU,
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    solution: tuple[int, ...],
+    residuals: tuple[int, ...],
+) -> None:
+    found = torch.linalg.lstsq(torch.ones(left, device="cuda"), torch.ones(right, device="cuda"))
+    assert found.solution.shape == solution
+    assert found.residuals.shape == residuals
+    assert found.rank.shape == (0,)
+    of_host = torch.linalg.lstsq(torch.rand(left), torch.rand(right), driver="gels")
+    assert found.solution.shape == of_host.solution.shape
+    assert found.residuals.shape == of_host.residuals.shape
+    assert found.rank.shape == of_host.rank.shape
+    assert found.singular_values.shape == of_host.singular_values.shape
+
+
 def test_from_waves_to_spectrogram_and_back(gpu: VirtualGPU) -> None:
     waves, window = torch.randn(2, 2048, device="cuda"), torch.hann_window(256, device="cuda")
     spectrogram = torch.stft(waves, 256, 64, window=window, return_complex=True)
