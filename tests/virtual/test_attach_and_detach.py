@@ -98,7 +98,8 @@ def test_without_a_gpu_there_is_none() -> None:
         assert torch.cuda.is_available()
     assert not torch.cuda.is_available()
     assert attached() is None
-    with pytest.raises(Exception, match="CUDA"):
+    # What PyTorch says depends on whether it was built with CUDA.
+    with pytest.raises(Exception, match=r"CUDA|NVIDIA driver"):
         torch.zeros(3, device="cuda")
     assert (torch.zeros(2) + 1).tolist() == [1, 1]
 

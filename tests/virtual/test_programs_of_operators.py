@@ -68,6 +68,7 @@ def test_encoders_keep_padding_without_values(nan_gpu: VirtualGPU) -> None:
     assert not out.is_nested
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # of PyTorch 2.12
 def test_the_profiler_records_the_hosts_part(gpu: VirtualGPU) -> None:
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with (

@@ -78,6 +78,7 @@ def test_an_op_in_place_answers_its_first_argument(func: OpOverload, kind: str) 
     assert described(args[0]) == before
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of PyTorch 2.12
 @pytest.mark.parametrize("kind", NOT_PLAIN)
 @pytest.mark.parametrize("func", SHORTCUTS, ids=str)
 def test_what_is_not_plain_is_left_to_the_meta_kernel(func: OpOverload, kind: str) -> None:

@@ -1,7 +1,8 @@
 """What CUDA's kernels refuse and meta kernels let pass: mixed dtypes, a dimension out of range.
 
 Source: ADDMM_META in aten/src/ATen/native/LinearAlgebra.cpp, `addmm_out_cuda_impl` and
-`bmm_out_cuda_impl` in aten/src/ATen/native/cuda/Blas.cpp, NLLLoss.cu and SoftMax.cpp, PyTorch 2.13.
+`bmm_out_cuda_impl` in aten/src/ATen/native/cuda/Blas.cpp, Embedding.cpp in aten/src/ATen/native,
+NLLLoss.cu and SoftMax.cpp, PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+
+from vramlab.virtual.errors import type_name
 
 aten = torch.ops.aten
 
@@ -83,6 +86,17 @@ def bmm(self: Tensor, mat2: Tensor, *_: Any) -> None:
     if self.dtype != mat2.dtype:
         raise RuntimeError(
             f"expected scalar type {_name(self.dtype)} but found {_name(mat2.dtype)}"
+        )
+
+
+@_checks(aten.embedding.default)
+def embedding(weight: Tensor, indices: Tensor, *_: Any) -> None:
+    """Meta tensors are asked in C++ from PyTorch 2.13 on only."""
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+            f"Long, Int; but got {type_name(indices)} instead (while checking arguments for "
+            "embedding)"
         )
 
 

@@ -24,6 +24,11 @@ class Patches:
         self._undo.append((owner, name, before))
         setattr(owner, name, value)
 
+    def remove(self, owner: Any, name: str) -> None:
+        """Take `owner.name` out of the owner's own namespace."""
+        self._undo.append((owner, name, vars(owner)[name]))
+        delattr(owner, name)
+
     def undo(self) -> None:
         """Put everything back. Doing it twice is harmless."""
         while self._undo:

@@ -31,6 +31,12 @@ from vramlab.virtual.streams import (
     stream_and_event_types,
 )
 
+_OF_CUDA = "_cuda_"
+"""How the names of the C functions begin that only a PyTorch with CUDA has."""
+
+_HARMLESS = ("cudnn", "getCompiledVersion")
+"""What these say needs no GPU: settings that C++ keeps, and what PyTorch was built with."""
+
 CUDA_VERSION = "13.0"
 """What `torch.version.cuda` says while a virtual GPU is attached."""
 
@@ -79,7 +85,7 @@ class NotInTheCLayer(UnsupportedOnVirtualGPU, AttributeError):
 
 def _missing(name: str) -> Any:
     """`torch._C.name` where there is no such attribute."""
-    if name.startswith("_cuda_"):
+    if name.startswith(_OF_CUDA):
         raise NotInTheCLayer(
             f"torch._C.{name} is not modelled by the virtual GPU, nor what torch.cuda builds on it"
         )
@@ -111,7 +117,12 @@ class CLayer:
 
     def install(self, patches: Patches) -> None:
         """Put the stand-ins where torch looks for them; `patches.undo()` removes them."""
-        for name, function in self._c_functions().items():
+        functions = self._c_functions()
+        # A PyTorch with CUDA has them all; those without a stand-in could start the real CUDA.
+        for name in [name for name in vars(torch._C) if name.startswith(_OF_CUDA)]:
+            if name not in functions and not any(word in name for word in _HARMLESS):
+                patches.remove(torch._C, name)
+        for name, function in functions.items():
             patches.set(torch._C, name, function)
         patches.set(torch._C, "__getattr__", _missing)
         stream, event = stream_and_event_types(self._machine)
