@@ -268,3 +268,15 @@ def test_the_attached_gpu_is_found_in_the_catalogue(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(attachment, "attached", lambda: None)
     with pytest.raises(RuntimeError, match=r"no GPU is attached: call vramlab\.attach\(\) first"):
         catalogue_model()
+
+
+def test_a_c_function_without_a_stand_in_is_hidden_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a PyTorch that was built with CUDA has them."""
+    for name in ("_cuda_unheard_of", "_cuda_get_cudnn_unheard_of"):
+        monkeypatch.setattr(torch._C, name, len, raising=False)
+    with VirtualGPU("T4"):
+        assert not hasattr(torch._C, "_cuda_unheard_of")
+        assert torch._C._cuda_get_cudnn_unheard_of is len  # a setting
+    assert torch._C._cuda_unheard_of is len
