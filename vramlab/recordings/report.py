@@ -61,9 +61,10 @@ def summary_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
     if skipped:
         yield f"skipped: {skipped}, which the recording has no result of"
     used = {number.known for number in numbers}
-    for known in KNOWN:
-        if known.name in used:
-            yield f"known difference {known.name}: {known.why} ({known.source})"
+    # One difference may have several lines in the table, for other entries and quantities.
+    for name, why, source in dict.fromkeys((k.name, k.why, k.source) for k in KNOWN):
+        if name in used:
+            yield f"known difference {name}: {why} ({source})"
     unexplained = [each.entry for each in compared if each.unexplained]
     if unexplained:
         yield f"differ for no known reason: {len(unexplained)}: {', '.join(unexplained)}"
