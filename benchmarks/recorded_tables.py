@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.recorded import recordings
 from benchmarks.scores import markdown_table
 from vramlab.recordings.entries import CONTEXT
-from vramlab.recordings.known import KNOWN
+from vramlab.recordings.known import names_and_reasons
 from vramlab.recordings.store import RecordingFile
 from vramlab.units import MIB
 
@@ -35,5 +35,4 @@ def first_uses(folder: Path) -> str:
 
 def known_differences() -> str:
     """Every difference that has a name: why it is there, and where that can be checked."""
-    rows = dict.fromkeys((known.name, known.why, known.source) for known in KNOWN)
-    return markdown_table(("name", "why", "source"), list(rows))
+    return markdown_table(("name", "why", "source"), names_and_reasons())

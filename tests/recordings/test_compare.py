@@ -105,7 +105,6 @@ def test_a_known_difference_does_not_fail(
     known = replace(KNOWN[0], name="test-only", entries=(TRAINING,), quantities=("peak",))
     elsewhere = replace(known, entries=("zoo/elsewhere",))
     monkeypatch.setattr("vramlab.recordings.known.KNOWN", (known, elsewhere))
-    monkeypatch.setattr("vramlab.recordings.report.KNOWN", (known, elsewhere))
     recording = make_recording([TRAINING])
     tamper_with_stage(recording, TRAINING, "forward 1", peak_bytes=2**30)
     assert main(["compare", str(recording.path)]) == 0

@@ -123,6 +123,11 @@ KNOWN: tuple[KnownDifference, ...] = (
 )
 
 
+def names_and_reasons() -> tuple[tuple[str, str, str], ...]:
+    """Name, why and source of each known difference, once: some have several lines in `KNOWN`."""
+    return tuple(dict.fromkeys((known.name, known.why, known.source) for known in KNOWN))
+
+
 def known_difference(entry: str, stage: str, quantity: str) -> KnownDifference | None:
     """The named reason for a difference, or None."""
     for known in KNOWN:

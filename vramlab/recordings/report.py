@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vramlab.recordings.alignment import Parting
 from vramlab.recordings.compare import Comparison, Number
-from vramlab.recordings.known import KNOWN
+from vramlab.recordings.known import names_and_reasons
 
 _MOST_NUMBERS = 6
 _MOST_SURPLUSES = 5
@@ -61,8 +61,7 @@ def summary_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
     if skipped:
         yield f"skipped: {skipped}, which the recording has no result of"
     used = {number.known for number in numbers}
-    # One difference may have several lines in the table, for other entries and quantities.
-    for name, why, source in dict.fromkeys((k.name, k.why, k.source) for k in KNOWN):
+    for name, why, source in names_and_reasons():
         if name in used:
             yield f"known difference {name}: {why} ({source})"
     unexplained = [each.entry for each in compared if each.unexplained]

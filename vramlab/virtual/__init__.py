@@ -2,7 +2,6 @@
 
 from vramlab.virtual import (  # noqa: F401  they register handlers of ops
     backward_in_place,
-    grouped_products,
     indexing,
     sequences,
     transfers,

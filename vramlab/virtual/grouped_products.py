@@ -9,37 +9,22 @@ aten/src/ATen/native/GroupedMMUtils.h, PyTorch 2.13.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-
-from vramlab.virtual.dispatch import Dispatcher, handles
-
-aten = torch.ops.aten
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@handles(aten._grouped_mm.default)
-def grouped_mm(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
-    """The result, whose rows begin at multiples of 16 bytes."""
-    left, right = args[:2]
-    place = dispatcher.place_of(func, args, kwargs)
-    if not left.is_meta or place is None or place < 0:
-        plain: Tensor = dispatcher.run_plain(func, args, kwargs)
-        return plain
+def product(
+    left: Tensor, right: Tensor, offsets: Tensor | None = None, *_: object, **named: Tensor | None
+) -> tuple[Tensor]:
+    """The result of `aten::_grouped_mm`, whose rows begin at multiples of 16 bytes."""
     _check(left, right)
-    offsets = args[2] if len(args) > 2 else kwargs.get("offs")
-    size = _size(left, right, offsets)
+    size = _size(left, right, named.get("offs", offsets))
     in_16_bytes = 16 // left.element_size()
     row = -(-size[-1] // in_16_bytes) * in_16_bytes
     stride = (row, 1) if len(size) == 2 else (size[1] * row, row, 1)
-    result = torch.empty_strided(size, stride, dtype=left.dtype, device="meta")
-    dispatcher.note(func, place)
-    dispatcher.account(func, args, kwargs, result, place)
-    return result
+    return (torch.empty_strided(size, stride, dtype=left.dtype, device="meta"),)
 
 
 def _size(left: Tensor, right: Tensor, offsets: Tensor | None) -> tuple[int, ...]:

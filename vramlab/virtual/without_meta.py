@@ -1,6 +1,7 @@
-"""Ops for which PyTorch has no meta kernel: results of the shapes that CUDA gives them.
+"""Ops for which PyTorch has no meta kernel, or none of every dtype: results in CUDA's shapes.
 
-Known limitation: what their CUDA kernels take besides is not counted; the report names them.
+Known limitation: what the CUDA kernels of those without a rule take besides is not counted; the
+report names them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from vramlab.virtual import grouped_products
 from vramlab.virtual.dispatch import Dispatcher, handles
 
 aten = torch.ops.aten
@@ -63,6 +65,7 @@ def _least_squares(self: Tensor, b: Tensor, *_: object, **__: object) -> Outputs
 _OUTPUTS: dict[OpOverload, Callable[..., Outputs]] = {
     aten._dirichlet_grad.default: _like,
     aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _with_mask,
+    aten._grouped_mm.default: grouped_products.product,
     aten._masked_softmax.default: _like,
     aten._sample_dirichlet.default: _like,
     aten._standard_gamma_grad.default: _like,
