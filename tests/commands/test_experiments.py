@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from vramlab import experiments
+from vramlab import experiments, progress
 from vramlab.cli import main
 from vramlab.commands.experiments import ToldStages
 from vramlab.experiments import Finding, Outcome, registry
@@ -29,7 +30,8 @@ def test_run_prints_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert "0.30 fraction" in printed
 
 
-def test_the_line_of_progress_names_the_stage() -> None:
+def test_the_line_of_progress_names_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 0.0))
     step = Step("running three-linear", io.StringIO())
     lines: list[str] = []
 

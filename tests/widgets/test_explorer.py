@@ -75,7 +75,10 @@ def test_what_takes_long_says_so_until_it_is_there(monkeypatch: pytest.MonkeyPat
     assert "Batch 64 with SGD." in explorer.output.value
 
 
-def test_what_is_there_at_once_does_not(explorer: Explorer) -> None:
+def test_what_is_there_at_once_does_not(
+    explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "SECONDS_BEFORE", 60.0)  # drawing takes a while on a busy machine
     said = []
     explorer.status.observe(said.append, names="value")
     explorer.controls["batch"].value = 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from jupyter_client.manager import start_new_kernel
@@ -25,6 +26,11 @@ class Shown(list[str]):
     def __call__(self, html: str) -> None:
         self.append(html)
         self.something.set()
+
+
+@pytest.fixture(autouse=True)
+def _time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_cell, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 @pytest.fixture
@@ -67,8 +73,10 @@ def test_the_stage_of_an_experiment_is_named_while_it_runs() -> None:
 
 
 WAITING = """
+from types import SimpleNamespace
 from vramlab.widgets import running_cell
 running_cell.SECONDS_BEFORE = 0.2
+running_cell.time = SimpleNamespace(monotonic=lambda: 0.0)
 """
 
 
