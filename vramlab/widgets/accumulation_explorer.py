@@ -45,7 +45,7 @@ class Gradient:
 @explorer("A batch in pieces: its peak and its gradient")
 def accumulation_explorer(
     rows: Annotated[int, powers("Rows of a micro-batch", 64, 16384)] = 2048,
-    steps: Annotated[int, powers("Micro-batches", 1, 16), "for one optimizer step"] = 4,
+    steps: Annotated[int, powers("Micro-batches", 1, 16), "micro-batches of a step"] = 4,
     width: Annotated[int, powers("Width", 256, 4096), "of the model, three Linear layers"] = 1024,
     loss: Annotated[str, choice("backward() on", LOSSES)] = "mean / steps",
     gpu: Annotated[str, "a GPU of the catalogue"] = "A100-40GB",

@@ -38,13 +38,13 @@ def allocator_explorer(
     program: Annotated[str, paragraph("Program", rows=8), "one step a line"] = DEFAULT_PROGRAM,
     options: Annotated[str, text("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")] = "",
     memory_mib: Annotated[int, slider("GPU memory in MiB", 32, _largest_mib, step=32)] = 128,
-    steps: Annotated[int | None, slider("Steps done", 0, _step_count), "None for all"] = None,
+    steps: Annotated[int | None, slider("Steps done", 0, _step_count)] = None,
 ) -> View:
     """Show the allocator's segments after each step of a program of allocations and frees.
 
-    A step is 'a 10 MiB', 'free a' or 'empty_cache'. Options are those of PYTORCH_CUDA_ALLOC_CONF,
-    such as 'expandable_segments:True'. An out-of-memory error is shown as part of the view: what
-    was there when it happened.
+    A step is 'a 10 MiB', 'free a' or 'empty_cache'; at first, all are done. Options are those of
+    PYTORCH_CUDA_ALLOC_CONF, such as 'expandable_segments:True'. An out-of-memory error is shown as
+    part of the view: what was there when it happened.
     """
     todo = allocator_program.parse(program)[:steps]
     allocator = CachingAllocator(DeviceMemory(memory_mib * MIB), AllocatorSettings.parse(options))

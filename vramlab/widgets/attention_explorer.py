@@ -16,12 +16,8 @@ from vramlab.units import format_mib, short_size
 from vramlab.widgets.controls import choice, powers, slider
 from vramlab.widgets.explorer import View, explorer
 from vramlab.widgets.gpus import AnyGPU
+from vramlab.widgets.parameters_explorer import DTYPES
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
 MODES = ("training with dropout", "training without dropout", "no_grad")
 DROPOUT = 0.1
 

@@ -85,11 +85,11 @@ class Line:
     """(batch, peak in bytes) that were measured."""
 
     def at(self, batch: int) -> float:
-        """Peak in bytes by the line."""
+        """Predict the peak in bytes of a batch."""
         return self.fixed_bytes + batch * self.per_sample_bytes
 
     def largest(self, available_bytes: int) -> int:
-        """The largest batch by the line; 0 if none fits."""
+        """Predict the largest batch that fits; 0 if none does."""
         return max(int((available_bytes - self.fixed_bytes) // self.per_sample_bytes), 0)
 
 
@@ -140,7 +140,7 @@ def batch_explorer(
 
 
 def _stepper(workload: Workload, precision: str, optimizer: str) -> Callable[[int], None] | None:
-    """A training step that takes the batch; None if not even the model and its states fit."""
+    """Make a training step that takes the batch; None if not even the model and its states fit."""
     try:
         with torch.device("cuda"):
             model = workload.make()

@@ -62,16 +62,16 @@ class Play:
     """Calls of steps."""
 
     def held_bytes(self, moment: int) -> int:
-        """Held after as many actions, beyond what was there before."""
+        """Return the bytes held after as many actions, beyond what was there before."""
         return self.readings[moment - 1].allocated_bytes - self.before_bytes if moment else 0
 
     def peak_bytes(self, moment: int) -> int:
-        """The most that was held until then."""
+        """Return the most bytes that were held until then."""
         peaks = (reading.peak_bytes for reading in self.readings[:moment])
         return max(peaks, default=self.before_bytes) - self.before_bytes
 
     def forwards_until(self, moment: int) -> int:
-        """Steps that have run forward until then."""
+        """Count the steps that have run forward until then."""
         done = (reading.action.do for reading in self.readings[:moment])
         return sum(do in (Do.ADVANCE, Do.RECORD) for do in done)
 
@@ -101,7 +101,7 @@ def _add_player(explorer: Explorer) -> None:
 def checkpointing_explorer(
     strategy: Annotated[str, choice("Strategy", STRATEGIES)] = "sqrt(n) segments",
     steps: Annotated[int, slider("Steps of the chain, n", 1, 20)] = 12,
-    slots: Annotated[int, slider("Slots (or segments)", 1, 10), "for `WITH_SLOTS`"] = 3,
+    slots: Annotated[int, slider("Slots (or segments)", 1, 10), "of `WITH_SLOTS`"] = 3,
     moment: Annotated[int, slider("Actions done", 0, _length)] = 0,
 ) -> View:
     """Play a schedule action by action, as it was executed on a fresh virtual GPU.

@@ -52,7 +52,7 @@ def _bytes_on_gpu(size_bytes: int) -> torch.Tensor:
 
 
 def _times(one: DeviceReading, processes: int) -> DeviceReading:
-    """What that many such processes take together. Less than nothing is free if they do not fit."""
+    """Add up what as many processes take; less than nothing is free if they do not fit."""
     return DeviceReading(
         driver_bytes=one.driver_bytes,
         outside_bytes=processes * one.outside_bytes,
@@ -63,15 +63,9 @@ def _times(one: DeviceReading, processes: int) -> DeviceReading:
 
 
 def _table(readings: dict[str, DeviceReading]) -> Table:
-    rows = tuple(
-        (
-            name,
-            format_mib(reading.outside_bytes),
-            format_mib(reading.allocated_bytes),
-            format_mib(reading.cached_bytes),
-            format_mib(reading.used_bytes),
-        )
-        for name, reading in readings.items()
-    )
+    rows = []
+    for name, one in readings.items():
+        sizes = (one.outside_bytes, one.allocated_bytes, one.cached_bytes, one.used_bytes)
+        rows.append((name, *map(format_mib, sizes)))
     header = ("", "CUDA context", "tensors", "cached", "nvidia-smi shows")
-    return Table("What nvidia-smi adds up", header, rows)
+    return Table("What nvidia-smi adds up", header, tuple(rows))

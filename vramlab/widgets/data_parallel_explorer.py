@@ -139,15 +139,8 @@ def _read_gpu(parts: Parts, index: int) -> GPUReading:
 def _table(names: list[str], reading: Reading) -> Table:
     rows = []
     for name, gpu in zip(names, reading.gpus, strict=True):
-        predicted_bytes = sum(gpu.parts.values())
-        rows.append(
-            (
-                name,
-                format_mib(predicted_bytes),
-                format_mib(gpu.peak_bytes),
-                format_mib(gpu.after_bytes),
-            )
-        )
+        sizes = (sum(gpu.parts.values()), gpu.peak_bytes, gpu.after_bytes)
+        rows.append((name, *map(format_mib, sizes)))
     return Table(
         "Allocated bytes of the second step",
         ("", "peak, predicted", "peak, measured", "after backward"),

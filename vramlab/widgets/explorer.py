@@ -35,7 +35,7 @@ import ipywidgets
 
 from vramlab.measure import Table
 from vramlab.plots import Picture
-from vramlab.widgets.accessible import MENDS_ITS_BOX
+from vramlab.widgets.accessible import MENDS_ITS_BOX, status_html
 from vramlab.widgets.controls import Control
 
 P = ParamSpec("P")
@@ -61,11 +61,10 @@ class View:
     tables: tuple[Table, ...] = ()
 
     def to_html(self) -> str:
-        """Summary, picture and tables as HTML."""
+        """Write summary, picture and tables as HTML."""
         tables = "".join(table._repr_html_() for table in self.tables)
         return (
-            f'<div style="{_SUMMARY_STYLE}">'
-            f'<p role="status" aria-live="polite">{escape(self.summary)}</p></div>'
+            f'<div style="{_SUMMARY_STYLE}">{status_html(self.summary)}</div>'
             f"{self.picture.to_html()}{tables}"
         )
 
@@ -116,7 +115,7 @@ class Explorer:
         self._first_words = self._describe_settings()
 
     def settings(self) -> dict[str, Any]:
-        """The values of all controls, by name."""
+        """Return the values of all controls, by name."""
         return {name: control.value for name, control in self.controls.items()}
 
     def _update(self, _change: object = None) -> None:
@@ -144,7 +143,7 @@ class Explorer:
             self.status.value = ""
 
     def _describe_settings(self) -> str:
-        """The settings in words, such as 'batch: 32, optimizer: Adam'."""
+        """Put the settings in words, such as 'batch: 32, optimizer: Adam'."""
         return ", ".join(
             f"{control.description or name}: {control.value}"
             for name, control in self.controls.items()
@@ -161,7 +160,7 @@ class Explorer:
 
 
 def error_html(error: Exception) -> str:
-    """An error as an alert: what happened, and that another setting can be tried."""
+    """Show an error as an alert: what happened, and that another setting can be tried."""
     kind = type(error).__name__
     return (
         f'<div role="alert" style="border: 2px solid; padding: 0.5em 1em;">'
@@ -212,7 +211,10 @@ def explorer(
 
         @wraps(view)
         def build(*args: P.args, **kwargs: P.kwargs) -> Explorer:
-            given = written.bind(*args, **kwargs)
+            try:
+                given = written.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{view.__name__}() {error}") from None
             given.apply_defaults()
             built = _build(title, view, controls, given.arguments, height_px)
             if finish is not None:

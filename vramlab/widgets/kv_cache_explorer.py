@@ -82,7 +82,7 @@ def kv_cache_explorer(
 
 
 def parameter_count(layers: int, heads: int, kv_heads: int, head_size: int) -> int:
-    """About how many parameters a Llama of these sizes has, without its vocabulary.
+    """Estimate how many parameters a Llama of these sizes has, without its vocabulary.
 
     With w = heads x head size, each layer has queries and output (w, w), keys and values
     (kv heads x head size, w), and three matrices (w, 3.5 w) of the feed-forward layer, as

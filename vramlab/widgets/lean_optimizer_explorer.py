@@ -111,7 +111,7 @@ def measure_optimizer(
 def _steps(
     groups: Sequence[Sequence[torch.nn.Parameter]], optimizers: Sequence[torch.optim.Optimizer]
 ) -> int:
-    """Step with one group after the other; gives what the gradients of a group take."""
+    """Step with one group after the other; return what the gradients of a group take."""
     gradients_bytes = 0
     for group, optimizer in zip(groups, optimizers, strict=True):
         held_bytes = torch.cuda.memory_allocated()

@@ -29,7 +29,7 @@ def methods_explorer(
     batch: Annotated[int, powers("Sequences", 4, 64), "sequences in a step"] = 16,
     optimizer: Annotated[str, choice("Optimizer", OPTIMIZERS)] = "adamw",
     gpu: TensorCoreGPU = "A100-40GB",
-    chosen: Annotated[Sequence[str], checkboxes(ON), "other methods"] = ("checkpointing",),
+    chosen: Annotated[Sequence[str], checkboxes(ON), "methods that are on"] = ("checkpointing",),
 ) -> View:
     """Show the peak and the least time of a step with methods combined, and with each alone.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -17,12 +18,10 @@ from vramlab.widgets.explorer import View, explorer
 from vramlab.widgets.gpus import UnlistedGPU
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "SGD": lambda parameters, **how: torch.optim.SGD(parameters, lr=0.1, **how),
-    "SGD with momentum": lambda parameters, **how: torch.optim.SGD(
-        parameters, lr=0.1, momentum=0.9, **how
-    ),
-    "Adam": lambda parameters, **how: torch.optim.Adam(parameters, **how),
-    "AdamW": lambda parameters, **how: torch.optim.AdamW(parameters, **how),
+    "SGD": partial(torch.optim.SGD, lr=0.1),
+    "SGD with momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+    "Adam": torch.optim.Adam,
+    "AdamW": torch.optim.AdamW,
 }
 IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
     "foreach": {"foreach": True},

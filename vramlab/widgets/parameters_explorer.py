@@ -96,6 +96,6 @@ def parameters_explorer(
 
 
 def _optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer | None:
-    """None where there is nothing to optimize."""
+    """Make an optimizer; None where there is nothing to optimize."""
     parameters = list(model.parameters())
-    return OPTIMIZERS[name](iter(parameters)) if parameters else None
+    return OPTIMIZERS[name](parameters) if parameters else None

@@ -30,12 +30,12 @@ def pipeline_explorer(
     schedule: Annotated[Name, choice("Schedule", NAMES)] = "1F1B",
     ranks: Annotated[int, slider("Ranks", 1, 8), "stages, of equally many layers"] = 4,
     micro_batches: Annotated[int, choice("Micro-batches", (1, 2, 4, 8, 16, 32))] = 8,
-    kept: Annotated[str, choice("A micro-batch keeps", KEPT), "while it is in flight"] = KEPT[0],
+    kept: Annotated[str, choice("A micro-batch keeps", KEPT)] = KEPT[0],
 ) -> View:
     """Show a step of a pipeline over time, and the peak of each stage: predicted and measured.
 
-    A batch of `BATCH` rows is cut into the micro-batches. All stages run, each alone. Interleaved
-    1F1B, with two stages on each rank, is planned only.
+    A batch of `BATCH` rows is cut into micro-batches. All stages run, each alone. Interleaved 1F1B,
+    with two stages on each rank, is planned only.
     """
     is_interleaved = schedule == "interleaved 1F1B"
     whole = plan(schedule, ranks, micro_batches, 2 if is_interleaved else 1)
@@ -61,16 +61,9 @@ def _table(pipeline: Pipeline) -> Table:
     for rank in range(pipeline.ranks):
         stage = pipeline.stage(rank)
         _, parts = stage.peak()
-        rows.append(
-            (
-                f"rank {rank}",
-                str(stage.in_flight),
-                format_mib(parts.get(IN_FLIGHT, 0)),
-                format_mib(parts[BUFFERS]),
-                format_mib(stage.peak_bytes),
-                format_mib(_measured_peak_bytes(pipeline, rank)),
-            )
-        )
+        measured_bytes = _measured_peak_bytes(pipeline, rank)
+        sizes = (parts.get(IN_FLIGHT, 0), parts[BUFFERS], stage.peak_bytes, measured_bytes)
+        rows.append((f"rank {rank}", str(stage.in_flight), *map(format_mib, sizes)))
     return Table(
         f"Peak of a step: {BATCH:,} rows of {WIDTH:,} numbers, {LAYERS_PER_RANK} Linear layers on "
         "each rank",

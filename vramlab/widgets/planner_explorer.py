@@ -36,11 +36,11 @@ def planner_explorer(
     checkpointing: Annotated[Checkpointing, choice("Checkpointing", CHECKPOINTINGS)] = "none",
     offload: Annotated[Offload, choice("On the host", OFFLOADS)] = "nothing",
     data: Annotated[int, powers("Data-parallel", 1, 512), "data-parallel ranks"] = 8,
-    zero: Annotated[Stage, choice("ZeRO stage", (0, 1, 2, 3)), "what these divide"] = 3,
+    zero: Annotated[Stage, choice("ZeRO stage", (0, 1, 2, 3))] = 3,
     tensor: Annotated[int, powers("Tensor-parallel", 1, 16), "ranks that share matrices"] = 1,
     sequence_parallel: Annotated[bool, checkbox("Share sequences, too")] = False,
     pipeline: Annotated[int, powers("Stages", 1, 32), "stages of a pipeline"] = 1,
-    schedule: Annotated[Schedule, choice("Schedule", _SCHEDULES), "of these"] = "1F1B",
+    schedule: Annotated[Schedule, choice("Schedule", _SCHEDULES)] = "1F1B",
     simulate: Annotated[bool, run_button("Simulate", _TOOLTIP), "whether to run it, too"] = False,
 ) -> View:
     """Show what each GPU of a plan holds, whether it fits, and what would help.

@@ -16,10 +16,10 @@ from vramlab.plots import draw_stack
 from vramlab.units import format_mib, short_size
 from vramlab.widgets.controls import choice, powers
 from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.parameters_explorer import DTYPES
 
 NOTHING = "-"
 NO_YES = ("no", "yes")
-DTYPES = ("float32", "float16", "bfloat16")
 
 OUT_OF_PLACE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -106,8 +106,8 @@ def measure_chain(
         chosen = [name for name in (first, second, third) if name != NOTHING]
         model = nn.ModuleList(
             [MODULES[name](width) if name in MODULES else nn.Identity() for name in chosen]
-        ).to(getattr(torch, dtype))
-        x = torch.zeros(rows, width, dtype=getattr(torch, dtype), requires_grad=True)
+        ).to(DTYPES[dtype])
+        x = torch.zeros(rows, width, dtype=DTYPES[dtype], requires_grad=True)
         with torch.no_grad():
             nn.Linear(width, width, dtype=x.dtype)(x)  # cuBLAS has its workspace from here on
         torch.cuda.empty_cache()
@@ -134,7 +134,7 @@ def measure_chain(
 
 
 def _parts(memory: ChainMemory) -> dict[str, int]:
-    """Kept bytes by who keeps them, and what is there without being kept."""
+    """Divide kept bytes by who keeps them, and add what is there without being kept."""
     parts: dict[str, int] = {}
     for tensor in memory.saved.tensors:
         if tensor.kept_bytes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -15,14 +16,12 @@ from vramlab.widgets.controls import choice, powers, slider
 from vramlab.widgets.explorer import View, explorer
 from vramlab.widgets.gpus import AnyGPU
 
-OPTIMIZERS: dict[str, Callable[[Iterator[torch.nn.Parameter]], torch.optim.Optimizer]] = {
-    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-    "SGD with momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
-    "Adam": lambda parameters: torch.optim.Adam(parameters),
-    "AdamW, one parameter at a time": lambda parameters: torch.optim.AdamW(
-        parameters, foreach=False
-    ),
-    "AdamW, fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "SGD": partial(torch.optim.SGD, lr=0.1),
+    "SGD with momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+    "Adam": torch.optim.Adam,
+    "AdamW, one parameter at a time": partial(torch.optim.AdamW, foreach=False),
+    "AdamW, fused": partial(torch.optim.AdamW, fused=True),
 }
 """What the explorer offers; Adam without more words is torch's default, foreach."""
 

@@ -134,7 +134,7 @@ def transformer_explorer(
 def sizes_of(
     style: str, layers: int, width: int, head_size: int, vocabulary: int, positions: int
 ) -> Sizes:
-    """Sizes of a model of one of the `STYLES`; ValueError if heads do not divide the width."""
+    """Return a model's sizes; ValueError if the heads do not divide the width."""
     if width % head_size:
         raise ValueError(
             f"a width of {width} is no multiple of a head size of {head_size}: change one of them"
@@ -148,7 +148,7 @@ def sizes_of(
 
 
 def _measured(gpu: str, sizes: Sizes, run: Run) -> tuple[StepMeasurement | None, str]:
-    """The measurement, or None and what torch said."""
+    """Measure the step; None and what torch said if it does not fit."""
     with VirtualGPU(gpu):
         try:
             return measure_step(sizes, run), ""
@@ -171,7 +171,7 @@ def _in_order(amounts: dict[str, int]) -> dict[str, int]:
 
 
 def _kept_parts(sizes: Sizes, run: Run) -> dict[str, int]:
-    """What the forward pass keeps, in a few parts that add up to all of it."""
+    """Divide what the forward pass keeps into a few parts that add up to all of it."""
     parts = dict.fromkeys((_SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS), 0)
     if run.checkpointing == "full":
         parts[_NORMS] = sizes.layers * transformer.layer_kept_bytes(sizes, run)
@@ -223,7 +223,7 @@ def _categories(predicted: Moment, measured: StepMeasurement | None) -> Table:
 
 
 def _terms(sizes: Sizes, run: Run) -> Table:
-    """What the forward pass keeps, term by term."""
+    """List what the forward pass keeps, term by term."""
     terms = dict(transformer.embedding_kept(sizes, run))
     if run.checkpointing == "full":
         terms["inputs of the layers"] = sizes.layers * transformer.layer_kept_bytes(sizes, run)
