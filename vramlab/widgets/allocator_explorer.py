@@ -60,9 +60,7 @@ def allocator_explorer(
         f"{short_size(allocator.reserved_bytes)} reserved. {failure}"
     ).rstrip()
     picture = draw_segments(
-        segments(allocator),
-        names={block.address: name for name, block in live.items()},
-        title=last,
+        segments(allocator), names={block.address: name for name, block in live.items()}, title=last
     )
     return View(summary, picture, (_counters(allocator),))
 

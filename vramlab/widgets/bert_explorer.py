@@ -63,11 +63,7 @@ def bert_explorer(
         row = rows.setdefault(tensor.place, dict.fromkeys(PARTS, 0))
         row[tensor.part] += tensor.size_bytes
     alike = f"layers 1 to {layers}, each" if layers > 1 else "layer 1"
-    shown = {
-        "embeddings": rows["embeddings"],
-        alike: rows["layer 0"],
-        "pooler": rows["pooler"],
-    }
+    shown = {"embeddings": rows["embeddings"], alike: rows["layer 0"], "pooler": rows["pooler"]}
     with VirtualGPU(gpu):
         step = measure_bert(sizes, batch, length, train, attention)
     peak_bytes = step.step.peak_allocated_bytes
@@ -78,9 +74,7 @@ def bert_explorer(
     )
     title = f"{layers} layers of {width}, batch {batch} x {length}, {mode}, {attention}"
     return View(
-        summary,
-        draw_stacks(shown, title=title),
-        (_by_part(rows, step.forward.growth_bytes),),
+        summary, draw_stacks(shown, title=title), (_by_part(rows, step.forward.growth_bytes),)
     )
 
 

@@ -89,13 +89,6 @@ def _table(readings: Mapping[str, Reading]) -> Table:
         )
     return Table(
         "One step",
-        (
-            "methods",
-            "peak",
-            "FLOPs",
-            "read and written",
-            "least time",
-            "of it waiting for memory",
-        ),
+        ("methods", "peak", "FLOPs", "read and written", "least time", "of it waiting for memory"),
         tuple(rows),
     )

@@ -109,11 +109,7 @@ def measure_mode(mode: str, rows: int, width: int, layers: int, gpu: str) -> Ste
                 optimizer.step()
         count = sum(parameter.numel() for parameter in model.parameters())
         return StepMemory(
-            count,
-            after_step.measurement,
-            forward.measurement,
-            step.measurement,
-            recording.timeline,
+            count, after_step.measurement, forward.measurement, step.measurement, recording.timeline
         )
 
 
