@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import linecache
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+import vramlab
 from vramlab.virtual import VirtualGPU
+from vramlab.virtual.frames import called_from, user_line
 
 
 def allocations(stacks: str) -> list[tuple[int, list[str]]]:
@@ -55,3 +60,53 @@ def test_metadata_marks_what_comes_after_it() -> None:
         (trace,) = torch.cuda.memory._snapshot()["device_traces"]
     # segment and first tensor; second tensor and the end of the first; the end of the second
     assert [event["user_metadata"] for event in trace] == [""] * 2 + ["second"] * 3 + [""] * 2
+
+
+OWN = str(Path(vramlab.__file__).parent)
+
+
+def run_as(filename: str, text: str, **names: Any) -> Any:
+    """Run a program as if a file of that name had it; return what it calls `found`."""
+    exec(compile(text, filename, "exec"), names)
+    return names["found"]
+
+
+@pytest.mark.parametrize("stacks", ["python", "all"])
+def test_only_vramlab_itself_is_left_out_of_a_history(stacks: str) -> None:
+    with VirtualGPU("T4"):
+        torch.cuda.memory._record_memory_history(stacks=stacks)
+        for filename in (f"{OWN}_mine/net.py", f"{OWN}/zoo/net.py", f"{OWN}/virtual/net.py"):
+            run_as(filename, "found = torch.ones(1, device='cuda')", torch=torch)
+        (trace,) = torch.cuda.memory._snapshot()["device_traces"]
+    frames = [e["frames"] for e in trace if e["action"] == "alloc"]
+    innermost = [next(f["filename"] for f in each if f["filename"] != "??") for each in frames]
+    assert innermost == [f"{OWN}_mine/net.py", f"{OWN}/zoo/net.py", __file__]
+
+
+@pytest.mark.parametrize(
+    ("filename", "line"),
+    [
+        (f"{OWN}_mine/net.py", "net.py:2: found = line()"),
+        (f"{OWN}/virtual/net.py", "test_frames.py:"),
+        (f"{Path(torch.__file__).parents[1]}/torchvision/net.py", "test_frames.py:"),
+        ("<string>", "test_frames.py:"),
+        ("/tmp/ipykernel_12/345.py", "notebook cell:2: found = line()"),
+    ],
+)
+def test_the_line_of_the_program_is_named(
+    filename: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "# of one line\nfound = line()\n"
+    monkeypatch.setitem(
+        linecache.cache, filename, (len(text), None, text.splitlines(True), filename)
+    )
+    assert run_as(filename, text, line=user_line).startswith(line)
+
+
+def test_a_caller_in_a_folder_of_a_longer_name_is_in_another() -> None:
+    optim = torch.optim.__path__[0]
+    text = "found = called_from(place)"
+    names = {"called_from": called_from, "place": optim}
+    assert run_as(f"{optim}/adam.py", text, **names)
+    assert not run_as(f"{optim}_mine/adam.py", text, **names)
+    assert run_as(f"{optim}.py", text, called_from=called_from, place=f"{optim}.py")

@@ -9,10 +9,10 @@ $ vramlab experiments run three-linear --gpu real --json
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from vramlab.progress import Step, working
+from vramlab.streams import print_error
 
 if TYPE_CHECKING:
     from vramlab.experiments import Outcome
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         experiments.get(arguments.name)
     except KeyError as unknown:
-        print(unknown.args[0], file=sys.stderr)
+        print_error(unknown.args[0])
         return _EXIT_USAGE
     with working(f"running {arguments.name}") as step, observed_by(ToldStages(step)):
         outcome = _run(arguments.name, arguments.gpu, arguments.torch_version)

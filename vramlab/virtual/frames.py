@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import linecache
 import sys
-import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-_OWN_FOLDER = str(Path(__file__).parents[1])
-_OWN_PROGRAMS = tuple(str(Path(_OWN_FOLDER, name)) for name in ("experiments", "zoo"))
+from vramlab.source_files import CodeOwner, is_below, is_notebook_cell, owner_of
+
+_VRAMLAB = CodeOwner.VRAMLAB  # a member of an enum takes long to look up
 _DISPATCH = str(Path(__file__).with_name("dispatch.py"))
-_LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")} - {None})
+
+_RATHER = (
+    CodeOwner.PROGRAM,
+    CodeOwner.NOBODY,
+    CodeOwner.PACKAGE,
+    CodeOwner.PYTORCH,
+    CodeOwner.PYTHON,
+)
+"""Whose line is named, if there are several."""
 
 
 class Frames:
@@ -29,7 +37,7 @@ class Frames:
         lines: list[tuple[CodeType, int]] = []
         while frame is not None:
             code = frame.f_code
-            if not code.co_filename.startswith(_OWN_FOLDER):
+            if owner_of(code.co_filename) is not _VRAMLAB:
                 lines.append((code, frame.f_lineno))
             frame = frame.f_back
         self._lines = lines
@@ -52,7 +60,7 @@ class AllFrames(Frames):
 
     They have the names that the C++ functions of PyTorch have, so that what reads the memory
     history of a real GPU (`stacks="all"`) reads this one. What a rule says that a kernel takes for
-    itself is a frame `vramlab::take(...)`. Programs that are part of vramlab are told, too.
+    itself is a frame `vramlab::take(...)`.
     """
 
     __slots__ = ("_cpp_names",)
@@ -71,7 +79,7 @@ class AllFrames(Frames):
                     names.append(f"{op}{overload}::call")
                 elif code.co_qualname == "_Kernel.take":
                     names.append(f"vramlab::take({frame.f_locals['what']})")
-            elif not filename.startswith(_OWN_FOLDER) or filename.startswith(_OWN_PROGRAMS):
+            elif owner_of(filename) is not _VRAMLAB:
                 lines.append((code, frame.f_lineno))
             frame = frame.f_back
         node = torch._C._current_autograd_node()
@@ -86,11 +94,11 @@ class AllFrames(Frames):
         return cpp + super().as_dicts()
 
 
-def called_from(folder: str) -> bool:
-    """Whether code of `folder` is among the callers."""
+def called_from(place: str) -> bool:
+    """Whether code of a folder or a file is among the callers."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename.startswith(folder):
+        if is_below(frame.f_code.co_filename, place):
             return True
         frame = frame.f_back
     return False
@@ -111,15 +119,23 @@ def user_line() -> str:
 
     Library code is passed over; where there is nothing else, the innermost library line is named.
     """
+    frame = user_frame()
+    if frame is None:
+        return "<unknown line>"
+    filename = frame.f_code.co_filename
+    name = "notebook cell" if is_notebook_cell(filename) else Path(filename).name
+    text = linecache.getline(filename, frame.f_lineno).strip()
+    return f"{name}:{frame.f_lineno}: {text}".rstrip(": ")
+
+
+def user_frame() -> FrameType | None:
+    """Find the innermost frame of the user's program; where there is none, that of a library.
+
+    None where vramlab alone runs.
+    """
+    found: dict[CodeOwner, FrameType] = {}
     frame: FrameType | None = sys._getframe(1)
-    fallback = ""
-    while frame is not None:
-        filename = frame.f_code.co_filename
-        if not filename.startswith((_OWN_FOLDER, "<frozen")):
-            text = linecache.getline(filename, frame.f_lineno).strip()
-            line = f"{Path(filename).name}:{frame.f_lineno}: {text}".rstrip(": ")
-            if not filename.startswith(_LIBRARIES):
-                return line
-            fallback = fallback or line
+    while frame is not None and CodeOwner.PROGRAM not in found:
+        found.setdefault(owner_of(frame.f_code.co_filename), frame)
         frame = frame.f_back
-    return fallback or "<unknown line>"
+    return next((found[owner] for owner in _RATHER if owner in found), None)

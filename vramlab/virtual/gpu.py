@@ -29,6 +29,7 @@ from vramlab.virtual import (
     serialization,
     storages,
     tensor_types,
+    warning_lines,
 )
 from vramlab.virtual.autocast import Autocast, switch_key
 from vramlab.virtual.cuda_paths import CudaPaths
@@ -235,6 +236,7 @@ class VirtualGPU:
         processes.install(VirtualGPU, self._options, patches)
         profiling.install(patches)
         tensor_types.install(patches)
+        warning_lines.install(patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
         Autocast().install(library, patches)
         inherit_modes(patches, self.thread_modes, self.machine.thread_ends)
