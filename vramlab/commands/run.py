@@ -58,7 +58,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--alloc-conf",
         metavar="SETTINGS",
-        help="settings of PyTorch's allocator (default: PYTORCH_CUDA_ALLOC_CONF)",
+        help="settings of PyTorch's allocator (default: those of the environment, as "
+        "PyTorch reads them: PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF)",
     )
     parser.add_argument(
         "--torch-version",

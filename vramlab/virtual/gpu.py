@@ -45,8 +45,6 @@ HOST_VALUES_BELOW_BYTES = 16 * MIB
 """Host tensors from this size on hold no values, so that building a large model on the host, before
 it is moved, takes no more memory than a laptop has."""
 
-_ALLOC_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-
 
 class VirtualGPU:
     """One or more GPUs that need not be there.
@@ -64,7 +62,8 @@ class VirtualGPU:
         on_value: what a program gets where it reads a value that does not exist: "error" says what
             to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`).
         torch_version: the PyTorch whose rules are meant, such as "2.11"; by default the installed.
-        alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF, which is the default.
+        alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; by default those of the
+            environment variable that PyTorch reads (`AllocatorSettings.from_environment`).
         host_values_below_bytes: host tensors from this size on hold no values.
 
     Raises:
@@ -97,21 +96,23 @@ class VirtualGPU:
         if count < 1:
             raise ValueError(f"count={count}: a machine with a virtual GPU has at least one")
         if alloc_conf is None:
-            alloc_conf = next((os.environ[n] for n in _ALLOC_CONF if n in os.environ), "")
+            settings = AllocatorSettings.from_environment(os.environ)
+        else:
+            settings = AllocatorSettings.parse(alloc_conf)
         self._options = {
             "name": name,
             "count": count,
             "values": values,
             "on_value": on_value,
             "torch_version": torch_version,
-            "alloc_conf": alloc_conf,
+            "alloc_conf": settings.text,
             "host_values_below_bytes": host_values_below_bytes,
         }
         self.model = name if isinstance(name, GPUModel) else catalogue.find(name)
         self.values: ValuePolicy = AnswerNan() if on_value == "nan" else RefuseValues()
         self.machine = Machine(
             [self.model] * count,
-            AllocatorSettings.parse(alloc_conf),
+            settings,
             _major_minor(torch_version or torch.__version__),
         )
         self.dispatcher = Dispatcher(
