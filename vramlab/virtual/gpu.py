@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Literal
 
@@ -23,6 +22,7 @@ from vramlab.virtual import (
     grouping,
     healthy,
     leftovers,
+    modes,
     processes,
     profiling,
     safetensors_files,
@@ -30,11 +30,12 @@ from vramlab.virtual import (
     storages,
     tensor_types,
 )
-from vramlab.virtual.autocast import Autocast, switch_key
+from vramlab.virtual.autocast import Autocast
 from vramlab.virtual.cuda_paths import CudaPaths
-from vramlab.virtual.dispatch import AllocationMode, Dispatcher
-from vramlab.virtual.functions import Answers, DeviceMode
+from vramlab.virtual.dispatch import Dispatcher
+from vramlab.virtual.functions import Answers, Service
 from vramlab.virtual.machine import Machine
+from vramlab.virtual.modes import EnteredModes
 from vramlab.virtual.nvml import NvmlStandIn
 from vramlab.virtual.patches import Patches
 from vramlab.virtual.threads import inherit_modes
@@ -80,7 +81,7 @@ class VirtualGPU:
           lists the ops of a run that were counted by their outputs only.
     """
 
-    _attached: list[VirtualGPU] = []  # noqa: RUF012  newest last; the last one is active
+    _attached: list[VirtualGPU] = []  # noqa: RUF012  newest last; that one is awake
 
     def __init__(
         self,
@@ -121,10 +122,9 @@ class VirtualGPU:
             self.values,
             host_values_below_bytes,
         )
-        self._active = False
+        self._service = Service(self.dispatcher, Answers(self.dispatcher).table())
         self._undo = ExitStack()
-        self._answers = Answers(self.dispatcher).table()
-        self._modes = ExitStack()
+        self._modes = EnteredModes()
 
     @property
     def name(self) -> str:
@@ -156,27 +156,38 @@ class VirtualGPU:
         }
 
     def attach(self) -> VirtualGPU:
-        """Make this the machine's GPU until `detach()`. A GPU attached before sleeps until then."""
+        """Make this the machine's GPU until `detach()`. A GPU attached before sleeps until then.
+
+        GPUs can be detached in any order. Of those that remain, the one attached last is awake.
+
+        Raises:
+            RuntimeError: it is attached already.
+        """
         if self in VirtualGPU._attached:
             raise RuntimeError(f"{self!r} is attached already")
-        if VirtualGPU._attached:
-            VirtualGPU._attached[-1]._suspend()
-        VirtualGPU._attached.append(self)
-        self._modes.enter_context(self.thread_modes())
-        self._resume()
+        with ExitStack() as undo:  # of what is done, should the rest fail
+            if (outer := attached()) is not None:
+                undo.callback(outer._wake)
+                outer._sleep()
+            self._modes = modes.enter()
+            undo.callback(self._modes.leave)
+            self._wake()
+            VirtualGPU._attached.append(self)
+            undo.pop_all()
         return self
 
     def detach(self) -> None:
         """Take the GPU away: PyTorch is again as it was before `attach()`."""
         if self not in VirtualGPU._attached:
             return
-        was_active = VirtualGPU._attached[-1] is self
+        was_awake = attached() is self
         VirtualGPU._attached.remove(self)
-        self._modes.close()
-        if was_active:
-            self._suspend()
-            if VirtualGPU._attached:
-                VirtualGPU._attached[-1]._resume()
+        with ExitStack() as then:
+            if was_awake:
+                if (outer := attached()) is not None:
+                    then.callback(outer._wake)
+                then.callback(self._sleep)
+            then.callback(self._modes.leave)
 
     def __enter__(self) -> VirtualGPU:
         return self.attach()
@@ -192,29 +203,21 @@ class VirtualGPU:
     def __repr__(self) -> str:
         return f"VirtualGPU({self.name!r}, count={self.count})"
 
-    @contextmanager
-    def thread_modes(self) -> Iterator[None]:
-        """Let the calling thread see this GPU."""
-        with ExitStack() as stack:
-            stack.enter_context(self._device_mode())
-            stack.enter_context(AllocationMode(self.dispatcher, self._is_active))
-            # Inside of another virtual GPU it is on already, and stays on for that one.
-            stack.callback(switch_key, switch_key(True))
-            yield
-
-    def _device_mode(self) -> DeviceMode:
-        return DeviceMode(
-            self._answers, self.machine.thread, self.dispatcher.carrier, self._is_active
-        )
-
-    def _is_active(self) -> bool:
-        return self._active
-
-    def _resume(self) -> None:
+    def _wake(self) -> None:
         """Put everything of this GPU in place, in all threads."""
+        with ExitStack() as undo:
+            self._install(undo)
+            modes.serve(self._service)
+            self._undo = undo.pop_all()
+
+    def _sleep(self) -> None:
+        """Put back what was there before `_wake()`."""
+        modes.serve(None)
+        self._undo.close()
+
+    def _install(self, undo: ExitStack) -> None:
         leftovers.prepare()
         patches = Patches()
-        undo = ExitStack()
         undo.callback(patches.undo)
         library = torch.library.Library("aten", "IMPL")
         undo.callback(library._destroy)
@@ -223,7 +226,7 @@ class VirtualGPU:
         communication.install(patches)
         serialization.install(self.values, patches)
         safetensors_files.install(self.values, patches)
-        callbacks.install(self._device_mode, patches)
+        callbacks.install(modes.device_mode, patches)
         compiling.install(patches)
         if torch.distributed.is_available():
             from vramlab.virtual import distributed  # not in every build of PyTorch
@@ -238,20 +241,19 @@ class VirtualGPU:
         tensor_types.install(patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
         Autocast().install(library, patches)
-        inherit_modes(patches, self.thread_modes, self.machine.thread_ends)
+        inherit_modes(patches, modes.in_new_thread, self._thread_ends)
         nvml = NvmlStandIn(self.machine.devices)
-        nvml.install()
         undo.callback(nvml.remove)
+        nvml.install()
         # Moving a module replaces host parameters by GPU ones; torch must keep the same objects.
         swap = torch.__future__.get_swap_module_params_on_conversion()
         torch.__future__.set_swap_module_params_on_conversion(True)
         undo.callback(torch.__future__.set_swap_module_params_on_conversion, swap)
-        self._undo = undo
-        self._active = True
 
-    def _suspend(self) -> None:
-        self._active = False
-        self._undo.close()
+    def _thread_ends(self) -> None:
+        """Take back what the calling thread has borrowed, of every GPU that it could see."""
+        for gpu in {self, *VirtualGPU._attached}:
+            gpu.machine.thread_ends()
 
 
 def attached() -> VirtualGPU | None:
