@@ -14,6 +14,7 @@ from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.units import MIB
 from vramlab.virtual import (
+    assumptions,
     bodies,
     callbacks,
     communication,
@@ -162,9 +163,11 @@ class VirtualGPU:
 
         Raises:
             RuntimeError: it is attached already.
+            UnsupportedOnVirtualGPU: what is assumed of CPython and PyTorch does not hold.
         """
         if self in VirtualGPU._attached:
             raise RuntimeError(f"{self!r} is attached already")
+        assumptions.check()
         with ExitStack() as undo:  # of what is done, should the rest fail
             if (outer := attached()) is not None:
                 undo.callback(outer._wake)
