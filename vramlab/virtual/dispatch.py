@@ -163,9 +163,11 @@ class Dispatcher:
         plan = self._plans.get(func)
         if plan is None:
             plan = self._plans[func] = _plan(func)
-        if plan.handler is not None:
-            return plan.handler(self, func, args, kwargs)
-        return self.run_plain(func, args, kwargs)
+        handler = Dispatcher.run_plain if plan.handler is None else plan.handler
+        if self.machine.frames_of_caller is None:
+            return handler(self, func, args, kwargs)
+        with self.machine.thread.running(func):
+            return handler(self, func, args, kwargs)
 
     def run_plain(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op that has no handler, or whose handler has done its part."""
@@ -450,7 +452,7 @@ class _Kernel:
             self.give(block)
 
     def take(self, size_bytes: int, what: str) -> Block:
-        return self._dispatcher.machine.malloc(self._place, size_bytes)
+        return self._dispatcher.machine.malloc(self._place, size_bytes, what)
 
     def give(self, handle: Block) -> None:
         self._dispatcher.machine.free(self._place, handle)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import linecache
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 _OWN_FOLDER = str(Path(__file__).parents[1])
 _OWN_PROGRAMS = tuple(str(Path(_OWN_FOLDER, name)) for name in ("experiments", "zoo"))
-_DISPATCH = str(Path(__file__).with_name("dispatch.py"))
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")} - {None})
 
 
@@ -25,7 +26,7 @@ class Frames:
 
     __slots__ = ("_lines",)
 
-    def __init__(self, frame: FrameType | None) -> None:
+    def __init__(self, frame: FrameType | None, ops: Sequence[object], taking: str) -> None:
         lines: list[tuple[CodeType, int]] = []
         while frame is not None:
             code = frame.f_code
@@ -35,9 +36,14 @@ class Frames:
         self._lines = lines
 
     @classmethod
-    def of_caller(cls) -> Frames:
-        """The frames that led here."""
-        return cls(sys._getframe(1))
+    def of_caller(cls, ops: Sequence[object], taking: str) -> Frames:
+        """The frames that led here.
+
+        Args:
+            ops: those that are running, outermost first.
+            taking: what a kernel takes for itself, as its rule calls it, or "".
+        """
+        return cls(sys._getframe(1), ops, taking)
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """The frames in the form of `torch.cuda.memory._snapshot()`."""
@@ -57,23 +63,16 @@ class AllFrames(Frames):
 
     __slots__ = ("_cpp_names",)
 
-    def __init__(self, frame: FrameType | None) -> None:
+    def __init__(self, frame: FrameType | None, ops: Sequence[object], taking: str) -> None:
         lines: list[tuple[CodeType, int]] = []
-        names: list[str] = []
         while frame is not None:
             code = frame.f_code
             filename = code.co_filename
-            if filename == _DISPATCH:
-                if code.co_qualname == "Dispatcher.run":
-                    schema = frame.f_locals["func"]._schema
-                    overload = f"_{schema.overload_name}" if schema.overload_name else ""
-                    op = schema.name.replace("::", "::_ops::", 1).replace("aten", "at", 1)
-                    names.append(f"{op}{overload}::call")
-                elif code.co_qualname == "_Kernel.take":
-                    names.append(f"vramlab::take({frame.f_locals['what']})")
-            elif not filename.startswith(_OWN_FOLDER) or filename.startswith(_OWN_PROGRAMS):
+            if not filename.startswith(_OWN_FOLDER) or filename.startswith(_OWN_PROGRAMS):
                 lines.append((code, frame.f_lineno))
             frame = frame.f_back
+        names = [f"vramlab::take({taking})"] if taking else []
+        names += [_cpp_name(op) for op in reversed(ops) if isinstance(op, OpOverload)]
         node = torch._C._current_autograd_node()
         if node is not None:
             names.append(f"torch::autograd::{node.name()}::apply")
@@ -84,6 +83,13 @@ class AllFrames(Frames):
         """The frames in the form of `torch.cuda.memory._snapshot()`."""
         cpp = [{"filename": "??", "line": 0, "name": name} for name in self._cpp_names]
         return cpp + super().as_dicts()
+
+
+def _cpp_name(op: OpOverload) -> str:
+    schema = op._schema
+    overload = f"_{schema.overload_name}" if schema.overload_name else ""
+    name = schema.name.replace("::", "::_ops::", 1).replace("aten", "at", 1)
+    return f"{name}{overload}::call"
 
 
 def called_from(folder: str) -> bool:

@@ -94,6 +94,7 @@ class ThreadState(threading.local):
             GPUs: "meta", or "cpu" where values are computed.
         means_gpu: inside C++ code of PyTorch's that names the device of a GPU's tensors, and so
             their carrier's.
+        ops: those that are running, outermost first, while frames are gathered.
         finds_no_fault: inside a function of PyTorch's that asks a tensor whether something is
             wrong, where in a healthy run nothing is.
     """
@@ -103,6 +104,7 @@ class ThreadState(threading.local):
     recent: int | None = None
     wants_carrier: bool = False
     means_gpu: bool = False
+    ops: list[object] = field(default_factory=list)
     finds_no_fault: bool = False
 
     @contextmanager
@@ -124,6 +126,15 @@ class ThreadState(threading.local):
             self.finds_no_fault = before
 
     @contextmanager
+    def running(self, op: object) -> Iterator[None]:
+        """Note that an op runs, for the frames of what it allocates."""
+        self.ops.append(op)
+        try:
+            yield
+        finally:
+            self.ops.pop()
+
+    @contextmanager
     def working_on(self, gpu: int) -> Iterator[None]:
         """Note that C++ code means this GPU where it names the carrier's device."""
         before, self.means_gpu, self.recent = self.means_gpu, True, gpu
@@ -141,7 +152,8 @@ class Machine:
         devices: the GPUs, by index.
         thread: where the calling thread stands.
         when_used: called when a GPU is used for the first time.
-        frames_of_caller: gathers the frames of an allocation, while a history is kept.
+        frames_of_caller: gathers the frames of an allocation, while a history is kept; from the
+            ops that are running and, where a kernel takes it for itself, the rule's name for it.
         out_of_memory_observers: called before an error is raised, with the device, the bytes
             asked of the driver, the bytes that may be used in all, and those that are free.
     """
@@ -158,7 +170,7 @@ class Machine:
             for index, model in enumerate(models)
         )
         self.when_used: Callable[[], None] | None = None
-        self.frames_of_caller: Callable[[], object] | None = None
+        self.frames_of_caller: Callable[[Sequence[object], str], object] | None = None
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self.thread = ThreadState()
         self._stream_ids = itertools.count(1)
@@ -211,16 +223,24 @@ class Machine:
         for device in self.devices:
             device.handles.release(threading.get_ident())
 
-    def allocation_context(self) -> object:
+    def allocation_context(self, taking: str = "") -> object:
         """The frames that led to an allocation, while somebody keeps a history; else None."""
-        return None if self.frames_of_caller is None else self.frames_of_caller()
+        if self.frames_of_caller is None:
+            return None
+        return self.frames_of_caller(self.thread.ops, taking)
 
-    def malloc(self, device: int, size_bytes: int) -> Block:
-        """Allocate on a device for the calling thread's current stream there."""
+    def malloc(self, device: int, size_bytes: int, taking: str = "") -> Block:
+        """Allocate on a device for the calling thread's current stream there.
+
+        Args:
+            device: its index.
+            size_bytes: more than 0.
+            taking: what a kernel takes for itself, as its rule calls it.
+        """
         gpu = self.use(device)
         try:
             return gpu.allocator.malloc(
-                size_bytes, self.current_stream(device), self.allocation_context()
+                size_bytes, self.current_stream(device), self.allocation_context(taking)
             )
         except OutOfDeviceMemory as error:
             limit_bytes = int(gpu.memory.total_bytes * gpu.allocator.memory_fraction)
