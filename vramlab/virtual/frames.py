@@ -92,26 +92,6 @@ def _cpp_name(op: OpOverload) -> str:
     return f"{name}{overload}::call"
 
 
-def called_from(folder: str) -> bool:
-    """Whether code of `folder` is among the callers."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(folder):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def called_by(function: str) -> bool:
-    """Whether a function of that name is among the callers."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == function:
-            return True
-        frame = frame.f_back
-    return False
-
-
 def user_line() -> str:
     """Name the innermost line of the user's program: `train.py:42: loss.item()`.
 
