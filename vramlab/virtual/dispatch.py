@@ -473,7 +473,7 @@ class _Kernel:
                     machine.current_stream(self._place),
                     machine.allocation_context(),
                 )
-            else:
+            elif workspace.size_bytes:
                 self._borrowed.append(self.take(workspace.size_bytes, workspace.pool))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,6 +25,30 @@ DEFAULT_STREAM = 0
 # What the current thread computes is either its own program or, inside loss.backward(), work that
 # CUDA builds of PyTorch hand to the autograd engine's thread of that GPU.
 AUTOGRAD_THREAD = "autograd"
+
+
+class Environment(Mapping[str, str]):
+    """Environment variables as PyTorch's C++ code reads them: each once, when it is first needed.
+
+    It keeps them in static variables of the process, which a machine here stands for.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[str, str | None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._read:
+            self._read[name] = os.environ.get(name)
+        value = self._read[name]
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(os.environ)
+
+    def __len__(self) -> int:
+        return len(os.environ)
 
 
 class VirtualDevice:
@@ -45,12 +69,13 @@ class VirtualDevice:
         model: GPUModel,
         settings: AllocatorSettings,
         torch_version: tuple[int, int],
+        environment: Mapping[str, str],
     ) -> None:
         self.index = index
         self.model = model
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
         self.allocator = CachingAllocator(self.memory, settings, device=index)
-        self.launch = Launch(model=model, torch_version=torch_version, environment=os.environ)
+        self.launch = Launch(model=model, torch_version=torch_version, environment=environment)
         self.handles = HandlePool()
         self._workspaces: dict[tuple[str, int, int], Block] = {}
 
@@ -69,7 +94,7 @@ class VirtualDevice:
         """
         key = (workspace.pool, self.handles.reserve(thread), stream)
         kept = self._workspaces.get(key)
-        if kept is not None and kept.requested_bytes >= workspace.size_bytes:
+        if workspace.size_bytes <= (0 if kept is None else kept.requested_bytes):
             return
         self._workspaces[key] = self.allocator.malloc(workspace.size_bytes, stream, context)
         if kept is not None:
@@ -165,8 +190,9 @@ class Machine:
         torch_version: tuple[int, int],
     ) -> None:
         self.torch_version = torch_version
+        environment = Environment()
         self.devices = tuple(
-            VirtualDevice(index, model, settings, torch_version)
+            VirtualDevice(index, model, settings, torch_version, environment)
             for index, model in enumerate(models)
         )
         self.when_used: Callable[[], None] | None = None
