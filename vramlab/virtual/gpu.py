@@ -238,7 +238,8 @@ class VirtualGPU:
         generators.install(self.machine, patches)
         grouping.install(patches)
         bodies.install(patches)
-        healthy.install(patches)
+        if isinstance(self.values, AnswerNan) and self.dispatcher.carrier.type == "meta":
+            healthy.install(patches)
         processes.install(VirtualGPU, self._options, patches)
         profiling.install(patches)
         tensor_types.install(patches)
