@@ -64,7 +64,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--torch-version",
         metavar="VERSION",
-        help="the PyTorch whose rules to follow, such as 2.11 (default: the installed one)",
+        help="the PyTorch whose rules to follow, such as 2.11, from 1.13 on (default: the one that "
+        "is installed, whose autograd runs in any case)",
     )
     parser.add_argument(
         "--steps",

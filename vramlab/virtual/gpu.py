@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Literal
@@ -12,6 +14,7 @@ import torch
 from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
+from vramlab.errors import UnknownTorchVersionError
 from vramlab.units import MIB
 from vramlab.virtual import (
     assumptions,
@@ -48,6 +51,10 @@ HOST_VALUES_BELOW_BYTES = 16 * MIB
 it is moved, takes no more memory than a laptop has."""
 
 
+OLDEST_RULES = (1, 13)
+"""The oldest PyTorch whose published measurements the virtual GPU has been held against."""
+
+
 class VirtualGPU:
     """One or more GPUs that need not be there.
 
@@ -62,18 +69,25 @@ class VirtualGPU:
         count: how many of them.
         values: compute real values on the CPU. For small tensors: they take host memory.
         on_value: what a program gets where it reads a value that does not exist: "error" says what
-            to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`).
-        torch_version: the PyTorch whose rules are meant, such as "2.11"; by default the installed.
+            to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`); to `math`
+            that nan passes for a number, as in a healthy run.
+        torch_version: the PyTorch whose rules are meant, from "1.13" on; by default the installed.
         alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; by default those of the
             environment variable that PyTorch reads (`AllocatorSettings.from_environment`).
         host_values_below_bytes: host tensors from this size on hold no values.
 
     Raises:
         UnknownGPUError: no GPU of that name.
+        UnknownTorchVersionError: a torch_version that is none.
         AllocatorConfigError: settings that cannot be understood.
         ValueError: a count below 1.
 
     Known limitations:
+        - `torch_version` chooses the rules: what kernels and libraries take, which kernels are
+          chosen, whether gradients are added up in place. What autograd keeps for the backward
+          pass, and of which ops a function is made, is that of the PyTorch that is installed. The
+          oldest version that was held against measurements is 1.13; below it there is a warning,
+          and of autograd only softmax's input is known, which was kept before 1.11.
         - Kernel images and library handles that CUDA loads on first use are not counted: what NVML
           reports is the context of the catalogue plus reserved memory.
         - Ops in the backward pass run on the current stream, not on the stream of their forward.
@@ -115,7 +129,7 @@ class VirtualGPU:
         self.machine = Machine(
             [self.model] * count,
             settings,
-            _major_minor(torch_version or torch.__version__),
+            _rules_of(str(torch.__version__) if torch_version is None else torch_version),
         )
         self.dispatcher = Dispatcher(
             self.machine,
@@ -265,6 +279,26 @@ def attached() -> VirtualGPU | None:
     return VirtualGPU._attached[-1] if VirtualGPU._attached else None
 
 
-def _major_minor(version: str) -> tuple[int, int]:
-    major, minor, *_ = version.split(".")
-    return int(major), int(minor)
+def _rules_of(torch_version: str) -> tuple[int, int]:
+    """Read (major, minor) of a version such as "2.11" or "2.13.0+cpu"; warn of one that is too old.
+
+    Raises:
+        UnknownTorchVersionError: it is none.
+    """
+    found = re.match(r"(\d+)\.(\d+)(?!\d)", torch_version)
+    if found is None:
+        raise UnknownTorchVersionError(
+            f'torch_version={torch_version!r} is no version of PyTorch: write it like "2.11"'
+        )
+    version = int(found[1]), int(found[2])
+    if version < OLDEST_RULES:
+        oldest = ".".join(map(str, OLDEST_RULES))
+        warnings.warn(
+            f"torch_version={torch_version!r} is older than what the virtual GPU has been held "
+            f"against: its rules are those of PyTorch {oldest} and later, and what autograd keeps "
+            f"for the backward pass is what the installed PyTorch {torch.__version__} keeps. "
+            "Of older versions only the input that softmax kept before 1.11 is known. Answers may "
+            f'be some percent off; use torch_version="{oldest}" or later for exact ones.',
+            stacklevel=3,
+        )
+    return version
