@@ -40,7 +40,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     one.add_argument("name", help="an experiment, such as three-linear")
     one.add_argument("--gpu", help="a GPU of `vramlab gpus`, or `real` for this machine's own")
     one.add_argument(
-        "--torch-version", help="the PyTorch that a virtual GPU given by --gpu stands for"
+        "--torch-version",
+        help="the PyTorch whose rules a virtual GPU given by --gpu follows, from 1.13 on (default: "
+        "the installed one, whose autograd runs in any case)",
     )
     one.add_argument("--json", action="store_true", help="print the outcome as JSON, in bytes")
     one.set_defaults(run=run, action="run")

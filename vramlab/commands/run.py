@@ -59,12 +59,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--alloc-conf",
         metavar="SETTINGS",
-        help="settings of PyTorch's allocator (default: PYTORCH_CUDA_ALLOC_CONF)",
+        help="settings of PyTorch's allocator (default: those of the environment, as "
+        "PyTorch reads them: PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF)",
     )
     parser.add_argument(
         "--torch-version",
         metavar="VERSION",
-        help="the PyTorch whose rules to follow, such as 2.11 (default: the installed one)",
+        help="the PyTorch whose rules to follow, such as 2.11, from 1.13 on (default: the one that "
+        "is installed, whose autograd runs in any case)",
     )
     parser.add_argument(
         "--steps",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import linecache
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
-from vramlab.source_files import CodeOwner, is_below, is_notebook_cell, owner_of
+from vramlab.source_files import CodeOwner, is_notebook_cell, owner_of
 
 _VRAMLAB = CodeOwner.VRAMLAB  # a member of an enum takes long to look up
-_DISPATCH = str(Path(__file__).with_name("dispatch.py"))
 
 _RATHER = (
     CodeOwner.PROGRAM,
@@ -33,7 +34,7 @@ class Frames:
 
     __slots__ = ("_lines",)
 
-    def __init__(self, frame: FrameType | None) -> None:
+    def __init__(self, frame: FrameType | None, ops: Sequence[object], taking: str) -> None:
         lines: list[tuple[CodeType, int]] = []
         while frame is not None:
             code = frame.f_code
@@ -43,9 +44,14 @@ class Frames:
         self._lines = lines
 
     @classmethod
-    def of_caller(cls) -> Frames:
-        """The frames that led here."""
-        return cls(sys._getframe(1))
+    def of_caller(cls, ops: Sequence[object], taking: str) -> Frames:
+        """The frames that led here.
+
+        Args:
+            ops: those that are running, outermost first.
+            taking: what a kernel takes for itself, as its rule calls it, or "".
+        """
+        return cls(sys._getframe(1), ops, taking)
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """The frames in the form of `torch.cuda.memory._snapshot()`."""
@@ -65,27 +71,13 @@ class AllFrames(Frames):
 
     __slots__ = ("_cpp_names",)
 
-    def __init__(self, frame: FrameType | None) -> None:
-        lines: list[tuple[CodeType, int]] = []
-        names: list[str] = []
-        while frame is not None:
-            code = frame.f_code
-            filename = code.co_filename
-            if filename == _DISPATCH:
-                if code.co_qualname == "Dispatcher.run":
-                    schema = frame.f_locals["func"]._schema
-                    overload = f"_{schema.overload_name}" if schema.overload_name else ""
-                    op = schema.name.replace("::", "::_ops::", 1).replace("aten", "at", 1)
-                    names.append(f"{op}{overload}::call")
-                elif code.co_qualname == "_Kernel.take":
-                    names.append(f"vramlab::take({frame.f_locals['what']})")
-            elif owner_of(filename) is not _VRAMLAB:
-                lines.append((code, frame.f_lineno))
-            frame = frame.f_back
+    def __init__(self, frame: FrameType | None, ops: Sequence[object], taking: str) -> None:
+        super().__init__(frame, ops, taking)
+        names = [f"vramlab::take({taking})"] if taking else []
+        names += [_cpp_name(op) for op in reversed(ops) if isinstance(op, OpOverload)]
         node = torch._C._current_autograd_node()
         if node is not None:
             names.append(f"torch::autograd::{node.name()}::apply")
-        self._lines = lines
         self._cpp_names = names
 
     def as_dicts(self) -> list[dict[str, Any]]:
@@ -94,24 +86,11 @@ class AllFrames(Frames):
         return cpp + super().as_dicts()
 
 
-def called_from(place: str) -> bool:
-    """Whether code of a folder or a file is among the callers."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if is_below(frame.f_code.co_filename, place):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def called_by(function: str) -> bool:
-    """Whether a function of that name is among the callers."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == function:
-            return True
-        frame = frame.f_back
-    return False
+def _cpp_name(op: OpOverload) -> str:
+    schema = op._schema
+    overload = f"_{schema.overload_name}" if schema.overload_name else ""
+    name = schema.name.replace("::", "::_ops::", 1).replace("aten", "at", 1)
+    return f"{name}{overload}::call"
 
 
 def user_line() -> str:
