@@ -17,7 +17,6 @@ from types import CodeType, FrameType
 
 import torch
 
-from vramlab.source_files import CodeOwner, owner_of
 from vramlab.virtual.ledger import Scalar
 
 
@@ -87,8 +86,10 @@ CALLERS = (
 )
 """Source: PyTorch 2.13, transformers 5.23. Where a version lacks a function, nobody calls it."""
 
-_PASSED_OVER = (CodeOwner.PYTORCH, CodeOwner.VRAMLAB)
-"""Whose code may stand between a caller and its read."""
+_PASSED_OVER = tuple(
+    str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1])
+)
+"""Folders of code that stands between a caller and its read: PyTorch's, and that of vramlab."""
 
 _MODES_OF_OTHERS = ("__torch_function__", "__torch_dispatch__")
 """The methods by which PyTorch hands every call to a mode or a subclass, which passes it on."""
@@ -102,8 +103,7 @@ def asking(dtype: torch.dtype) -> Caller | None:
         for caller in CALLERS:
             if caller.dtype in (None, dtype) and caller.is_one(code):
                 return caller
-        is_between = owner_of(code.co_filename) in _PASSED_OVER
-        if not is_between and code.co_name not in _MODES_OF_OTHERS:
+        if not (code.co_filename.startswith(_PASSED_OVER) or code.co_name in _MODES_OF_OTHERS):
             return None
         frame = frame.f_back
     return None
