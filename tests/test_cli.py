@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import vramlab
 from vramlab import commands
 from vramlab.cli import main, parser
 from vramlab.errors import VramlabError
@@ -44,6 +45,7 @@ def imported(code: str) -> set[str]:
         "import vramlab.allocator, vramlab.catalogue, vramlab.units, vramlab.errors",
         "import vramlab.formulas.zero, vramlab.planner",
         "from vramlab.cli import parser; parser().format_help()",
+        "from vramlab.cli import main\ntry: main(['--version'])\nexcept SystemExit: pass",
         "from vramlab.cli import main; main(['gpus'])",
         "from vramlab.cli import main; main(['plan', 'gpt2-xl'])",
         "from vramlab.cli import main; main(['run', 'no-such-script.py'])",
@@ -95,6 +97,13 @@ def test_nobody_complains_if_the_reader_goes_away() -> None:
         process.stdout.close()  # before it writes more than a pipe holds
         assert process.stderr.read() == b""
     assert process.returncode == 141  # 128 + SIGPIPE
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(["--version"])
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out == f"vramlab {vramlab.__version__}\n"
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

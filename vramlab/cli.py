@@ -13,9 +13,8 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
-from vramlab import commands
+from vramlab import __version__, commands
 from vramlab.errors import VramlabError
 
 _EXIT_USAGE = 2
@@ -55,17 +54,9 @@ def parser() -> argparse.ArgumentParser:
         "vramlab check 01.",
         allow_abbrev=False,
     )
-    made.add_argument("--version", action="version", version=f"vramlab {_version()}")
+    made.add_argument("--version", action="version", version=f"vramlab {__version__}")
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in pkgutil.iter_modules(commands.__path__):
         verb = importlib.import_module(f"{commands.__name__}.{module.name}")
         verb.add_parser(subparsers)
     return made
-
-
-def _version() -> str:
-    """The installed version; a checkout runs without being installed, too."""
-    try:
-        return version("vramlab")
-    except PackageNotFoundError:
-        return "not installed"
