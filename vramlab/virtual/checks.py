@@ -112,7 +112,7 @@ def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int
     if target.dtype in (torch.int64, torch.uint8):
         return
     found = _name(target.dtype)
-    if torch.__version__ >= (2, 12):
+    if torch.__version__ >= "2.12":  # compared as a version, not letter by letter
         raise RuntimeError(f"expected target dtype to be Long or Byte, but got {found}")
     if self.dim() > 2:
         raise RuntimeError(f"expected scalar type Long but found {found}")
