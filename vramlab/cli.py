@@ -21,6 +21,13 @@ _EXIT_USAGE = 2
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
+_BROUGHT_BY = {
+    "record": ("accelerate", "torchinfo", "transformers"),
+    "course": ("IPython", "ipywidgets", "matplotlib", "nbformat"),
+    "classroom": ("dask", "distributed", "nbconvert", "nbgrader", "psycopg", "sqlalchemy"),
+}
+"""By extra of the package: what commands import that torch alone does not bring."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answer its exit status, 2 for what vramlab itself refuses.
@@ -34,6 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except VramlabError as error:
         print(f"vramlab: {error}", file=sys.stderr)
+        return _EXIT_USAGE
+    except ModuleNotFoundError as error:
+        extras = [extra for extra, names in _BROUGHT_BY.items() if error.name in names]
+        if not extras:
+            raise
+        print(
+            f"vramlab: {error.name} is not installed, which this command needs: "
+            f"pip install 'vramlab[{extras[0]}]'",
+            file=sys.stderr,
+        )
         return _EXIT_USAGE
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
