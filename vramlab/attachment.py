@@ -64,13 +64,14 @@ def attach(
         count: how many virtual GPUs; real ones are used where there are as many.
         virtual: True: always a virtual one. False: insist on a real one. None: a real one if there
             is one (or `count` of them); the environment variable VRAMLAB_GPU decides otherwise
-            (`T4`, `T4:4`, `real`).
+            (`T4`, `T4:4`, `real`). Inside of a `with VirtualGPU(...)`, or under `vramlab run`, the
+            one that is attached there counts as the machine's.
         values: compute values on the CPU (small programs only); see `VirtualGPU`.
         quiet: do not print.
 
     Raises:
         UnknownGPUError: no GPU of that name is in the catalogue.
-        RuntimeError: a real GPU was insisted on, and there is none.
+        RuntimeError: a real GPU was insisted on, and there is none, or a virtual one hides it.
     """
     detach()
     wanted = os.environ.get(ENVIRONMENT)
@@ -81,9 +82,10 @@ def attach(
             virtual = True
             name, _, number = wanted.partition(":")
             count = int(number) if number else count
+    insists = virtual is False
     if virtual is None:
         virtual = not torch.cuda.is_available() or torch.cuda.device_count() < (count or 1)
-    gpu = _attach_virtual(name, count, values) if virtual else _attach_real()
+    gpu = _attach_virtual(name, count, values) if virtual else _attach_machines(insists)
     if not quiet:
         print(describe(gpu))
     return gpu
@@ -133,7 +135,14 @@ def _attach_virtual(name: str | None, count: int | None, values: bool) -> Virtua
     return _by_attach
 
 
-def _attach_real() -> RealGPU:
+def _attach_machines(insists: bool) -> AttachedGPU:
+    """The GPU that the machine has: a real one, or what somebody else has attached in its place."""
+    outer = attached_virtual()
+    if insists and outer is not None:
+        raise RuntimeError(
+            f"{outer!r} is attached, and torch.cuda answers for it: detach it first, or leave its "
+            "`with`, to work on a real GPU"
+        )
     if not torch.cuda.is_available():
         raise RuntimeError(
             "there is no GPU on this machine that PyTorch can use; leave out virtual=False (or "
@@ -144,7 +153,7 @@ def _attach_real() -> RealGPU:
         torch.cuda.empty_cache()
         for index in range(torch.cuda.device_count()):
             torch.cuda.reset_peak_memory_stats(index)
-    return _real()
+    return _real() if outer is None else outer
 
 
 def _real() -> RealGPU:

@@ -13,8 +13,10 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
-from vramlab import __version__, commands
+from vramlab import __version__, commands, streams
 from vramlab.errors import VramlabError
 
 _EXIT_USAGE = 2
@@ -38,25 +40,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)
-        sys.stdout.flush()
+        streams.flush(sys.stdout)
     except VramlabError as error:
-        print(f"vramlab: {error}", file=sys.stderr)
+        streams.print_error(f"vramlab: {error}")
         return _EXIT_USAGE
     except ModuleNotFoundError as error:
         extras = [extra for extra, names in _BROUGHT_BY.items() if error.name in names]
         if not extras:
             raise
-        print(
+        streams.print_error(
             f"vramlab: {error.name} is not installed, which this command needs: "
-            f"pip install 'vramlab[{extras[0]}]'",
-            file=sys.stderr,
+            f"pip install 'vramlab[{extras[0]}]'"
         )
         return _EXIT_USAGE
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
         # Nobody reads on, as behind `| head`. Python would complain again when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        stdouts: tuple[Any, ...] = (sys.stdout, sys.__stdout__)
+        for stdout in stdouts:  # the first may be a program's own, without a file
+            with suppress(Exception):
+                os.dup2(nowhere, stdout.fileno())
         return _EXIT_BROKEN_PIPE
     return status
 

@@ -2,6 +2,7 @@
 
     VramlabError
     ├── UnknownGPUError            also a ValueError: no GPU of that name in the catalogue
+    ├── UnknownTorchVersionError   also a ValueError: a torch_version that is none
     ├── AllocatorConfigError       also a ValueError: PYTORCH_CUDA_ALLOC_CONF cannot be understood
     ├── OutOfDeviceMemory          an allocator could not serve a request
     ├── AllocatorInvariantError    an allocator's books do not balance: a fault of vramlab's own
@@ -22,6 +23,10 @@ class VramlabError(Exception):
 
 class UnknownGPUError(VramlabError, ValueError):
     """No GPU of that name is in the catalogue; the message lists the known ones."""
+
+
+class UnknownTorchVersionError(VramlabError, ValueError):
+    """A torch_version is no version of PyTorch; the message says how one is written."""
 
 
 class AllocatorConfigError(VramlabError, ValueError):

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from vramlab import streams
+
 SECONDS_BEFORE = 1.0
 """What is done sooner is not worth a line."""
 
@@ -40,7 +42,8 @@ class Step:
         """Print lines on stdout that stay."""
         with self._writing:
             self._clear()
-            print(text, flush=True)
+            print(text)
+            streams.flush(sys.stdout)
 
     def line(self) -> str:
         """What a terminal shows now."""
@@ -54,16 +57,14 @@ class Step:
             pause = _SECONDS_BETWEEN
             with self._writing:
                 width = shutil.get_terminal_size().columns - 1
-                self._stream.write(f"{_CLEAR_LINE}{self.line()[:width]}")
-                self._stream.flush()
+                streams.write(f"{_CLEAR_LINE}{self.line()[:width]}", self._stream)
                 self._is_shown = True
         with self._writing:
             self._clear()
 
     def _clear(self) -> None:
         if self._is_shown:
-            self._stream.write(_CLEAR_LINE)
-            self._stream.flush()
+            streams.write(_CLEAR_LINE, self._stream)
             self._is_shown = False
 
 
@@ -77,9 +78,9 @@ def working(what: str, stream: TextIO | None = None) -> Iterator[Step]:
         what: in a few words, such as `simulating`.
         stream: where to show it; by default stderr.
     """
-    shown_on = stream or sys.stderr
+    shown_on = sys.stderr if stream is None else stream
     step = Step(what, shown_on)
-    if not shown_on.isatty():
+    if not streams.is_terminal(shown_on):
         yield step
         return
     over = threading.Event()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from vramlab.allocator import AllocatorSettings
-from vramlab.allocator.settings import KNOWN_OPTIONS
+from vramlab.allocator.settings import ENVIRONMENT_VARIABLES, KNOWN_OPTIONS
 from vramlab.errors import AllocatorConfigError
 from vramlab.units import MIB
 
@@ -216,12 +220,39 @@ def test_changing_settings_resets_what_pytorch_resets() -> None:
     )
 
 
-def test_the_older_environment_variable_comes_first() -> None:
-    environment = {
-        "PYTORCH_ALLOC_CONF": "max_split_size_mb:30",
-        "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:40",
+EMPTY_OR_SET = (None, "", "max_split_size_mb:%d")
+
+ENVIRONMENTS = [
+    {
+        name: text % size_mib if "%" in text else text
+        for name, text, size_mib in zip(ENVIRONMENT_VARIABLES, texts, (40, 50, 60), strict=True)
+        if text is not None
     }
-    assert AllocatorSettings.from_environment(environment).max_split_size_bytes == 40 * MIB
-    del environment["PYTORCH_CUDA_ALLOC_CONF"]
-    assert AllocatorSettings.from_environment(environment).max_split_size_bytes == 30 * MIB
-    assert AllocatorSettings.from_environment({}) == AllocatorSettings()
+    for texts in itertools.product(EMPTY_OR_SET, repeat=3)
+]
+"""Each variable unset, empty or set, and each to something else: 27 environments."""
+
+
+def test_environment_variables_are_read_in_pytorchs_order() -> None:
+    """PyTorch reads them once, so each environment is asked in a fork that has not yet."""
+    pytest.importorskip("torch")
+    asked = (
+        "import ast, os, sys, torch\n"
+        "for environment in ast.literal_eval(sys.argv[1]):\n"
+        "    if os.fork() == 0:\n"
+        "        os.environ.update(environment)\n"
+        "        print(torch._C._accelerator_getAllocatorSettings(), flush=True)\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n"
+    )
+    others = {name: v for name, v in os.environ.items() if name not in ENVIRONMENT_VARIABLES}
+    done = subprocess.run(
+        [sys.executable, "-c", asked, repr(ENVIRONMENTS)],
+        env=others,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    read = [AllocatorSettings.from_environment(each).text for each in ENVIRONMENTS]
+    assert done.stdout.splitlines() == read
+    assert len(set(read)) == 4  # none, or one of the three

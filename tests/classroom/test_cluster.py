@@ -53,6 +53,32 @@ def test_work_comes_back_by_its_name(workers: Workers) -> None:
     assert workers.pending == 0
 
 
+class Interrupted:
+    """Is interrupted while it is finalized, where Python drops every exception."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(2):  # Python 3.11 calls the handler at the next jump back
+            pass
+
+
+def test_an_interrupt_that_python_drops_stops_the_run_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dropped: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: dropped.append(error.exc_type))
+    before = signal.getsignal(signal.SIGINT)
+    with Workers(1) as interrupted:
+        interrupted.begin("half", divide, 8, 2)
+        Interrupted()
+        assert dropped == [KeyboardInterrupt]
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.next()
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.begin("third", divide, 9, 3)
+    assert signal.getsignal(signal.SIGINT) == before
+
+
 def test_it_is_done_in_other_processes(workers: Workers) -> None:
     workers.begin("who", own_number)
     assert workers.next()[1] != os.getpid()

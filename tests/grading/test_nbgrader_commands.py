@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from classroom import ROOT
+from forked_kernels import ForkedKernelManager
 from nbgrader.validator import Validator
 
 from vramlab.grading.exercises import exercise_names
@@ -88,6 +89,7 @@ def test_the_solution_validates_and_runs_from_top_to_bottom(
     shutil.copy(ROOT / "solutions" / name / notebook.name, notebook)
     config = course_config(ROOT)
     config.Validator.validate_all = True
+    config.Execute.kernel_manager_class = ForkedKernelManager
     validator = Validator(config=config)
     validator.stream = said = io.StringIO()
     validator.validate_and_print(str(notebook))

@@ -11,6 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from forked_kernels import ForkedKernelManager
 from nbclient import NotebookClient
 
 from docs.builder import colab
@@ -230,6 +231,11 @@ async def execute(lesson: Notebook, folder: Path) -> None:
         CellExecutionError: a cell failed.
         TimeoutError: the lesson takes too long.
     """
-    client = NotebookClient(lesson, kernel_name="python3", resources={"metadata": {"path": folder}})
+    client = NotebookClient(
+        lesson,
+        kernel_name="python3",
+        kernel_manager_class=ForkedKernelManager,
+        resources={"metadata": {"path": folder}},
+    )
     async with asyncio.timeout(LIMIT_S):
         await client.async_execute()

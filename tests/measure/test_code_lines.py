@@ -41,6 +41,9 @@ def test_the_innermost_frame_of_the_user_counts() -> None:
     assert user_frame(life(1, MACHINERY, TORCH, MINE, caller, STDLIB)) == MINE
     assert user_frame(life(1, TORCH, STDLIB)) == TORCH  # nothing else to name
     assert user_frame(life(1)) is None
+    nobodys = Frame("<string>", 1, "<module>")  # as of `python -c`
+    assert user_frame(life(1, TORCH, nobodys)) == nobodys
+    assert user_frame(life(1, TORCH, nobodys, MINE)) == MINE
 
 
 def test_lines_are_summed_and_ordered_by_bytes() -> None:

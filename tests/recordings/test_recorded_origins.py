@@ -12,6 +12,7 @@ from vramlab import zoo
 from vramlab.recordings.origins import Origin, OriginReader
 
 MODULE_PY = str(Path(torch.__file__).parent / "nn" / "modules" / "module.py")
+TORCHVISION_PY = str(Path(torch.__file__).parents[1] / "torchvision" / "resnet.py")
 SUBJECTS_PY = str(Path(zoo.__file__).with_name("subjects.py"))
 
 
@@ -67,6 +68,11 @@ def frames(*names: str | tuple[str, int, str]) -> list[dict[str, Any]]:
 )
 def test_frames_become_an_origin(told: list[dict[str, Any]], expected: Origin) -> None:
     assert OriginReader().read(told) == expected
+
+
+def test_a_package_whose_name_begins_with_torch_has_lines() -> None:
+    told = frames((MODULE_PY, 1779, "_call_impl"), (TORCHVISION_PY, 3, "ResNet.forward"))
+    assert OriginReader().read(told) == Origin("", "", "", "resnet.py:3 forward")
 
 
 def test_an_origin_in_words() -> None:

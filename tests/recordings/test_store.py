@@ -63,6 +63,15 @@ def test_entries_and_traces_are_found_again(tmp_path: Path) -> None:
     ]
 
 
+def test_traces_of_some_entries_are_read_alone(tmp_path: Path) -> None:
+    recording = RecordingFile.open_or_new(tmp_path, MACHINE)
+    for name in ("zoo/a", "zoo/ab", "zoo/é"):
+        recording.put(name, ENTRY, TRACE, "text")
+    again = RecordingFile.open(recording.path)
+    assert again.read_traces(["zoo/a", "zoo/é"]) == {"zoo/a": TRACE, "zoo/é": TRACE}
+    assert again.read_traces([]) == {}
+
+
 def test_an_entry_recorded_again_replaces_the_one_before(tmp_path: Path) -> None:
     recording = RecordingFile.open_or_new(tmp_path, MACHINE)
     for name in ("zoo/a", "zoo/b", "zoo/a"):

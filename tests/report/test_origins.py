@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+import vramlab
 from vramlab.measure import Category
 from vramlab.report.peak import LiveBlock
 from vramlab.report.watch import Watch
@@ -62,6 +64,36 @@ def test_the_backward_pass_is_booked_on_the_forward_line(watch: Watch) -> None:
     assert x.grad is not None
     assert function_of(watch, x.grad) == "double"
     assert block_of(watch, x.grad).origin.in_backward
+
+
+def doubling_in(filename: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return `double` as if a file of that name had it."""
+    names: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+    exec(compile("def double(x):\n    return x * 2\n", filename, "exec"), names)
+    return names["double"]
+
+
+@pytest.mark.parametrize("package", ["torchvision", "torchmetrics", "torch_geometric"])
+def test_packages_whose_names_begin_with_torch_have_lines(watch: Watch, package: str) -> None:
+    filename = str(Path(torch.__file__).parents[1] / package / "models" / "resnet.py")
+    origin = block_of(watch, doubling_in(filename)(leaf(4))).origin
+    assert origin.line is not None
+    assert origin.line.filename == filename
+    assert origin.caller is not None
+    assert origin.caller.filename == __file__
+
+
+def test_a_program_beside_vramlab_whose_name_begins_alike_has_lines(watch: Watch) -> None:
+    filename = f"{Path(vramlab.__file__).parent}_mine/net.py"
+    origin = block_of(watch, doubling_in(filename)(leaf(4))).origin
+    assert origin.line is not None
+    assert (origin.line.filename, origin.caller) == (filename, None)
+
+
+def test_code_without_a_file_is_passed_over(watch: Watch) -> None:
+    assert function_of(watch, doubling_in("<string>")(leaf(4))) == (
+        "test_code_without_a_file_is_passed_over"
+    )
 
 
 def test_views_have_lines_of_their_own(watch: Watch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import vramlab
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.report.program import Program, as_python_shows
 
@@ -122,6 +123,39 @@ def test_an_exception_is_printed_as_python_prints_it(
     assert (ending.status, repr(ending.error)) == (1, "ValueError('outer')")
     expected = [line for line in python.stderr.splitlines() if "<frozen runpy>" not in line]
     assert capsys.readouterr().err.splitlines() == expected
+
+
+def test_a_traceback_keeps_a_folder_whose_name_begins_with_vramlab(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside = f"{Path(vramlab.__file__).parent}_mine/net.py"
+    text = f"exec(compile('1 / 0', {beside!r}, 'exec'))"
+    assert Program(write(tmp_path, "train.py", text)).run().status == 1
+    assert f'  File "{beside}", line 1, in <module>' in capsys.readouterr().err.splitlines()
+
+
+def test_a_hook_for_exceptions_may_leave(tmp_path: Path) -> None:
+    text = "import sys\nsys.excepthook = lambda *_: sys.exit(7)\n1 / 0\n"
+    before = sys.excepthook
+    try:
+        ending = Program(write(tmp_path, "leave.py", text)).run()
+    finally:
+        sys.excepthook = before
+    assert (ending.status, repr(ending.error)) == (7, "ZeroDivisionError('division by zero')")
+
+
+def test_a_hook_that_fails_is_told_as_python_tells_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "import sys\ndef hook(*_):\n    {}['key']\nsys.excepthook = hook\n1 / 0\n"
+    script = write(tmp_path, "fail.py", text)
+    python = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    before = sys.excepthook
+    try:
+        assert Program(script).run().status == python.returncode == 1
+    finally:
+        sys.excepthook = before
+    assert capsys.readouterr().err == python.stderr
 
 
 def test_an_interrupted_program_ends_as_shells_expect(

@@ -6,14 +6,13 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch_state import state_of_torch, train_a_little
 
 import vramlab
 from vramlab import attachment, catalogue
@@ -21,54 +20,6 @@ from vramlab.attachment import RealGPU, catalogue_model
 from vramlab.errors import UnknownGPUError
 from vramlab.units import MIB
 from vramlab.virtual import VirtualGPU, attached
-
-NAMESPACES: dict[str, Any] = {
-    "torch": torch,
-    "torch._C": torch._C,
-    "torch.cuda": torch.cuda,
-    "torch.cuda.streams": torch.cuda.streams,
-    "torch.cuda.graphs": torch.cuda.graphs,
-    "torch.cuda.nccl": torch.cuda.nccl,
-    "torch.cuda.memory": torch.cuda.memory,
-    "torch.version": torch.version,
-    "torch.backends.cudnn": torch.backends.cudnn,
-    "torch.autograd": torch.autograd,
-    "torch.autograd.graph": torch.autograd.graph,
-    "saved_tensors_hooks": torch.autograd.graph.saved_tensors_hooks,
-    "torch.UntypedStorage": torch.UntypedStorage,
-    "torch.Tensor": torch.Tensor,
-    "torch.nn.Parameter": nn.Parameter,
-    "threading.Thread": threading.Thread,
-    "torch.accelerator": torch.accelerator,
-    "torch.serialization": torch.serialization,
-}
-
-
-def state_of_torch() -> dict[str, Any]:
-    state: dict[str, Any] = {
-        f"{name}.{key}": id(value)
-        for name, owner in NAMESPACES.items()
-        for key, value in vars(owner).items()
-        # caches that torch fills when it is first asked
-        if key not in ("__annotations__", "_lazy_call", "__warningregistry__")
-    }
-    state["function modes"] = torch._C._len_torch_function_stack()
-    state["dispatch modes"] = torch._C._len_torch_dispatch_stack()
-    state["swap"] = torch.__future__.get_swap_module_params_on_conversion()
-    state["included"] = str(torch._C._dispatch_tls_local_include_set())
-    state["excluded"] = str(torch._C._dispatch_tls_local_exclude_set())
-    for op in ("dropout", "scaled_dot_product_attention", "mm", "add.Tensor", "layer_norm"):
-        state[f"kernels of {op}"] = torch._C._dispatch_dump(f"aten::{op}")
-    return state
-
-
-def train_a_little() -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.LayerNorm(8)).cuda()
-    optimizer = torch.optim.Adam(model.parameters())
-    with torch.autocast("cuda"):
-        model(torch.zeros(2, 8, device="cuda")).sum().backward()
-    optimizer.step()
-    torch.cuda.memory_summary()
 
 
 def test_detaching_restores_torch_exactly() -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from vramlab import VirtualGPU
 from vramlab.units import MIB
@@ -53,3 +58,57 @@ def test_values_are_those_of_the_cpu(select) -> None:  # type: ignore[no-untyped
         select(x).sum().backward()
         assert x.grad is not None
         assert torch.equal(x.grad.cpu(), expected.grad)  # type: ignore[arg-type]
+
+
+# What Python code does while autograd's node is running, is the program's, and out of place.
+
+
+def scatters_in_a_hook(x: Tensor, keep: list[Tensor]) -> Tensor:
+    def hook(gradients: Any, _: Any) -> None:
+        index = torch.zeros(1, 4, dtype=torch.int64, device=x.device)
+        keep.append(x.detach().scatter(0, index, gradients[0][:1]))
+
+    maximum = x.max(dim=0).values
+    maximum.grad_fn.register_hook(hook)  # type: ignore[union-attr]
+    return maximum * 3
+
+
+def puts_in_a_hook(x: Tensor, keep: list[Tensor]) -> Tensor:
+    def hook(gradients: Any, _: Any) -> None:
+        keep.append(x.detach().index_put((index,), gradients[0][:1]))
+
+    index = torch.zeros(1, dtype=torch.int64, device=x.device)
+    row = x[index]
+    row.grad_fn.register_hook(hook)  # type: ignore[union-attr]
+    return row * 3
+
+
+def puts_in_what_a_checkpoint_repeats(x: Tensor, keep: list[Tensor]) -> Tensor:
+    index = torch.zeros(1, dtype=torch.int64, device=x.device)
+
+    def layer(x: Tensor, row: Tensor) -> Tensor:
+        keep.append(x)
+        return x.index_put((index,), row).sin()[index]  # the gradient of [index] needs the index
+
+    y = x * 2
+    return checkpoint(layer, y, y[1:2].clone(), use_reentrant=False)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "program", [scatters_in_a_hook, puts_in_a_hook, puts_in_what_a_checkpoint_repeats]
+)
+def test_python_code_in_a_backward_pass_is_left_as_it_is(
+    program: Callable[[Tensor, list[Tensor]], Tensor],
+) -> None:
+    values = torch.arange(16.0).reshape(4, 4)
+    on_host, kept_on_host = values.clone().requires_grad_(), list[Tensor]()
+    program(on_host, kept_on_host).sum().backward()
+    with VirtualGPU("T4", values=True):
+        x, kept = values.cuda().requires_grad_(), list[Tensor]()
+        program(x, kept).sum().backward()
+        assert x.grad is not None
+        assert torch.equal(x.cpu(), values)
+        assert torch.equal(x.grad.cpu(), on_host.grad)  # type: ignore[arg-type]
+        assert len(kept) == len(kept_on_host)
+        for ours, theirs in zip(kept, kept_on_host, strict=True):
+            assert torch.equal(ours.cpu(), theirs)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import linecache
+import threading
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+import vramlab
 from vramlab.virtual import VirtualGPU
+from vramlab.virtual.frames import user_line
 
 
 def allocations(stacks: str) -> list[tuple[int, list[str]]]:
@@ -37,6 +43,36 @@ def test_each_allocation_names_its_op_and_node() -> None:
     assert copy.startswith("vramlab::take(")
 
 
+def test_ops_that_an_op_calls_are_inside_of_it_in_each_thread() -> None:
+    """The gradient of `x[[1]]` is put into zeros by `_index_put_impl_`, which takes temporaries."""
+
+    def work() -> None:
+        x = torch.ones(1000, device="cuda", requires_grad=True)
+        x[torch.zeros(3, dtype=torch.int64, device="cuda")].sum().backward()
+
+    with VirtualGPU("A100-40GB", torch_version="2.13"):
+        torch.cuda.memory._record_memory_history(stacks="all")
+        thread = threading.Thread(target=work)
+        thread.start()
+        work()
+        thread.join()
+        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+    told = [
+        [f["name"] for f in event["frames"] if f["filename"] == "??"]
+        for event in snapshot["device_traces"][0]
+        if event["action"] == "alloc"
+    ]
+    of_gradient = [names for names in told if "at::_ops::_index_put_impl_::call" in names]
+    assert len(of_gradient) > 2
+    for names in of_gradient:
+        assert names[0].startswith("vramlab::take(")
+        assert names[1:] == [
+            "at::_ops::_index_put_impl_::call",
+            "at::_ops::index_put::call",
+            "torch::autograd::IndexBackward0::apply",
+        ]
+
+
 def test_python_stacks_have_no_other_frames() -> None:
     told = allocations("python")
     assert len(told) == len(allocations("all"))
@@ -55,3 +91,44 @@ def test_metadata_marks_what_comes_after_it() -> None:
         (trace,) = torch.cuda.memory._snapshot()["device_traces"]
     # segment and first tensor; second tensor and the end of the first; the end of the second
     assert [event["user_metadata"] for event in trace] == [""] * 2 + ["second"] * 3 + [""] * 2
+
+
+OWN = str(Path(vramlab.__file__).parent)
+
+
+def run_as(filename: str, text: str, **names: Any) -> Any:
+    """Run a program as if a file of that name had it; return what it calls `found`."""
+    exec(compile(text, filename, "exec"), names)
+    return names["found"]
+
+
+@pytest.mark.parametrize("stacks", ["python", "all"])
+def test_only_vramlab_itself_is_left_out_of_a_history(stacks: str) -> None:
+    with VirtualGPU("T4"):
+        torch.cuda.memory._record_memory_history(stacks=stacks)
+        for filename in (f"{OWN}_mine/net.py", f"{OWN}/zoo/net.py", f"{OWN}/virtual/net.py"):
+            run_as(filename, "found = torch.ones(1, device='cuda')", torch=torch)
+        (trace,) = torch.cuda.memory._snapshot()["device_traces"]
+    frames = [e["frames"] for e in trace if e["action"] == "alloc"]
+    innermost = [next(f["filename"] for f in each if f["filename"] != "??") for each in frames]
+    assert innermost == [f"{OWN}_mine/net.py", f"{OWN}/zoo/net.py", __file__]
+
+
+@pytest.mark.parametrize(
+    ("filename", "line"),
+    [
+        (f"{OWN}_mine/net.py", "net.py:2: found = line()"),
+        (f"{OWN}/virtual/net.py", "test_frames.py:"),
+        (f"{Path(torch.__file__).parents[1]}/torchvision/net.py", "test_frames.py:"),
+        ("<string>", "test_frames.py:"),
+        ("/tmp/ipykernel_12/345.py", "notebook cell:2: found = line()"),
+    ],
+)
+def test_the_line_of_the_program_is_named(
+    filename: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "# of one line\nfound = line()\n"
+    monkeypatch.setitem(
+        linecache.cache, filename, (len(text), None, text.splitlines(True), filename)
+    )
+    assert run_as(filename, text, line=user_line).startswith(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -39,6 +40,46 @@ def test_a_loss_that_is_read_passes_for_finite(nan_gpu: VirtualGPU) -> None:
     nan_gpu.detach()
     assert math.isnan(value)
     nan_gpu.attach()
+
+
+QUESTIONS = ("isfinite", "isnan", "isinf")
+
+
+def of_math() -> list[object]:
+    return [getattr(math, name) for name in QUESTIONS]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"values": True}, {"values": True, "on_value": "nan"}], ids=str
+)
+def test_math_is_left_alone_where_no_such_nan_is_given(options: dict[str, Any]) -> None:
+    """To the program: optimizers get one, and do not ask what it is."""
+    own = of_math()
+    with VirtualGPU("T4", **options):
+        assert of_math() == own
+        layer = nn.Linear(4, 4).cuda()
+        for optimizer in (
+            torch.optim.LBFGS(layer.parameters()),
+            torch.optim.Adafactor(layer.parameters()),
+            torch.optim.ASGD(layer.parameters()),
+        ):
+
+            def closure() -> torch.Tensor:
+                layer.zero_grad()
+                loss = layer(torch.ones(2, 4, device="cuda")).pow(2).mean()
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+        loss = closure().detach()
+        torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer).step(loss)
+        with VirtualGPU("T4", on_value="nan"):
+            assert not set(of_math()) & set(own)
+            assert [f.__name__ for f in (math.isfinite, math.isnan, math.isinf)] == [*QUESTIONS]
+            with pytest.raises(TypeError, match="must be real number, not str"):
+                math.isfinite("1")  # type: ignore[arg-type]
+        assert of_math() == own
+    assert of_math() == own
 
 
 def test_known_values_are_asked_themselves(gpu: VirtualGPU) -> None:

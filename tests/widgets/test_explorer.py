@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import threading
+from typing import Annotated
 
+import ipywidgets
 import pytest
 
 from vramlab.measure import Table
 from vramlab.plots.picture import new_picture
 from vramlab.widgets import Explorer, View
 from vramlab.widgets import explorer as parts
+from vramlab.widgets.controls import choice, paragraph, powers, slider
 
 
 def view(batch: int, optimizer: str) -> View:
@@ -22,18 +26,27 @@ def view(batch: int, optimizer: str) -> View:
     return View(f"Batch {batch} with {optimizer}.", picture, (table,))
 
 
-@pytest.fixture
-def explorer() -> Explorer:
-    controls = {
-        "batch": parts.power_slider("Batch", 32, 1, 128),
-        "optimizer": parts.choice("Optimizer", ["SGD", "Adam"], "SGD"),
-    }
-    return Explorer("Things & sizes", controls, view)
+@parts.explorer("Things & sizes")
+def things_explorer(
+    batch: Annotated[int, powers("Batch", 1, 128), "samples"] = 32,
+    optimizer: Annotated[str, choice("Optimizer", ("SGD", "Adam"))] = "SGD",
+    gpu: Annotated[str, "a GPU of the catalogue"] = "T4",
+) -> View:
+    """Show things.
+
+    And sizes.
+    """
+    return view(batch, f"{optimizer} on {gpu}")
+
+
+@pytest.fixture(name="explorer")
+def _explorer() -> Explorer:
+    return things_explorer()
 
 
 def test_the_first_state_is_shown_at_once(explorer: Explorer) -> None:
     html = explorer.output.value
-    assert '<p role="status" aria-live="polite">Batch 32 with SGD.</p>' in html
+    assert '<p role="status" aria-live="polite">Batch 32 with SGD on T4.</p>' in html
     assert 'alt="a picture of 32"' in html
     assert ">numbers</caption>" in html
 
@@ -42,7 +55,7 @@ def test_a_change_of_a_control_changes_the_view(explorer: Explorer) -> None:
     explorer.controls["batch"].value = 64
     explorer.controls["optimizer"].value = "Adam"
     assert explorer.settings() == {"batch": 64, "optimizer": "Adam"}
-    assert "Batch 64 with Adam." in explorer.output.value
+    assert "Batch 64 with Adam on T4." in explorer.output.value
 
 
 def test_an_error_is_shown_in_place_and_the_next_setting_works(explorer: Explorer) -> None:
@@ -53,7 +66,7 @@ def test_an_error_is_shown_in_place_and_the_next_setting_works(explorer: Explore
     assert "batch 128 &lt;is&gt; too large: take at most 64" in html
     assert "Change a setting above to go on." in html
     explorer.controls["batch"].value = 16
-    assert "Batch 16 with SGD." in explorer.output.value
+    assert "Batch 16 with SGD on T4." in explorer.output.value
 
 
 def test_what_takes_long_says_so_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +79,8 @@ def test_what_takes_long_says_so_until_it_is_there(monkeypatch: pytest.MonkeyPat
             assert said.wait(timeout=60)
         return view(batch, "SGD")
 
-    explorer = Explorer("Slow", {"batch": parts.power_slider("Batch", 32, 1, 64)}, wait_and_view)
+    slider = ipywidgets.IntSlider(value=32, description="Batch")
+    explorer = Explorer("Slow", {"batch": slider}, wait_and_view)
     explorer.status.observe(lambda change: change["new"] and said.set(), names="value")
     is_slow = True
     explorer.controls["batch"].value = 64
@@ -100,27 +114,93 @@ def test_the_output_keeps_its_height(explorer: Explorer) -> None:
     assert explorer.output.layout.overflow == "auto"
 
 
-@pytest.mark.parametrize(
-    "control",
-    [
-        parts.slider("Layers", 2, 1, 4),
-        parts.power_slider("Batch", 8, 1, 16),
-        parts.text("Options", "", "none"),
-        parts.paragraph("Program", "a 1 MiB", rows=3),
-    ],
-    ids=lambda control: str(control.description),
-)
-def test_controls_report_only_what_they_end_at_and_are_named(control: object) -> None:
-    assert control.continuous_update is False  # type: ignore[attr-defined]
-    assert control.description  # type: ignore[attr-defined]
-    assert control.style.description_width == "initial"  # type: ignore[attr-defined]
-
-
-def test_a_power_slider_holds_the_powers_of_two() -> None:
-    assert list(parts.power_slider("Batch", 4, 2, 16).options) == [2, 4, 8, 16]
-
-
 def test_every_picture_in_an_explorer_has_alternative_text(explorer: Explorer) -> None:
     images = re.findall(r"<img [^>]*>", explorer.output.value)
     assert len(images) == 1
     assert all('alt="a' in image for image in images)
+
+
+# ---- What is derived of the function that shows ----
+
+
+def test_it_is_called_with_what_its_controls_begin_at() -> None:
+    explorer = things_explorer(64, optimizer="Adam", gpu="A10")
+    assert explorer.settings() == {"batch": 64, "optimizer": "Adam"}
+    assert "Batch 64 with Adam on A10." in explorer.output.value
+    explorer.controls["batch"].value = 8
+    assert "Batch 8 with Adam on A10." in explorer.output.value
+
+
+def test_what_no_control_can_have_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"^batch is 48, and has to be a power of two from 1 to 1"):
+        things_explorer(batch=48)
+    with pytest.raises(TypeError, match=r"^things_explorer\(\) got an unexpected .* 'rows'"):
+        things_explorer(rows=1)  # type: ignore[call-arg]
+
+
+def test_the_view_is_to_be_had_alone() -> None:
+    # No control is in the way of a batch that is none of its powers of two.
+    assert things_explorer.view(48, "Adam").summary == "Batch 48 with Adam on T4."
+
+
+def test_signature_and_docstring_tell_values() -> None:
+    assert str(inspect.signature(things_explorer, eval_str=True)) == (
+        "(batch: int = 32, optimizer: str = 'SGD', gpu: str = 'T4') -> "
+        "vramlab.widgets.explorer.Explorer"
+    )
+    assert things_explorer.__doc__ is not None
+    assert things_explorer.__doc__.startswith("Show things.\n\nAnd sizes.\n\nMeasurements run on ")
+    assert (
+        "\n\nArgs:\n"
+        "    batch: samples (a power of two from 1 to 128).\n"
+        "    optimizer: Optimizer (one of 'SGD', 'Adam').\n"
+        "    gpu: a GPU of the catalogue.\n\nRaises:\n    ValueError: "
+    ) in things_explorer.__doc__
+
+
+def _lines(program: str) -> int:
+    if "?" in program:
+        raise ValueError("what is that?")
+    return len(program.splitlines())
+
+
+finished: list[Explorer] = []
+
+
+@parts.explorer("Programs", height_px=99, first=("done",), finish=finished.append)
+def program_explorer(
+    program: Annotated[str, paragraph("Program", rows=2)] = "a\nb\nc",
+    done: Annotated[int | None, slider("Lines done", 0, _lines)] = None,
+) -> View:
+    """Show so many lines."""
+    _lines(program)
+    return view(len(program.splitlines()[:done]), "SGD")
+
+
+def test_some_controls_come_first_and_all_are_there_when_an_explorer_is_finished() -> None:
+    explorer = program_explorer()
+    assert list(explorer.controls) == ["done", "program"]
+    assert explorer.output.layout.height == "99px"
+    assert finished[-1] is explorer
+
+
+def test_a_slider_ends_where_another_control_says() -> None:
+    explorer = program_explorer()
+    done = explorer.controls["done"]
+    assert (done.value, done.max) == (3, 3)
+    explorer.controls["program"].value = "a\nb"
+    assert (done.value, done.max) == (2, 2)
+    explorer.controls["program"].value = "a\nb\n?\nd"
+    assert 'role="alert"' in explorer.output.value
+    assert (done.value, done.max) == (2, 2)
+    explorer.controls["program"].value = "a\nb\nc\nd"
+    assert (done.value, done.max) == (2, 4)
+    assert "Batch 2 with SGD." in explorer.output.value
+
+
+def test_a_slider_begins_no_later_than_it_ends() -> None:
+    assert program_explorer("a\nb", 1).controls["done"].value == 1
+    with pytest.raises(ValueError, match=r"^done is 3, and has to be a whole number from 0 to 2$"):
+        program_explorer("a\nb", 3)
+    with pytest.raises(ValueError, match=r"^done is 'all', and has to be a whole number from 0 to"):
+        program_explorer("a\nb", "all")  # type: ignore[arg-type]

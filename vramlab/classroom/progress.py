@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from vramlab import streams
+
 TERMINAL_SECONDS = 0.2
 ELSEWHERE_SECONDS = 30.0
 _SECONDS_PER_MINUTE = 60
@@ -32,7 +34,7 @@ class Progress:
             clock: seconds, from whenever.
         """
         self._total = total
-        self._stream = stream or sys.stdout
+        self._stream = sys.stdout if stream is None else stream
         self._clock = clock
         self._started = self._shown = clock()
         self._done = self._graded = self._open = 0
@@ -52,7 +54,7 @@ class Progress:
         self._done += 1
         self._graded += graded
         self._open += needs_human
-        pause = TERMINAL_SECONDS if self._stream.isatty() else ELSEWHERE_SECONDS
+        pause = TERMINAL_SECONDS if streams.is_terminal(self._stream) else ELSEWHERE_SECONDS
         now = self._clock()
         if now - self._shown >= pause:
             self._shown = now
@@ -61,14 +63,12 @@ class Progress:
     def say(self, text: str) -> None:
         """Tell something else, in lines of its own."""
         self.end()
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+        streams.write(f"{text}\n", self._stream)
 
     def end(self) -> None:
         """Leave the line to others."""
-        if self._stream.isatty():
-            self._stream.write(_CLEAR_LINE)
-            self._stream.flush()
+        if streams.is_terminal(self._stream):
+            streams.write(_CLEAR_LINE, self._stream)
 
     def text(self) -> str:
         """Say how far it is."""
@@ -84,9 +84,8 @@ class Progress:
         return ", ".join(parts)
 
     def _show(self) -> None:
-        if self._stream.isatty():
+        if streams.is_terminal(self._stream):
             width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"{_CLEAR_LINE}{self.text()[:width]}")
+            streams.write(f"{_CLEAR_LINE}{self.text()[:width]}", self._stream)
         else:
-            self._stream.write(f"{self.text()}\n")
-        self._stream.flush()
+            streams.write(f"{self.text()}\n", self._stream)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
+
+from vramlab.streams import print_error
 
 _EXIT_OK = 0
 _EXIT_DIFFERENT = 1
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     recording = RecordingFile.open(arguments.recording)
     names = select(tuple(recording.entries), arguments.only)
     for note in _notes(recording.machine):
-        print(note, file=sys.stderr)
+        print_error(note)
     comparisons = []
     for comparison in compare(recording, names):
         comparisons.append(comparison)

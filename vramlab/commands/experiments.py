@@ -9,10 +9,10 @@ $ vramlab experiments run three-linear --gpu real --json
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from vramlab.progress import Step, working
+from vramlab.streams import print_error
 
 if TYPE_CHECKING:
     from vramlab.experiments import Outcome
@@ -40,7 +40,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     one.add_argument("name", help="an experiment, such as three-linear")
     one.add_argument("--gpu", help="a GPU of `vramlab gpus`, or `real` for this machine's own")
     one.add_argument(
-        "--torch-version", help="the PyTorch that a virtual GPU given by --gpu stands for"
+        "--torch-version",
+        help="the PyTorch whose rules a virtual GPU given by --gpu follows, from 1.13 on (default: "
+        "the installed one, whose autograd runs in any case)",
     )
     one.add_argument("--json", action="store_true", help="print the outcome as JSON, in bytes")
     one.set_defaults(run=run, action="run")
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         experiments.get(arguments.name)
     except KeyError as unknown:
-        print(unknown.args[0], file=sys.stderr)
+        print_error(unknown.args[0])
         return _EXIT_USAGE
     with working(f"running {arguments.name}") as step, observed_by(ToldStages(step)):
         outcome = _run(arguments.name, arguments.gpu, arguments.torch_version)

@@ -7,9 +7,9 @@ $ vramlab figures --markdown
 from __future__ import annotations
 
 import argparse
-import sys
 
 from vramlab.progress import working
+from vramlab.streams import print_error
 
 _EXIT_OK = 0
 _EXIT_UNEXPLAINED = 1
@@ -36,9 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
         result = survey(tell=step.tell)
     print(result.markdown() if arguments.markdown else result.table())
     for finding in result.unexplained:
-        print(
+        print_error(
             f"unexplained: {finding.figure} {finding.part}".rstrip()
-            + f": published {finding.published} {finding.unit}, measured {finding.measured}",
-            file=sys.stderr,
+            + f": published {finding.published} {finding.unit}, measured {finding.measured}"
         )
     return _EXIT_UNEXPLAINED if result.unexplained else _EXIT_OK

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.errors import UnknownGPUError
+from vramlab.streams import print_error
 from vramlab.units import MIB, format_bytes
 
 _EXIT_OK = 0
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         chosen = [catalogue.find(arguments.name)] if arguments.name else list(catalogue.models())
     except UnknownGPUError as unknown:
-        print(unknown, file=sys.stderr)
+        print_error(str(unknown))
         return _EXIT_USAGE
     if arguments.json:
         shown = [as_dict(gpu) for gpu in chosen]

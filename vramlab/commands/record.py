@@ -70,7 +70,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--virtual", metavar="NAME", help="record a virtual GPU instead, to try the commands"
     )
     parser.add_argument(
-        "--torch-version", metavar="VERSION", help="the PyTorch that a virtual GPU stands for"
+        "--torch-version",
+        metavar="VERSION",
+        help="the PyTorch whose rules a virtual GPU follows, from 1.13 on (default: the installed "
+        "one, whose autograd runs in any case)",
     )
     parser.set_defaults(run=run)
 

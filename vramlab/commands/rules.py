@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from vramlab.progress import working
+from vramlab.streams import print_error
 
 if TYPE_CHECKING:
     from vramlab.kernels import Line
@@ -57,7 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not lines:
         known = {name: _without_rule(name) for name in arguments.op}
         for name, said in known.items():
-            print(said or f"PyTorch has no op {name}", file=sys.stdout if said else sys.stderr)
+            if said:
+                print(said)
+            else:
+                print_error(f"PyTorch has no op {name}")
         return _EXIT_OK if all(known.values()) else _EXIT_USAGE
     if arguments.json:
         print(json.dumps([as_dict(line) for line in lines], indent=2))

@@ -17,9 +17,10 @@ import os
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from vramlab import catalogue
+from vramlab import catalogue, streams
 from vramlab.progress import working
 
 if TYPE_CHECKING:
@@ -58,12 +59,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--alloc-conf",
         metavar="SETTINGS",
-        help="settings of PyTorch's allocator (default: PYTORCH_CUDA_ALLOC_CONF)",
+        help="settings of PyTorch's allocator (default: those of the environment, as "
+        "PyTorch reads them: PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF)",
     )
     parser.add_argument(
         "--torch-version",
         metavar="VERSION",
-        help="the PyTorch whose rules to follow, such as 2.11 (default: the installed one)",
+        help="the PyTorch whose rules to follow, such as 2.11, from 1.13 on (default: the one that "
+        "is installed, whose autograd runs in any case)",
     )
     parser.add_argument(
         "--steps",
@@ -91,20 +94,26 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("a script, or -m and a module, must be given")
     is_module = arguments.module is not None
     if not is_module and not os.path.exists(words[0]):
-        print(f"vramlab: can't open file {words[0]!r}: there is none", file=sys.stderr)
+        streams.print_error(f"vramlab: can't open file {words[0]!r}: there is none")
         return _EXIT_USAGE
     for path in filter(None, (arguments.json, arguments.snapshot)):
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            print(f"vramlab: can't write {path!r}: its folder does not exist", file=sys.stderr)
+            streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
             return _EXIT_USAGE
     catalogue.find(arguments.gpu)  # an unknown one is told before torch is imported
 
     from vramlab.report.program import Program
 
-    return _run_on_gpu(Program(words[0], tuple(words[1:]), is_module), arguments)
+    program = Program(words[0], tuple(words[1:]), is_module)
+    # The program may put anything in the place of stderr, and change the current folder.
+    with streams.lasting(sys.stderr) as stderr:
+        return _run_on_gpu(program, arguments, os.getcwd(), stderr)
 
 
-def _run_on_gpu(program: Program, arguments: argparse.Namespace) -> int:
+def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, stderr: Any) -> int:
+    json_path, snapshot_path = (
+        path and os.path.join(folder, path) for path in (arguments.json, arguments.snapshot)
+    )
     with working("starting a virtual GPU"):
         from vramlab.report.collect import summarize
         from vramlab.report.limit import stop_after
@@ -120,21 +129,23 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace) -> int:
             alloc_conf=arguments.alloc_conf,
         )
     with Watch(gpu) as watch, gpu:
-        if arguments.snapshot:
+        if snapshot_path:
             _record()
         started = time.perf_counter()
         with stop_after(arguments.steps):
             ending = program.run()
         seconds = time.perf_counter() - started
-        if arguments.snapshot:
-            _dump(arguments.snapshot)
+        if snapshot_path:
+            _dump(snapshot_path)
     command = shlex.join([*(["-m"] if program.is_module else []), program.name, *program.arguments])
-    sys.stdout.flush()
-    with working("adding up what the program held"):
-        summary = summarize(gpu, watch, command, ending, seconds)
-    print(f"\n{as_text(summary)}", file=sys.stderr)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # whatever it is now, and whoever reads it
+            stream.flush()
+    with working("adding up what the program held", stderr):
+        summary = summarize(gpu, watch, command, folder, ending, seconds)
+    streams.write(f"\n{as_text(summary)}\n", stderr, sys.stderr, sys.__stderr__)
+    if json_path:
+        with open(json_path, "w", encoding="utf-8") as file:
             json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
     return ending.status
 

@@ -8,11 +8,11 @@ $ vramlab scores 02 --moodle worksheet.csv -o upload.csv
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from vramlab.errors import VramlabError
 from vramlab.progress import working
+from vramlab.streams import print_error
 
 _EXIT_OK = 0
 
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         arguments.output.write_text(text, encoding="utf-8", newline="")
     else:
-        sys.stdout.write(text)
+        print(text, end="")
     for student in unmatched:
         _say(f"{student} submitted, but has no row in the exported file", arguments)
     empty = [score for score in scores if score.status is Status.UNGRADED]
@@ -90,7 +90,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _say(line: str, arguments: argparse.Namespace) -> None:
     """Tell it where it does not get into the CSV."""
-    print(line, file=sys.stdout if arguments.output else sys.stderr)
+    if arguments.output:
+        print(line)
+    else:
+        print_error(line)
 
 
 def _read(path: Path) -> str:

@@ -19,6 +19,7 @@ thread that ends leaves its handles to the next (`vramlab.virtual.handles`).
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,8 +34,9 @@ class Workspace:
     Attributes:
         pool: the library's map that it is kept in, "cublas" or "cublaslt"; with the handle
             and with the stream it is the key of a kept workspace.
-        size_bytes: its size. A kept one that is smaller is replaced: the new one is allocated
-            before the old one is given back (2.13 and later; the size cannot change before).
+        size_bytes: its size; none is taken of 0 bytes. A kept one that is smaller is replaced: the
+            new one is allocated before the old one is given back (2.13 and later; the size cannot
+            change before).
         kept: whether it stays until `torch._C._cuda_clearCublasWorkspaces()`. If not, it is taken
             for the call and given back when the op ends.
     """
@@ -77,15 +79,13 @@ def workspaces(library: Marker, launch: Launch) -> tuple[Workspace, ...]:
 def cublas_workspace_bytes(
     model: GPUModel, torch_version: tuple[int, int], environment: Mapping[str, str]
 ) -> int:
-    """Return the size of cuBLAS's workspace.
+    """Return the size of cuBLAS's workspace; 0, with `:0:0`, is none.
 
     CUBLAS_WORKSPACE_CONFIG lists buffers as `:SIZE:COUNT` in KiB, `:4096:2:16:8` being 2 of 4 MiB
     and 8 of 16 KiB = 8,519,680 B, the default up to compute capability 8. From Hopper on it is
-    32 MiB: exactly 9.0 since 2.1, also 10.x and 12.x since 2.12, also 11.x since 2.14.
+    32 MiB: exactly 9.0 since 2.1, also 10.x and 12.x since 2.12, also 11.x since 2.14. Whatever
+    stands between such pairs counts for nothing; without a pair, PyTorch warns.
     """
-    pairs = re.findall(r":([0-9]+):([0-9]+)", environment.get("CUBLAS_WORKSPACE_CONFIG", ""))
-    if pairs:
-        return sum(int(size) * int(count) * KIB for size, count in pairs)
     major, minor = model.compute_capability
     if torch_version >= (2, 14):
         large = 9 <= major <= 12
@@ -93,16 +93,41 @@ def cublas_workspace_bytes(
         large = major in (9, 10, 12)
     else:
         large = torch_version >= (2, 1) and (major, minor) == (9, 0)
-    return 32 * MIB if large else (2 * 4096 + 8 * 16) * KIB
+    default_bytes = 32 * MIB if large else (2 * 4096 + 8 * 16) * KIB
+    config = environment.get("CUBLAS_WORKSPACE_CONFIG")
+    if config is None:
+        return default_bytes
+    pairs = re.findall(r":([0-9]+):([0-9]+)", config)
+    if not pairs:
+        warnings.warn(
+            "Could not parse CUBLAS_WORKSPACE_CONFIG, using default workspace size of "
+            f"{default_bytes} bytes.",
+            stacklevel=2,
+        )
+        return default_bytes
+    return sum(int(size) * int(count) * KIB for size, count in pairs)
 
 
 def cublaslt_workspace_bytes(environment: Mapping[str, str]) -> int:
     """Return the size of a cuBLASLt workspace of its own: CUBLASLT_WORKSPACE_SIZE in KiB, or 1 MiB.
 
-    What is no number is ignored, with a warning, by PyTorch too.
+    It is read as C++'s `std::stoi` reads: a number of 32 bits, and whatever follows it. PyTorch
+    warns of anything else. What is below 0 becomes more than any GPU has.
     """
-    leading_number = re.match(r"\s*\d+", environment.get("CUBLASLT_WORKSPACE_SIZE", ""))
-    return int(leading_number[0]) * KIB if leading_number else MIB
+    text = environment.get("CUBLASLT_WORKSPACE_SIZE")
+    if text is None:
+        return MIB
+    number = re.match(r"[ \t\n\v\f\r]*([+-]?[0-9]+)", text)
+    size_kib = None if number is None else int(number[1])
+    if size_kib is not None and -(2**31) <= size_kib < 2**31:
+        return size_kib * KIB % 2**64
+    problem = (
+        "invalid CUBLASLT_WORKSPACE_SIZE,"
+        if size_kib is None
+        else "CUBLASLT_WORKSPACE_SIZE out of range,"
+    )
+    warnings.warn(f"{problem} using default workspace size of 1024 KiB.", stacklevel=2)
+    return MIB
 
 
 def _is_unified(version: tuple[int, int], environment: Mapping[str, str]) -> bool:

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import linecache
-import os
-import sysconfig
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 from vramlab.measure.timeline import BlockLife, Frame, Moment
+from vramlab.source_files import CodeOwner, is_notebook_cell, owner_of
 from vramlab.table import Table
 from vramlab.units import format_mib
 
-_PACKAGE = Path(__file__).parent.parent
-_MACHINERY = tuple(
-    str(_PACKAGE / part) for part in ("allocator", "kernels", "virtual", "measure", "attachment.py")
-)
-"""Parts of vramlab that stand between a program and its memory; the rest of it is a program."""
-
-_STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
-_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-_NOTEBOOK_CELL = f"{os.sep}ipykernel_"
 _SOURCE_WIDTH = 60
 
 
@@ -44,28 +34,28 @@ class CodeLine:
     def __str__(self) -> str:
         if self.frame is None:
             return "(no Python traceback)"
-        if _NOTEBOOK_CELL in self.frame.filename:
+        if is_notebook_cell(self.frame.filename):
             return f"notebook cell, line {self.frame.line} {self.frame.function}"
         return f"{Path(self.frame.filename).name}:{self.frame.line} {self.frame.function}"
 
 
 def is_library_frame(frame: Frame) -> bool:
-    """Whether a frame is in Python's library, an installed package or vramlab's machinery."""
-    name = frame.filename
-    return name.startswith(("<frozen", *_STDLIB, *_MACHINERY)) or any(
-        folder in name for folder in _INSTALLED
-    )
+    """Whether a frame is in Python's library, an installed package or vramlab's machinery.
+
+    Code without a file, such as a dataclass's __init__, is taken for a library's.
+    """
+    return owner_of(frame.filename) is not CodeOwner.PROGRAM
 
 
 def user_frame(block: BlockLife) -> Frame | None:
     """The innermost frame of a block's traceback that is the user's own code.
 
-    If all frames are in libraries, the innermost of all; None if there is no traceback.
+    If there is none, the innermost without a file, such as that of `python -c`; if there is none
+    either, the innermost of all; None if there is no traceback.
     """
-    for frame in block.frames:
-        if not is_library_frame(frame):
-            return frame
-    return block.frames[0] if block.frames else None
+    users = [frame for frame in block.frames if not is_library_frame(frame)]
+    nobodys = [f for f in block.frames if owner_of(f.filename) is CodeOwner.NOBODY]
+    return next(iter([*users, *nobodys, *block.frames]), None)
 
 
 def code_lines(moment: Moment) -> tuple[CodeLine, ...]:

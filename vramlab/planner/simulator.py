@@ -20,7 +20,7 @@ def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simul
     Args:
         plan: what to carry out.
         stage: of the pipeline.
-        alloc_conf: of the allocator, as in PYTORCH_ALLOC_CONF; if None, what is set there.
+        alloc_conf: of the allocator, as in PYTORCH_CUDA_ALLOC_CONF; if None, the environment's.
     """
     with VirtualGPU(plan.gpu, alloc_conf=alloc_conf), first_rank_of(plan, stage) as mesh:
         try:

@@ -123,7 +123,7 @@ def compare(
         names: ids of entries of the recording.
         measure: runs one; gives what `worker.as_data` makes.
     """
-    traces = recording.read_traces()
+    traces = recording.read_traces(names)
     for name in names:
         entry = recording.entries[name]
         if name == CONTEXT:

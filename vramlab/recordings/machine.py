@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from vramlab.allocator.settings import ENVIRONMENT_VARIABLES
 from vramlab.attachment import attached
 from vramlab.virtual import VirtualGPU
 
 SETTINGS = (
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
+    *ENVIRONMENT_VARIABLES,
     "CUBLAS_WORKSPACE_CONFIG",
     "CUBLASLT_WORKSPACE_SIZE",
     "CUDA_MODULE_LOADING",

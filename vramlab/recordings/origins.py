@@ -8,17 +8,11 @@ pass, which runs on a thread without Python, they are all there is.
 from __future__ import annotations
 
 import re
-import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
-_TORCH = str(Path(torch.__file__).parent)
-_STDLIB = sysconfig.get_path("stdlib")
-_VRAMLAB = Path(__file__).parents[1]
-_PROGRAMS = tuple(str(_VRAMLAB / name) for name in ("experiments", "zoo"))
+from vramlab.source_files import CodeOwner, owner_of
 
 _OP = re.compile(r"\b(?:at|\w+)::_ops::(\w+)::(?:call|redispatch)\b")
 _NODE = re.compile(r"\btorch::autograd::(?:generated::)?(\w+)::apply\b")
@@ -81,11 +75,7 @@ class OriginReader:
 def _classify(filename: str, number: int, name: str) -> tuple[str, str]:
     """What a frame tells: ("op", "addmm"), ("node", ...), ("kernel", ...), ("line", ...)."""
     if filename.endswith(".py"):
-        if filename.startswith(_TORCH) or (
-            filename.startswith(_STDLIB) and "site-packages" not in filename
-        ):
-            return ("machinery", "")
-        if filename.startswith(str(_VRAMLAB)) and not filename.startswith(_PROGRAMS):
+        if owner_of(filename) not in (CodeOwner.PROGRAM, CodeOwner.PACKAGE):
             return ("machinery", "")
         return ("line", f"{Path(filename).name}:{number} {name.rpartition('.')[2]}")
     for kind, pattern in (("op", _OP), ("node", _NODE), ("kernel", _TAKE)):

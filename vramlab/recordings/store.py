@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -229,15 +229,19 @@ class RecordingFile:
                 f"recorded before it, {done} entries, is kept: run the same command again to go on"
             ) from error
 
-    def read_traces(self) -> dict[str, dict[str, Any]]:
-        """What `put` was given as `trace`, by entry, from all trace files.
+    def read_traces(self, names: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
+        """Read what `put` was given as `trace`, by entry, from all trace files.
+
+        Args:
+            names: of the entries that are wanted; by default all. A whole recording is a hundred
+                million characters of JSON: what is not wanted is not parsed.
 
         Raises:
             RecordingError: a file is damaged.
         """
         found: dict[str, dict[str, Any]] = {}
         for path in sorted(self.path.parent.glob(f"{self.path.stem}.*.trace.json.gz")):
-            for line in _lines(path):
+            for line in _lines(path, names):
                 found[line.pop("id")] = line
         return found
 
@@ -291,15 +295,29 @@ def trace_of(line: Mapping[str, Any]) -> Trace:
         raise RecordingError(f"a trace of this recording is damaged: {error}") from error
 
 
+def _beginning(name: str) -> bytes:
+    """Give what an entry's line begins with: its id comes first."""
+    return _json({"id": name}).removesuffix(b"}") + b","
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def _member(line: Mapping[str, Any]) -> bytes:
-    text = json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
-    return gzip.compress(text.encode(), compresslevel=9, mtime=0)
+    return gzip.compress(_json(line) + b"\n", compresslevel=9, mtime=0)
 
 
-def _lines(path: Path) -> Iterable[dict[str, Any]]:
+def _lines(path: Path, names: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """Parse the lines of a trace file; with `names`, those of these entries only."""
+    wanted = b"" if names is None else tuple(map(_beginning, names))
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
+        with gzip.open(path) as file:
+            lines = [
+                json.loads(line)
+                for line in file
+                if line.startswith(wanted) or not line.startswith(b'{"id":"')
+            ]
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise RecordingError(
             f"{path} is no trace file, or damaged ({error}); move it away and record again "

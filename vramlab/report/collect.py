@@ -19,7 +19,7 @@ from vramlab.virtual.values import AnswerNan
 
 
 def summarize(
-    gpu: VirtualGPU, watch: Watch, program: str, ending: Ending, seconds: float
+    gpu: VirtualGPU, watch: Watch, program: str, folder: str, ending: Ending, seconds: float
 ) -> Summary:
     """Tell what a program did to the memory of a virtual GPU.
 
@@ -27,12 +27,14 @@ def summarize(
         gpu: where it ran.
         watch: what was seen.
         program: its command line.
+        folder: where it was started.
         ending: how it ended.
         seconds: how long it ran.
     """
     out_of_memory = _ran_out(ending.error)
     return Summary(
         program=program,
+        folder=folder,
         gpu=gpu.name,
         gpu_count=gpu.count,
         torch_version=".".join(map(str, gpu.machine.torch_version)),

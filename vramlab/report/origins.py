@@ -14,12 +14,9 @@ has frames of its own below the engine's, and those count.
 from __future__ import annotations
 
 import sys
-import sysconfig
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -27,14 +24,12 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.measure import Category, Frame
+from vramlab.source_files import CodeOwner, owner_of
 from vramlab.virtual.dispatch import Dispatcher
 from vramlab.virtual.ledger import holding_of
 from vramlab.virtual.machine import VirtualDevice
 
-_TORCH = str(Path(torch.__file__).parent)
-_OWN = str(Path(__file__).parents[1])
-_STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
-_INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+_PROGRAM, _PACKAGE = CodeOwner.PROGRAM, CodeOwner.PACKAGE  # members of enums take long to look up
 
 _ENGINE = torch.autograd.graph._engine_run_backward.__code__
 _WORKSPACE = VirtualDevice.keep_workspace.__code__
@@ -66,14 +61,6 @@ class Origin:
     autograd clones, data from the host or made by a factory such as torch.randn."""
 
 
-class _Kind(Enum):
-    """Whose code a file is."""
-
-    MACHINERY = "vramlab, PyTorch, Python's library"
-    PACKAGE = "any other installed package"
-    USER = "the program"
-
-
 class _Thread(threading.local):
     """What one thread is doing."""
 
@@ -93,7 +80,6 @@ class Origins:
         self._run = dispatcher.run
         self._thread = _Thread()
         self._thread.number = torch._C._autograd._get_sequence_nr()
-        self._kinds: dict[str, _Kind] = {}
         self._factories: dict[OpOverload, bool] = {}
         self._frames: dict[Line, Frame] = {}
         # Line by sequence number, in two generations: when the new one is full, the old one goes.
@@ -159,31 +145,20 @@ class Origins:
         frame: FrameType | None = start
         line: FrameType | None = None
         in_engine = is_workspace = False
-        kinds = self._kinds
         while frame is not None:
             code = frame.f_code
-            kind = kinds.get(code.co_filename) or self._kind(code.co_filename)
-            if kind is _Kind.USER:
+            owner = owner_of(code.co_filename)
+            if owner is _PROGRAM:
                 if line is None:
                     return self._frame(frame), None, in_engine, is_workspace
                 return self._frame(line), self._frame(frame), in_engine, is_workspace
-            if kind is _Kind.PACKAGE:
+            if owner is _PACKAGE:
                 line = line or frame
             elif line is None:
                 in_engine = in_engine or code is _ENGINE
                 is_workspace = is_workspace or code is _WORKSPACE
             frame = frame.f_back
         return None if line is None else self._frame(line), None, in_engine, is_workspace
-
-    def _kind(self, filename: str) -> _Kind:
-        if filename.startswith((_TORCH, _OWN, "<frozen")):
-            kind = _Kind.MACHINERY
-        elif filename.startswith(_INSTALLED):
-            kind = _Kind.PACKAGE
-        else:
-            kind = _Kind.MACHINERY if filename.startswith(_STDLIB) else _Kind.USER
-        self._kinds[filename] = kind
-        return kind
 
     def _frame(self, frame: FrameType) -> Frame:
         """A frame as data; one object for each line, however often it runs."""

@@ -11,14 +11,14 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.report.limit import EnoughSteps
+from vramlab.source_files import CodeOwner, owner_of
+from vramlab.streams import print_error
 
-_OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
 _EXIT_ERROR = 1
 _EXIT_INTERRUPTED = 130
 
@@ -67,10 +67,7 @@ class Program:
             except EnoughSteps:
                 return Ending(0, None, {}, stopped=True)
             except BaseException as error:
-                as_python_shows(error)
-                sys.excepthook(type(error), error, error.__traceback__)
-                interrupted = isinstance(error, KeyboardInterrupt)
-                return Ending(_EXIT_INTERRUPTED if interrupted else _EXIT_ERROR, error, {})
+                return Ending(_show(error), error, {})
         return Ending(0, None, namespace)
 
 
@@ -120,8 +117,28 @@ def _status_of(leaving: SystemExit) -> int:
         return 0
     if isinstance(leaving.code, int):
         return leaving.code
-    print(leaving.code, file=sys.stderr)
+    print_error(str(leaving.code))
     return _EXIT_ERROR
+
+
+def _show(error: BaseException) -> int:
+    """Show an exception that nobody has caught, as python does; return the exit status.
+
+    Source: `_PyErr_PrintEx` in Python/pythonrun.c, CPython 3.11, for what a hook may do.
+    """
+    as_python_shows(error)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit as leaving:
+        return _status_of(leaving)
+    except BaseException as second:
+        second.__context__ = None  # it is no consequence of the first, which is shown below
+        as_python_shows(second)
+        print_error("Error in sys.excepthook:")
+        sys.__excepthook__(type(second), second, second.__traceback__)
+        print_error("\nOriginal exception was:")
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    return _EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else _EXIT_ERROR
 
 
 def as_python_shows(error: BaseException) -> None:
@@ -145,6 +162,6 @@ def _without_machinery(traceback: TracebackType | None) -> TracebackType | None:
         return None
     rest = _without_machinery(traceback.tb_next)
     filename = traceback.tb_frame.f_code.co_filename
-    if filename.startswith(_OWN_FOLDER) or filename == "<frozen runpy>":
+    if owner_of(filename) is CodeOwner.VRAMLAB or filename == "<frozen runpy>":
         return rest
     return TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)

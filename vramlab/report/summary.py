@@ -84,6 +84,8 @@ class Summary:
 
     program: str
     """The command line of the program."""
+    folder: str
+    """Where it was started: the current folder then."""
     gpu: str
     """Name in the catalogue."""
     gpu_count: int

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
-from pathlib import Path
 
 from vramlab.measure.categories import Category
 from vramlab.measure.timeline import Frame
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
+from vramlab.source_files import shown_name
 from vramlab.units import MIB, format_bytes
 
 MOST_LINES = 10
@@ -45,7 +45,7 @@ def _paragraphs(summary: Summary) -> Iterator[str]:
         yield ""
         yield from _where_the_bytes_are(device)
         yield ""
-        yield from _lines(device)
+        yield from _lines(device, summary.folder)
     yield from _values(summary)
     yield from _unreviewed(summary)
 
@@ -65,14 +65,14 @@ def _verdict(summary: Summary) -> Iterator[str]:
         yield "The program used no GPU: nothing was put on a cuda device."
     elif summary.ended_out_of_memory:
         last = summary.out_of_memory[-1]
-        yield f"does NOT fit: out of memory on cuda:{last.device}{_at(last)}"
+        yield f"does NOT fit: out of memory on cuda:{last.device}{_at(last, summary.folder)}"
         yield f"  {summary.error}"
     for failed in summary.out_of_memory:
         times = failed.count - (1 if summary.ended_out_of_memory else 0)
         if times:
             yield (
                 f"Out of memory {_times(times)} on cuda:{failed.device}, and the program went on; "
-                f"last{_at(failed)}."
+                f"last{_at(failed, summary.folder)}."
             )
     if summary.ended_out_of_memory:
         return
@@ -85,11 +85,11 @@ def _verdict(summary: Summary) -> Iterator[str]:
         )
 
 
-def _at(failed: OutOfMemoryUse) -> str:
+def _at(failed: OutOfMemoryUse, folder: str) -> str:
     if failed.line is None:
         return ""
     where = " in the backward pass of" if failed.in_backward else " at"
-    return f"{where} {_place(failed.line)}: {_source(failed.line)}".rstrip(": ")
+    return f"{where} {_place(failed.line, folder)}: {_source(failed.line)}".rstrip(": ")
 
 
 def _where_the_bytes_are(device: DeviceUse) -> Iterator[str]:
@@ -119,12 +119,12 @@ def _sizes(size_bytes: int) -> str:
     return f"{size_bytes / MIB:>12,.2f}{size_bytes:>18,}"
 
 
-def _lines(device: DeviceUse) -> Iterator[str]:
+def _lines(device: DeviceUse, folder: str) -> Iterator[str]:
     shown = device.lines[:MOST_LINES]
-    width = max([44, *(len(_where(use)) for use in shown)])
+    width = max([44, *(len(_where(use, folder)) for use in shown)])
     yield f"{'Lines that hold most of it':<{width + 2}}{'MiB':>12}{'blocks':>10}"
     for use in shown:
-        yield from _line(use, width)
+        yield from _line(use, width, folder)
     rest = device.lines[MOST_LINES:]
     if rest:
         size_bytes = sum(use.size_bytes for use in rest)
@@ -132,18 +132,19 @@ def _lines(device: DeviceUse) -> Iterator[str]:
         yield f"  {f'{len(rest)} more lines':<{width}}{size_bytes / MIB:>12,.2f}{blocks:>10,}"
 
 
-def _where(use: LineUse) -> str:
-    return "(PyTorch itself)" if use.line is None else _place(use.line)
+def _where(use: LineUse, folder: str) -> str:
+    return "(PyTorch itself)" if use.line is None else _place(use.line, folder)
 
 
-def _line(use: LineUse, width: int) -> Iterator[str]:
+def _line(use: LineUse, width: int, folder: str) -> Iterator[str]:
     what = ", ".join(str(category) for category in list(use.category_bytes)[:2])
-    yield f"  {_where(use):<{width}}{use.size_bytes / MIB:>12,.2f}{use.block_count:>10,}  {what}"
+    where = f"  {_where(use, folder):<{width}}"
+    yield f"{where}{use.size_bytes / MIB:>12,.2f}{use.block_count:>10,}  {what}"
     source = "" if use.line is None else _source(use.line)
     if source:
         yield f"      {source}"
     if use.caller is not None:
-        yield f"      called from {_place(use.caller)}"
+        yield f"      called from {_place(use.caller, folder)}"
 
 
 def _values(summary: Summary) -> Iterator[str]:
@@ -172,13 +173,9 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _place(frame: Frame) -> str:
-    path = Path(frame.filename)
-    try:
-        shown = path.relative_to(Path.cwd())
-    except ValueError:
-        shown = Path(*path.parts[-2:])
-    return f"{shown}:{frame.line} {frame.function.rpartition('.<locals>.')[2]}"
+def _place(frame: Frame, folder: str) -> str:
+    name = shown_name(frame.filename, folder)
+    return f"{name}:{frame.line} {frame.function.rpartition('.<locals>.')[2]}"
 
 
 def _source(frame: Frame) -> str:

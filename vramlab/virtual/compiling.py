@@ -7,7 +7,6 @@ and run.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import nn
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.virtual.patches import Patches
+from vramlab.virtual.warning_lines import warn
 
 
 def install(patches: Patches) -> None:
@@ -31,10 +31,9 @@ def run_eagerly(model: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Stand in for `torch.compile`: as a function and as a decorator. Returns `model` itself."""
     if model is None:
         return functools.partial(run_eagerly, **options)
-    warnings.warn(
+    warn(
         "torch.compile is not modelled on a virtual GPU: the program runs eagerly, and its memory "
-        "is that of the eager program",
-        stacklevel=2,
+        "is that of the eager program"
     )
     return model
 

@@ -159,10 +159,45 @@ class CudaPaths:
 
         Source: `softmax` and `log_softmax` in aten/src/ATen/native/SoftMax.cpp, PyTorch 2.13.
         """
-        halves = tensor.dtype == torch.float16 and dtype == torch.float32
-        if self._has_values or not halves:
+        halves = tensor.dtype == torch.float16 and dtype == torch.float32 and not self._has_values
+        keeps_input = self._machine.torch_version < _SOFTMAX_KEEPS_NO_INPUT
+        if not (halves or keeps_input):
             return func.decompose(tensor, dim, dtype)
-        return kernel(tensor, dim, True)
+        if dtype is not None and not halves:
+            tensor = tensor.to(dtype)
+        if keeps_input and tensor.requires_grad and torch.is_grad_enabled():
+            return _SoftmaxThatKeepsItsInput.apply(tensor, kernel, dim, halves)
+        return kernel(tensor, dim, halves)
+
+
+_SOFTMAX_KEEPS_NO_INPUT = (1, 11)
+"""Source: "Avoid saving self for softmax and log_softmax", pull request 65242 of PyTorch."""
+
+_BACKWARD_OF = {
+    aten._softmax: aten._softmax_backward_data,
+    aten._log_softmax: aten._log_softmax_backward_data,
+}
+
+
+class _SoftmaxThatKeepsItsInput(torch.autograd.Function):
+    """Autograd's node of softmax before 1.11, which kept the input beside the result.
+
+    The formula of its second derivative named the input, for its dtype only.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, kernel: OpOverloadPacket, dim: int, half_to_float: bool
+    ) -> torch.Tensor:
+        result: torch.Tensor = kernel(tensor, dim, half_to_float)
+        ctx.save_for_backward(tensor, result)
+        ctx.kernel, ctx.dim = kernel, dim
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        tensor, result = ctx.saved_tensors
+        return _BACKWARD_OF[ctx.kernel](gradient, result, ctx.dim, tensor.dtype), None, None, None
 
 
 def _fused_rms_norm(

@@ -135,15 +135,39 @@ class Dispatcher:
         self.host_values_below_bytes = host_values_below_bytes
         self.seen: dict[OpOverload, int] = {}
         self._plans: dict[OpOverload, Plan] = {}
+        self._paths: dict[OpOverload, Callable[..., Any] | None] = {}
+
+    def path_of(self, func: OpOverload) -> Callable[..., Any] | None:
+        """What an op that consists of others does, where it has not been taken apart yet.
+
+        Autograd takes it apart. In inference mode, from a nested tensor and from an operator that
+        takes functions it comes whole, and the allocations are those of its parts.
+        """
+        if func not in self._paths:
+            self._paths[func] = None if func in HANDLERS else self._take_apart(func)
+        return self._paths[func]
+
+    def _take_apart(self, func: OpOverload) -> Callable[..., Any] | None:
+        if func in CUDA_PATHS:
+            key = DispatchKey.Meta if self.carrier.type == "meta" else DispatchKey.CPU
+            return partial(func._op_dk, key)
+        if func in WHOLE_ON_CUDA and self.carrier.type == "meta":
+            return None
+        if func.namespace == "prim":  # questions to a tensor; C++ has no functions for them
+            return None
+        kernels = (func.has_kernel_for_dispatch_key(key) for key in _COMPOSITE_KEYS)
+        return func.decompose if tuple(kernels) == (True, False) else None
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one op: compute on the carrier, allocate on the GPU."""
         plan = self._plans.get(func)
         if plan is None:
             plan = self._plans[func] = _plan(func)
-        if plan.handler is not None:
-            return plan.handler(self, func, args, kwargs)
-        return self.run_plain(func, args, kwargs)
+        handler = Dispatcher.run_plain if plan.handler is None else plan.handler
+        if self.machine.frames_of_caller is None:
+            return handler(self, func, args, kwargs)
+        with self.machine.thread.running(func):
+            return handler(self, func, args, kwargs)
 
     def run_plain(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op that has no handler, or whose handler has done its part."""
@@ -428,7 +452,7 @@ class _Kernel:
             self.give(block)
 
     def take(self, size_bytes: int, what: str) -> Block:
-        return self._dispatcher.machine.malloc(self._place, size_bytes)
+        return self._dispatcher.machine.malloc(self._place, size_bytes, what)
 
     def give(self, handle: Block) -> None:
         self._dispatcher.machine.free(self._place, handle)
@@ -449,7 +473,7 @@ class _Kernel:
                     machine.current_stream(self._place),
                     machine.allocation_context(),
                 )
-            else:
+            elif workspace.size_bytes:
                 self._borrowed.append(self.take(workspace.size_bytes, workspace.pool))
 
 
@@ -491,40 +515,24 @@ def pin(tensor: torch.Tensor) -> None:
 
 
 class AllocationMode(TorchDispatchMode):
-    """The dispatch mode of one thread: hands each op to the shared `Dispatcher`."""
+    """The dispatch mode of one thread: hands each op to the `Dispatcher` that all threads share.
+
+    Args:
+        served: that of the GPU that is awake, or None while none is.
+    """
 
     supports_higher_order_operators = True
 
     is_virtual_gpu = True
     """For `shortcuts`, which looks for other modes."""
 
-    def __init__(self, dispatcher: Dispatcher, is_active: Callable[[], bool]) -> None:
+    def __init__(self, served: Callable[[], Dispatcher | None]) -> None:
         super().__init__()
-        self._run = dispatcher.run
-        self._carrier = dispatcher.carrier
-        self._is_active = is_active
-        self._paths: dict[OpOverload, Callable[..., Any] | None] = {}
+        self._served = served
 
-    def _path(self, func: OpOverload) -> Callable[..., Any] | None:
-        """What an op that consists of others does, where it has not been taken apart yet.
-
-        Autograd takes it apart. In inference mode, from a nested tensor and from an operator that
-        takes functions it comes whole, and the allocations are those of its parts.
-        """
-        if func not in self._paths:
-            self._paths[func] = None if func in HANDLERS else self._take_apart(func)
-        return self._paths[func]
-
-    def _take_apart(self, func: OpOverload) -> Callable[..., Any] | None:
-        if func in CUDA_PATHS:
-            key = DispatchKey.Meta if self._carrier.type == "meta" else DispatchKey.CPU
-            return partial(func._op_dk, key)
-        if func in WHOLE_ON_CUDA and self._carrier.type == "meta":
-            return None
-        if func.namespace == "prim":  # questions to a tensor; C++ has no functions for them
-            return None
-        kernels = (func.has_kernel_for_dispatch_key(key) for key in _COMPOSITE_KEYS)
-        return func.decompose if tuple(kernels) == (True, False) else None
+    def retire(self) -> None:
+        """Pass everything by from now on."""
+        self._served = lambda: None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -538,19 +546,20 @@ class AllocationMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if not self._is_active() or torch._C._get_dispatch_mode(_FAKE) is not None:
+        dispatcher = self._served()
+        if dispatcher is None or torch._C._get_dispatch_mode(_FAKE) is not None:
             return func(*args, **(kwargs or {}))
         if isinstance(func, HigherOrderOperator):
             with self:
                 return in_eager(func)(*args, **(kwargs or {}))
         if any(map(wraps, types)):  # a DTensor, say: it makes ops on the tensors that it holds
             return NotImplemented
-        if (path := self._path(func)) is not None:
+        if (path := dispatcher.path_of(func)) is not None:
             with self:
                 return path(*args, **(kwargs or {}))
         # In the backward pass the function mode is still on; kernels must see tensors as they are.
         with torch._C.DisableTorchFunction():
             try:
-                return self._run(func, args, kwargs or {})
+                return dispatcher.run(func, args, kwargs or {})
             except OutOfDeviceMemory as error:
                 raise torch.OutOfMemoryError(str(error)) from error

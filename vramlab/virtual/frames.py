@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import linecache
 import sys
-import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
-_OWN_FOLDER = str(Path(__file__).parents[1])
-_OWN_PROGRAMS = tuple(str(Path(_OWN_FOLDER, name)) for name in ("experiments", "zoo"))
-_DISPATCH = str(Path(__file__).with_name("dispatch.py"))
-_LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")} - {None})
+from vramlab.source_files import CodeOwner, is_notebook_cell, owner_of
+
+_VRAMLAB = CodeOwner.VRAMLAB  # a member of an enum takes long to look up
+
+_RATHER = (
+    CodeOwner.PROGRAM,
+    CodeOwner.NOBODY,
+    CodeOwner.PACKAGE,
+    CodeOwner.PYTORCH,
+    CodeOwner.PYTHON,
+)
+"""Whose line is named, if there are several."""
 
 
 class Frames:
@@ -25,19 +34,24 @@ class Frames:
 
     __slots__ = ("_lines",)
 
-    def __init__(self, frame: FrameType | None) -> None:
+    def __init__(self, frame: FrameType | None, ops: Sequence[object], taking: str) -> None:
         lines: list[tuple[CodeType, int]] = []
         while frame is not None:
             code = frame.f_code
-            if not code.co_filename.startswith(_OWN_FOLDER):
+            if owner_of(code.co_filename) is not _VRAMLAB:
                 lines.append((code, frame.f_lineno))
             frame = frame.f_back
         self._lines = lines
 
     @classmethod
-    def of_caller(cls) -> Frames:
-        """The frames that led here."""
-        return cls(sys._getframe(1))
+    def of_caller(cls, ops: Sequence[object], taking: str) -> Frames:
+        """The frames that led here.
+
+        Args:
+            ops: those that are running, outermost first.
+            taking: what a kernel takes for itself, as its rule calls it, or "".
+        """
+        return cls(sys._getframe(1), ops, taking)
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """The frames in the form of `torch.cuda.memory._snapshot()`."""
@@ -52,32 +66,18 @@ class AllFrames(Frames):
 
     They have the names that the C++ functions of PyTorch have, so that what reads the memory
     history of a real GPU (`stacks="all"`) reads this one. What a rule says that a kernel takes for
-    itself is a frame `vramlab::take(...)`. Programs that are part of vramlab are told, too.
+    itself is a frame `vramlab::take(...)`.
     """
 
     __slots__ = ("_cpp_names",)
 
-    def __init__(self, frame: FrameType | None) -> None:
-        lines: list[tuple[CodeType, int]] = []
-        names: list[str] = []
-        while frame is not None:
-            code = frame.f_code
-            filename = code.co_filename
-            if filename == _DISPATCH:
-                if code.co_qualname == "Dispatcher.run":
-                    schema = frame.f_locals["func"]._schema
-                    overload = f"_{schema.overload_name}" if schema.overload_name else ""
-                    op = schema.name.replace("::", "::_ops::", 1).replace("aten", "at", 1)
-                    names.append(f"{op}{overload}::call")
-                elif code.co_qualname == "_Kernel.take":
-                    names.append(f"vramlab::take({frame.f_locals['what']})")
-            elif not filename.startswith(_OWN_FOLDER) or filename.startswith(_OWN_PROGRAMS):
-                lines.append((code, frame.f_lineno))
-            frame = frame.f_back
+    def __init__(self, frame: FrameType | None, ops: Sequence[object], taking: str) -> None:
+        super().__init__(frame, ops, taking)
+        names = [f"vramlab::take({taking})"] if taking else []
+        names += [_cpp_name(op) for op in reversed(ops) if isinstance(op, OpOverload)]
         node = torch._C._current_autograd_node()
         if node is not None:
             names.append(f"torch::autograd::{node.name()}::apply")
-        self._lines = lines
         self._cpp_names = names
 
     def as_dicts(self) -> list[dict[str, Any]]:
@@ -86,24 +86,11 @@ class AllFrames(Frames):
         return cpp + super().as_dicts()
 
 
-def called_from(folder: str) -> bool:
-    """Whether code of `folder` is among the callers."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(folder):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def called_by(function: str) -> bool:
-    """Whether a function of that name is among the callers."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == function:
-            return True
-        frame = frame.f_back
-    return False
+def _cpp_name(op: OpOverload) -> str:
+    schema = op._schema
+    overload = f"_{schema.overload_name}" if schema.overload_name else ""
+    name = schema.name.replace("::", "::_ops::", 1).replace("aten", "at", 1)
+    return f"{name}{overload}::call"
 
 
 def user_line() -> str:
@@ -111,15 +98,23 @@ def user_line() -> str:
 
     Library code is passed over; where there is nothing else, the innermost library line is named.
     """
+    frame = user_frame()
+    if frame is None:
+        return "<unknown line>"
+    filename = frame.f_code.co_filename
+    name = "notebook cell" if is_notebook_cell(filename) else Path(filename).name
+    text = linecache.getline(filename, frame.f_lineno).strip()
+    return f"{name}:{frame.f_lineno}: {text}".rstrip(": ")
+
+
+def user_frame() -> FrameType | None:
+    """Find the innermost frame of the user's program; where there is none, that of a library.
+
+    None where vramlab alone runs.
+    """
+    found: dict[CodeOwner, FrameType] = {}
     frame: FrameType | None = sys._getframe(1)
-    fallback = ""
-    while frame is not None:
-        filename = frame.f_code.co_filename
-        if not filename.startswith((_OWN_FOLDER, "<frozen")):
-            text = linecache.getline(filename, frame.f_lineno).strip()
-            line = f"{Path(filename).name}:{frame.f_lineno}: {text}".rstrip(": ")
-            if not filename.startswith(_LIBRARIES):
-                return line
-            fallback = fallback or line
+    while frame is not None and CodeOwner.PROGRAM not in found:
+        found.setdefault(owner_of(frame.f_code.co_filename), frame)
         frame = frame.f_back
-    return fallback or "<unknown line>"
+    return next((found[owner] for owner in _RATHER if owner in found), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,7 +24,6 @@ from vramlab.virtual.dispatch import Dispatcher, pin, tensors_in
 from vramlab.virtual.errors import raise_in_torchs_words, type_name
 from vramlab.virtual.healthy import UNKNOWN
 from vramlab.virtual.ledger import HOST, Holding, has_values, holding_of
-from vramlab.virtual.machine import ThreadState
 from vramlab.virtual.tensor_types import cuda_type
 from vramlab.virtual.transfers import use_on_stream
 from vramlab.virtual.values import known, known_numbers, remember
@@ -42,54 +42,61 @@ def device_of(holding: Holding) -> torch.device:
     return _CPU if holding.place == HOST else torch.device("cuda", holding.place)
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the modes of all threads need of one machine.
+
+    Attributes:
+        dispatcher: runs its ops.
+        answers: torch functions, and what answers in their place (`Answers.table`).
+    """
+
+    dispatcher: Dispatcher
+    answers: dict[Any, Answer]
+
+    def is_carrier(self, device: Any) -> bool:
+        """Whether a device is the one that carries the tensors of GPUs."""
+        return torch.device(device).type == self.dispatcher.carrier.type
+
+
 class DeviceMode(TorchFunctionMode):
     """The function mode of one thread.
 
     Args:
-        answers: torch functions, and what answers in their place.
-        thread: where the thread stands; told when a program itself asks for the carrier's device.
-        carrier: the device that carries the tensors of GPUs.
-        is_active: whether the machine is awake.
+        served: the machine that is awake, or None while none is.
     """
 
-    def __init__(
-        self,
-        answers: dict[Any, Answer],
-        thread: ThreadState,
-        carrier: torch.device,
-        is_active: Callable[[], bool],
-    ) -> None:
+    def __init__(self, served: Callable[[], Service | None]) -> None:
         super().__init__()
-        self._answers = answers
-        self._thread = thread
-        self._carrier = carrier.type
-        self._is_active = is_active
+        self._served = served
+
+    def retire(self) -> None:
+        """Pass everything by from now on."""
+        self._served = lambda: None
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self._is_active():
+        service = self._served()
+        if service is None:
             return func(*args, **kwargs)
         device = kwargs.get("device")
         if isinstance(device, int):  # C++ would ask for the accelerator that is really there
             kwargs = {**kwargs, "device": _cuda(device)}
         try:
-            answer = self._answers.get(func)
+            answer = service.answers.get(func)
             if answer is not None:
                 return answer(*args, **kwargs)
             # An op that another dispatch mode passes on names the carrier where C++ meant the GPU.
             passed_on = isinstance(func, OpOverload)
-            if not passed_on and device is not None and self._is_carrier(kwargs["device"]):
-                with self._thread.asking_for_carrier():
+            if not passed_on and device is not None and service.is_carrier(kwargs["device"]):
+                with service.dispatcher.machine.thread.asking_for_carrier():
                     return func(*args, **kwargs)
             return func(*args, **kwargs)
         except RuntimeError as error:
             raise_in_torchs_words(error, list(tensors_in(args, kwargs)))
             raise
-
-    def _is_carrier(self, device: Any) -> bool:
-        return torch.device(device).type == self._carrier
 
 
 class Answers:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import re
+import warnings
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Literal
 
@@ -13,8 +14,10 @@ import torch
 from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
+from vramlab.errors import UnknownTorchVersionError
 from vramlab.units import MIB
 from vramlab.virtual import (
+    assumptions,
     bodies,
     callbacks,
     communication,
@@ -23,18 +26,21 @@ from vramlab.virtual import (
     grouping,
     healthy,
     leftovers,
+    modes,
     processes,
     profiling,
     safetensors_files,
     serialization,
     storages,
     tensor_types,
+    warning_lines,
 )
-from vramlab.virtual.autocast import Autocast, switch_key
+from vramlab.virtual.autocast import Autocast
 from vramlab.virtual.cuda_paths import CudaPaths
-from vramlab.virtual.dispatch import AllocationMode, Dispatcher
-from vramlab.virtual.functions import Answers, DeviceMode
+from vramlab.virtual.dispatch import Dispatcher
+from vramlab.virtual.functions import Answers, Service
 from vramlab.virtual.machine import Machine
+from vramlab.virtual.modes import EnteredModes
 from vramlab.virtual.nvml import NvmlStandIn
 from vramlab.virtual.patches import Patches
 from vramlab.virtual.threads import inherit_modes
@@ -45,7 +51,9 @@ HOST_VALUES_BELOW_BYTES = 16 * MIB
 """Host tensors from this size on hold no values, so that building a large model on the host, before
 it is moved, takes no more memory than a laptop has."""
 
-_ALLOC_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+OLDEST_RULES = (1, 13)
+"""The oldest PyTorch whose published measurements the virtual GPU has been held against."""
 
 
 class VirtualGPU:
@@ -62,17 +70,25 @@ class VirtualGPU:
         count: how many of them.
         values: compute real values on the CPU. For small tensors: they take host memory.
         on_value: what a program gets where it reads a value that does not exist: "error" says what
-            to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`).
-        torch_version: the PyTorch whose rules are meant, such as "2.11"; by default the installed.
-        alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF, which is the default.
+            to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`); to `math`
+            that nan passes for a number, as in a healthy run.
+        torch_version: the PyTorch whose rules are meant, from "1.13" on; by default the installed.
+        alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; by default those of the
+            environment variable that PyTorch reads (`AllocatorSettings.from_environment`).
         host_values_below_bytes: host tensors from this size on hold no values.
 
     Raises:
         UnknownGPUError: no GPU of that name.
+        UnknownTorchVersionError: a torch_version that is none.
         AllocatorConfigError: settings that cannot be understood.
         ValueError: a count below 1.
 
     Known limitations:
+        - `torch_version` chooses the rules: what kernels and libraries take, which kernels are
+          chosen, whether gradients are added up in place. What autograd keeps for the backward
+          pass, and of which ops a function is made, is that of the PyTorch that is installed. The
+          oldest version that was held against measurements is 1.13; below it there is a warning,
+          and of autograd only softmax's input is known, which was kept before 1.11.
         - Kernel images and library handles that CUDA loads on first use are not counted: what NVML
           reports is the context of the catalogue plus reserved memory.
         - Ops in the backward pass run on the current stream, not on the stream of their forward.
@@ -81,7 +97,7 @@ class VirtualGPU:
           lists the ops of a run that were counted by their outputs only.
     """
 
-    _attached: list[VirtualGPU] = []  # noqa: RUF012  newest last; the last one is active
+    _attached: list[VirtualGPU] = []  # noqa: RUF012  newest last; that one is awake
 
     def __init__(
         self,
@@ -97,22 +113,24 @@ class VirtualGPU:
         if count < 1:
             raise ValueError(f"count={count}: a machine with a virtual GPU has at least one")
         if alloc_conf is None:
-            alloc_conf = next((os.environ[n] for n in _ALLOC_CONF if n in os.environ), "")
+            settings = AllocatorSettings.from_environment(os.environ)
+        else:
+            settings = AllocatorSettings.parse(alloc_conf)
         self._options = {
             "name": name,
             "count": count,
             "values": values,
             "on_value": on_value,
             "torch_version": torch_version,
-            "alloc_conf": alloc_conf,
+            "alloc_conf": settings.text,
             "host_values_below_bytes": host_values_below_bytes,
         }
         self.model = name if isinstance(name, GPUModel) else catalogue.find(name)
         self.values: ValuePolicy = AnswerNan() if on_value == "nan" else RefuseValues()
         self.machine = Machine(
             [self.model] * count,
-            AllocatorSettings.parse(alloc_conf),
-            _major_minor(torch_version or torch.__version__),
+            settings,
+            _rules_of(str(torch.__version__) if torch_version is None else torch_version),
         )
         self.dispatcher = Dispatcher(
             self.machine,
@@ -120,10 +138,9 @@ class VirtualGPU:
             self.values,
             host_values_below_bytes,
         )
-        self._active = False
+        self._service = Service(self.dispatcher, Answers(self.dispatcher).table())
         self._undo = ExitStack()
-        self._answers = Answers(self.dispatcher).table()
-        self._modes = ExitStack()
+        self._modes = EnteredModes()
 
     @property
     def name(self) -> str:
@@ -155,27 +172,40 @@ class VirtualGPU:
         }
 
     def attach(self) -> VirtualGPU:
-        """Make this the machine's GPU until `detach()`. A GPU attached before sleeps until then."""
+        """Make this the machine's GPU until `detach()`. A GPU attached before sleeps until then.
+
+        GPUs can be detached in any order. Of those that remain, the one attached last is awake.
+
+        Raises:
+            RuntimeError: it is attached already.
+            UnsupportedOnVirtualGPU: what is assumed of CPython and PyTorch does not hold.
+        """
         if self in VirtualGPU._attached:
             raise RuntimeError(f"{self!r} is attached already")
-        if VirtualGPU._attached:
-            VirtualGPU._attached[-1]._suspend()
-        VirtualGPU._attached.append(self)
-        self._modes.enter_context(self.thread_modes())
-        self._resume()
+        assumptions.check()
+        with ExitStack() as undo:  # of what is done, should the rest fail
+            if (outer := attached()) is not None:
+                undo.callback(outer._wake)
+                outer._sleep()
+            self._modes = modes.enter()
+            undo.callback(self._modes.leave)
+            self._wake()
+            VirtualGPU._attached.append(self)
+            undo.pop_all()
         return self
 
     def detach(self) -> None:
         """Take the GPU away: PyTorch is again as it was before `attach()`."""
         if self not in VirtualGPU._attached:
             return
-        was_active = VirtualGPU._attached[-1] is self
+        was_awake = attached() is self
         VirtualGPU._attached.remove(self)
-        self._modes.close()
-        if was_active:
-            self._suspend()
-            if VirtualGPU._attached:
-                VirtualGPU._attached[-1]._resume()
+        with ExitStack() as then:
+            if was_awake:
+                if (outer := attached()) is not None:
+                    then.callback(outer._wake)
+                then.callback(self._sleep)
+            then.callback(self._modes.leave)
 
     def __enter__(self) -> VirtualGPU:
         return self.attach()
@@ -191,29 +221,21 @@ class VirtualGPU:
     def __repr__(self) -> str:
         return f"VirtualGPU({self.name!r}, count={self.count})"
 
-    @contextmanager
-    def thread_modes(self) -> Iterator[None]:
-        """Let the calling thread see this GPU."""
-        with ExitStack() as stack:
-            stack.enter_context(self._device_mode())
-            stack.enter_context(AllocationMode(self.dispatcher, self._is_active))
-            # Inside of another virtual GPU it is on already, and stays on for that one.
-            stack.callback(switch_key, switch_key(True))
-            yield
-
-    def _device_mode(self) -> DeviceMode:
-        return DeviceMode(
-            self._answers, self.machine.thread, self.dispatcher.carrier, self._is_active
-        )
-
-    def _is_active(self) -> bool:
-        return self._active
-
-    def _resume(self) -> None:
+    def _wake(self) -> None:
         """Put everything of this GPU in place, in all threads."""
+        with ExitStack() as undo:
+            self._install(undo)
+            modes.serve(self._service)
+            self._undo = undo.pop_all()
+
+    def _sleep(self) -> None:
+        """Put back what was there before `_wake()`."""
+        modes.serve(None)
+        self._undo.close()
+
+    def _install(self, undo: ExitStack) -> None:
         leftovers.prepare()
         patches = Patches()
-        undo = ExitStack()
         undo.callback(patches.undo)
         library = torch.library.Library("aten", "IMPL")
         undo.callback(library._destroy)
@@ -222,7 +244,7 @@ class VirtualGPU:
         communication.install(patches)
         serialization.install(self.values, patches)
         safetensors_files.install(self.values, patches)
-        callbacks.install(self._device_mode, patches)
+        callbacks.install(modes.device_mode, patches)
         compiling.install(patches)
         if torch.distributed.is_available():
             from vramlab.virtual import distributed  # not in every build of PyTorch
@@ -231,26 +253,27 @@ class VirtualGPU:
         generators.install(self.machine, patches)
         grouping.install(patches)
         bodies.install(patches)
-        healthy.install(patches)
+        if isinstance(self.values, AnswerNan) and self.dispatcher.carrier.type == "meta":
+            healthy.install(patches)
         processes.install(VirtualGPU, self._options, patches)
         profiling.install(patches)
         tensor_types.install(patches)
+        warning_lines.install(patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
         Autocast().install(library, patches)
-        inherit_modes(patches, self.thread_modes, self.machine.thread_ends)
+        inherit_modes(patches, modes.in_new_thread, self._thread_ends)
         nvml = NvmlStandIn(self.machine.devices)
-        nvml.install()
         undo.callback(nvml.remove)
+        nvml.install()
         # Moving a module replaces host parameters by GPU ones; torch must keep the same objects.
         swap = torch.__future__.get_swap_module_params_on_conversion()
         torch.__future__.set_swap_module_params_on_conversion(True)
         undo.callback(torch.__future__.set_swap_module_params_on_conversion, swap)
-        self._undo = undo
-        self._active = True
 
-    def _suspend(self) -> None:
-        self._active = False
-        self._undo.close()
+    def _thread_ends(self) -> None:
+        """Take back what the calling thread has borrowed, of every GPU that it could see."""
+        for gpu in {self, *VirtualGPU._attached}:
+            gpu.machine.thread_ends()
 
 
 def attached() -> VirtualGPU | None:
@@ -258,6 +281,26 @@ def attached() -> VirtualGPU | None:
     return VirtualGPU._attached[-1] if VirtualGPU._attached else None
 
 
-def _major_minor(version: str) -> tuple[int, int]:
-    major, minor, *_ = version.split(".")
-    return int(major), int(minor)
+def _rules_of(torch_version: str) -> tuple[int, int]:
+    """Read (major, minor) of a version such as "2.11" or "2.13.0+cpu"; warn of one that is too old.
+
+    Raises:
+        UnknownTorchVersionError: it is none.
+    """
+    found = re.match(r"(\d+)\.(\d+)(?!\d)", torch_version)
+    if found is None:
+        raise UnknownTorchVersionError(
+            f'torch_version={torch_version!r} is no version of PyTorch: write it like "2.11"'
+        )
+    version = int(found[1]), int(found[2])
+    if version < OLDEST_RULES:
+        oldest = ".".join(map(str, OLDEST_RULES))
+        warnings.warn(
+            f"torch_version={torch_version!r} is older than what the virtual GPU has been held "
+            f"against: its rules are those of PyTorch {oldest} and later, and what autograd keeps "
+            f"for the backward pass is what the installed PyTorch {torch.__version__} keeps. "
+            "Of older versions only the input that softmax kept before 1.11 is known. Answers may "
+            f'be some percent off; use torch_version="{oldest}" or later for exact ones.',
+            stacklevel=3,
+        )
+    return version

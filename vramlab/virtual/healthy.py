@@ -3,10 +3,16 @@
 `loss.item()` answers nan where reads are answered. Many programs stop there at once: `if not
 math.isfinite(loss.item()): sys.exit(1)`. So that they go on, the functions of `math` know the one
 nan that stands for the unknown from every other nan, by identity.
+
+They are `math`'s own for the whole process wherever no such nan is given to programs: where reads
+are errors, where values are computed, and while no GPU is attached. PyTorch's optimizers, which are
+given one even where reads are errors, ask `math` for nothing. What is imported by name (`from math
+import isfinite`) while another GPU or none is attached stays as it is.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +31,7 @@ def install(patches: Patches) -> None:
 
 
 def _answering(healthy: bool, ask: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    @functools.wraps(ask)
     def answer(x: Any, /) -> bool:
         return healthy if x is UNKNOWN else ask(x)
 

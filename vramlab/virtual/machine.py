@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,6 +25,30 @@ DEFAULT_STREAM = 0
 # What the current thread computes is either its own program or, inside loss.backward(), work that
 # CUDA builds of PyTorch hand to the autograd engine's thread of that GPU.
 AUTOGRAD_THREAD = "autograd"
+
+
+class Environment(Mapping[str, str]):
+    """Environment variables as PyTorch's C++ code reads them: each once, when it is first needed.
+
+    It keeps them in static variables of the process, which a machine here stands for.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[str, str | None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._read:
+            self._read[name] = os.environ.get(name)
+        value = self._read[name]
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(os.environ)
+
+    def __len__(self) -> int:
+        return len(os.environ)
 
 
 class VirtualDevice:
@@ -45,12 +69,13 @@ class VirtualDevice:
         model: GPUModel,
         settings: AllocatorSettings,
         torch_version: tuple[int, int],
+        environment: Mapping[str, str],
     ) -> None:
         self.index = index
         self.model = model
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
         self.allocator = CachingAllocator(self.memory, settings, device=index)
-        self.launch = Launch(model=model, torch_version=torch_version, environment=os.environ)
+        self.launch = Launch(model=model, torch_version=torch_version, environment=environment)
         self.handles = HandlePool()
         self._workspaces: dict[tuple[str, int, int], Block] = {}
 
@@ -69,7 +94,7 @@ class VirtualDevice:
         """
         key = (workspace.pool, self.handles.reserve(thread), stream)
         kept = self._workspaces.get(key)
-        if kept is not None and kept.requested_bytes >= workspace.size_bytes:
+        if workspace.size_bytes <= (0 if kept is None else kept.requested_bytes):
             return
         self._workspaces[key] = self.allocator.malloc(workspace.size_bytes, stream, context)
         if kept is not None:
@@ -94,6 +119,7 @@ class ThreadState(threading.local):
             GPUs: "meta", or "cpu" where values are computed.
         means_gpu: inside C++ code of PyTorch's that names the device of a GPU's tensors, and so
             their carrier's.
+        ops: those that are running, outermost first, while frames are gathered.
         finds_no_fault: inside a function of PyTorch's that asks a tensor whether something is
             wrong, where in a healthy run nothing is.
     """
@@ -103,6 +129,7 @@ class ThreadState(threading.local):
     recent: int | None = None
     wants_carrier: bool = False
     means_gpu: bool = False
+    ops: list[object] = field(default_factory=list)
     finds_no_fault: bool = False
 
     @contextmanager
@@ -124,6 +151,15 @@ class ThreadState(threading.local):
             self.finds_no_fault = before
 
     @contextmanager
+    def running(self, op: object) -> Iterator[None]:
+        """Note that an op runs, for the frames of what it allocates."""
+        self.ops.append(op)
+        try:
+            yield
+        finally:
+            self.ops.pop()
+
+    @contextmanager
     def working_on(self, gpu: int) -> Iterator[None]:
         """Note that C++ code means this GPU where it names the carrier's device."""
         before, self.means_gpu, self.recent = self.means_gpu, True, gpu
@@ -141,7 +177,8 @@ class Machine:
         devices: the GPUs, by index.
         thread: where the calling thread stands.
         when_used: called when a GPU is used for the first time.
-        frames_of_caller: gathers the frames of an allocation, while a history is kept.
+        frames_of_caller: gathers the frames of an allocation, while a history is kept; from the
+            ops that are running and, where a kernel takes it for itself, the rule's name for it.
         out_of_memory_observers: called before an error is raised, with the device, the bytes
             asked of the driver, the bytes that may be used in all, and those that are free.
     """
@@ -153,12 +190,13 @@ class Machine:
         torch_version: tuple[int, int],
     ) -> None:
         self.torch_version = torch_version
+        environment = Environment()
         self.devices = tuple(
-            VirtualDevice(index, model, settings, torch_version)
+            VirtualDevice(index, model, settings, torch_version, environment)
             for index, model in enumerate(models)
         )
         self.when_used: Callable[[], None] | None = None
-        self.frames_of_caller: Callable[[], object] | None = None
+        self.frames_of_caller: Callable[[Sequence[object], str], object] | None = None
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self.thread = ThreadState()
         self._stream_ids = itertools.count(1)
@@ -211,16 +249,24 @@ class Machine:
         for device in self.devices:
             device.handles.release(threading.get_ident())
 
-    def allocation_context(self) -> object:
+    def allocation_context(self, taking: str = "") -> object:
         """The frames that led to an allocation, while somebody keeps a history; else None."""
-        return None if self.frames_of_caller is None else self.frames_of_caller()
+        if self.frames_of_caller is None:
+            return None
+        return self.frames_of_caller(self.thread.ops, taking)
 
-    def malloc(self, device: int, size_bytes: int) -> Block:
-        """Allocate on a device for the calling thread's current stream there."""
+    def malloc(self, device: int, size_bytes: int, taking: str = "") -> Block:
+        """Allocate on a device for the calling thread's current stream there.
+
+        Args:
+            device: its index.
+            size_bytes: more than 0.
+            taking: what a kernel takes for itself, as its rule calls it.
+        """
         gpu = self.use(device)
         try:
             return gpu.allocator.malloc(
-                size_bytes, self.current_stream(device), self.allocation_context()
+                size_bytes, self.current_stream(device), self.allocation_context(taking)
             )
         except OutOfDeviceMemory as error:
             limit_bytes = int(gpu.memory.total_bytes * gpu.allocator.memory_fraction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 _ABSENT = object()
@@ -16,24 +17,23 @@ class Patches:
     """
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._undo = ExitStack()
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set `owner.name` to `value`; remember what its own namespace held before."""
         before = vars(owner).get(name, _ABSENT)
-        self._undo.append((owner, name, before))
         setattr(owner, name, value)
+        if before is _ABSENT:
+            self._undo.callback(delattr, owner, name)
+        else:
+            self._undo.callback(setattr, owner, name, before)
 
     def remove(self, owner: Any, name: str) -> None:
         """Take `owner.name` out of the owner's own namespace."""
-        self._undo.append((owner, name, vars(owner)[name]))
+        before = vars(owner)[name]
         delattr(owner, name)
+        self._undo.callback(setattr, owner, name, before)
 
     def undo(self) -> None:
-        """Put everything back. Doing it twice is harmless."""
-        while self._undo:
-            owner, name, before = self._undo.pop()
-            if before is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+        """Put everything back, also where putting back fails in between. Twice is harmless."""
+        self._undo.close()

@@ -7,12 +7,12 @@ each op.
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 from torch.autograd import profiler
 
 from vramlab.virtual.patches import Patches
+from vramlab.virtual.warning_lines import warn
 
 
 def install(patches: Patches) -> None:
@@ -22,10 +22,7 @@ def install(patches: Patches) -> None:
     @functools.wraps(begin)
     def begin_on_host(self: Any, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("use_device") == "cuda" or kwargs.pop("use_cuda", False):
-            warnings.warn(
-                "no time passes on a virtual GPU: the profiler records the host's part only",
-                stacklevel=2,
-            )
+            warn("no time passes on a virtual GPU: the profiler records the host's part only")
             kwargs["use_device"] = None
         begin(self, *args, **kwargs)
 

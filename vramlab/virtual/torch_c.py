@@ -261,6 +261,9 @@ class CLayer:
         self._machine.device(index).allocator.memory_fraction = fraction
 
     def _raw_alloc(self, size_bytes: int, stream: int = 0) -> int:
+        """Allocate, and answer the address: the null pointer of 0 bytes, as C++'s `raw_alloc`."""
+        if size_bytes == 0:
+            return 0
         index = self._machine.current_device()
         try:
             block = self._machine.malloc(index, size_bytes)
@@ -270,6 +273,8 @@ class CLayer:
         return int(block.address)
 
     def _raw_delete(self, address: int) -> None:
+        if address == 0:
+            return
         try:
             index, block = self._raw_blocks.pop(address)
         except KeyError:

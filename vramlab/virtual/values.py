@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from vramlab.virtual.callers import asking
 from vramlab.virtual.dispatch import Dispatcher, handles
 from vramlab.virtual.errors import no_values
-from vramlab.virtual.frames import called_by, called_from, user_line
+from vramlab.virtual.frames import user_line
 from vramlab.virtual.ledger import Scalar, has_values, holding_of, wraps
 
 aten = torch.ops.aten
@@ -63,14 +64,12 @@ class ValuePolicy(ABC):
 class RefuseValues(ValuePolicy):
     """Every read of an unknown value is an error that says what to do.
 
-    PyTorch's own optimizers may read: what they do with it changes values, never memory.
+    Except where PyTorch asks for itself (`callers.py`), as its optimizers do.
     """
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
-        if (answer := of_torchs_own(tensor)) is not None:
-            return answer
-        if called_from(torch.optim.__path__[0]):
-            return unknown(tensor.dtype)
+        if (caller := asking(tensor.dtype)) is not None:
+            return unknown(tensor.dtype) if caller.answer is None else caller.answer
         raise no_values(what, tensor)
 
     def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
@@ -94,8 +93,9 @@ class AnswerNan(ValuePolicy):
         self.reads: Counter[tuple[str, str]] = Counter()
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
-        if (answer := of_torchs_own(tensor)) is not None:
-            return answer
+        caller = asking(tensor.dtype)
+        if caller is not None and caller.answer is not None:
+            return caller.answer
         self.reads[what, user_line()] += 1
         return unknown(tensor.dtype)
 
@@ -108,37 +108,6 @@ class AnswerNan(ValuePolicy):
 
     def save(self, tensor: torch.Tensor) -> None:
         self.reads["saving (shapes only)", user_line()] += 1
-
-
-_CHECKS_THAT_PASS = (torch.distributions.__path__[0], torch.nn.modules.transformer.__file__)
-"""Code of PyTorch that reads only whether all is well, which it is in a healthy run: the arguments
-of a distribution are in their domain, a square mask given to nn.Transformer is causal."""
-
-
-_CHECK_FOR_PACKED_SEQUENCES = "find_packed_sequence_indices"
-"""transformers' decoders, without a cache or a mask, look at the positions: those that they number
-themselves are of one sequence each. Source: masking_utils.py, transformers 5.23."""
-
-_VOTE_ON_SHAPES = "_warmup_p2p"
-"""Source: torch/distributed/pipelining/schedules.py, PyTorch 2.13."""
-
-
-def of_torchs_own(tensor: torch.Tensor) -> Scalar | None:
-    """What a read answers that is no question of the program's, but of PyTorch's own; else None.
-
-    Stages of a pipeline vote whether all know the shapes that they exchange. A rank alone says yes:
-    they have to be given to it (`PipelineStage(..., input_args=..., output_args=...)`).
-    """
-    if is_check_that_passes(tensor):
-        return True
-    return 1 if called_by(_VOTE_ON_SHAPES) else None
-
-
-def is_check_that_passes(tensor: torch.Tensor) -> bool:
-    """Whether PyTorch itself, or transformers, asks for a truth that a healthy run has."""
-    return tensor.dtype == torch.bool and (
-        any(map(called_from, _CHECKS_THAT_PASS)) or called_by(_CHECK_FOR_PACKED_SEQUENCES)
-    )
 
 
 def unknown(dtype: torch.dtype) -> Scalar:

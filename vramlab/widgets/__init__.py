@@ -1,4 +1,4 @@
-"""Things to play with in a notebook: explorers, and predictions to commit to.
+"""Explore GPU memory with ipywidgets in a notebook, and predict it before it is measured.
 
     predict(question)           commit to a number before it is shown
     context_explorer()          how many processes share a GPU
@@ -24,7 +24,7 @@
     planner_explorer()          which plan fits a transformer's training on given GPUs
     float_explorer()            how a number is stored in each floating point format
     mixed_precision_explorer()  a training step in less precision
-    Explorer, View              the base to build further ones on
+    Explorer, View              the base of further ones: see `vramlab.widgets.explorer`
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
 notebook is left alone. Importing this package in a notebook lets cells that run for long say what

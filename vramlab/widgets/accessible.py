@@ -1,4 +1,4 @@
-"""What ipywidgets and JupyterLab leave out for people with a keyboard or a screen reader.
+"""Mend what ipywidgets and JupyterLab leave out for people with a keyboard or a screen reader.
 
 - ipywidgets draws a slider's handle with `role="slider"`, but does not connect it with the label
   that stands beside it. A screen reader would say "slider, 512" of each, and of a slider over
@@ -72,3 +72,8 @@ begin();
 # be loaded, shows nothing, and means nothing.
 MENDS_ITS_BOX = f'<img hidden alt="" src="data:," onerror="{escape(" ".join(_SCRIPT.split()))}">'
 """HTML for a widget in the box (`ipywidgets.VBox`) whose controls it mends."""
+
+
+def status_html(words: str) -> str:
+    """Write a paragraph that screen readers read out when it changes."""
+    return f'<p role="status" aria-live="polite">{escape(words)}</p>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from vramlab.measure import Table, Timeline, record_timeline
 from vramlab.models.documents import linear_net
 from vramlab.plots import draw_timeline
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider
+from vramlab.widgets.controls import choice, powers
+from vramlab.widgets.explorer import View, explorer
 
 _LAYERS = 3
 
@@ -41,39 +42,15 @@ class Gradient:
     """What is not in the same direction, as a fraction of its length."""
 
 
+@explorer("A batch in pieces: its peak and its gradient")
 def accumulation_explorer(
-    rows: int = 2048,
-    steps: int = 4,
-    width: int = 1024,
-    loss: str = "mean / steps",
-    gpu: str = "A100-40GB",
-) -> Explorer:
-    """Show the memory of one optimizer step over a batch that is cut into micro-batches.
-
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        rows: of a micro-batch.
-        steps: micro-batches for one step of the optimizer.
-        width: of the model, three Linear layers.
-        loss: one of `LOSSES`.
-        gpu: a GPU of the catalogue.
-    """
-    controls = {
-        "rows": power_slider("Rows of a micro-batch", rows, 64, 16384),
-        "steps": power_slider("Micro-batches", steps, 1, 16),
-        "width": power_slider("Width", width, 256, 4096),
-        "loss": choice("backward() on", tuple(LOSSES), loss),
-    }
-    return Explorer(
-        "A batch in pieces: its peak and its gradient",
-        controls,
-        partial(show_accumulation, gpu=gpu),
-    )
-
-
-def show_accumulation(rows: int, steps: int, width: int, loss: str, gpu: str = "A100-40GB") -> View:
-    """Run one step in micro-batches, and the same batch at once."""
+    rows: Annotated[int, powers("Rows of a micro-batch", 64, 16384)] = 2048,
+    steps: Annotated[int, powers("Micro-batches", 1, 16), "micro-batches of a step"] = 4,
+    width: Annotated[int, powers("Width", 256, 4096), "of the model, three Linear layers"] = 1024,
+    loss: Annotated[str, choice("backward() on", LOSSES)] = "mean / steps",
+    gpu: Annotated[str, "a GPU of the catalogue"] = "A100-40GB",
+) -> View:
+    """Show the memory of one optimizer step over a batch that is cut into micro-batches."""
     timeline = measure_step(rows, steps, width, loss, gpu)
     whole_bytes = measure_step(rows * steps, 1, width, loss, gpu).peak_bytes
     gradient = measure_gradient(steps, loss)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, segments
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.measure import Table
 from vramlab.plots import draw_segments
 from vramlab.units import MIB, format_mib, short_size
 from vramlab.widgets import allocator_program
-from vramlab.widgets.explorer import Explorer, View, paragraph, slider, text
+from vramlab.widgets.controls import paragraph, slider, text
+from vramlab.widgets.explorer import View, explorer
 
 DEFAULT_PROGRAM = """\
 a 6 MiB
@@ -22,41 +25,26 @@ f 15.5 MiB
 """
 
 
+def _step_count(program: str) -> int:
+    return max(len(allocator_program.parse(program)), 1)
+
+
+def _largest_mib(memory_mib: int) -> int:
+    return max(1024, memory_mib)
+
+
+@explorer("What the caching allocator does", height_px=760, first=("program", "steps"))
 def allocator_explorer(
-    program: str = DEFAULT_PROGRAM, options: str = "", memory_mib: int = 128
-) -> Explorer:
+    program: Annotated[str, paragraph("Program", rows=8), "one step a line"] = DEFAULT_PROGRAM,
+    options: Annotated[str, text("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")] = "",
+    memory_mib: Annotated[int, slider("GPU memory in MiB", 32, _largest_mib, step=32)] = 128,
+    steps: Annotated[int | None, slider("Steps done", 0, _step_count)] = None,
+) -> View:
     """Show the allocator's segments after each step of a program of allocations and frees.
 
-    Args:
-        program: one step a line: 'a 10 MiB', 'free a', 'empty_cache'.
-        options: as in PYTORCH_CUDA_ALLOC_CONF, such as 'expandable_segments:True'.
-        memory_mib: memory of the GPU in MiB.
-    """
-    most_steps = max(len(allocator_program.parse(program)), 1)
-    controls = {
-        "program": paragraph("Program", program, rows=8),
-        "steps": slider("Steps done", most_steps, 0, most_steps),
-        "options": text("PYTORCH_CUDA_ALLOC_CONF", options, "expandable_segments:True"),
-        "memory_mib": slider("GPU memory in MiB", memory_mib, 32, max(1024, memory_mib), step=32),
-    }
-    explorer = Explorer("What the caching allocator does", controls, show_allocator, height_px=760)
-
-    def follow_program(change: dict[str, str]) -> None:
-        """Let the slider end where the program ends; a program with a mistake leaves it alone."""
-        try:
-            count = max(len(allocator_program.parse(change["new"])), 1)
-        except allocator_program.ProgramError:
-            return
-        controls["steps"].max = count
-
-    controls["program"].observe(follow_program, names="value")
-    return explorer
-
-
-def show_allocator(program: str, steps: int, options: str, memory_mib: int) -> View:
-    """Run the first steps of a program on an allocator of its own, and show what it holds.
-
-    An out-of-memory error is shown as part of the view: what was there when it happened.
+    A step is 'a 10 MiB', 'free a' or 'empty_cache'; at first, all are done. Options are those of
+    PYTORCH_CUDA_ALLOC_CONF, such as 'expandable_segments:True'. An out-of-memory error is shown as
+    part of the view: what was there when it happened.
     """
     todo = allocator_program.parse(program)[:steps]
     allocator = CachingAllocator(DeviceMemory(memory_mib * MIB), AllocatorSettings.parse(options))
@@ -72,9 +60,7 @@ def show_allocator(program: str, steps: int, options: str, memory_mib: int) -> V
         f"{short_size(allocator.reserved_bytes)} reserved. {failure}"
     ).rstrip()
     picture = draw_segments(
-        segments(allocator),
-        names={block.address: name for name, block in live.items()},
-        title=last,
+        segments(allocator), names={block.address: name for name, block in live.items()}, title=last
     )
     return View(summary, picture, (_counters(allocator),))
 

@@ -1,4 +1,4 @@
-"""A few words for what a program asks of the allocator, so that it can be typed into a widget.
+"""Parse and run short programs of allocations and frees that are typed into a widget.
 
     a 10 MiB        allocate, and call the block a
     free a          free it
@@ -66,7 +66,7 @@ def parse(program: str) -> tuple[Step, ...]:
 
 
 def run(steps: tuple[Step, ...], allocator: CachingAllocator) -> dict[str, Block]:
-    """Run steps; give the blocks that live afterwards, by name.
+    """Run steps; return the blocks that live afterwards, by name.
 
     Raises:
         OutOfDeviceMemory: as the allocator says.

@@ -3,87 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import torch
 
-from vramlab import VirtualGPU, catalogue
+from vramlab import VirtualGPU
 from vramlab.experiments.sequence_length import AttentionMemory, can_run, measure_attention
 from vramlab.formulas.attention import KINDS, AttentionKind
 from vramlab.measure import Table
 from vramlab.plots import draw_curves
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.controls import choice, powers, slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import AnyGPU
+from vramlab.widgets.parameters_explorer import DTYPES
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
 MODES = ("training with dropout", "training without dropout", "no_grad")
 DROPOUT = 0.1
 
-_BY_NAME: Mapping[str, AttentionKind] = {kind: kind for kind in KINDS}
 _HALVINGS = 4
 
 
+@explorer("What attention takes, by length")
 def attention_explorer(
-    length: int = 2048,
-    kind: AttentionKind = "step by step",
-    batch: int = 1,
-    heads: int = 12,
-    head_size: int = 64,
-    dtype: str = "float16",
-    mode: str = "training without dropout",
-    gpu: str = "A100-40GB",
-) -> Explorer:
+    length: Annotated[int, powers("Length", 256, 65536), "tokens of the longest text"] = 2048,
+    kind: Annotated[AttentionKind, choice("Attention", KINDS)] = "step by step",
+    batch: Annotated[int, powers("Batch", 1, 256), "texts at a time"] = 1,
+    heads: Annotated[int, slider("Heads", 1, 64)] = 12,
+    head_size: Annotated[int, powers("Head size", 16, 128), "numbers of each head"] = 64,
+    dtype: Annotated[str, choice("Numbers", DTYPES)] = "float16",
+    mode: Annotated[str, choice("Mode", MODES)] = "training without dropout",
+    gpu: AnyGPU = "A100-40GB",
+) -> View:
     """Show what one attention keeps, and what it takes at most, up to a length.
 
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        length: tokens of the longest text; it is halved four times for the shorter ones.
-        kind: how attention is computed.
-        batch: texts at a time.
-        heads: of the attention.
-        head_size: numbers of each head.
-        dtype: one of `DTYPES`.
-        mode: one of `MODES`.
-        gpu: a GPU of the catalogue.
+    The length is halved four times for shorter texts.
     """
-    controls = {
-        "length": power_slider("Length", length, 256, 65536),
-        "kind": choice("Attention", KINDS, kind),
-        "batch": power_slider("Batch", batch, 1, 256),
-        "heads": slider("Heads", heads, 1, 64),
-        "head_size": power_slider("Head size", head_size, 16, 128),
-        "dtype": choice("Numbers", tuple(DTYPES), dtype),
-        "mode": choice("Mode", MODES, mode),
-        "gpu": choice("GPU", catalogue.names(), gpu),
-    }
-    return Explorer("What attention takes, by length", controls, show_attention)
-
-
-def show_attention(
-    length: int,
-    kind: str,
-    batch: int,
-    heads: int,
-    head_size: int,
-    dtype: str,
-    mode: str,
-    gpu: str,
-) -> View:
-    """Run attention at five lengths on a fresh virtual GPU.
-
-    Raises:
-        ValueError: the GPU has no kernel of that kind for these numbers.
-    """
-    chosen = _BY_NAME[kind]
     training = mode != MODES[2]
     dropout = DROPOUT if mode == MODES[0] else 0.0
     measured: dict[int, AttentionMemory] = {}
     with VirtualGPU(gpu):
-        if not can_run(chosen, DTYPES[dtype], training, dropout):
+        if not can_run(kind, DTYPES[dtype], training, dropout):
             major, minor = torch.cuda.get_device_capability()
             raise ValueError(
                 f"{gpu}, of compute capability {major}.{minor}, has no kernel of {kind} attention "
@@ -93,7 +53,7 @@ def show_attention(
             )
         for halvings in reversed(range(_HALVINGS + 1)):
             measured[length >> halvings] = measure_attention(
-                chosen,
+                kind,
                 length >> halvings,
                 batch=batch,
                 heads=heads,

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
-from vramlab import VirtualGPU, catalogue
+from vramlab import VirtualGPU
 from vramlab.measure import Table
 from vramlab.plots import draw_curves
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice
-from vramlab.widgets.gpus import roomy
+from vramlab.widgets.controls import choice
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import AnyGPU, roomy
 from vramlab.widgets.training_step_explorer import OPTIMIZERS
 
 PROBES = (8, 16)
@@ -84,41 +85,25 @@ class Line:
     """(batch, peak in bytes) that were measured."""
 
     def at(self, batch: int) -> float:
-        """Peak in bytes by the line."""
+        """Predict the peak in bytes of a batch."""
         return self.fixed_bytes + batch * self.per_sample_bytes
 
     def largest(self, available_bytes: int) -> int:
-        """The largest batch by the line; 0 if none fits."""
+        """Predict the largest batch that fits; 0 if none does."""
         return max(int((available_bytes - self.fixed_bytes) // self.per_sample_bytes), 0)
 
 
+@explorer("Which batch fits")
 def batch_explorer(
-    model: str = "BERT-base, 512 tokens",
-    precision: str = "float32",
-    optimizer: str = "AdamW, fused",
-    gpu: str = "T4",
-) -> Explorer:
+    model: Annotated[str, choice("Model and sample", WORKLOADS)] = "BERT-base, 512 tokens",
+    precision: Annotated[str, choice("Precision", PRECISIONS)] = "float32",
+    optimizer: Annotated[str, choice("Optimizer", OPTIMIZERS)] = "AdamW, fused",
+    gpu: AnyGPU = "T4",
+) -> View:
     """Show which batch fits: by a line through two measurements, and by trying.
 
-    Every change runs on fresh virtual GPUs; whatever is attached in the notebook is left alone.
-
-    Args:
-        model: one of `WORKLOADS`.
-        precision: one of `PRECISIONS`.
-        optimizer: one of the training step explorer's.
-        gpu: a GPU of the catalogue.
+    The line is measured where memory is ample; batches around the predicted one are tried.
     """
-    controls = {
-        "model": choice("Model and sample", tuple(WORKLOADS), model),
-        "precision": choice("Precision", PRECISIONS, precision),
-        "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
-        "gpu": choice("GPU", catalogue.names(), gpu),
-    }
-    return Explorer("Which batch fits", controls, show_batches)
-
-
-def show_batches(model: str, precision: str, optimizer: str, gpu: str) -> View:
-    """Measure two batches where memory is ample, then try around the predicted one on the GPU."""
     with VirtualGPU(roomy(gpu)):
         step = _stepper(WORKLOADS[model], precision, optimizer)
         line = _line(step)
@@ -155,7 +140,7 @@ def show_batches(model: str, precision: str, optimizer: str, gpu: str) -> View:
 
 
 def _stepper(workload: Workload, precision: str, optimizer: str) -> Callable[[int], None] | None:
-    """A training step that takes the batch; None if not even the model and its states fit."""
+    """Make a training step that takes the batch; None if not even the model and its states fit."""
     try:
         with torch.device("cuda"):
             model = workload.make()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from vramlab import VirtualGPU, catalogue
+from vramlab import VirtualGPU
 from vramlab.experiments.bert_modes import IMPLEMENTATIONS
 from vramlab.formulas.bert import PARTS, Bert
 from vramlab.measure import StageMeasurement, Stages, Table
 from vramlab.plots import draw_stacks
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.controls import choice, powers, slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import AnyGPU
 
 HEAD_SIZE = 64
 """Width of an attention head, as in BERT; a model has as many heads as fit into its width."""
@@ -31,46 +34,20 @@ class BertStep:
     """Forward and backward pass, without an optimizer."""
 
 
+@explorer("What a training step of BERT holds")
 def bert_explorer(
-    batch: int = 32,
-    length: int = 512,
-    layers: int = 12,
-    width: int = 768,
-    mode: str = "train()",
-    attention: str = "eager",
-    gpu: str = "A100-40GB",
-) -> Explorer:
+    batch: Annotated[int, powers("Batch", 1, 256), "sequences"] = 32,
+    length: Annotated[int, powers("Length in tokens", 64, 4096)] = 512,
+    layers: Annotated[int, slider("Layers", 1, 24), "of the encoder"] = 12,
+    width: Annotated[int, slider("Width", HEAD_SIZE, 1536, HEAD_SIZE), "a multiple of 64"] = 768,
+    mode: Annotated[str, choice("Mode", MODES)] = "train()",
+    attention: Annotated[str, choice("Attention", IMPLEMENTATIONS)] = "eager",
+    gpu: AnyGPU = "A100-40GB",
+) -> View:
     """Show what a BERT keeps for the backward pass, and what a step peaks at.
 
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        batch: sequences.
-        length: tokens of each.
-        layers: of the encoder.
-        width: a multiple of 64; the feed-forward layers are four times as wide.
-        mode: one of `MODES`.
-        attention: one of `IMPLEMENTATIONS`, transformers' attn_implementation.
-        gpu: a GPU of the catalogue.
-    """
-    controls = {
-        "batch": power_slider("Batch", batch, 1, 256),
-        "length": power_slider("Length in tokens", length, 64, 4096),
-        "layers": slider("Layers", layers, 1, 24),
-        "width": slider("Width", width, HEAD_SIZE, 1536, step=HEAD_SIZE),
-        "mode": choice("Mode", tuple(MODES), mode),
-        "attention": choice("Attention", tuple(IMPLEMENTATIONS), attention),
-        "gpu": choice("GPU", catalogue.names(), gpu),
-    }
-    return Explorer("What a training step of BERT holds", controls, show_bert)
-
-
-def show_bert(
-    batch: int, length: int, layers: int, width: int, mode: str, attention: str, gpu: str
-) -> View:
-    """Measure a forward pass and a step on a fresh virtual GPU; the parts are computed.
-
-    An out-of-memory error is shown as an error of the explorer.
+    Attention is transformers' attn_implementation; feed-forward layers are four times as wide as
+    the others. A forward pass and a step are measured; the parts are computed.
     """
     sizes = Bert(
         positions=max(length, 512),
@@ -86,11 +63,7 @@ def show_bert(
         row = rows.setdefault(tensor.place, dict.fromkeys(PARTS, 0))
         row[tensor.part] += tensor.size_bytes
     alike = f"layers 1 to {layers}, each" if layers > 1 else "layer 1"
-    shown = {
-        "embeddings": rows["embeddings"],
-        alike: rows["layer 0"],
-        "pooler": rows["pooler"],
-    }
+    shown = {"embeddings": rows["embeddings"], alike: rows["layer 0"], "pooler": rows["pooler"]}
     with VirtualGPU(gpu):
         step = measure_bert(sizes, batch, length, train, attention)
     peak_bytes = step.step.peak_allocated_bytes
@@ -101,9 +74,7 @@ def show_bert(
     )
     title = f"{layers} layers of {width}, batch {batch} x {length}, {mode}, {attention}"
     return View(
-        summary,
-        draw_stacks(shown, title=title),
-        (_by_part(rows, step.forward.growth_bytes),),
+        summary, draw_stacks(shown, title=title), (_by_part(rows, step.forward.growth_bytes),)
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
-from typing import Any
+from typing import Annotated, Any
 
 import ipywidgets
 import torch
@@ -27,7 +27,8 @@ from vramlab.measure import Table
 from vramlab.models.chains import linear_chain, prepared
 from vramlab.plots import draw_schedule
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, slider
+from vramlab.widgets.controls import choice, slider
+from vramlab.widgets.explorer import Explorer, View, explorer
 
 STRATEGIES: dict[str, Callable[[int, int], Schedule]] = {
     "store all": lambda steps, _: store_all(steps),
@@ -45,8 +46,6 @@ GPU = "A100-40GB"
 BATCH, WIDTH = 8192, 256
 """A state is (8192, 256) in float32: 8 MiB."""
 
-MOST_STEPS = 20
-MOST_SLOTS = 10
 INTERVAL_MS = 900
 """Between two actions when it plays."""
 
@@ -63,62 +62,53 @@ class Play:
     """Calls of steps."""
 
     def held_bytes(self, moment: int) -> int:
-        """Held after as many actions, beyond what was there before."""
+        """Return the bytes held after as many actions, beyond what was there before."""
         return self.readings[moment - 1].allocated_bytes - self.before_bytes if moment else 0
 
     def peak_bytes(self, moment: int) -> int:
-        """The most that was held until then."""
+        """Return the most bytes that were held until then."""
         peaks = (reading.peak_bytes for reading in self.readings[:moment])
         return max(peaks, default=self.before_bytes) - self.before_bytes
 
     def forwards_until(self, moment: int) -> int:
-        """Steps that have run forward until then."""
+        """Count the steps that have run forward until then."""
         done = (reading.action.do for reading in self.readings[:moment])
         return sum(do in (Do.ADVANCE, Do.RECORD) for do in done)
 
 
+def _length(strategy: str, steps: int, slots: int) -> int:
+    return len(STRATEGIES[strategy](steps, slots).actions)
+
+
+def _add_player(explorer: Explorer) -> None:
+    """Let a button play the actions, and slots be set where the strategy is told of them."""
+    controls = explorer.controls
+    moment, strategy = controls["moment"], controls["strategy"]
+
+    def fit(_change: object = None) -> None:
+        controls["slots"].disabled = strategy.value not in WITH_SLOTS
+
+    strategy.observe(fit, names="value")
+    fit()
+    play = ipywidgets.Play(min=0, max=moment.max, interval=INTERVAL_MS, description="Play")
+    ipywidgets.link((moment, "max"), (play, "max"))
+    ipywidgets.link((moment, "value"), (play, "value"))
+    row: Any = explorer.box.children[1]
+    row.children = (*row.children, play)
+
+
+@explorer("Play a checkpointing schedule", height_px=800, finish=_add_player)
 def checkpointing_explorer(
-    strategy: str = "sqrt(n) segments", steps: int = 12, slots: int = 3, moment: int = 0
-) -> Explorer:
+    strategy: Annotated[str, choice("Strategy", STRATEGIES)] = "sqrt(n) segments",
+    steps: Annotated[int, slider("Steps of the chain, n", 1, 20)] = 12,
+    slots: Annotated[int, slider("Slots (or segments)", 1, 10), "of `WITH_SLOTS`"] = 3,
+    moment: Annotated[int, slider("Actions done", 0, _length)] = 0,
+) -> View:
     """Play a schedule action by action, as it was executed on a fresh virtual GPU.
 
     The play button goes on by itself; the slider beside it goes to any action. Steps of the chain
-    are Linear layers whose states have 8 MiB. Whatever is attached in the notebook is left alone.
-
-    Args:
-        strategy: one of `STRATEGIES`.
-        steps: length of the chain.
-        slots: for Revolve, and number of segments for "segments".
-        moment: how many actions are done at first.
+    are Linear layers whose states have 8 MiB.
     """
-    controls = {
-        "strategy": choice("Strategy", tuple(STRATEGIES), strategy),
-        "steps": slider("Steps of the chain, n", steps, 1, MOST_STEPS),
-        "slots": slider("Slots (or segments)", slots, 1, MOST_SLOTS),
-        "moment": slider("Actions done", moment, 0, _length(strategy, steps, slots)),
-    }
-
-    def fit(_change: object) -> None:
-        controls["slots"].disabled = controls["strategy"].value not in WITH_SLOTS
-        chosen = (controls[name].value for name in ("strategy", "steps", "slots"))
-        controls["moment"].max = _length(*chosen)
-        play.max = controls["moment"].max
-
-    play = ipywidgets.Play(
-        value=moment, min=0, max=controls["moment"].max, interval=INTERVAL_MS, description="Play"
-    )
-    for name in ("strategy", "steps", "slots"):
-        controls[name].observe(fit, names="value")
-    fit(None)
-    explorer = Explorer("Play a checkpointing schedule", controls, show_moment, height_px=800)
-    ipywidgets.link((play, "value"), (controls["moment"], "value"))
-    bar: Any = explorer.box.children[1]
-    bar.children = (*bar.children, play)
-    return explorer
-
-
-def show_moment(strategy: str, steps: int, slots: int, moment: int) -> View:
-    """Show a schedule after `moment` actions."""
     play = play_schedule(strategy, steps, slots)
     actions = len(play.readings)
     at = min(moment, actions)
@@ -157,7 +147,3 @@ def play_schedule(strategy: str, steps: int, slots: int) -> Play:
         execution = execute(schedule, chain, x, torch.sum, readings=True)
         del chain, x
     return Play(simulate(schedule), before_bytes, execution.readings, execution.forwards)
-
-
-def _length(strategy: str, steps: int, slots: int) -> int:
-    return len(STRATEGIES[strategy](steps, slots).actions)

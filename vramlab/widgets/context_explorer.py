@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 
-from vramlab import VirtualGPU, catalogue
+from vramlab import VirtualGPU
 from vramlab.measure import DeviceReading, Table, read_device
 from vramlab.plots import draw_device
 from vramlab.units import MIB, format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, slider
+from vramlab.widgets.controls import slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import AnyGPU
 
 
+@explorer("Processes that share a GPU", height_px=430)
 def context_explorer(
-    gpu: str = "T4", processes: int = 8, tensors_mib: int = 512, freed_mib: int = 256
-) -> Explorer:
+    gpu: AnyGPU = "T4",
+    processes: Annotated[int, slider("Processes", 1, 64)] = 8,
+    tensors_mib: Annotated[int, slider("Tensors of each, in MiB", 0, 8192, step=64)] = 512,
+    freed_mib: Annotated[int, slider("Freed by each, in MiB", 0, 8192, step=64)] = 256,
+) -> View:
     """Show what equal processes take of a GPU together.
 
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        gpu: a GPU of the catalogue.
-        processes: how many.
-        tensors_mib: what the tensors of each of them hold.
-        freed_mib: what each has freed, and keeps in its cache.
+    One is measured. What it has freed, it keeps in its cache.
     """
-    controls = {
-        "gpu": choice("GPU", catalogue.names(), gpu),
-        "processes": slider("Processes", processes, 1, 64),
-        "tensors_mib": slider("Tensors of each, in MiB", tensors_mib, 0, 8192, step=64),
-        "freed_mib": slider("Freed by each, in MiB", freed_mib, 0, 8192, step=64),
-    }
-    return Explorer("Processes that share a GPU", controls, show_processes, height_px=430)
-
-
-def show_processes(gpu: str, processes: int, tensors_mib: int, freed_mib: int) -> View:
-    """Measure one process on a fresh virtual GPU, and add up that many of them."""
     with VirtualGPU(gpu):
         torch.cuda.mem_get_info()  # makes the context, even where no tensor is asked for
         tensors = [_bytes_on_gpu(mib * MIB) for mib in (tensors_mib, freed_mib)]
@@ -61,7 +52,7 @@ def _bytes_on_gpu(size_bytes: int) -> torch.Tensor:
 
 
 def _times(one: DeviceReading, processes: int) -> DeviceReading:
-    """What that many such processes take together. Less than nothing is free if they do not fit."""
+    """Add up what as many processes take; less than nothing is free if they do not fit."""
     return DeviceReading(
         driver_bytes=one.driver_bytes,
         outside_bytes=processes * one.outside_bytes,
@@ -72,15 +63,9 @@ def _times(one: DeviceReading, processes: int) -> DeviceReading:
 
 
 def _table(readings: dict[str, DeviceReading]) -> Table:
-    rows = tuple(
-        (
-            name,
-            format_mib(reading.outside_bytes),
-            format_mib(reading.allocated_bytes),
-            format_mib(reading.cached_bytes),
-            format_mib(reading.used_bytes),
-        )
-        for name, reading in readings.items()
-    )
+    rows = []
+    for name, one in readings.items():
+        sizes = (one.outside_bytes, one.allocated_bytes, one.cached_bytes, one.used_bytes)
+        rows.append((name, *map(format_mib, sizes)))
     header = ("", "CUDA context", "tensors", "cached", "nvidia-smi shows")
-    return Table("What nvidia-smi adds up", header, rows)
+    return Table("What nvidia-smi adds up", header, tuple(rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Annotated
 
 import torch
 
@@ -21,7 +21,9 @@ from vramlab.plots.stacks import draw_stacks
 from vramlab.ranks import alone
 from vramlab.techniques.data_parallel import Training
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider
+from vramlab.widgets.controls import choice, powers
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import UnlistedGPU
 
 WORKSPACES = "workspaces of cuBLAS"
 WIDTH, LAYERS = 1024, 12
@@ -53,42 +55,20 @@ class Reading:
     """What each rank sends its neighbour in a step; None where no collective is called."""
 
 
+@explorer("Who holds what")
 def data_parallel_explorer(
-    gpus: int = 4,
-    batch: int = 1024,
-    way: str = WAYS[0],
-    optimizer: str = "AdamW",
-    classes: int = 8192,
-    gpu: str = "A100-80GB",
-) -> Explorer:
+    gpus: Annotated[int, powers("GPUs", 2, 8)] = 4,
+    batch: Annotated[int, powers("batch_size", 64, 4096), "what the program is given"] = 1024,
+    way: Annotated[str, choice("Way", WAYS)] = WAYS[0],
+    optimizer: Annotated[str, choice("Optimizer", OPTIMIZERS)] = "AdamW",
+    classes: Annotated[int, powers("Classes", 1024, 32768), "outputs of the model's head"] = 8192,
+    gpu: UnlistedGPU = "A100-80GB",
+) -> View:
     """Show what each GPU holds at the peak of the second step of a classifier.
 
-    Every change trains on fresh virtual GPUs, DDP as one rank alone; whatever is attached in the
-    notebook is left alone. The parts are those of the closed form, the sums are measured.
-
-    Args:
-        gpus: how many.
-        batch: the batch size that the program is given: of all GPUs with DataParallel, of each
-            with DDP.
-        way: one of `WAYS`.
-        optimizer: one of `OPTIMIZERS`.
-        classes: of the model's head, so how large its outputs are.
-        gpu: a GPU of the catalogue. The figures are the same on every one that is large enough.
+    The batch size is that of all GPUs with DataParallel, of each with DDP, which runs as one rank
+    alone. The parts are those of the closed form, the sums are measured.
     """
-    controls = {
-        "gpus": power_slider("GPUs", gpus, 2, 8),
-        "batch": power_slider("batch_size", batch, 64, 4096),
-        "way": choice("Way", WAYS, way),
-        "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
-        "classes": power_slider("Classes", classes, 1024, 32768),
-    }
-    return Explorer("Who holds what", controls, partial(show_data_parallel, gpu=gpu))
-
-
-def show_data_parallel(
-    gpus: int, batch: int, way: str, optimizer: str, classes: int, gpu: str = "A100-80GB"
-) -> View:
-    """Train two steps, and show the second's peak on each GPU."""
     sizes = Classifier(WIDTH, LAYERS, classes, OPTIMIZERS[optimizer])
     if way in WAYS[:2]:
         reading = _read_data_parallel(sizes, gpus, batch, way == WAYS[1], gpu)
@@ -159,15 +139,8 @@ def _read_gpu(parts: Parts, index: int) -> GPUReading:
 def _table(names: list[str], reading: Reading) -> Table:
     rows = []
     for name, gpu in zip(names, reading.gpus, strict=True):
-        predicted_bytes = sum(gpu.parts.values())
-        rows.append(
-            (
-                name,
-                format_mib(predicted_bytes),
-                format_mib(gpu.peak_bytes),
-                format_mib(gpu.after_bytes),
-            )
-        )
+        sizes = (sum(gpu.parts.values()), gpu.peak_bytes, gpu.after_bytes)
+        rows.append((name, *map(format_mib, sizes)))
     return Table(
         "Allocated bytes of the second step",
         ("", "peak, predicted", "peak, measured", "after backward"),

@@ -1,4 +1,12 @@
-"""The base of all explorers: controls on top, and below them what they lead to.
+"""Build explorers: ipywidgets controls on top, and below them the `View` that they lead to.
+
+    @explorer("How a number is stored")
+    def float_explorer(number: Annotated[str, text("Number"), "to begin with"] = "0.1") -> View:
+        \"""Show the bits of a number in six formats.\"""
+        ...
+
+    float_explorer("1e-8")          the Explorer, with a text field for the number
+    float_explorer.view("1e-8")     the View alone
 
 What a reader can count on:
 
@@ -17,16 +25,20 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from html import escape
-from typing import Any, TypeVar
+from inspect import Signature, cleandoc, signature
+from textwrap import fill
+from typing import Any, ParamSpec, Protocol, cast, get_type_hints
 
 import ipywidgets
 
 from vramlab.measure import Table
 from vramlab.plots import Picture
-from vramlab.widgets.accessible import MENDS_ITS_BOX
+from vramlab.widgets.accessible import MENDS_ITS_BOX, status_html
+from vramlab.widgets.controls import Control
 
-Option = TypeVar("Option", str, int)
+P = ParamSpec("P")
 
 SECONDS_BEFORE = 0.5
 """What is shown sooner needs no sign that it is being worked on."""
@@ -49,11 +61,10 @@ class View:
     tables: tuple[Table, ...] = ()
 
     def to_html(self) -> str:
-        """Summary, picture and tables as HTML."""
+        """Write summary, picture and tables as HTML."""
         tables = "".join(table._repr_html_() for table in self.tables)
         return (
-            f'<div style="{_SUMMARY_STYLE}">'
-            f'<p role="status" aria-live="polite">{escape(self.summary)}</p></div>'
+            f'<div style="{_SUMMARY_STYLE}">{status_html(self.summary)}</div>'
             f"{self.picture.to_html()}{tables}"
         )
 
@@ -104,7 +115,7 @@ class Explorer:
         self._first_words = self._describe_settings()
 
     def settings(self) -> dict[str, Any]:
-        """The values of all controls, by name."""
+        """Return the values of all controls, by name."""
         return {name: control.value for name, control in self.controls.items()}
 
     def _update(self, _change: object = None) -> None:
@@ -132,7 +143,7 @@ class Explorer:
             self.status.value = ""
 
     def _describe_settings(self) -> str:
-        """The settings in words, such as 'batch: 32, optimizer: Adam'."""
+        """Put the settings in words, such as 'batch: 32, optimizer: Adam'."""
         return ", ".join(
             f"{control.description or name}: {control.value}"
             for name, control in self.controls.items()
@@ -149,7 +160,7 @@ class Explorer:
 
 
 def error_html(error: Exception) -> str:
-    """An error as an alert: what happened, and that another setting can be tried."""
+    """Show an error as an alert: what happened, and that another setting can be tried."""
     kind = type(error).__name__
     return (
         f'<div role="alert" style="border: 2px solid; padding: 0.5em 1em;">'
@@ -158,66 +169,111 @@ def error_html(error: Exception) -> str:
     )
 
 
-def slider(description: str, value: int, smallest: int, largest: int, step: int = 1) -> Any:
-    """An integer slider that reports its value when it is let go; its number can be typed too."""
-    return ipywidgets.IntSlider(
-        value=value,
-        min=smallest,
-        max=largest,
-        step=step,
-        description=description,
-        continuous_update=False,
-        **_LOOK,
-    )
+class ExplorerFunction(Protocol[P]):
+    """Builds an `Explorer`; made by `explorer` of a function that shows a `View`."""
+
+    view: Callable[P, View]
+    """The function that shows, as it was written."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Explorer:
+        """Build the explorer; its controls begin at these values."""
 
 
-def power_slider(description: str, value: int, smallest: int, largest: int) -> Any:
-    """A slider over the powers of two from `smallest` to `largest`."""
-    options = [2**power for power in range(smallest.bit_length() - 1, largest.bit_length())]
-    return ipywidgets.SelectionSlider(
-        options=options, value=value, description=description, continuous_update=False, **_LOOK
-    )
+def explorer(
+    title: str,
+    *,
+    height_px: int = HEIGHT_PX,
+    first: Sequence[str] = (),
+    finish: Callable[[Explorer], object] | None = None,
+) -> Callable[[Callable[P, View]], ExplorerFunction[P]]:
+    """Make a function that builds an `Explorer` of one that shows a `View`.
+
+    A parameter is annotated with its type, the `Control` that changes it, and what it is where the
+    control's description does not say so. One without a control stays what the caller gives.
+
+    Args:
+        title: what can be explored.
+        height_px: height of the output.
+        first: parameters whose controls come first; the others follow as they are written.
+        finish: called with each explorer that has been built.
+    """
+
+    def declare(view: Callable[P, View]) -> ExplorerFunction[P]:
+        written = signature(view)
+        hints = get_type_hints(view, include_extras=True)
+        declared = {name: getattr(hints[name], "__metadata__", ()) for name in written.parameters}
+        controls = {
+            name: each
+            for name in dict.fromkeys((*first, *declared))
+            for each in declared[name]
+            if isinstance(each, Control)
+        }
+
+        @wraps(view)
+        def build(*args: P.args, **kwargs: P.kwargs) -> Explorer:
+            try:
+                given = written.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{view.__name__}() {error}") from None
+            given.apply_defaults()
+            built = _build(title, view, controls, given.arguments, height_px)
+            if finish is not None:
+                finish(built)
+            return built
+
+        types = {**get_type_hints(view), "return": Explorer}
+        shown = [each.replace(annotation=types[each.name]) for each in written.parameters.values()]
+        build.__doc__ = _docstring(view, declared)
+        build.__annotations__ = types
+        made = cast(ExplorerFunction[P], build)
+        made.view = view
+        vars(made)["__signature__"] = Signature(shown, return_annotation=Explorer)
+        return made
+
+    return declare
 
 
-def choice(description: str, options: Sequence[Option], value: Option) -> Any:
-    """A drop-down list."""
-    return ipywidgets.Dropdown(options=options, value=value, description=description, **_LOOK)
+def _build(
+    title: str,
+    view: Callable[..., View],
+    controls: Mapping[str, Control],
+    given: Mapping[str, Any],
+    height_px: int,
+) -> Explorer:
+    widgets: dict[str, Any] = {}
+    for name, control in controls.items():
+        widgets |= control.widgets(name, given)
+    for name, control in controls.items():
+        control.follow(name, widgets)
+
+    def render(**settings: Any) -> View:
+        chosen = {name: control.value(name, settings) for name, control in controls.items()}
+        return view(**{**given, **chosen})
+
+    return Explorer(title, widgets, render, height_px)
 
 
-def checkbox(description: str, value: bool) -> Any:
-    """A box to tick."""
-    return ipywidgets.Checkbox(
-        value=value, description=description, indent=False, layout=_LOOK["layout"]
-    )
+def _docstring(view: Callable[..., View], declared: Mapping[str, Sequence[Any]]) -> str:
+    """Describe what builds an explorer as the function that shows is described and declared."""
+    lines = []
+    for name, metadata in declared.items():
+        controls = [each for each in metadata if isinstance(each, Control)]
+        words = [each for each in metadata if isinstance(each, str)]
+        words = words or [each.description for each in controls]
+        words += [f"({each.wants})" for each in controls]
+        line = f"{name}: {' '.join(words)}."
+        lines.append(fill(line, 92, initial_indent=" " * 4, subsequent_indent=" " * 8))
+    return _DOCSTRING.format(shown=cleandoc(view.__doc__ or ""), lines="\n".join(lines))
 
 
-def run_button(description: str, value: bool, tooltip: str) -> Any:
-    """A button that stays pressed, for what takes longer than to compute a formula."""
-    return ipywidgets.ToggleButton(
-        value=value, description=description, tooltip=tooltip, icon="play"
-    )
+_DOCSTRING = """\
+{shown}
 
+Measurements run on fresh virtual GPUs; whatever is attached in the notebook is left alone.
 
-def text(description: str, value: str, placeholder: str = "") -> Any:
-    """A line of text that is reported when Enter is pressed or the line is left."""
-    return ipywidgets.Text(
-        value=value,
-        placeholder=placeholder,
-        description=description,
-        continuous_update=False,
-        **_LOOK,
-    )
+Args:
+{lines}
 
-
-def paragraph(description: str, value: str, rows: int) -> Any:
-    """Several lines of text that are reported when they are left."""
-    return ipywidgets.Textarea(
-        value=value, rows=rows, description=description, continuous_update=False, **_LOOK
-    )
-
-
-_LOOK: dict[str, Any] = {
-    "style": {"description_width": "initial"},  # descriptions are never cut off
-    # Two beside each other; on a phone its whole width, without ipywidgets' margins.
-    "layout": {"width": "395px", "max_width": "calc(100% - 4px)"},
-}
+Raises:
+    ValueError: a control cannot have the value. All else that goes wrong is shown in place.
+"""

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 from vramlab.formulas.float_formats import FORMATS, FloatFormat, store
 from vramlab.measure import Table
 from vramlab.plots import draw_float_formats
-from vramlab.widgets.explorer import Explorer, View, text
+from vramlab.widgets.controls import text
+from vramlab.widgets.explorer import View, explorer
 
 
-def float_explorer(number: str = "0.1") -> Explorer:
-    """Show the bits of a number in six formats, and how far each is from it.
-
-    Args:
-        number: what to begin with, such as '65505' or '1e-8'.
-    """
-    controls = {"number": text("Number", number, "such as 0.1, 65505 or 1e-8")}
-    return Explorer("How a number is stored", controls, show_number, height_px=720)
-
-
-def show_number(number: str) -> View:
-    """Store the number in every format.
-
-    Raises:
-        ValueError: the text is no number.
-    """
+@explorer("How a number is stored", height_px=720)
+def float_explorer(
+    number: Annotated[
+        str, text("Number", "such as 0.1, 65505 or 1e-8"), "such as '65505' or '1e-8'"
+    ] = "0.1",
+) -> View:
+    """Show the bits of a number in six formats, and how far each is from it."""
     value = _parse(number)
     lost = [form.name for form in FORMATS if value and store(value, form).value == 0]
     large = [form.name for form in FORMATS if math.isinf(store(value, form).value)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import torch
 
@@ -12,10 +13,20 @@ from vramlab.formulas.storage import ITEM_BYTES
 from vramlab.measure import Table
 from vramlab.plots import draw_stack
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.controls import choice, powers, slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import gpu_choice
 
 DTYPES = ("float16", "bfloat16", "float32")
 _LARGEST_WEIGHT_BYTES = 256 * 2**20
+_FEW = ("A100-40GB", "A100-80GB", "H100", "H200", "RTX-3090", "RTX-4090", "T4")
+
+
+def _few_and(value: str, **look: Any) -> Any:
+    return gpu_choice(*sorted({*_FEW, value})).make(value=value, **look)
+
+
+_GPUS = replace(gpu_choice(*catalogue.names()), make=_few_and)
 
 
 @dataclass(frozen=True)
@@ -31,57 +42,22 @@ class CacheMemory:
     """What is left for a cache beside the weights."""
 
 
+@explorer("A cache of keys and values, and what fits")
 def kv_cache_explorer(
-    layers: int = 32,
-    heads: int = 32,
-    kv_heads: int = 8,
-    head_size: int = 128,
-    length: int = 8192,
-    batch: int = 1,
-    beams: int = 1,
-    dtype: str = "float16",
-    gpu: str = "RTX-4090",
-) -> Explorer:
+    layers: Annotated[int, slider("Layers", 1, 96)] = 32,
+    heads: Annotated[int, powers("Query heads", 1, 128)] = 32,
+    kv_heads: Annotated[int, powers("Key-value heads", 1, 128)] = 8,
+    head_size: Annotated[int, powers("Head size", 32, 256)] = 128,
+    length: Annotated[int, powers("Tokens", 128, 131072), "tokens in the cache"] = 8192,
+    batch: Annotated[int, powers("Batch", 1, 256), "prompts at once"] = 1,
+    beams: Annotated[int, slider("Beams", 1, 16), "sequences for each prompt"] = 1,
+    dtype: Annotated[str, choice("dtype", DTYPES), "of weights and cache"] = "float16",
+    gpu: Annotated[str, _GPUS, "a GPU of the catalogue"] = "RTX-4090",
+) -> View:
     """Show weights and cache of a decoder-only transformer against a GPU's memory.
 
-    Every change allocates them on a fresh virtual GPU; whatever is attached in the notebook is left
-    alone. The sizes at first are those of an 8-billion-parameter Llama.
-
-    Args:
-        layers, heads, kv_heads, head_size: of the model.
-        length: tokens in the cache.
-        batch: prompts at once.
-        beams: sequences for each prompt.
-        dtype: of weights and cache.
-        gpu: a GPU of the catalogue.
+    Both are allocated. The sizes at first are those of an 8-billion-parameter Llama.
     """
-    gpus = sorted({gpu, "T4", "RTX-3090", "RTX-4090", "A100-40GB", "A100-80GB", "H100", "H200"})
-    controls = {
-        "layers": slider("Layers", layers, 1, 96),
-        "heads": power_slider("Query heads", heads, 1, 128),
-        "kv_heads": power_slider("Key-value heads", kv_heads, 1, 128),
-        "head_size": power_slider("Head size", head_size, 32, 256),
-        "length": power_slider("Tokens", length, 128, 131072),
-        "batch": power_slider("Batch", batch, 1, 256),
-        "beams": slider("Beams", beams, 1, 16),
-        "dtype": choice("dtype", DTYPES, dtype),
-        "gpu": choice("GPU", gpus, gpu),
-    }
-    return Explorer("A cache of keys and values, and what fits", controls, show_kv_cache)
-
-
-def show_kv_cache(
-    layers: int,
-    heads: int,
-    kv_heads: int,
-    head_size: int,
-    length: int,
-    batch: int,
-    beams: int,
-    dtype: str,
-    gpu: str,
-) -> View:
-    """Allocate weights and cache on a fresh virtual GPU, and show what came of it."""
     if kv_heads > heads or heads % kv_heads:
         raise ValueError(
             f"{heads} query heads cannot share {kv_heads} key-value heads: each of these serves "
@@ -106,7 +82,7 @@ def show_kv_cache(
 
 
 def parameter_count(layers: int, heads: int, kv_heads: int, head_size: int) -> int:
-    """About how many parameters a Llama of these sizes has, without its vocabulary.
+    """Estimate how many parameters a Llama of these sizes has, without its vocabulary.
 
     With w = heads x head size, each layer has queries and output (w, w), keys and values
     (kv heads x head size, w), and three matrices (w, 3.5 w) of the feed-forward layer, as

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Annotated
 
 import torch
 
@@ -14,7 +14,9 @@ from vramlab.measure import Category, Table
 from vramlab.plots import draw_stacks
 from vramlab.plots.style import CATEGORY_LOOKS
 from vramlab.units import short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.controls import choice, powers, slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import UnlistedGPU
 
 _LOOKS = {
     "weights": CATEGORY_LOOKS[Category.PARAMETERS],
@@ -48,35 +50,18 @@ class OptimizerMemory:
         }
 
 
+@explorer("What optimizers keep, by shape")
 def lean_optimizer_explorer(
-    rows: int = 4096,
-    columns: int = 1024,
-    count: int = 4,
-    when: str = WHEN[0],
-    gpu: str = "A100-80GB",
-) -> Explorer:
-    """Show what each optimizer keeps and takes for parameters of one shape.
+    rows: Annotated[int, powers("Rows (1: a vector)", 1, 16384)] = 4096,
+    columns: Annotated[int, powers("Columns", 16, 16384)] = 1024,
+    count: Annotated[int, slider("Parameters", 1, 24), "parameters of this shape"] = 4,
+    when: Annotated[str, choice("step()", WHEN)] = WHEN[0],
+    gpu: UnlistedGPU = "A100-80GB",
+) -> View:
+    """Show what each optimizer keeps and takes in two steps, for parameters of one shape.
 
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        rows: of each parameter; 1 makes it a vector.
-        columns: of each parameter.
-        count: how many parameters.
-        when: one of `WHEN`: with all gradients at once, or with one at a time.
-        gpu: a GPU of the catalogue. The figures are the same on every one that is large enough.
+    Steps are with all gradients at once after the backward pass, or in it with one at a time.
     """
-    controls = {
-        "rows": power_slider("Rows (1: a vector)", rows, 1, 16384),
-        "columns": power_slider("Columns", columns, 16, 16384),
-        "count": slider("Parameters", count, 1, 24),
-        "when": choice("step()", WHEN, when),
-    }
-    return Explorer("What optimizers keep, by shape", controls, partial(show_optimizers, gpu=gpu))
-
-
-def show_optimizers(rows: int, columns: int, count: int, when: str, gpu: str = "A100-80GB") -> View:
-    """Take two steps with each optimizer on a fresh virtual GPU."""
     shape = (columns,) if rows == 1 else (rows, columns)
     measured = {}
     for name, lean in LEAN_OPTIMIZERS.items():
@@ -126,7 +111,7 @@ def measure_optimizer(
 def _steps(
     groups: Sequence[Sequence[torch.nn.Parameter]], optimizers: Sequence[torch.optim.Optimizer]
 ) -> int:
-    """Step with one group after the other; gives what the gradients of a group take."""
+    """Step with one group after the other; return what the gradients of a group take."""
     gradients_bytes = 0
     for group, optimizer in zip(groups, optimizers, strict=True):
         held_bytes = torch.cuda.memory_allocated()

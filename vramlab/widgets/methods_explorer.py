@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 from vramlab import VirtualGPU
 from vramlab.experiments.methods import OPTIMIZERS, Reading, Setting, read_step
@@ -12,8 +12,9 @@ from vramlab.measure import Table
 from vramlab.plots.durations import short_time
 from vramlab.plots.trades import Trade, draw_trades
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider
-from vramlab.widgets.gpus import with_tensor_cores
+from vramlab.widgets.controls import checkboxes, choice, powers
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import TensorCoreGPU
 
 ON = {
     "accumulation": "Accumulate (4 parts)",
@@ -23,35 +24,17 @@ ON = {
 """Methods that are on or off, and what their boxes say."""
 
 
+@explorer("Memory against time", first=("gpu",))
 def methods_explorer(
-    batch: int = 16,
-    optimizer: str = "adamw",
-    gpu: str = "A100-40GB",
-    chosen: Sequence[str] = ("checkpointing",),
-) -> Explorer:
+    batch: Annotated[int, powers("Sequences", 4, 64), "sequences in a step"] = 16,
+    optimizer: Annotated[str, choice("Optimizer", OPTIMIZERS)] = "adamw",
+    gpu: TensorCoreGPU = "A100-40GB",
+    chosen: Annotated[Sequence[str], checkboxes(ON), "methods that are on"] = ("checkpointing",),
+) -> View:
     """Show the peak and the least time of a step with methods combined, and with each alone.
 
-    Every change trains on a fresh virtual GPU; whatever is attached in the notebook is left alone.
     Times are the least that the catalogue's figures allow.
-
-    Args:
-        batch: sequences in a step.
-        optimizer: a name in `vramlab.experiments.methods.OPTIMIZERS`.
-        gpu: a GPU of the catalogue with tensor cores for float16.
-        chosen: which of `ON`.
     """
-    controls = {
-        "gpu": choice("GPU", with_tensor_cores(), gpu),
-        "batch": power_slider("Sequences", batch, 4, 64),
-        "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
-        **{name: checkbox(words, name in chosen) for name, words in ON.items()},
-    }
-    return Explorer("Memory against time", controls, show_methods)
-
-
-def show_methods(gpu: str, batch: int, optimizer: str, **on: bool) -> View:
-    """Measure the plain program, each chosen method alone, and all of them together."""
-    chosen = [name for name, is_on in on.items() if is_on]
     plain = _read(gpu, _setting(batch, "adamw", ()))
     readings = {"none of them": plain}
     if optimizer != "adamw":
@@ -106,13 +89,6 @@ def _table(readings: Mapping[str, Reading]) -> Table:
         )
     return Table(
         "One step",
-        (
-            "methods",
-            "peak",
-            "FLOPs",
-            "read and written",
-            "least time",
-            "of it waiting for memory",
-        ),
+        ("methods", "peak", "FLOPs", "read and written", "least time", "of it waiting for memory"),
         tuple(rows),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Annotated
 
 import torch
 from torch import nn
@@ -14,7 +14,8 @@ from vramlab.measure import StageMeasurement, Stages, Table, Timeline, record_ti
 from vramlab.plots import draw_timeline
 from vramlab.techniques.master_weights import MasterWeights
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.controls import choice, powers, slider
+from vramlab.widgets.explorer import View, explorer
 
 MODES = ("float32", "autocast", "16 bit", "16 bit, float32 copies")
 """float32 throughout; autocast in float16; all in bfloat16; the same with float32 copies of the
@@ -40,35 +41,15 @@ class StepMemory:
         return max(self.forward.peak_allocated_bytes, self.step.peak_allocated_bytes)
 
 
+@explorer("A training step in less precision")
 def mixed_precision_explorer(
-    mode: str = "autocast",
-    rows: int = 2048,
-    width: int = 1024,
-    layers: int = 4,
-    gpu: str = "A100-40GB",
-) -> Explorer:
-    """Show a training step in one precision mode, beside float32.
-
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        mode: one of `MODES`.
-        rows: of the batch.
-        width: of the layers, Linear and ReLU.
-        layers: how many.
-        gpu: a GPU of the catalogue.
-    """
-    controls = {
-        "mode": choice("Mode", MODES, mode),
-        "rows": power_slider("Rows", rows, 64, 65536),
-        "width": power_slider("Width", width, 256, 4096),
-        "layers": slider("Layers", layers, 1, 12),
-    }
-    return Explorer("A training step in less precision", controls, partial(show_mode, gpu=gpu))
-
-
-def show_mode(mode: str, rows: int, width: int, layers: int, gpu: str = "A100-40GB") -> View:
-    """Measure the mode and float32, and draw the mode's second step."""
+    mode: Annotated[str, choice("Mode", MODES)] = "autocast",
+    rows: Annotated[int, powers("Rows", 64, 65536), "of the batch"] = 2048,
+    width: Annotated[int, powers("Width", 256, 4096), "of the layers, Linear and ReLU"] = 1024,
+    layers: Annotated[int, slider("Layers", 1, 12)] = 4,
+    gpu: Annotated[str, "a GPU of the catalogue"] = "A100-40GB",
+) -> View:
+    """Show a training step in one precision mode, beside float32."""
     memory = measure_mode(mode, rows, width, layers, gpu)
     full = measure_mode("float32", rows, width, layers, gpu)
     summary = (
@@ -128,11 +109,7 @@ def measure_mode(mode: str, rows: int, width: int, layers: int, gpu: str) -> Ste
                 optimizer.step()
         count = sum(parameter.numel() for parameter in model.parameters())
         return StepMemory(
-            count,
-            after_step.measurement,
-            forward.measurement,
-            step.measurement,
-            recording.timeline,
+            count, after_step.measurement, forward.measurement, step.measurement, recording.timeline
         )
 
 

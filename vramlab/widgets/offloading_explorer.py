@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Annotated
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.experiments.offloading import StepReading, read_step
@@ -13,60 +13,33 @@ from vramlab.measure import Table
 from vramlab.plots import draw_durations
 from vramlab.plots.durations import short_time
 from vramlab.units import GIB, format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider, slider
-from vramlab.widgets.gpus import roomy, with_tensor_cores
+from vramlab.widgets.controls import checkboxes, powers, slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import TensorCoreGPU, roomy
+
+PARTS = {
+    "activations": "Saved activations on the host",
+    "optimizer": "Optimizer on the host",
+    "parameters": "Parameters (and the optimizer) on the host",
+}
+"""What the host can keep, and what the boxes say."""
 
 
+@explorer("What the host keeps, and what its trips cost", first=("gpu",))
 def offloading_explorer(
-    width: int = 1024,
-    layers: int = 6,
-    batch: int = 8,
-    length: int = 512,
-    gpu: str = "T4",
-    offloaded: Sequence[str] = ("optimizer",),
-) -> Explorer:
+    width: Annotated[int, powers("Width", 256, 8192)] = 1024,
+    layers: Annotated[int, slider("Layers", 1, 16)] = 6,
+    batch: Annotated[int, powers("Sequences", 1, 64), "sequences in a step"] = 8,
+    length: Annotated[int, powers("Tokens of each", 64, 4096), "tokens of a sequence"] = 512,
+    gpu: TensorCoreGPU = "T4",
+    offloaded: Annotated[Sequence[str], checkboxes(PARTS), "what the host keeps"] = ("optimizer",),
+) -> View:
     """Show a training step of a transformer in float16, with parts of it on the host.
 
-    Every change runs two steps on a fresh virtual GPU with memory to spare; whatever is attached in
-    the notebook is left alone. Times are the least that the catalogue's figures allow.
-
-    Args:
-        width: of the layers.
-        layers: how many.
-        batch: sequences in a step.
-        length: tokens of a sequence.
-        gpu: a GPU of the catalogue with tensor cores for float16.
-        offloaded: which of "activations", "optimizer" and "parameters".
+    It is measured with memory to spare. Times are the least that the catalogue's figures allow.
     """
-    controls = {
-        "gpu": choice("GPU", with_tensor_cores(), gpu),
-        "width": power_slider("Width", width, 256, 8192),
-        "layers": slider("Layers", layers, 1, 16),
-        "batch": power_slider("Sequences", batch, 1, 64),
-        "length": power_slider("Tokens of each", length, 64, 4096),
-        "activations": checkbox("Saved activations on the host", "activations" in offloaded),
-        "optimizer": checkbox("Optimizer on the host", "optimizer" in offloaded),
-        "parameters": checkbox(
-            "Parameters (and the optimizer) on the host", "parameters" in offloaded
-        ),
-    }
-    return Explorer("What the host keeps, and what its trips cost", controls, show_offloading)
-
-
-def show_offloading(
-    gpu: str,
-    width: int,
-    layers: int,
-    batch: int,
-    length: int,
-    *,
-    activations: bool = False,
-    optimizer: bool = False,
-    parameters: bool = False,
-) -> View:
-    """Measure a step with these parts on the host, and hold its trips against its arithmetic."""
     model = catalogue.find(gpu)
-    reading = _read(gpu, width, layers, batch, length, activations, optimizer, parameters)
+    reading = _read(gpu, width, layers, batch, length, frozenset(offloaded))
     moved = reading.transfers
     durations = {
         "arithmetic": compute_seconds(reading.flops, model, "float16"),
@@ -93,17 +66,12 @@ def show_offloading(
 
 
 @cache
-def _read(gpu: str, *settings: Any) -> StepReading:
-    width, layers, batch, length, activations, optimizer, parameters = settings
+def _read(
+    gpu: str, width: int, layers: int, batch: int, length: int, offloaded: frozenset[str]
+) -> StepReading:
     with VirtualGPU(roomy(gpu)):
         return read_step(
-            width,
-            layers,
-            batch,
-            length,
-            activations=activations,
-            optimizer=optimizer,
-            parameters=parameters,
+            width, layers, batch, length, **{part: part in offloaded for part in PARTS}
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import torch
 
@@ -12,15 +13,15 @@ from vramlab import VirtualGPU
 from vramlab.measure import StageMeasurement, Stages, Table, Timeline, record_timeline
 from vramlab.plots import draw_timeline
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.controls import choice, powers, slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import UnlistedGPU
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "SGD": lambda parameters, **how: torch.optim.SGD(parameters, lr=0.1, **how),
-    "SGD with momentum": lambda parameters, **how: torch.optim.SGD(
-        parameters, lr=0.1, momentum=0.9, **how
-    ),
-    "Adam": lambda parameters, **how: torch.optim.Adam(parameters, **how),
-    "AdamW": lambda parameters, **how: torch.optim.AdamW(parameters, **how),
+    "SGD": partial(torch.optim.SGD, lr=0.1),
+    "SGD with momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+    "Adam": torch.optim.Adam,
+    "AdamW": torch.optim.AdamW,
 }
 IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
     "foreach": {"foreach": True},
@@ -48,41 +49,15 @@ class StepMemory:
         return step.peak_allocated_bytes - step.allocated_before_bytes
 
 
+@explorer("What an optimizer keeps, and what its step takes")
 def optimizer_explorer(
-    optimizer: str = "AdamW",
-    implementation: str = "foreach",
-    width: int = 1024,
-    layers: int = 4,
-    gpu: str = "A100-40GB",
-) -> Explorer:
-    """Show what two steps of an optimizer take on a stack of linear layers.
-
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        optimizer: one of `OPTIMIZERS`.
-        implementation: one of `IMPLEMENTATIONS`.
-        width: of the layers, which have a weight (width, width) and no bias.
-        layers: how many.
-        gpu: a GPU of the catalogue. The figures are the same on every one that is large enough.
-    """
-    controls = {
-        "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
-        "implementation": choice("step() works by", tuple(IMPLEMENTATIONS), implementation),
-        "width": power_slider("Width", width, 16, 8192),
-        "layers": slider("Layers", layers, 1, 24),
-    }
-    return Explorer(
-        "What an optimizer keeps, and what its step takes",
-        controls,
-        partial(show_optimizer, gpu=gpu),
-    )
-
-
-def show_optimizer(
-    optimizer: str, implementation: str, width: int, layers: int, gpu: str = "A100-40GB"
+    optimizer: Annotated[str, choice("Optimizer", OPTIMIZERS)] = "AdamW",
+    implementation: Annotated[str, choice("step() works by", IMPLEMENTATIONS)] = "foreach",
+    width: Annotated[int, powers("Width", 16, 8192), "weights are (width, width)"] = 1024,
+    layers: Annotated[int, slider("Layers", 1, 24)] = 4,
+    gpu: UnlistedGPU = "A100-40GB",
 ) -> View:
-    """Take two steps on a fresh virtual GPU, and show their memory over time."""
+    """Show what two steps of an optimizer take on a stack of linear layers without biases."""
     with VirtualGPU(gpu):
         memory, timeline = measure_steps(optimizer, implementation, width, layers)
     summary = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from torch import nn
@@ -12,7 +13,8 @@ from vramlab.formulas import parameters as count
 from vramlab.measure import Category, Table, breakdown, record_timeline
 from vramlab.plots import draw_breakdown
 from vramlab.units import format_mib, short_size, signed_bytes
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.controls import choice, powers, slider
+from vramlab.widgets.explorer import View, explorer
 from vramlab.widgets.training_step_explorer import OPTIMIZERS
 
 GPU = "H200"
@@ -43,38 +45,17 @@ LAYERS: dict[str, tuple[Callable[[int], nn.Module], Callable[[int], int]]] = {
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
+@explorer("What parameters take", height_px=420)
 def parameters_explorer(
-    layer: str = "Linear",
-    width: int = 1024,
-    layers: int = 12,
-    dtype: str = "float32",
-    optimizer: str = "Adam",
-) -> Explorer:
+    layer: Annotated[str, choice("Layer", LAYERS)] = "Linear",
+    width: Annotated[int, powers("Width", 16, 8192), "features, channels or words' vectors"] = 1024,
+    layers: Annotated[int, slider("Layers", 1, 96)] = 12,
+    dtype: Annotated[str, choice("dtype", DTYPES)] = "float32",
+    optimizer: Annotated[str, choice("Optimizer", OPTIMIZERS)] = "Adam",
+) -> View:
     """Show parameters, gradients and optimizer states of a stack of equal layers.
 
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        layer: one of `LAYERS`.
-        width: of each layer: features, channels or the words' vectors.
-        layers: how many.
-        dtype: one of `DTYPES`.
-        optimizer: one of the training step explorer's.
-    """
-    controls = {
-        "layer": choice("Layer", tuple(LAYERS), layer),
-        "width": power_slider("Width", width, 16, 8192),
-        "layers": slider("Layers", layers, 1, 96),
-        "dtype": choice("dtype", tuple(DTYPES), dtype),
-        "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
-    }
-    return Explorer("What parameters take", controls, show_parameters, height_px=420)
-
-
-def show_parameters(layer: str, width: int, layers: int, dtype: str, optimizer: str) -> View:
-    """Put layers on a fresh virtual GPU, give them gradients, and take one optimizer step.
-
-    An out-of-memory error is shown as an error of the explorer.
+    They are there after one optimizer step.
     """
     make, parameters_of = LAYERS[layer]
     with VirtualGPU(GPU), record_timeline() as recording:
@@ -115,6 +96,6 @@ def show_parameters(layer: str, width: int, layers: int, dtype: str, optimizer: 
 
 
 def _optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer | None:
-    """None where there is nothing to optimize."""
+    """Make an optimizer; None where there is nothing to optimize."""
     parameters = list(model.parameters())
-    return OPTIMIZERS[name](iter(parameters)) if parameters else None
+    return OPTIMIZERS[name](parameters) if parameters else None

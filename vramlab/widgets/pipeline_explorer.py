@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from vramlab import VirtualGPU
 from vramlab.experiments.pipeline import read_stage
 from vramlab.formulas.pipeline import BUFFERS, IN_FLIGHT, Pipeline, even_stages
@@ -9,7 +11,8 @@ from vramlab.formulas.pipeline_schedules import NAMES, Name, plan
 from vramlab.measure import Table
 from vramlab.plots import draw_gantt
 from vramlab.units import format_mib
-from vramlab.widgets.explorer import Explorer, View, choice, slider
+from vramlab.widgets.controls import choice, slider
+from vramlab.widgets.explorer import View, explorer
 
 BATCH = 4096
 """Rows, cut into as many micro-batches as are asked for."""
@@ -22,31 +25,18 @@ RULES = "1.13"
 KEPT = ("all activations", "the input only (checkpointing)")
 
 
+@explorer("Who works when, and what each rank holds")
 def pipeline_explorer(
-    schedule: Name = "1F1B", ranks: int = 4, micro_batches: int = 8, kept: str = KEPT[0]
-) -> Explorer:
+    schedule: Annotated[Name, choice("Schedule", NAMES)] = "1F1B",
+    ranks: Annotated[int, slider("Ranks", 1, 8), "stages, of equally many layers"] = 4,
+    micro_batches: Annotated[int, choice("Micro-batches", (1, 2, 4, 8, 16, 32))] = 8,
+    kept: Annotated[str, choice("A micro-batch keeps", KEPT)] = KEPT[0],
+) -> View:
     """Show a step of a pipeline over time, and the peak of each stage: predicted and measured.
 
-    Every change runs all stages, each alone on a fresh virtual GPU; whatever is attached in the
-    notebook is left alone. Interleaved 1F1B, with two stages on each rank, is planned only.
-
-    Args:
-        schedule: one of `vramlab.formulas.pipeline_schedules.NAMES`.
-        ranks: stages; each has the same number of layers.
-        micro_batches: into which a batch of `BATCH` rows is cut.
-        kept: of a micro-batch in flight; one of `KEPT`.
+    A batch of `BATCH` rows is cut into micro-batches. All stages run, each alone. Interleaved 1F1B,
+    with two stages on each rank, is planned only.
     """
-    controls = {
-        "schedule": choice("Schedule", NAMES, schedule),
-        "ranks": slider("Ranks", ranks, 1, 8),
-        "micro_batches": choice("Micro-batches", (1, 2, 4, 8, 16, 32), micro_batches),
-        "kept": choice("A micro-batch keeps", KEPT, kept),
-    }
-    return Explorer("Who works when, and what each rank holds", controls, show_pipeline)
-
-
-def show_pipeline(schedule: Name, ranks: int, micro_batches: int, kept: str) -> View:
-    """Plan a step, run each stage on a fresh virtual GPU, and show both."""
     is_interleaved = schedule == "interleaved 1F1B"
     whole = plan(schedule, ranks, micro_batches, 2 if is_interleaved else 1)
     summary = (
@@ -71,16 +61,9 @@ def _table(pipeline: Pipeline) -> Table:
     for rank in range(pipeline.ranks):
         stage = pipeline.stage(rank)
         _, parts = stage.peak()
-        rows.append(
-            (
-                f"rank {rank}",
-                str(stage.in_flight),
-                format_mib(parts.get(IN_FLIGHT, 0)),
-                format_mib(parts[BUFFERS]),
-                format_mib(stage.peak_bytes),
-                format_mib(_measured_peak_bytes(pipeline, rank)),
-            )
-        )
+        measured_bytes = _measured_peak_bytes(pipeline, rank)
+        sizes = (parts.get(IN_FLIGHT, 0), parts[BUFFERS], stage.peak_bytes, measured_bytes)
+        rows.append((f"rank {rank}", str(stage.in_flight), *map(format_mib, sizes)))
     return Table(
         f"Peak of a step: {BATCH:,} rows of {WIDTH:,} numbers, {LAYERS_PER_RANK} Linear layers on "
         "each rank",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vramlab import catalogue
+from typing import Annotated
+
 from vramlab.formulas.pipeline_schedules import Name as Schedule
 from vramlab.formulas.transformer import (
     ATTENTIONS,
@@ -15,85 +16,55 @@ from vramlab.formulas.zero import Stage
 from vramlab.planner import MODELS, Plan, describe, find_model, report
 from vramlab.planner.plan import OFFLOADS, Offload
 from vramlab.plots import draw_plan
-from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider, run_button
+from vramlab.widgets.controls import checkbox, choice, powers, run_button
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import AnyGPU
 
-_HEIGHT_PX = 860
 _SCHEDULES: tuple[Schedule, ...] = ("1F1B", "GPipe")
+_TOOLTIP = "Run one rank on a fresh virtual GPU; large models take some seconds"
 
 
+@explorer("Will it fit?", height_px=860)
 def planner_explorer(
-    model: str = "llama-3.1-8b",
-    gpu: str = "A100-80GB",
-    batch: int = 8,
-    micro_batch: int = 1,
-    sequence: int = 4096,
-    precision: str = "bfloat16, float32 master",
-    attention: Attention = "flash",
-    checkpointing: Checkpointing = "none",
-    offload: Offload = "nothing",
-    data: int = 8,
-    zero: Stage = 3,
-    tensor: int = 1,
-    sequence_parallel: bool = False,
-    pipeline: int = 1,
-    schedule: Schedule = "1F1B",
-    simulate: bool = False,
-) -> Explorer:
+    model: Annotated[str, choice("Model", MODELS)] = "llama-3.1-8b",
+    gpu: AnyGPU = "A100-80GB",
+    batch: Annotated[int, powers("Batch", 1, 1024), "sequences of a step, on all GPUs"] = 8,
+    micro_batch: Annotated[int, powers("Micro-batch", 1, 64), "sequences at a time on a GPU"] = 1,
+    sequence: Annotated[int, powers("Length", 128, 32768), "tokens of each"] = 4096,
+    precision: Annotated[str, choice("Precision", PRECISIONS)] = "bfloat16, float32 master",
+    attention: Annotated[Attention, choice("Attention", ATTENTIONS)] = "flash",
+    checkpointing: Annotated[Checkpointing, choice("Checkpointing", CHECKPOINTINGS)] = "none",
+    offload: Annotated[Offload, choice("On the host", OFFLOADS)] = "nothing",
+    data: Annotated[int, powers("Data-parallel", 1, 512), "data-parallel ranks"] = 8,
+    zero: Annotated[Stage, choice("ZeRO stage", (0, 1, 2, 3))] = 3,
+    tensor: Annotated[int, powers("Tensor-parallel", 1, 16), "ranks that share matrices"] = 1,
+    sequence_parallel: Annotated[bool, checkbox("Share sequences, too")] = False,
+    pipeline: Annotated[int, powers("Stages", 1, 32), "stages of a pipeline"] = 1,
+    schedule: Annotated[Schedule, choice("Schedule", _SCHEDULES)] = "1F1B",
+    simulate: Annotated[bool, run_button("Simulate", _TOOLTIP), "whether to run it, too"] = False,
+) -> View:
     """Show what each GPU of a plan holds, whether it fits, and what would help.
 
-    The closed form answers at once. "Simulate" runs PyTorch's own code for one rank alone on a
-    fresh virtual GPU, and shows both; whatever is attached in the notebook is left alone.
-
-    Args:
-        model: a name in `vramlab.planner.MODELS`.
-        gpu: a GPU of the catalogue.
-        batch: sequences of a step, on all GPUs together.
-        micro_batch: sequences that a GPU takes at a time.
-        sequence: tokens of each.
-        precision: a name in `vramlab.formulas.transformer.PRECISIONS`.
-        attention: how it is computed.
-        checkpointing: what is recomputed in the backward pass.
-        offload: what is kept on the host.
-        data: data-parallel ranks.
-        zero: what they divide.
-        tensor: ranks that share matrices.
-        sequence_parallel: whether these share each sequence, too.
-        pipeline: stages.
-        schedule: of the pipeline.
-        simulate: whether to run it, too.
+    The closed form answers at once. "Simulate" runs PyTorch's own code for one rank alone, and
+    shows both.
     """
-    controls = {
-        "model": choice("Model", tuple(MODELS), model),
-        "gpu": choice("GPU", catalogue.names(), gpu),
-        "batch": power_slider("Batch", batch, 1, 1024),
-        "micro_batch": power_slider("Micro-batch", micro_batch, 1, 64),
-        "sequence": power_slider("Length", sequence, 128, 32768),
-        "precision": choice("Precision", tuple(PRECISIONS), precision),
-        "attention": choice("Attention", ATTENTIONS, attention),
-        "checkpointing": choice("Checkpointing", CHECKPOINTINGS, checkpointing),
-        "offload": choice("On the host", OFFLOADS, offload),
-        "data": power_slider("Data-parallel", data, 1, 512),
-        "zero": choice("ZeRO stage", (0, 1, 2, 3), zero),
-        "tensor": power_slider("Tensor-parallel", tensor, 1, 16),
-        "sequence_parallel": checkbox("Share sequences, too", sequence_parallel),
-        "pipeline": power_slider("Stages", pipeline, 1, 32),
-        "schedule": choice("Schedule", _SCHEDULES, schedule),
-        "simulate": run_button(
-            "Simulate",
-            simulate,
-            "Run one rank on a fresh virtual GPU; large models take some seconds",
-        ),
-    }
-    return Explorer("Will it fit?", controls, show_plan, _HEIGHT_PX)
-
-
-def show_plan(*, model: str, simulate: bool, **options: object) -> View:
-    """Estimate a plan, and simulate it if asked to.
-
-    Raises:
-        UnsupportedPlan, UnevenParts: it cannot be; the message says what can.
-    """
-    plan = Plan(find_model(model), **options)  # type: ignore[arg-type]
+    plan = Plan(
+        find_model(model),
+        gpu=gpu,
+        batch=batch,
+        micro_batch=micro_batch,
+        sequence=sequence,
+        precision=precision,
+        attention=attention,
+        checkpointing=checkpointing,
+        offload=offload,
+        data=data,
+        zero=zero,
+        tensor=tensor,
+        sequence_parallel=sequence_parallel,
+        pipeline=pipeline,
+        schedule=schedule,
+    )
     found = report(plan, simulated=simulate)
     summary = f"{describe(plan)}. {found.verdict()}"
     return View(summary, draw_plan(found), (found.table(), found.changes()))

@@ -19,7 +19,7 @@ import ipywidgets
 
 from vramlab.measure import Table
 from vramlab.measure.figures import UNIT_BYTES
-from vramlab.widgets.accessible import MENDS_ITS_BOX
+from vramlab.widgets.accessible import MENDS_ITS_BOX, status_html
 
 NO_PREDICTION = "no prediction made"
 
@@ -54,7 +54,7 @@ class Prediction:
         self.button = ipywidgets.Button(
             description="Commit", tooltip="Commit to this number before it is measured"
         )
-        self.message = ipywidgets.HTML(_status("Enter a number, then commit to it."))
+        self.message = ipywidgets.HTML(status_html("Enter a number, then commit to it."))
         self.box = ipywidgets.VBox(
             [
                 # ipywidgets would stretch the lines.
@@ -95,7 +95,7 @@ class Prediction:
             )
         self._committed = _parse(number)
         self.field.value = f"{self._committed:f}"
-        self.message.value = _status(f"Committed: {self._committed:,f} {self.unit}.")
+        self.message.value = status_html(f"Committed: {self._committed:,f} {self.unit}.")
         return self
 
     def reveal(self, measured_bytes: int) -> Table:
@@ -133,7 +133,7 @@ class Prediction:
         )
 
     def _with_bytes(self, amount: str, size_bytes: int) -> str:
-        """An amount, and the bytes behind it where it is not in bytes itself."""
+        """Add to an amount the bytes behind it, where it is not in bytes itself."""
         in_bytes = f"{size_bytes:,} B"
         return amount if self.unit in COUNTS or amount == in_bytes else f"{amount}\n{in_bytes}"
 
@@ -182,13 +182,13 @@ def _parse(number: float | str) -> Decimal:
 
 
 def _number(number: Decimal, unit: str) -> str:
-    """A number for a cell: at most six decimals, no idle zeros."""
+    """Write a number for a cell: at most six decimals, no idle zeros."""
     text = f"{number:,.6f}".rstrip("0").rstrip(".")
     return f"{text} {unit}"
 
 
 def _verdict(predicted: Decimal, measured: Decimal, unit: str) -> str:
-    """Measured minus predicted, and what share of the measured value was missed."""
+    """Say measured minus predicted, and what share of the measured value was missed."""
     difference = measured - predicted
     if not difference:
         return "equal"
@@ -198,7 +198,3 @@ def _verdict(predicted: Decimal, measured: Decimal, unit: str) -> str:
         return text
     direction = "too low" if difference > 0 else "too high"
     return f"{text}\n{abs(difference / measured):.1%} {direction}"
-
-
-def _status(message: str) -> str:
-    return f'<p role="status" aria-live="polite">{escape(message)}</p>'

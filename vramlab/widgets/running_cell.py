@@ -1,4 +1,4 @@
-"""Says below a cell that runs for long what it is at, and since when.
+"""Display below a notebook cell that runs for long how long it has run, and the stage it measures.
 
     say_what_long_cells_do()     once; `vramlab.widgets` does it when it is imported
 
@@ -58,7 +58,7 @@ class RunningCell:
         self._stage = ""
 
     def line(self) -> str:
-        """What is shown now."""
+        """Return what is shown now."""
         seconds = time.monotonic() - self._began
         stage = f", at: {self._stage}" if self._stage else ""
         return f"running for {seconds:.0f} s{stage}"

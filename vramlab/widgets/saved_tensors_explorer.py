@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,12 @@ from vramlab import VirtualGPU
 from vramlab.measure import SavedTensors, Table, record_saved_tensors
 from vramlab.plots import draw_stack
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider
+from vramlab.widgets.controls import choice, powers
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.parameters_explorer import DTYPES
 
 NOTHING = "-"
-DTYPES = ("float32", "float16", "bfloat16")
+NO_YES = ("no", "yes")
 
 OUT_OF_PLACE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -65,47 +67,23 @@ class ChainMemory:
     """What autograd says of the backward pass; '' if it works."""
 
 
+@explorer("What a chain of operators keeps")
 def saved_tensors_explorer(
-    first: str = "linear",
-    second: str = "gelu",
-    third: str = "linear",
-    in_place: str = "no",
-    names: str = "no",
-    rows: int = 4096,
-    width: int = 1024,
-    dtype: str = "float32",
-) -> Explorer:
+    first: Annotated[str, choice("First", OPERATORS)] = "linear",
+    second: Annotated[str, choice("Second", OPERATORS)] = "gelu",
+    third: Annotated[str, choice("Third", OPERATORS)] = "linear",
+    in_place: Annotated[str, choice("In place", NO_YES)] = "no",
+    names: Annotated[str, choice("Names for results in between", NO_YES)] = "no",
+    rows: Annotated[int, powers("Rows", 256, 65536)] = 4096,
+    width: Annotated[int, powers("Width", 64, 4096)] = 1024,
+    dtype: Annotated[str, choice("dtype", DTYPES)] = "float32",
+) -> View:
     """Show what up to three operators in a row save, tensor by tensor.
 
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        first, second, third: operators, of `OPERATORS`.
-        in_place: 'yes' to use the in-place form where an operator has one. The chain's input is
-            never written to.
-        names: 'yes' to keep a name for every result in between.
-        rows, width: of the input.
-        dtype: of everything.
+    In place are operators that have an in-place form; the chain's input is never written to.
     """
-    controls = {
-        "first": choice("First", OPERATORS, first),
-        "second": choice("Second", OPERATORS, second),
-        "third": choice("Third", OPERATORS, third),
-        "in_place": choice("In place", ("no", "yes"), in_place),
-        "names": choice("Names for results in between", ("no", "yes"), names),
-        "rows": power_slider("Rows", rows, 256, 65536),
-        "width": power_slider("Width", width, 64, 4096),
-        "dtype": choice("dtype", DTYPES, dtype),
-    }
-    return Explorer("What a chain of operators keeps", controls, show_chain)
-
-
-def show_chain(**settings: Any) -> View:
-    """Run the chain on a fresh virtual GPU, and show what it keeps."""
-    memory = measure_chain(**settings)
-    words = " → ".join(
-        settings[place] for place in ("first", "second", "third") if settings[place] != NOTHING
-    )
+    memory = measure_chain(first, second, third, in_place, names, rows, width, dtype)
+    words = " → ".join(name for name in (first, second, third) if name != NOTHING)
     kept = short_size(memory.saved.kept_bytes)
     summary = f"{words or 'Nothing'}: {kept} are kept for the backward pass"
     summary += f". But it fails: {memory.error}" if memory.error else "."
@@ -128,8 +106,8 @@ def measure_chain(
         chosen = [name for name in (first, second, third) if name != NOTHING]
         model = nn.ModuleList(
             [MODULES[name](width) if name in MODULES else nn.Identity() for name in chosen]
-        ).to(getattr(torch, dtype))
-        x = torch.zeros(rows, width, dtype=getattr(torch, dtype), requires_grad=True)
+        ).to(DTYPES[dtype])
+        x = torch.zeros(rows, width, dtype=DTYPES[dtype], requires_grad=True)
         with torch.no_grad():
             nn.Linear(width, width, dtype=x.dtype)(x)  # cuBLAS has its workspace from here on
         torch.cuda.empty_cache()
@@ -156,7 +134,7 @@ def measure_chain(
 
 
 def _parts(memory: ChainMemory) -> dict[str, int]:
-    """Kept bytes by who keeps them, and what is there without being kept."""
+    """Divide kept bytes by who keeps them, and add what is there without being kept."""
     parts: dict[str, int] = {}
     for tensor in memory.saved.tensors:
         if tensor.kept_bytes:

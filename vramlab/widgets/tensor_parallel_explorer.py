@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Annotated
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.experiments.tensor_parallel import LayerReading, read_layer
@@ -19,49 +20,27 @@ from vramlab.measure import Table
 from vramlab.plots import draw_stacks
 from vramlab.plots.durations import short_time
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, checkbox, choice, power_slider
-from vramlab.widgets.gpus import roomy, with_tensor_cores
+from vramlab.widgets.controls import checkbox, powers
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import TensorCoreGPU, roomy
 
 HEAD_SIZE = 64
 
 
+@explorer("One layer on many GPUs", first=("gpu",))
 def tensor_parallel_explorer(
-    width: int = 4096,
-    batch: int = 2,
-    sequence: int = 2048,
-    ranks: int = 8,
-    cut_sequence: bool = False,
-    gpu: str = "A100-80GB",
-) -> Explorer:
+    width: Annotated[int, powers("Width", 1024, 16384), "of the layer; its heads are of 64"] = 4096,
+    batch: Annotated[int, powers("Sequences", 1, 16), "sequences in a step"] = 2,
+    sequence: Annotated[int, powers("Tokens of each", 256, 8192), "tokens of a sequence"] = 2048,
+    ranks: Annotated[int, powers("Ranks", 2, 16), "how many share the layer"] = 8,
+    cut_sequence: Annotated[bool, checkbox("Cut the sequence, too")] = False,
+    gpu: TensorCoreGPU = "A100-80GB",
+) -> View:
     """Show one transformer layer in float16 with dropout, cut among ranks.
 
-    Every change measures the layer on one rank alone, on a fresh virtual GPU with memory to spare;
-    whatever is attached in the notebook is left alone. The parts are those of the closed form.
-    Times are the least that the catalogue's figures allow.
-
-    Args:
-        width: of the layer; its heads are of 64.
-        batch: sequences in a step.
-        sequence: tokens of each.
-        ranks: how many share the layer.
-        cut_sequence: whether the sequence is cut between the matrices.
-        gpu: a GPU of the catalogue with tensor cores for float16.
+    The layer is measured on one rank alone, with memory to spare. The parts are those of the closed
+    form. Times are the least that the catalogue's figures allow.
     """
-    controls = {
-        "gpu": choice("GPU", with_tensor_cores(), gpu),
-        "width": power_slider("Width", width, 1024, 16384),
-        "batch": power_slider("Sequences", batch, 1, 16),
-        "sequence": power_slider("Tokens of each", sequence, 256, 8192),
-        "ranks": power_slider("Ranks", ranks, 2, 16),
-        "cut_sequence": checkbox("Cut the sequence, too", cut_sequence),
-    }
-    return Explorer("One layer on many GPUs", controls, show_tensor_parallel)
-
-
-def show_tensor_parallel(
-    gpu: str, width: int, batch: int, sequence: int, ranks: int, *, cut_sequence: bool = False
-) -> View:
-    """Measure a layer on one of the ranks, and hold what it sends against its arithmetic."""
     model = catalogue.find(gpu)
     division: Division = "sequence" if cut_sequence else "tensor"
     sizes = {"batch": batch, "sequence": sequence, "width": width, "heads": width // HEAD_SIZE}

@@ -2,62 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 
 import torch
 
-from vramlab import VirtualGPU, catalogue
+from vramlab import VirtualGPU
 from vramlab.measure import Timeline, breakdown, record_timeline
 from vramlab.plots import draw_timeline
 from vramlab.units import short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
+from vramlab.widgets.controls import choice, powers, slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import AnyGPU
 
-OPTIMIZERS: dict[str, Callable[[Iterator[torch.nn.Parameter]], torch.optim.Optimizer]] = {
-    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-    "SGD with momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
-    "Adam": lambda parameters: torch.optim.Adam(parameters),
-    "AdamW, one parameter at a time": lambda parameters: torch.optim.AdamW(
-        parameters, foreach=False
-    ),
-    "AdamW, fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "SGD": partial(torch.optim.SGD, lr=0.1),
+    "SGD with momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+    "Adam": torch.optim.Adam,
+    "AdamW, one parameter at a time": partial(torch.optim.AdamW, foreach=False),
+    "AdamW, fused": partial(torch.optim.AdamW, fused=True),
 }
 """What the explorer offers; Adam without more words is torch's default, foreach."""
 
 
+@explorer("Memory of a training step")
 def training_step_explorer(
-    batch: int = 4096,
-    width: int = 1024,
-    depth: int = 4,
-    optimizer: str = "Adam",
-    steps: int = 2,
-    gpu: str = "T4",
-) -> Explorer:
+    batch: Annotated[int, powers("Batch", 1, 65536), "samples in a batch"] = 4096,
+    width: Annotated[int, powers("Width", 16, 8192), "neurons in a layer"] = 1024,
+    depth: Annotated[int, slider("Layers", 1, 12), "linear layers, with ReLUs between"] = 4,
+    optimizer: Annotated[str, choice("Optimizer", OPTIMIZERS)] = "Adam",
+    steps: Annotated[int, slider("Steps", 1, 4)] = 2,
+    gpu: AnyGPU = "T4",
+) -> View:
     """Show the memory of training steps of a small network over time.
-
-    Every change runs on a fresh virtual GPU; whatever is attached in the notebook is left alone.
-
-    Args:
-        batch: samples in a batch.
-        width: neurons in a layer.
-        depth: linear layers, with a ReLU after each but the last.
-        optimizer: one of `OPTIMIZERS`.
-        steps: how many training steps.
-        gpu: a GPU of the catalogue.
-    """
-    controls = {
-        "batch": power_slider("Batch", batch, 1, 65536),
-        "width": power_slider("Width", width, 16, 8192),
-        "depth": slider("Layers", depth, 1, 12),
-        "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
-        "steps": slider("Steps", steps, 1, 4),
-        "gpu": choice("GPU", catalogue.names(), gpu),
-    }
-    return Explorer("Memory of a training step", controls, show_training)
-
-
-def show_training(batch: int, width: int, depth: int, optimizer: str, steps: int, gpu: str) -> View:
-    """Train on a fresh virtual GPU, and show its memory over time.
 
     An out-of-memory error is shown as part of the view: what led to it.
     """

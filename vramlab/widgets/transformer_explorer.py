@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 
 from vramlab import VirtualGPU, catalogue
@@ -34,7 +36,9 @@ from vramlab.plots.style import (
 )
 from vramlab.techniques.optimizers import OPTIMIZERS
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, run_button, slider
+from vramlab.widgets.controls import choice, powers, run_button, slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import AnyGPU
 
 STYLES = ("GPT-2", "Llama")
 """Layers with LayerNorm, GELU, biases and dropout; or with RMSNorm and SwiGLU, without the rest."""
@@ -63,87 +67,30 @@ _LOOKS: dict[str, Look] = {
 }
 """Categories look as in all pictures; what the forward pass keeps is taken apart in a bar below."""
 
-_HEIGHT_PX = 900
+_TOOLTIP = "Run the model on a fresh virtual GPU; large ones take some seconds"
 _SMALL = 0.002
 """Share of what is kept below which terms are not listed one by one."""
 
 
+@explorer("Where do my bytes go?", height_px=900)
 def transformer_explorer(
-    batch: int = 8,
-    sequence: int = 1024,
-    layers: int = 12,
-    width: int = 768,
-    head_size: int = 64,
-    vocabulary: int = 50257,
-    style: str = "GPT-2",
-    precision: str = "float32",
-    optimizer: str = "adamw",
-    attention: Attention = "eager",
-    checkpointing: Checkpointing = "none",
-    gpu: str = "A100-40GB",
-    measure: bool = False,
-) -> Explorer:
+    batch: Annotated[int, powers("Batch", 1, 256), "texts at a time"] = 8,
+    sequence: Annotated[int, powers("Length", 64, 16384), "tokens of each"] = 1024,
+    layers: Annotated[int, slider("Layers", 1, 96)] = 12,
+    width: Annotated[int, choice("Width", WIDTHS), "of the hidden state"] = 768,
+    head_size: Annotated[int, choice("Head size", (32, 64, 128))] = 64,
+    vocabulary: Annotated[int, choice("Vocabulary", VOCABULARIES)] = 50257,
+    style: Annotated[str, choice("Layers like", STYLES)] = "GPT-2",
+    precision: Annotated[str, choice("Precision", PRECISIONS)] = "float32",
+    optimizer: Annotated[str, choice("Optimizer", OPTIMIZERS)] = "adamw",
+    attention: Annotated[Attention, choice("Attention", ATTENTIONS)] = "eager",
+    checkpointing: Annotated[Checkpointing, choice("Checkpointing", CHECKPOINTINGS)] = "none",
+    gpu: AnyGPU = "A100-40GB",
+    measure: Annotated[bool, run_button("Measure", _TOOLTIP), "whether to run it, too"] = False,
+) -> View:
     """Show the peak of a training step, part by part, against a GPU's memory.
 
-    The closed form answers at once. "Measure" runs the model on a fresh virtual GPU and shows both;
-    whatever is attached in the notebook is left alone.
-
-    Args:
-        batch: texts at a time.
-        sequence: tokens of each.
-        layers: how many.
-        width: of the hidden state; one of `WIDTHS`.
-        head_size: of the attention; there are width / head_size heads.
-        vocabulary: one of `VOCABULARIES`.
-        style: one of `STYLES`.
-        precision: a name in `vramlab.formulas.transformer.PRECISIONS`.
-        optimizer: a name in `vramlab.formulas.optimizers.STATES` but "adam".
-        attention: how it is computed.
-        checkpointing: what is recomputed in the backward pass.
-        gpu: a GPU of the catalogue.
-        measure: whether to run it, too.
-    """
-    controls = {
-        "batch": power_slider("Batch", batch, 1, 256),
-        "sequence": power_slider("Length", sequence, 64, 16384),
-        "layers": slider("Layers", layers, 1, 96),
-        "width": choice("Width", WIDTHS, width),
-        "head_size": choice("Head size", (32, 64, 128), head_size),
-        "vocabulary": choice("Vocabulary", VOCABULARIES, vocabulary),
-        "style": choice("Layers like", STYLES, style),
-        "precision": choice("Precision", tuple(PRECISIONS), precision),
-        "optimizer": choice("Optimizer", tuple(OPTIMIZERS), optimizer),
-        "attention": choice("Attention", ATTENTIONS, attention),
-        "checkpointing": choice("Checkpointing", CHECKPOINTINGS, checkpointing),
-        "gpu": choice("GPU", catalogue.names(), gpu),
-        "measure": run_button(
-            "Measure",
-            measure,
-            "Run the model on a fresh virtual GPU; large ones take some seconds",
-        ),
-    }
-    return Explorer("Where do my bytes go?", controls, show_transformer, _HEIGHT_PX)
-
-
-def show_transformer(
-    batch: int,
-    sequence: int,
-    layers: int,
-    width: int,
-    head_size: int,
-    vocabulary: int,
-    style: str,
-    precision: str,
-    optimizer: str,
-    attention: Attention,
-    checkpointing: Checkpointing,
-    gpu: str,
-    measure: bool,
-) -> View:
-    """Predict a training step's peak, and measure it if asked to.
-
-    Raises:
-        ValueError: the GPU has no kernel of that attention in that precision.
+    The closed form answers at once. "Measure" runs the model, and shows both.
     """
     sizes = sizes_of(style, layers, width, head_size, vocabulary, sequence)
     run = Run(
@@ -187,7 +134,7 @@ def show_transformer(
 def sizes_of(
     style: str, layers: int, width: int, head_size: int, vocabulary: int, positions: int
 ) -> Sizes:
-    """Sizes of a model of one of the `STYLES`; ValueError if heads do not divide the width."""
+    """Return a model's sizes; ValueError if the heads do not divide the width."""
     if width % head_size:
         raise ValueError(
             f"a width of {width} is no multiple of a head size of {head_size}: change one of them"
@@ -201,7 +148,7 @@ def sizes_of(
 
 
 def _measured(gpu: str, sizes: Sizes, run: Run) -> tuple[StepMeasurement | None, str]:
-    """The measurement, or None and what torch said."""
+    """Measure the step; None and what torch said if it does not fit."""
     with VirtualGPU(gpu):
         try:
             return measure_step(sizes, run), ""
@@ -224,7 +171,7 @@ def _in_order(amounts: dict[str, int]) -> dict[str, int]:
 
 
 def _kept_parts(sizes: Sizes, run: Run) -> dict[str, int]:
-    """What the forward pass keeps, in a few parts that add up to all of it."""
+    """Divide what the forward pass keeps into a few parts that add up to all of it."""
     parts = dict.fromkeys((_SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS), 0)
     if run.checkpointing == "full":
         parts[_NORMS] = sizes.layers * transformer.layer_kept_bytes(sizes, run)
@@ -276,7 +223,7 @@ def _categories(predicted: Moment, measured: StepMeasurement | None) -> Table:
 
 
 def _terms(sizes: Sizes, run: Run) -> Table:
-    """What the forward pass keeps, term by term."""
+    """List what the forward pass keeps, term by term."""
     terms = dict(transformer.embedding_kept(sizes, run))
     if run.checkpointing == "full":
         terms["inputs of the layers"] = sizes.layers * transformer.layer_kept_bytes(sizes, run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.catalogue import GPUModel
@@ -14,8 +14,9 @@ from vramlab.measure import Category, Table
 from vramlab.plots import draw_stacks
 from vramlab.plots.style import BLUE, CATEGORY_LOOKS, OUTSIDE_LOOK, Look
 from vramlab.units import GIB, format_mib, short_size
-from vramlab.widgets.explorer import Explorer, View, choice, power_slider, slider
-from vramlab.widgets.gpus import roomy
+from vramlab.widgets.controls import choice, powers, slider
+from vramlab.widgets.explorer import View, explorer
+from vramlab.widgets.gpus import AnyGPU, roomy
 
 WIDTHS = (1000, 1024, 2048, 4096, 5000, 8192, 10000, 12500, 16384)
 MOST_RANKS = 16_384
@@ -34,48 +35,21 @@ _LOOKS: dict[str, Look] = {
 }
 
 
+@explorer("What does each GPU hold?")
 def zero_explorer(
-    layers: int = 48,
-    width: int = 12500,
-    ranks: int = 64,
-    rank: Part = "first",
-    precision: str = "mixed",
-    gpu: str = "A100-40GB",
-    measured: str = "nothing",
-) -> Explorer:
-    """Show what a rank holds of a chain of Linear layers with Adam, at each stage of ZeRO.
-
-    The closed form answers at once. A stage that is chosen to be measured runs as one rank alone on
-    a fresh virtual GPU with memory to spare; whatever is attached in the notebook is left alone.
-
-    Args:
-        layers: how many, without biases.
-        width: of each, in and out; one of `WIDTHS`.
-        ranks: how many GPUs.
-        rank: "first" or "last": where rows do not divide, the last ones have less.
-        precision: "float32" or "mixed".
-        gpu: a GPU of the catalogue.
-        measured: "nothing", or one of `vramlab.formulas.zero.STAGES`.
-    """
-    controls = {
-        "layers": slider("Layers", layers, 1, 96),
-        "width": choice("Width", WIDTHS, width),
-        "ranks": power_slider("GPUs", ranks, 1, MOST_RANKS),
-        "rank": choice("Rank", ("first", "last"), rank),
-        "precision": choice("Precision", ("float32", "mixed"), precision),
-        "gpu": choice("GPU", catalogue.names(), gpu),
-        "measured": choice("Measure", ("nothing", *STAGES.values()), measured),
-    }
-    return Explorer("What does each GPU hold?", controls, show_zero)
-
-
-def show_zero(
-    layers: int, width: int, ranks: int, rank: Part, precision: str, gpu: str, measured: str
+    layers: Annotated[int, slider("Layers", 1, 96)] = 48,
+    width: Annotated[int, choice("Width", WIDTHS), "of each layer, in and out"] = 12500,
+    ranks: Annotated[int, powers("GPUs", 1, MOST_RANKS)] = 64,
+    rank: Annotated[Part, choice("Rank", get_args(Part)), "the one that is shown"] = "first",
+    precision: Annotated[str, choice("Precision", ("float32", "mixed"))] = "mixed",
+    gpu: AnyGPU = "A100-40GB",
+    measured: Annotated[str, choice("Measure", ("nothing", *STAGES.values()))] = "nothing",
 ) -> View:
-    """Predict what a rank holds when forward has ended, and measure it at one stage if asked to.
+    """Show what a rank holds of a chain of Linear layers without biases, at each stage of ZeRO.
 
-    Raises:
-        ValueError: measuring would take too long.
+    They are trained with Adam. Where rows do not divide, the last ranks have less. The closed form
+    answers at once. A stage that is chosen to be measured runs as one rank alone, with memory to
+    spare.
     """
     model = catalogue.find(gpu)
     groups: Groups = [[(width, width)]] * layers
@@ -132,7 +106,7 @@ def _table(
 
 
 def _from(stage: Stage, groups: Groups, is_mixed: bool, model: GPUModel) -> str:
-    """From how many GPUs on the first rank fits: powers of two are tried."""
+    """Say from how many GPUs on the first rank fits: powers of two are tried."""
     room_bytes = model.total_bytes - model.context_bytes
     ranks = 1
     while ranks <= MOST_RANKS:

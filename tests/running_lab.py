@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 
 START_S = 120
@@ -35,6 +35,8 @@ class RunningLab:
     url: str
     """Its address, up to a slash."""
     token: str
+    runtime: Path
+    """Where Jupyter keeps the connection files of its kernels."""
 
     def address(self, path: str) -> str:
         """The address of a page; an empty path is what `make lab` shows first."""
@@ -127,6 +129,6 @@ def _wait_until_it_listens(
                 told = json.loads(path.read_text())
             except json.JSONDecodeError:  # it is being written
                 continue
-            return RunningLab(course, told["url"], told["token"])
+            return RunningLab(course, told["url"], told["token"], settings / "runtime")
         time.sleep(0.2)
     raise RuntimeError(f"JupyterLab did not start within {START_S} s:\n{log.read_text()}")

@@ -1,0 +1,86 @@
+"""What vramlab says reaches its reader, whatever has become of stdout and stderr.
+
+Programs put loggers in their place, which need have neither isatty() nor flush(), close them, or
+lead their file descriptors elsewhere. Where a process is started without them, they are None.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def is_terminal(stream: Any) -> bool:
+    """Tell whether a stream leads to a terminal; one that cannot say does not."""
+    try:
+        return bool(stream.isatty())
+    except Exception:
+        return False
+
+
+def flush(stream: Any) -> None:
+    """Write out what a stream holds back, if it can.
+
+    Raises:
+        BrokenPipeError: nobody reads on.
+    """
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except Exception:
+        return
+
+
+def write(text: str, *streams: Any) -> None:
+    """Write to the first of some streams that takes it. If none does, nobody is there to be told.
+
+    Characters that a stream's encoding does not have are escaped, as on stderr.
+
+    Raises:
+        BrokenPipeError: nobody reads on.
+    """
+    for stream in streams:
+        try:
+            try:
+                stream.write(text)
+            except UnicodeEncodeError:
+                stream.write(text.encode("ascii", "backslashreplace").decode())
+        except BrokenPipeError:
+            raise
+        except Exception:
+            continue
+        flush(stream)
+        return
+
+
+def print_error(text: str) -> None:
+    """Print a line on stderr, or, where a program has made that useless, on the process's own."""
+    write(f"{text}\n", sys.stderr, sys.__stderr__)
+
+
+@contextmanager
+def lasting(stream: Any) -> Iterator[Any]:
+    """Give a stream that goes on leading where `stream` leads now, whatever a program does to it.
+
+    The process's own stderr gets a second file descriptor. Anything else, such as what a notebook
+    or a test has put in its place, is given itself.
+    """
+    number = _own_file_descriptor(stream)
+    if number is None:
+        yield stream
+        return
+    with open(number, "w", encoding=stream.encoding, errors="backslashreplace") as second:
+        yield second
+
+
+def _own_file_descriptor(stream: Any) -> int | None:
+    """A second file descriptor of the process's own stderr; None if that is not what it is."""
+    is_own = stream is sys.__stderr__
+    try:
+        return os.dup(stream.fileno()) if is_own else None
+    except (AttributeError, OSError, ValueError):  # it is None, has none, or is closed
+        return None
