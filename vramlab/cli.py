@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from vramlab import __version__, commands, streams
+import vramlab
+from vramlab import commands, streams
 from vramlab.errors import VramlabError
 
 _EXIT_USAGE = 2
@@ -76,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         "vramlab check 01.",
         allow_abbrev=False,
     )
-    made.add_argument("--version", action="version", version=f"vramlab {__version__}")
+    made.add_argument("--version", action="version", version=f"vramlab {vramlab.__version__}")
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in pkgutil.iter_modules(commands.__path__):
         verb = importlib.import_module(f"{commands.__name__}.{module.name}")
