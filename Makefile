@@ -4,6 +4,7 @@
 VENV ?= .venv
 LAB_ARGS ?=
 PYTEST_ARGS ?= -n auto --dist loadscope
+MATRIX_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start many processes; each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,12 +16,13 @@ FIRST_LESSON := lessons/01_cuda_context.ipynb
 
 AXE_CORE := axe-core@4.14.1
 
-.PHONY: help lab test check site browser notebooks lock environment clean
+.PHONY: help lab test check matrix site browser notebooks lock environment clean
 
 help:
 	@echo 'make lab        install what the course needs (first run) and open the first lesson'
 	@echo 'make test       run every test'
 	@echo 'make check      lint, types, and whether generated files are up to date'
+	@echo 'make matrix     run every test on every Python and PyTorch that noxfile.py names'
 	@echo 'make site       run all lessons and build the site into build/site/html'
 	@echo 'make browser    try the lessons and the site in a Chromium that is installed; takes a quarter of an hour'
 	@echo 'make notebooks  generate exercises/ from solutions/'
@@ -42,6 +44,11 @@ check: environment
 	@$(BIN)/python -m vramlab.grading.release --check
 	@$(BIN)/python -m benchmarks.pages --check
 	@$(BIN)/python -m pytest -q tests/test_packaging.py
+
+# On the Pythons that there are; each PyTorch takes some GiB in .nox. For one of them, see noxfile.py.
+matrix: environment
+	@$(BIN)/python -m pip install --quiet --requirement .ci/tools/nox.txt
+	@$(BIN)/python -m nox $(MATRIX_ARGS)
 
 site: environment
 	@$(BIN)/python -m docs.builder

@@ -6,12 +6,20 @@ import argparse
 import pkgutil
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+import vramlab
 from vramlab import commands
-from vramlab.cli import main, parser
+from vramlab.cli import _BROUGHT_BY, main, parser
 from vramlab.errors import VramlabError
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_every_module_of_commands_is_a_verb() -> None:
@@ -44,6 +52,7 @@ def imported(code: str) -> set[str]:
         "import vramlab.allocator, vramlab.catalogue, vramlab.units, vramlab.errors",
         "import vramlab.formulas.zero, vramlab.planner",
         "from vramlab.cli import parser; parser().format_help()",
+        "from vramlab.cli import main\ntry: main(['--version'])\nexcept SystemExit: pass",
         "from vramlab.cli import main; main(['gpus'])",
         "from vramlab.cli import main; main(['plan', 'gpt2-xl'])",
         "from vramlab.cli import main; main(['run', 'no-such-script.py'])",
@@ -77,6 +86,70 @@ def test_an_error_of_vramlab_is_one_line_without_a_traceback(
     assert capsys.readouterr().err == "vramlab: no such thing; take another\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "lacking", "extra"),
+    [
+        (["scores"], "nbgrader", "classroom"),
+        (["check", "01"], "IPython", "course"),
+        (["experiments", "run", "fp16-linear-torchinfo", "--gpu", "T4"], "torchinfo", "record"),
+    ],
+)
+def test_a_command_that_lacks_a_package_says_what_brings_it(
+    words: list[str], lacking: str, extra: str
+) -> None:
+    code = f"""
+import sys
+from vramlab.cli import main
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name == {lacking!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+sys.exit(main({words!r}))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert ran.stderr == (
+        f"vramlab: {lacking} is not installed, which this command needs: "
+        f"pip install 'vramlab[{extra}]'\n"
+    )
+    assert ran.returncode == 2
+
+
+def test_any_other_missing_module_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_it(arguments: argparse.Namespace) -> int:
+        raise ModuleNotFoundError("No module named 'vramlab.nowhere'", name="vramlab.nowhere")
+
+    monkeypatch.setattr("vramlab.commands.gpus.run", import_it)
+    with pytest.raises(ModuleNotFoundError, match=r"vramlab\.nowhere"):
+        main(["gpus"])
+
+
+@pytest.mark.parametrize("extra", _BROUGHT_BY)
+def test_what_an_extra_brings_is_what_pip_installs_with_it(extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = {
+        canonicalize_name(Requirement(text).name)
+        for text in project["optional-dependencies"][extra]
+        if not text.startswith("vramlab[")
+    }
+    brought = {dependency for name in listed for dependency in {name, *needed_by(name)}}
+    of_modules = packages_distributions()
+    for module in _BROUGHT_BY[extra]:
+        assert {canonicalize_name(name) for name in of_modules[module]} & brought, module
+
+
+def needed_by(distribution: str) -> set[str]:
+    """What a distribution needs itself, without its own extras."""
+    needed = (Requirement(text) for text in requires(distribution) or [])
+    return {
+        canonicalize_name(each.name)
+        for each in needed
+        if each.marker is None or each.marker.evaluate({"extra": ""})
+    }
+
+
 def test_an_interrupted_command_ends_as_shells_expect(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(arguments: argparse.Namespace) -> int:
         raise KeyboardInterrupt
@@ -95,6 +168,13 @@ def test_nobody_complains_if_the_reader_goes_away() -> None:
         process.stdout.close()  # before it writes more than a pipe holds
         assert process.stderr.read() == b""
     assert process.returncode == 141  # 128 + SIGPIPE
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(["--version"])
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out == f"vramlab {vramlab.__version__}\n"
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from markdown_blocks import ROOT, blocks, commands, environment, kinds
 
+import vramlab
 import vramlab.commands
 from docs.builder import address
 from vramlab.cli import parser
@@ -71,6 +72,21 @@ def test_files_that_are_named_are_there() -> None:
         assert (ROOT / target).exists()
 
 
+# ---- SECURITY.md ----
+
+
+def test_what_the_security_policy_names_is_there() -> None:
+    policy = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    files = re.findall(r"`((?:vramlab|tests)/[\w/]+\.py)`", policy)
+    assert len(files) > 5
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    verbs = set(re.findall(r"`vramlab (\w+)", policy))
+    assert verbs <= {module.name for module in pkgutil.iter_modules(vramlab.commands.__path__)}
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", policy):
+        assert (ROOT / target).exists()
+    assert "@" not in policy  # vulnerabilities are reported privately, and to no address
+
+
 # ---- Hooks ----
 
 
@@ -109,7 +125,7 @@ def test_the_hook_for_notebooks_leaves_what_is_committed(tmp_path: Path) -> None
 def test_the_other_hooks_run_what_make_check_runs() -> None:
     recipe = (ROOT / "Makefile").read_text().partition("\ncheck:")[2].partition("\n\n")[0]
     entries = {hook["id"]: hook["entry"] for hook in HOOKS}
-    for hook in ("ruff-format", "mypy", "exercises"):
+    for hook in ("ruff-format", "mypy", "colab", "exercises"):
         assert entries[hook] in recipe
     assert entries["ruff"].removesuffix(" --fix") in recipe
 
@@ -131,8 +147,8 @@ def test_forms_ask_something_and_name_commands_that_are_there(path: Path) -> Non
 def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert citation["version"] == project["version"]
+    assert citation["version"] == vramlab.__version__
     assert citation["license"] == project["license"]
     assert citation["title"].startswith(f"{project['name']}: ")
-    published = None if address.REPOSITORY == address.NOT_PUBLISHED else address.REPOSITORY
-    assert citation.get("repository-code") == published
+    assert citation.get("repository-code") == address.REPOSITORY
+    assert project.get("urls", {}).get("Repository") == address.REPOSITORY

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -90,6 +92,12 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_types_of_the_package_are_published() -> None:
+    assert (ROOT / "vramlab" / "py.typed").is_file()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "Typing :: Typed" in project["classifiers"]
+
+
 def test_make_leaves_an_up_to_date_environment_alone(checkout: Path) -> None:
     outcome = make(checkout, "environment", "PYTHON=/no/such/python")
     assert outcome.returncode == 0, outcome.stderr
@@ -131,9 +139,24 @@ def test_a_machine_with_an_old_python_is_told_what_to_install(checkout: Path) ->
     script(checkout / "old", 'case "$1" in --version) echo "Python 3.9.6";; *) exit 1;; esac')
     outcome = make(checkout, "environment", f"PYTHON={checkout / 'old'}")
     assert outcome.returncode != 0
-    assert "vramlab needs Python 3.11 or later" in outcome.stderr
+    assert "vramlab needs Python 3.11 to 3.14;" in outcome.stderr
     assert "is Python 3.9.6." in outcome.stderr
     assert "make lab PYTHON=" in outcome.stderr
+
+
+def test_a_python_that_torch_has_no_build_for_is_not_taken(checkout: Path) -> None:
+    shutil.rmtree(checkout / ".venv")
+    # What it is asked is run with another version than its own.
+    newer = "import sys; sys.version_info = (3, 15, 0, 'final', 0); exec(sys.argv[1])"
+    script(
+        checkout / "newer",
+        f'case "$1" in --version) echo "Python 3.15.0";;'
+        f' *) exec {shlex.quote(sys.executable)} -c "{newer}" "$2";; esac',
+    )
+    outcome = make(checkout, "environment", f"PYTHON={checkout / 'newer'}")
+    assert outcome.returncode != 0
+    assert "vramlab needs Python 3.11 to 3.14;" in outcome.stderr
+    assert "is Python 3.15.0." in outcome.stderr
 
 
 def test_a_machine_without_venv_is_told_what_to_install(checkout: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vramlab.attachment import attach, attached, detach
+    from vramlab.catalogue import GPUModel
     from vramlab.errors import (
         AllocatorConfigError,
         NoValuesError,
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from vramlab.units import GIB, KIB, MIB
     from vramlab.virtual import VirtualGPU
 
+__version__ = "0.1.0"
+
 _HOME = {
     "attach": "vramlab.attachment",
     "attached": "vramlab.attachment",
     "detach": "vramlab.attachment",
+    "GPUModel": "vramlab.catalogue",
     "VirtualGPU": "vramlab.virtual",
     "AllocatorConfigError": "vramlab.errors",
     "NoValuesError": "vramlab.errors",
@@ -44,6 +48,7 @@ __all__ = [
     "KIB",
     "MIB",
     "AllocatorConfigError",
+    "GPUModel",
     "NoValuesError",
     "UnknownGPUError",
     "UnsupportedOnVirtualGPU",
@@ -64,4 +69,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "__version__"])

@@ -14,15 +14,22 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import vramlab
 from vramlab import commands, streams
 from vramlab.errors import VramlabError
 
 _EXIT_USAGE = 2
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+_BROUGHT_BY = {
+    "record": ("accelerate", "torchinfo", "transformers"),
+    "course": ("IPython", "ipywidgets", "matplotlib", "nbformat"),
+    "classroom": ("dask", "distributed", "nbconvert", "nbgrader", "psycopg", "sqlalchemy"),
+}
+"""By extra of the package: what commands import that torch alone does not bring."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,6 +44,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         streams.flush(sys.stdout)
     except VramlabError as error:
         streams.print_error(f"vramlab: {error}")
+        return _EXIT_USAGE
+    except ModuleNotFoundError as error:
+        extras = [extra for extra, names in _BROUGHT_BY.items() if error.name in names]
+        if not extras:
+            raise
+        streams.print_error(
+            f"vramlab: {error.name} is not installed, which this command needs: "
+            f"pip install 'vramlab[{extras[0]}]'"
+        )
         return _EXIT_USAGE
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
@@ -61,17 +77,9 @@ def parser() -> argparse.ArgumentParser:
         "vramlab check 01.",
         allow_abbrev=False,
     )
-    made.add_argument("--version", action="version", version=f"vramlab {_version()}")
+    made.add_argument("--version", action="version", version=f"vramlab {vramlab.__version__}")
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in pkgutil.iter_modules(commands.__path__):
         verb = importlib.import_module(f"{commands.__name__}.{module.name}")
         verb.add_parser(subparsers)
     return made
-
-
-def _version() -> str:
-    """The installed version; a checkout runs without being installed, too."""
-    try:
-        return version("vramlab")
-    except PackageNotFoundError:
-        return "not installed"

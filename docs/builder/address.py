@@ -6,27 +6,34 @@ README.md's badges are made of it, and the cell that installs the course in Cola
     make notebooks                     exercises from solutions
     python -m benchmarks.pages         README.md's badges
 
-CITATION.cff then wants it as `repository-code`; a test compares them.
+CITATION.cff then wants it as `repository-code`, and pyproject.toml among `project.urls` as
+`Repository`; a test compares them.
 """
 
 from __future__ import annotations
 
-NOT_PUBLISHED = "https://github.com/OWNER_NOT_SET/vramlab"
-"""Stands for the address until there is one. No account on GitHub can have an underscore in its
-name, so it leads to no stranger's repository."""
-
-REPOSITORY = NOT_PUBLISHED
-"""The repository on GitHub, such as https://github.com/someone/vramlab, without a slash behind."""
+REPOSITORY: str | None = None
+"""The repository on GitHub, such as https://github.com/someone/vramlab, without a slash behind;
+None until there is one."""
 
 FIRST_LESSON = "lessons/01_cuda_context.ipynb"
 
 
-def badges(repository: str = REPOSITORY) -> str:
-    """Badges that open the first lesson in Colab and the course on Binder, in Markdown.
+def requirement(repository: str | None = REPOSITORY) -> str:
+    """Write the requirement that gives pip what the notebooks need.
+
+    From the repository, so that package and notebook are of one version; from the package index
+    where no repository is known.
+    """
+    return "vramlab[course]" if repository is None else f"vramlab[course] @ git+{repository}"
+
+
+def badges(repository: str | None = REPOSITORY) -> str:
+    """Write badges that open the first lesson in Colab and the course on Binder, in Markdown.
 
     Without an address they would lead nowhere: then a comment says where to set it.
     """
-    if repository == NOT_PUBLISHED:
+    if repository is None:
         return "<!-- Badges for Colab and Binder: set REPOSITORY in docs/builder/address.py. -->"
     name = repository.removeprefix("https://github.com/")
     colab = f"https://colab.research.google.com/github/{name}/blob/main/{FIRST_LESSON}"

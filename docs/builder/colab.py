@@ -1,13 +1,13 @@
 """The cell with which notebooks begin: in Colab it installs the course, elsewhere it does nothing.
 
-Colab opens a notebook alone, without the package beside it. It has PyTorch, NumPy, matplotlib and
-ipywidgets; what `vramlab[core]` adds to them is small. The cell is folded in JupyterLab, and left
-out of the site.
+Colab opens a notebook alone, without the package beside it. It has PyTorch, transformers, pictures
+and widgets; what `vramlab[course]` adds to them is small, and replaces nothing of Colab's own
+Jupyter. The cell is folded in JupyterLab, and left out of the site.
 
     python -m docs.builder.colab            write the cells of lessons/ and solutions/ anew
     python -m docs.builder.colab --check    say which are stale; the exit status is 1 if any is
 
-exercises/ come from solutions/: run `make notebooks` afterwards. Where the course is installed from
+exercises/ come from solutions/: run `make notebooks` afterwards. What is installed, and from where,
 stands in `address.py`.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import nbformat
 
-from docs.builder.address import REPOSITORY
+from docs.builder.address import REPOSITORY, requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL_ID = "colab"
@@ -28,18 +28,18 @@ CELL_ID = "colab"
 Notebook = Any
 
 
-def source(repository: str = REPOSITORY) -> str:
-    """What the cell does."""
+def source(repository: str | None = REPOSITORY) -> str:
+    """Write what the cell does."""
     return f"""\
 # In Colab: install the course
 import sys
 from importlib.util import find_spec
 
 if "google.colab" in sys.modules and not find_spec("vramlab"):
-    %pip install --quiet "vramlab[core] @ git+{repository}\""""
+    %pip install --quiet "{requirement(repository)}\""""
 
 
-def cell(repository: str = REPOSITORY) -> Any:
+def cell(repository: str | None = REPOSITORY) -> Any:
     """The cell, which belongs to no task of an exercise: nbgrader does not know it."""
     return nbformat.v4.new_code_cell(
         source(repository),
@@ -48,7 +48,7 @@ def cell(repository: str = REPOSITORY) -> Any:
     )
 
 
-def put(notebook: Notebook, repository: str = REPOSITORY) -> None:
+def put(notebook: Notebook, repository: str | None = REPOSITORY) -> None:
     """Make it the second cell, behind the opening; all other cells stay as they are."""
     others = [each for each in notebook.cells if each.get("id") != CELL_ID]
     notebook.cells = [others[0], cell(repository), *others[1:]]

@@ -20,7 +20,7 @@ from docs.builder import reference
 DOWNLOADS = "downloads"
 """The folder of files that are no pages. Sphinx reads nothing in it."""
 
-TOP = ("CONTRIBUTING.md", "CHANGELOG.md")
+TOP = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 
 _LINK = re.compile(r"\]\((?P<target>[^\s:#()\"]+)\)")
 """A link to a file of the checkout, in Markdown or in Markdown within JSON."""

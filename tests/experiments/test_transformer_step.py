@@ -12,11 +12,12 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.catalogue import find
+from vramlab.experiments.large_models import facts
 from vramlab.experiments.transformer_step import Training, measure_step
 from vramlab.formulas import transformer, transformer_peak
 from vramlab.formulas.transformer import GPT2, PRECISIONS, Attention, Checkpointing, Run, Sizes
 from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.surroundings import surroundings
 
 SMALL = Sizes(vocabulary=2048, positions=512, width=256, layers=2, heads=4)
 LLAMA = replace(
@@ -98,14 +99,40 @@ PEAKS = [
 
 @pytest.mark.parametrize(("gpu", "sizes", "run"), PEAKS)
 def test_the_peak_is_predicted_to_the_byte(gpu: str, sizes: Sizes, run: Run) -> None:
-    predicted = transformer_peak.peak(sizes, run, transformer_peak.Gpu.of(find(gpu)))
     with vramlab.VirtualGPU(gpu):
         measured = measure_step(sizes, run)
+        here = facts(surroundings())
+    predicted = transformer_peak.peak(sizes, run, here)
     assert measured.kept_bytes == transformer.kept_bytes(sizes, run)
     assert measured.peak_bytes - measured.rests_bytes == predicted.total_bytes, predicted
     assert measured.bytes_by_category == {
         name: size for name, size in predicted.bytes_by_category.items() if size
     }
+
+
+CUBLAS_BYTES, CUBLASLT_BYTES = 8_519_680, 2**20
+
+
+@pytest.mark.parametrize(
+    ("torch_version", "sizes", "checkpointing", "workspaces_bytes"),
+    [
+        # of the forward pass and of autograd's thread, each
+        ("2.12", SMALL, "none", 2 * CUBLAS_BYTES),
+        # with biases cuBLASLt's too, and on autograd's thread where the forward pass is run again
+        ("2.11", SMALL, "none", 2 * CUBLAS_BYTES + CUBLASLT_BYTES),
+        ("2.11", SMALL, "full", 2 * CUBLAS_BYTES + 2 * CUBLASLT_BYTES),
+        ("2.11", LLAMA, "full", 2 * CUBLAS_BYTES),
+    ],
+)
+def test_until_2_11_cublaslt_keeps_a_workspace_too(
+    torch_version: str, sizes: Sizes, checkpointing: Checkpointing, workspaces_bytes: int
+) -> None:
+    run = Run(2, 64, checkpointing=checkpointing)
+    with vramlab.VirtualGPU("A100-40GB", torch_version=torch_version):
+        measured = measure_step(sizes, run)
+        predicted = transformer_peak.peak(sizes, run, facts(surroundings()))
+    assert measured.bytes_by_category["workspaces"] == workspaces_bytes
+    assert measured.peak_bytes - measured.rests_bytes == predicted.total_bytes
 
 
 def test_weights_and_states_are_in_the_dtypes_that_the_precision_names() -> None:

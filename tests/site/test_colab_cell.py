@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import nbformat
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
+from packaging.requirements import Requirement
 
 from docs.builder import address, colab
 
@@ -34,8 +36,8 @@ def shell() -> Shell:
     return Shell()
 
 
-def run(shell: Shell) -> None:
-    code = TransformerManager().transform_cell(colab.source(ADDRESS))
+def run(shell: Shell, repository: str | None = ADDRESS) -> None:
+    code = TransformerManager().transform_cell(colab.source(repository))
     exec(code, {"get_ipython": lambda: shell})
 
 
@@ -54,8 +56,27 @@ def test_in_colab_the_course_is_installed_once(
     assert shell.called == []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     run(shell)
-    wanted = f'install --quiet "vramlab[core] @ git+{ADDRESS}"'
+    wanted = f'install --quiet "vramlab[course] @ git+{ADDRESS}"'
     assert shell.called == [("pip", wanted)]
+
+
+def test_without_an_address_the_package_index_has_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    run(shell, None)
+    assert shell.called == [("pip", 'install --quiet "vramlab[course]"')]
+
+
+@pytest.mark.parametrize("repository", [ADDRESS, None])
+def test_what_is_installed_is_this_package_with_what_the_notebooks_need(
+    repository: str | None,
+) -> None:
+    project = tomllib.loads((colab.ROOT / "pyproject.toml").read_text())["project"]
+    wanted = Requirement(address.requirement(repository))
+    assert wanted.name == project["name"]
+    assert wanted.extras == {"course"} <= set(project["optional-dependencies"])
 
 
 def test_every_lesson_and_master_has_the_cell_as_it_would_be_written_now() -> None:
@@ -110,5 +131,5 @@ def test_badges_lead_to_the_first_lesson_once_there_is_an_address() -> None:
 
 
 def test_without_an_address_no_badge_leads_anywhere() -> None:
-    assert "](" not in address.badges(address.NOT_PUBLISHED)
-    assert "docs/builder/address.py" in address.badges(address.NOT_PUBLISHED)
+    assert "](" not in address.badges(None)
+    assert "docs/builder/address.py" in address.badges(None)

@@ -38,6 +38,7 @@ def test_every_page_is_there_and_none_has_a_fault(html: Path) -> None:
     expected = {
         "index.html",
         "CONTRIBUTING.html",
+        "SECURITY.html",
         "lessons/index.html",
         f"lessons/{LESSON.stem}.html",
     }

@@ -115,7 +115,7 @@ CHOICES: list[tuple[str, dict[str, Any], SDPBackend]] = [
     ("name", "call", "backend"), CHOICES, ids=[f"{n}-{c}" for n, c, _ in CHOICES]
 )
 def test_choices(name: str, call: dict[str, Any], backend: SDPBackend) -> None:
-    with VirtualGPU(name) as gpu:
+    with VirtualGPU(name, torch_version="2.13") as gpu:
         ran, out = attend(gpu, **call)
         length = call.get("length", 32)
         head_size = call.get("head_size", 64)
@@ -124,6 +124,13 @@ def test_choices(name: str, call: dict[str, Any], backend: SDPBackend) -> None:
         assert out.dtype == call["dtype"]
         if call.get("grad"):
             out.sum().backward()
+
+
+@pytest.mark.parametrize(("torch_version", "backend"), [("2.11", CUDNN), ("2.13", FLASH)])
+def test_by_now_cudnn_drops_out_sixteenths_only(torch_version: str, backend: SDPBackend) -> None:
+    with VirtualGPU("H100", torch_version=torch_version) as gpu:
+        assert attend(gpu, BF16, dropout_p=0.1)[0] == backend
+        assert attend(gpu, BF16, dropout_p=0.125)[0] == CUDNN
 
 
 @pytest.mark.parametrize("backend", [FLASH, EFFICIENT, CUDNN, MATH])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -47,9 +48,6 @@ DTYPES: dict[str, Program] = {
     "linear": lambda d: nn.Linear(3, 4, device=d)(zeros(2, 3, device=d).half()),
     "bmm": lambda d: torch.bmm(zeros(2, 3, 3, device=d), zeros(2, 3, 3, device=d).half()),
     "convolution": lambda d: nn.Conv2d(3, 4, 3, device=d)(zeros(1, 3, 8, 8, device=d).half()),
-    "targets": lambda d: functional.cross_entropy(
-        zeros(3, 4, device=d), zeros(3, dtype=torch.int32, device=d)
-    ),
     "tokens": lambda d: functional.embedding(zeros(3, device=d), zeros(2, 2, device=d)),
     "index": lambda d: zeros(3, 4, device=d).gather(0, zeros(3, 1, device=d)),
 }
@@ -110,6 +108,27 @@ def test_matrices_of_two_dtypes(gpu: VirtualGPU) -> None:
         match=r"expected mat1 and mat2 to have the same dtype, but got: float != c10::Half",
     ):
         matrix @ matrix.half()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reduction", "until_2_11"),
+    [
+        ((3, 4), "mean", '"nll_loss_forward_reduce_cuda_kernel_2d_index" not implemented for'),
+        ((4,), "sum", '"nll_loss_forward_reduce_cuda_kernel_1d_index" not implemented for'),
+        ((4,), "none", '"nll_loss_forward_reduce_cuda_kernel_1d_index" not implemented for'),
+        ((3, 4), "none", '"nll_loss_forward_no_reduce_cuda_kernel_index" not implemented for'),
+        ((3, 4, 2, 2), "mean", "expected scalar type Long but found"),
+    ],
+)
+def test_targets_of_another_dtype(
+    gpu: VirtualGPU, sizes: tuple[int, ...], reduction: str, until_2_11: str
+) -> None:
+    one_dtype_for_all_devices = "expected target dtype to be Long or Byte, but got"
+    target_sizes = (*sizes[:-3], *sizes[-2:]) if len(sizes) > 2 else sizes[:-1]
+    targets = zeros(target_sizes, dtype=torch.int32, device="cuda")
+    words = one_dtype_for_all_devices if torch.__version__ >= (2, 12) else until_2_11
+    with pytest.raises(RuntimeError, match=re.escape(words)):
+        functional.cross_entropy(zeros(sizes, device="cuda"), targets, reduction=reduction)
 
 
 def test_an_op_without_a_shape_rule_is_named(gpu: VirtualGPU) -> None:

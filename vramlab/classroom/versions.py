@@ -34,7 +34,7 @@ def versions() -> Mapping[str, str]:
 
     vramlab's own comes with a digest of its files: a checkout changes without a new number.
     """
-    own = f"{_version('vramlab')} (files {digest(package_files())[:_SHOWN_DIGITS]})"
+    own = f"{vramlab.__version__} (files {digest(package_files())[:_SHOWN_DIGITS]})"
     return {"vramlab": own, "torch": _version("torch")}
 
 
@@ -48,7 +48,7 @@ def fingerprint(exercise: Exercise, seed: str, released: Sequence[ReleasedCell])
     parts = [
         exercise.name,
         digest_of_code([exercise.module, *_JUDGING]),
-        _version("vramlab"),
+        vramlab.__version__,
         _version("torch"),
         seed,
         [asdict(cell) for cell in released],

@@ -30,7 +30,7 @@ from vramlab.formulas import transformer as kept
 from vramlab.formulas.reductions import COLUMNS_PER_BLOCK, column_sum_bytes
 from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.formulas.transformer import Run, Sizes
-from vramlab.formulas.workspaces import cublas_bytes
+from vramlab.formulas.workspaces import kept_by_linear_bytes
 
 CATEGORIES = (
     "parameters",
@@ -62,10 +62,16 @@ class Gpu:
             model.max_threads_per_multiprocessor,
         )
 
-    @property
-    def workspaces_bytes(self) -> int:
-        """What cuBLAS keeps: for the forward pass, and for autograd's thread."""
-        return 2 * cublas_bytes(self.compute_capability, self.torch_version)
+    def workspaces_bytes(self, sizes: Sizes, run: Run) -> int:
+        """What cuBLAS keeps: for the forward pass, and for autograd's thread.
+
+        A bias is added in the forward pass, and where that is run again, on autograd's thread.
+        """
+        again = run.checkpointing == "full"
+        return sum(
+            kept_by_linear_bytes(self.compute_capability, self.torch_version, bias)
+            for bias in (sizes.bias, sizes.bias and again)
+        )
 
     def column_sum_bytes(self, rows: int, columns: int) -> int:
         """What summing a gradient (rows, columns) for a bias takes while it runs; of few, nothing.
@@ -165,7 +171,7 @@ class _Step:
             "parameters": kept.parameters_bytes(sizes, dtypes.weights) + copies_bytes,
             "optimizer states": kept.states_bytes(sizes, run) - copies_bytes,
             "inputs": kept.input_bytes(sizes, run),
-            "workspaces": gpu.workspaces_bytes,
+            "workspaces": gpu.workspaces_bytes(sizes, run),
         }
         self.gradients = kept.parameters_bytes(sizes, dtypes.weights)
         self.embedding = self.weight((sizes.vocabulary, sizes.width))

@@ -44,6 +44,9 @@ _CPP_NAMES = {
     torch.int64: "long int",
 }
 
+_NO_REDUCTION = 0
+"""`at::Reduction::None`, in aten/src/ATen/core/Reduction.h."""
+
 
 def _checks(*overloads: OpOverload) -> Callable[[Check], Check]:
     def register(check: Check) -> Check:
@@ -101,11 +104,21 @@ def embedding(weight: Tensor, indices: Tensor, *_: Any) -> None:
 
 
 @_checks(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
-def nll_loss(self: Tensor, target: Tensor, *_: Any) -> None:
-    if target.dtype not in (torch.int64, torch.uint8):
-        raise RuntimeError(
-            f"expected target dtype to be Long or Byte, but got {_name(target.dtype)}"
-        )
+def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, *_: Any) -> None:
+    """One check for all devices from PyTorch 2.12 on; before, each kernel had words of its own.
+
+    Source of those: NLLLoss.cu and NLLLoss2d.cu in aten/src/ATen/native/cuda, PyTorch 2.11.
+    """
+    if target.dtype in (torch.int64, torch.uint8):
+        return
+    found = _name(target.dtype)
+    if torch.__version__ >= "2.12":  # compared as a version, not letter by letter
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {found}")
+    if self.dim() > 2:
+        raise RuntimeError(f"expected scalar type Long but found {found}")
+    reduces = reduction != _NO_REDUCTION or self.dim() == 1
+    kernel = f"reduce_cuda_kernel_{self.dim()}d" if reduces else "no_reduce_cuda_kernel"
+    raise NotImplementedError(f"\"nll_loss_forward_{kernel}_index\" not implemented for '{found}'")
 
 
 @_checks(aten._softmax.default, aten._log_softmax.default)

@@ -1,0 +1,61 @@
+"""Tries a wheel that was installed where there is nothing but torch: python -I .ci/try_wheel.py"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+import vramlab
+
+COMMAND = Path(sys.executable).with_name("vramlab")
+DATA = ("gpus.toml", "py.typed", "experiments/published.json")
+
+PROGRAM = """\
+import torch
+
+layer = torch.nn.Linear(1024, 1024, bias=False, device="cuda")
+layer(torch.ones(64, 1024, device="cuda")).sum().backward()
+"""
+
+
+def said(*words: str | Path) -> str:
+    """Give what `vramlab` prints for these words, on either stream."""
+    ran = subprocess.run(
+        [COMMAND, *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return ran.stdout
+
+
+def main() -> None:
+    """Fail at the first thing that is not as it should be."""
+    package = Path(vramlab.__file__).parent
+    checkout = Path(__file__).resolve().parents[1]
+    assert package.parent != checkout, f"this is the checkout, not the wheel: {package}"
+    assert [name for name in DATA if not (package / name).is_file()] == []
+
+    assert version("vramlab") == vramlab.__version__
+    assert said("--version") == f"vramlab {vramlab.__version__}\n"
+    assert said("gpus", "T4").startswith("T4: ")
+
+    with vramlab.VirtualGPU("T4"):
+        ones = torch.ones(1000, device="cuda")
+        assert torch.cuda.memory_allocated() == 4096  # 4000 bytes in blocks of 512
+        del ones
+        assert torch.cuda.memory_allocated() == 0
+
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "train.py"
+        script.write_text(PROGRAM)
+        report = said("run", "--gpu", "T4", script)
+    assert "\nfits: cuda:0 needs " in report
+    assert "4,194,304" in report  # the weight: 1024 * 1024 * 4 bytes
+    print(f"vramlab {vramlab.__version__} works with torch {torch.__version__} alone")
+
+
+if __name__ == "__main__":
+    main()
