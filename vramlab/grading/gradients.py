@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from vramlab.grading.lazy import torch
 from vramlab.grading.task import NotFixed
-
-if TYPE_CHECKING:
-    import torch
 
 
 def require_gradients(
@@ -24,8 +21,6 @@ def require_gradients(
     Raises:
         NotFixed: some are others, or missing.
     """
-    import torch
-
     same = len(found) == len(expected) and all(
         torch.allclose(gradient, wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max()))
         for gradient, wanted in zip(found, expected, strict=True)
