@@ -43,8 +43,8 @@ class Run:
     limits_bytes: Sequence[int] = ()
     """What it may reserve of each GPU; nothing, if memory is not limited."""
 
-    inputs: tuple[Any, ...] = ()
-    """What it is called with."""
+    inputs: Sequence[Any] = ()
+    """What it is called with, until its results are collected."""
 
     noted: list[Any] = field(default_factory=list)
     """What its inputs have noted meanwhile: the batches that it has loaded, for example."""
@@ -214,7 +214,7 @@ class Repair:
         run = Run(case, program, limits_bytes)
         gpu = self.gpu if isinstance(self.gpu, GPU) else self.gpu(program)
         with gpu.attached():
-            run.inputs = tuple(self.build(run, **case))
+            run.inputs = self.build(run, **case)
             try:
                 with self._limited(limits_bytes):
                     returned = self.call(run)
@@ -226,6 +226,7 @@ class Repair:
                 raise NotFixed(self.ran_out(run)) from error
             run.read_peaks(gpu.count)
             run.results = self.collect(run, returned)
+            run.inputs = ()
             if self.peak and limits_bytes:
                 run.peaks_bytes = [self.peak(run)]
                 if run.peak_bytes > run.limit_bytes:
