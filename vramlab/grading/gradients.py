@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramlab.grading.lazy import torch
+from vramlab.grading.repair import Run
 from vramlab.grading.task import NotFixed
+
+
+def collect_gradients(run: Run, returned: object) -> list[torch.Tensor]:
+    """Take the gradients of the model that a program was called with first to the host.
+
+    Those of all parameters that have one: see `Repair.collect`.
+    """
+    model = run.inputs[0]
+    return [p.grad.detach().cpu() for p in model.parameters() if p.grad is not None]
 
 
 def require_gradients(

@@ -23,23 +23,21 @@ Layers = Sequence[Sequence[Any]]
 
 
 def _module(kind: str, *sizes: int) -> torch.nn.Module:
-    from torch import nn
-
     match kind, sizes:
         case "linear", (inputs, outputs, bias):
-            return nn.Linear(inputs, outputs, bias=bool(bias))
+            return torch.nn.Linear(inputs, outputs, bias=bool(bias))
         case "conv2d", (inputs, outputs, kernel, bias):
-            return nn.Conv2d(inputs, outputs, kernel, bias=bool(bias))
+            return torch.nn.Conv2d(inputs, outputs, kernel, bias=bool(bias))
         case "batch_norm", (channels,):
-            return nn.BatchNorm2d(channels)
+            return torch.nn.BatchNorm2d(channels)
         case "embedding", (rows, width):
-            return nn.Embedding(rows, width)
+            return torch.nn.Embedding(rows, width)
         case "attention", (width, heads):
-            return nn.MultiheadAttention(width, heads)
+            return torch.nn.MultiheadAttention(width, heads)
         case "relu", ():
-            return nn.ReLU()
+            return torch.nn.ReLU()
         case "dropout", ():
-            return nn.Dropout()
+            return torch.nn.Dropout()
     raise ValueError(f"no layer {kind!r} with {sizes}")
 
 

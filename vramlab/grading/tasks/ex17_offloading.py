@@ -7,7 +7,7 @@ from typing import Any
 
 from vramlab.grading.batches import check_order, numbered_batch
 from vramlab.grading.gpus import GPU
-from vramlab.grading.gradients import require_gradients
+from vramlab.grading.gradients import collect_gradients, require_gradients
 from vramlab.grading.lazy import torch
 from vramlab.grading.mistakes import Mistake, of
 from vramlab.grading.readings import growth_bytes
@@ -33,8 +33,6 @@ WAYS = ("save_on_cpu", "no parameters", "each once")
 def _measure_moved(
     way: str, layers: int, batch: int, width: int, bias: bool, input_gradient: bool
 ) -> int:
-    from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
-
     from vramlab.measure import record_transfers
     from vramlab.techniques.offloading import SavedOnHost
 
@@ -45,8 +43,10 @@ def _measure_moved(
         return tensor if tensor.data_ptr() in addresses else tensor.cpu()
 
     hooks = {
-        "save_on_cpu": save_on_cpu(),
-        "no parameters": saved_tensors_hooks(pack, lambda tensor: tensor.to("cuda")),
+        "save_on_cpu": torch.autograd.graph.save_on_cpu(),
+        "no parameters": torch.autograd.graph.saved_tensors_hooks(
+            pack, lambda tensor: tensor.to("cuda")
+        ),
         "each once": SavedOnHost(model.parameters()),
     }[way]
     x = torch.zeros(batch, width, device="cuda", requires_grad=input_gradient)
@@ -322,9 +322,7 @@ def _seeded_chain(layers: int) -> torch.nn.Sequential:
 
 
 def _step(model: torch.nn.Module, x: torch.Tensor) -> None:
-    from torch.autograd.graph import save_on_cpu
-
-    with save_on_cpu():
+    with torch.autograd.graph.save_on_cpu():
         loss = model(x).square().mean()
     loss.backward()
 
@@ -343,10 +341,6 @@ def _held_activations(run: Run) -> str:
         f"{run.peak_bytes / ACTIVATION_BYTES:.1f} activations. Which of them are needed only in "
         "backward?"
     )
-
-
-def _gradients(run: Run, returned: object) -> list[torch.Tensor]:
-    return [p.grad.detach().cpu() for p in run.inputs[0].parameters() if p.grad is not None]
 
 
 def _same_gradients(run: Run, expected: list[torch.Tensor]) -> None:
@@ -369,7 +363,7 @@ STEP = Fix(
         reference=_step,
         limit=room(ACTIVATION_BYTES),
         ran_out=_held_activations,
-        collect=_gradients,
+        collect=collect_gradients,
         compare=_same_gradients,
     ),
 )

@@ -370,13 +370,11 @@ def _matrices(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def _cut(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
-    from torch.nn.functional import gelu
-
     sums = []
     for rank, (columns, rows) in enumerate(zip(up.chunk(2, dim=1), down.chunk(2), strict=True)):
         here = f"cuda:{rank}"
         columns, rows = columns.to(here), rows.to(here)
-        sums.append(gelu(x.to(here) @ columns) @ rows)
+        sums.append(torch.nn.functional.gelu(x.to(here) @ columns) @ rows)
     return sums[0] + sums[1].to("cuda:0")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import sqrt
@@ -12,7 +12,7 @@ from typing import Any
 from vramlab.formulas.optimizers import STATES
 from vramlab.formulas.transformer import PRECISIONS, Sizes, bytes_per_parameter, layer_kept_bytes
 from vramlab.grading.gpus import GPU
-from vramlab.grading.gradients import require_gradients
+from vramlab.grading.gradients import collect_gradients, require_gradients
 from vramlab.grading.lazy import torch
 from vramlab.grading.mistakes import Mistake, of
 from vramlab.grading.repair import Repair, Run, room
@@ -93,37 +93,32 @@ def _fewest(
     precision: str,
     optimizer: str,
     room_bytes: int,
-    each: Callable[[dict[str, int]], int] = lambda parts: sum(parts.values()),
-    whole: Callable[[dict[str, int]], int] = lambda parts: 0,
+    *,
+    bytes_of: Callable[[str, str], Mapping[str, int]] = bytes_per_parameter,
+    left_out: Sequence[str] = (),
+    undivided: Sequence[str] = (),
+    round_up: bool = True,
 ) -> int:
-    """The answer, with other bytes per parameter for a mistake; `whole` are divided by nobody."""
-    parts = {**bytes_per_parameter(precision, optimizer), "casts": 0}
+    """The answer, and the mistaken ones: which parts of a parameter's bytes are left out, and which
+    every GPU has as a whole."""
+    parts = {**bytes_of(precision, optimizer), "casts": 0} | dict.fromkeys(left_out, 0)
+    whole = sum(parts[name] for name in undivided)
+    each = sum(parts.values()) - whole
     parameters = _parameters(layers, width, vocabulary)
     ranks = 1
-    while parameters * (whole(parts) + each(parts) / ranks) > room_bytes and ranks < MOST_GPUS:
+    while parameters * (whole + each / ranks) > room_bytes and ranks < MOST_GPUS:
         ranks *= 2
-    return ranks
+    return ranks if round_up else max(ranks // 2, 1)
 
 
-def _without(*names: str) -> Callable[[dict[str, int]], int]:
-    return lambda parts: sum(size for name, size in parts.items() if name not in names)
+def _without_copies(precision: str, optimizer: str) -> dict[str, int]:
+    in_16_bit = {"weights": 2, "gradients": 2, "states": 2 * STATES[optimizer]}
+    return bytes_per_parameter(precision, optimizer) | (in_16_bit if precision == COPIED else {})
 
 
-def _without_copies(**case: Any) -> int:
-    if case["precision"] != COPIED:
-        return _fewest(**case)
-    return _fewest(**case, each=lambda parts: 2 + 2 + 2 * STATES[case["optimizer"]])
-
-
-def _autocast_is_16_bit(**case: Any) -> int:
-    if not PRECISIONS[case["precision"]].autocast:
-        return _fewest(**case)
-    return _fewest(**case, each=lambda parts: parts["states"] + 2 + 2)
-
-
-def _rounded_down(**case: Any) -> int:
-    right = _fewest(**case)
-    return max(right // 2, 1)
+def _autocast_in_16_bit(precision: str, optimizer: str) -> dict[str, int]:
+    in_16_bit = {"weights": 2, "gradients": 2} if PRECISIONS[precision].autocast else {}
+    return bytes_per_parameter(precision, optimizer) | in_16_bit
 
 
 def _case(
@@ -183,30 +178,30 @@ FEWEST = Predict(
     measure=_measure_fewest,
     mistakes=of(
         _fewest,
-        Mistake(
+        (
             "You took autocast's weights and gradients for 16 bit. It casts for each product; "
             "weights and gradients stay in float32.",
-            _autocast_is_16_bit,
+            {"bytes_of": _autocast_in_16_bit},
         ),
-        Mistake(
+        (
             "You left out the float32 copies, or kept states in 16 bit. With copies, the optimizer "
             "works in float32: 4 bytes for the copy, and 4 for each state.",
-            _without_copies,
+            {"bytes_of": _without_copies},
         ),
         (
             "You left out gradients. At the end of the backward pass all of them are there.",
-            {"each": _without("gradients")},
+            {"left_out": ["gradients"]},
         ),
-        ("You left out the optimizer's states.", {"each": _without("states")}),
+        ("You left out the optimizer's states.", {"left_out": ["states"]}),
         (
             "You divided the optimizer's states only, as ZeRO-1 does. ZeRO-3 divides weights and "
             "gradients, too.",
-            {"each": lambda parts: parts["states"], "whole": _without("states")},
+            {"undivided": ["weights", "gradients"]},
         ),
-        Mistake(
+        (
             "You rounded down. With the power of two below, each GPU has more than it has room "
             "for.",
-            _rounded_down,
+            {"round_up": False},
         ),
     ),
 )
@@ -497,7 +492,6 @@ SAME = 1e-4
 
 def _own_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
     """What is asked for."""
-    from torch.nn import functional
     from torch.utils.checkpoint import checkpoint
 
     pieces = len(inputs) // LEAST_ROWS
@@ -505,16 +499,14 @@ def _own_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> No
         rows = len(x)
         for layer in model.layers:
             x = checkpoint(layer, x, use_reentrant=False)
-        loss = functional.cross_entropy(model.head(x), words)
+        loss = torch.nn.functional.cross_entropy(model.head(x), words)
         (loss * rows / len(inputs)).backward()
         del x, loss
 
 
 def _whole_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
     """The program as it was."""
-    from torch.nn import functional
-
-    functional.cross_entropy(model.head(model.layers(inputs)), targets).backward()
+    torch.nn.functional.cross_entropy(model.head(model.layers(inputs)), targets).backward()
 
 
 def _model_and_data(run: Run, rows: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
@@ -546,10 +538,6 @@ def _which_term(run: Run) -> str:
     )
 
 
-def _gradients(run: Run, returned: object) -> list[torch.Tensor]:
-    return [p.grad.cpu() for p in run.inputs[0].parameters() if p.grad is not None]
-
-
 def _same_gradients(run: Run, expected: list[torch.Tensor]) -> None:
     least = min(run.noted, default=0)
     if least < LEAST_ROWS:
@@ -578,7 +566,7 @@ BACKWARD = Fix(
         fits=_own_backward,
         limit=room(ROOM_BYTES),
         ran_out=_which_term,
-        collect=_gradients,
+        collect=collect_gradients,
         compare=_same_gradients,
     ),
 )
