@@ -417,11 +417,17 @@ def _where_it_ended(run: Run) -> str:
     return sizes + "The graphs are gone. What else of each batch stays on the GPU?"
 
 
-def _loss_and_scores(run: Run, returned: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _loss_and_scores(run: Run, returned: object) -> tuple[torch.Tensor, torch.Tensor]:
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise NotFixed("It has to return two results: the mean loss, and the scores.")
     loss, scores = returned
     if not isinstance(scores, torch.Tensor):
         raise NotFixed("The second result has to be one tensor, with the scores of all batches.")
-    return torch.as_tensor(loss).detach().cpu(), scores.detach().cpu()
+    try:
+        loss = torch.tensor(float(loss))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise NotFixed("The first result has to be a number: the mean loss.") from error
+    return loss, scores.detach().cpu()
 
 
 def _same_evaluation(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -277,6 +277,12 @@ def _input() -> torch.Tensor:
     return x.requires_grad_()
 
 
+def _required_tensor(y: object) -> torch.Tensor:
+    if not isinstance(y, torch.Tensor):
+        raise NotFixed(f"It has to return a tensor, and gives a {type(y).__name__}.")
+    return y
+
+
 def _step(run: Run, y: torch.Tensor) -> torch.Tensor:
     """Train a step; give its loss."""
     x = run.inputs[0]
@@ -325,7 +331,7 @@ def _stack(run: Run) -> torch.Tensor:
     y: torch.Tensor
     y, *weights = run.inputs
     for weight in weights:
-        y = run.program(y, weight)
+        y = _required_tensor(run.program(y, weight))
     return y
 
 
@@ -373,7 +379,7 @@ def _chain(run: Run) -> torch.Tensor:
     """Products and calls by turns: nobody but the function keeps anything."""
     y: torch.Tensor = run.inputs[0]
     for _ in range(run.case["layers"]):
-        y = run.program(1.5 * y)
+        y = _required_tensor(run.program(1.5 * y))
     return y
 
 

@@ -377,7 +377,7 @@ def _gradient_and_loss(run: Run, total: Any) -> tuple[torch.Tensor, float]:
         raise NotFixed("It fits, but some parameters have no gradient in the end.")
     try:
         loss = float(total)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise NotFixed("It has to return the loss of all samples, a number.") from error
     return torch.cat([gradient.detach().cpu().flatten() for gradient in gradients]), loss
 

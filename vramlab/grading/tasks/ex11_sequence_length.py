@@ -321,8 +321,15 @@ def _random_inputs(run: Run, length: int, short: int) -> list[torch.Tensor]:
     return [torch.randn(2, 2, short, 16).to("cuda").requires_grad_() for _ in range(3)]
 
 
+def _called(run: Run) -> torch.Tensor:
+    output = run.program(*run.inputs)
+    if not isinstance(output, torch.Tensor):
+        raise NotFixed(f"It has to return a tensor, and gives a {type(output).__name__}.")
+    return output
+
+
 def _forward_and_backward(run: Run) -> torch.Tensor:
-    output: torch.Tensor = run.program(*run.inputs)
+    output = _called(run)
     if output.requires_grad:
         output.square().sum().backward()
     return output
@@ -356,7 +363,7 @@ def _scores_bytes(run: Run) -> int:
 
 
 def _step(run: Run) -> None:
-    output = run.program(*run.inputs)
+    output = _called(run)
     run.noted.append("forward pass")
     output.backward(torch.zeros_like(output))
 
