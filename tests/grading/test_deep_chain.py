@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from vramlab.grading.deep_chain import WEIGHT_BYTES, Train, try_training
+from vramlab.grading.deep_chain import WEIGHT_BYTES, Train, training
 from vramlab.grading.task import NotFixed
 from vramlab.units import MIB
 
@@ -31,17 +31,15 @@ def trainer(lr: float = 0.5, extra: int = 0, again: int = 0) -> Train:
     return train
 
 
-def verdict(answer: Train, room_bytes: int = 0) -> str:
-    return try_training(
-        answer,
+def verdict(answer: Train, room_bytes: int = 0, batches_per_step: int = 1) -> str:
+    repair = training(
         trainer(),
-        layers=LAYERS,
-        steps=2,
-        batches=2,
         room_bytes=room_bytes,
         same=1e-6,
         question="Who holds more?",
+        batches_per_step=batches_per_step,
     )
+    return repair(answer, layers=LAYERS, steps=2)
 
 
 def test_our_own_program_fits_without_room() -> None:
@@ -67,6 +65,11 @@ def test_the_room_may_be_used() -> None:
 def test_batches_are_loaded_once() -> None:
     with pytest.raises(NotFixed, match="does not load each of the 2 batches once"):
         verdict(trainer(again=1))
+
+
+def test_batches_may_be_more_than_steps() -> None:
+    with pytest.raises(NotFixed, match="does not load each of the 4 batches once"):
+        verdict(trainer(), batches_per_step=2)
 
 
 def test_the_model_learns_the_same() -> None:

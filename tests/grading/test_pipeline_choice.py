@@ -12,13 +12,13 @@ from vramlab.formulas.workspaces import BEFORE_HOPPER_BYTES
 from vramlab.grading.task import NotFixed
 from vramlab.grading.tasks.ex22_pipeline_parallel import (
     BATCH,
+    CHOOSE,
     GOOD,
     LIMIT_BYTES,
     MICRO_BATCHES,
     RANKS,
     WIDTHS,
     _share_of_waiting,
-    _try_choice,
 )
 
 CHAIN = len(WIDTHS) - 1
@@ -68,4 +68,4 @@ def test_what_is_no_choice_says_so() -> None:
         ({**GOOD, "layers": [24, 1]}, "4 numbers, each 1 at least, that add up to 25"),
     ):
         with pytest.raises(NotFixed, match=message):
-            _try_choice(answer)
+            CHOOSE.trial(answer)

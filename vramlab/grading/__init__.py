@@ -2,7 +2,8 @@
 
 What a task is
     `vramlab/grading/tasks/` has one file per exercise (`task.py` says what it is made of). A task
-    holds cases and the program that measures their truth, never an expected number.
+    holds cases and the program that measures their truth, never an expected number; or, if a
+    program is to be repaired, what `repair.py` tries answers with.
 
 What an answer is
     Source text: the last cell that binds the task's name, with the definitions of other cells that

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from vramlab.grading.lazy import torch
 from vramlab.grading.task import NotFixed
-
-if TYPE_CHECKING:
-    import torch
 
 Batch = TypeVar("Batch")
 
@@ -20,8 +18,6 @@ def numbered_batch(index: int, *shape: int) -> torch.Tensor:
     Takes the batch's memory and nothing besides. Its numbers go up from 0 to (250 + `index`) / 251
     and begin again.
     """
-    import torch
-
     values = torch.arange(prod(shape), device="cuda", dtype=torch.float32)
     return values.remainder_(251 + index).div_(251).reshape(shape)
 

@@ -1,19 +1,16 @@
-"""The trial of a training whose memory is in its weights: a deep chain of layers, small batches."""
+"""The repair of a training whose memory is in its weights: a deep chain, and small batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
-from vramlab.grading.batches import check_order, noting, numbered_batch
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import NotFixed
+from vramlab.grading.batches import check_order, numbered_batch
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.repair import Repair, Run, require_close, room
 from vramlab.units import format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
 WIDTH = 512
 WEIGHT_BYTES = 4 * WIDTH * WIDTH
 ROWS = 8
@@ -23,74 +20,62 @@ Train = Callable[["torch.nn.Module", Callable[[int], "torch.Tensor"], int], obje
 """Trains a model, on batches from a function that loads them, for so many steps."""
 
 
-def try_training(
-    answer: Train,
-    own: Train,
-    *,
-    layers: int,
-    steps: int,
-    batches: int,
-    room_bytes: int,
-    same: float,
-    question: str,
-) -> str:
-    """Train within what a program of our own reserves, and some room; compare what is learned.
+def training(
+    own: Train, *, room_bytes: int, same: float, question: str, batches_per_step: int = 1
+) -> Repair:
+    """Make the repair of such a training; its cases say how many `layers` and `steps`.
 
     Args:
-        answer: the repaired program.
         own: gives the weights that are right, and the limit.
-        layers: of the chain.
-        steps: what programs are called with.
-        batches: how many they have to load.
         room_bytes: what may be reserved beyond what our own program does.
         same: how far a weight may be off.
         question: to somebody whose program has run out of memory.
-
-    Returns:
-        The peak, and the limit.
-
-    Raises:
-        NotFixed: the answer takes too much, loads other batches, or learns something else.
+        batches_per_step: how many programs have to load for each of their `steps`.
     """
-    import torch
 
-    import vramlab
+    def batches(run: Run) -> int:
+        return int(batches_per_step * run.case["steps"])
 
-    loaded: list[int] = []
-
-    def where(held_bytes: int) -> str:
+    def where_it_ended(run: Run) -> str:
+        times = run.peak_bytes / (run.case["layers"] * WEIGHT_BYTES)
         return (
-            f"in step {len(loaded)} of {batches}, where it holds {format_bytes(held_bytes)}: "
-            f"{held_bytes / (layers * WEIGHT_BYTES):.1f} times the weights. {question}"
+            f"{run.ran_out} in step {len(run.noted)} of {batches(run)}, where it holds "
+            f"{format_bytes(run.peak_bytes)}: {times:.1f} times the weights. {question}"
         )
 
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected = _trained(own, layers, steps, [])
-        limit_bytes = torch.cuda.max_memory_reserved() + room_bytes
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, where):
-            learned = _trained(answer, layers, steps, loaded)
-        report = peak_report(limit_bytes)
-    check_order(loaded, batches)
-    if not torch.allclose(learned, expected, rtol=0, atol=same):
-        raise NotFixed(
-            "It fits, but the model has learned something else than with the program as it was."
+    def same_weights(run: Run, expected: torch.Tensor) -> None:
+        check_order(run.noted, batches(run))
+        require_close(
+            run.results,
+            expected,
+            "It fits, but the model has learned something else than with the program as it was.",
+            rtol=0,
+            atol=same,
         )
-    return report
+
+    return Repair(
+        gpu=GPU("T4", values=True),
+        build=_model_and_batches,
+        reference=own,
+        limit=room(room_bytes),
+        ran_out=where_it_ended,
+        collect=_weights,
+        compare=same_weights,
+    )
 
 
-def _trained(train: Train, layers: int, steps: int, loaded: list[int]) -> torch.Tensor:
-    """Train a fresh chain; give its weights on the host: (layers, width, width)."""
-    import torch
+def _model_and_batches(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
+    load = run.noting(lambda index: numbered_batch(index, ROWS, WIDTH))
+    return _chain(layers), load, steps
 
-    model = _chain(layers)
-    train(model, noting(lambda index: numbered_batch(index, ROWS, WIDTH), loaded), steps)
+
+def _weights(run: Run, returned: object) -> torch.Tensor:
+    """The weights of the chain that was trained: (layers, width, width)."""
+    model = run.inputs[0]
     return torch.stack([weight.detach().cpu() for weight in model.parameters()])
 
 
 def _chain(layers: int) -> torch.nn.Sequential:
-    import torch
-
     torch.manual_seed(layers)
     linears = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)]
     model = torch.nn.Sequential(*linears).to("cuda")

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from vramlab.grading.lazy import torch
+from vramlab.grading.repair import Run
 from vramlab.grading.task import NotFixed
 
-if TYPE_CHECKING:
-    import torch
+
+def collect_gradients(run: Run, returned: object) -> list[torch.Tensor]:
+    """Take the gradients of the model that a program was called with first to the host.
+
+    Those of all parameters that have one: see `Repair.collect`.
+    """
+    model = run.inputs[0]
+    return [p.grad.detach().cpu() for p in model.parameters() if p.grad is not None]
 
 
 def require_gradients(
@@ -24,8 +31,6 @@ def require_gradients(
     Raises:
         NotFixed: some are others, or missing.
     """
-    import torch
-
     same = len(found) == len(expected) and all(
         torch.allclose(gradient, wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max()))
         for gradient, wanted in zip(found, expected, strict=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vramlab.grading.answers import NoAnswer, find_answer
+from vramlab.grading.gpus import attached_for
 from vramlab.grading.restricted import load
 from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Predict, Task
 from vramlab.grading.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
@@ -58,9 +59,12 @@ def _with_imports(job: Callable[[], Reply]) -> Reply:
 
 def _measure(task: Task, config: Mapping[str, Any]) -> Reply:
     if isinstance(task, Predict):
-        return {"arguments": dict(config), "truth": _checked_truth(task, task.measure(**config))}
+        with attached_for(task.gpu, config):
+            measured = task.measure(**config)
+        return {"arguments": dict(config), "truth": _checked_truth(task, measured)}
     if isinstance(task, Diagnose):
-        observation = task.observe(**config)
+        with attached_for(task.gpu, config):
+            observation = task.observe(**config)
         truth = _checked_truth(task, observation.answer)
         return {"arguments": dict(observation.evidence), "truth": truth}
     raise TypeError(f"{task.name} has nothing to measure: it is a {type(task).__name__} task")

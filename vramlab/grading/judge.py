@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from vramlab.grading.bench import Bench, BenchError, JobDied, JobLate
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, Mistake, Predict, Task
+from vramlab.grading.mistakes import Mistake
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, Predict, Task
 from vramlab.grading.verdict import CaseResult, Grade, Verdict
 from vramlab.units import mib
 

@@ -2,7 +2,8 @@
 
 One file per exercise in `vramlab/grading/tasks/` builds an `Exercise` from these. A task says how
 its truth is measured; it never holds an expected number. The functions given to a task run in a
-process of the package's own (see `bench.py`), so they import torch and vramlab inside their bodies.
+process of the package's own (see `bench.py`); everything else in the file is read without torch,
+which it therefore takes from `vramlab.grading.lazy`.
 
 A *config* is a dict of keyword arguments that JSON can carry: one case that an answer is tried on.
 """
@@ -15,19 +16,10 @@ from random import Random
 from typing import Any
 
 from vramlab.errors import VramlabError
+from vramlab.grading.gpus import ForCase
+from vramlab.grading.mistakes import Mistake
 
 Config = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A typical wrong reasoning, recognised by the answer that it leads to."""
-
-    message: str
-    """Tells the learner what was overlooked, in one or two sentences."""
-
-    answer: Callable[..., object]
-    """What that reasoning answers; called with the same arguments as the learner's function."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,10 @@ class Predict(Task):
     """
 
     measure: Callable[..., int]
-    """Measures the truth for a config, on a virtual GPU that it attaches by name."""
+    """Measures the truth for a config, on `gpu`."""
+
+    gpu: ForCase = None
+    """Attached while the truth is measured. None: `measure` attaches its own, or needs none."""
 
     mistakes: tuple[Mistake, ...] = ()
 
@@ -85,7 +80,10 @@ class Diagnose(Task):
     """
 
     observe: Callable[..., Observation]
-    """Makes it happen for a config, on a virtual GPU that it attaches by name."""
+    """Makes it happen for a config, on `gpu`."""
+
+    gpu: ForCase = None
+    """Attached while it happens. None: `observe` attaches its own, or needs none."""
 
     mistakes: tuple[Mistake, ...] = ()
     """Called with the evidence."""
@@ -102,8 +100,8 @@ class Fix(Task):
     """
 
     trial: Callable[..., str]
-    """Called as `trial(answer, **config)`: runs the repaired program on a virtual GPU that it
-    attaches by name. Returns what was achieved, with the bytes; raises `NotFixed` if too little."""
+    """Called as `trial(answer, **config)`: a `Repair` (see `repair.py`). Returns what was achieved,
+    with the bytes; raises `NotFixed` if too little."""
 
     is_value: bool = False
 

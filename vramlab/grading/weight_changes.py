@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from vramlab.grading.lazy import torch
 
 
 def tanh_chain(width: int, layers: int) -> torch.nn.Sequential:
     """Linear layers without bias, each with a tanh after it, on the host; float32, random."""
-    import torch
-
     modules: list[torch.nn.Module] = []
     for _ in range(layers):
         modules += [torch.nn.Linear(width, width, bias=False), torch.nn.Tanh()]
@@ -29,8 +25,6 @@ def weight_changes(model: torch.nn.Module, train: Callable[[], object]) -> torch
     Returns:
         By how much its parameters have changed, on the host: (parameters, *shape).
     """
-    import torch
-
     before = [parameter.detach().clone() for parameter in model.parameters()]
     model.to("cuda")
     train()

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
 
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+import pynvml
+
+from vramlab import catalogue
+from vramlab.grading.gpus import GPU, allocate, device
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.repair import Repair, Run, on_host
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
-
-if TYPE_CHECKING:
-    import torch
 
 GPUS = ("T4", "RTX-3090", "A10", "L4", "V100-16GB")
 """GPUs of the hidden cases; their contexts all differ, so that a context names its GPU."""
 
 
 def _context_bytes(gpu: str) -> int:
-    from vramlab import catalogue
-
     return catalogue.find(gpu).context_bytes
 
 
 def _total_bytes(gpu: str) -> int:
-    from vramlab import catalogue
-
     return catalogue.find(gpu).total_bytes
 
 
@@ -41,18 +32,8 @@ def _gpu_with(context_bytes: int) -> str:
     return next(gpu for gpu in GPUS if _context_bytes(gpu) == context_bytes)
 
 
-def _tensor(size_mib: int) -> torch.Tensor:
-    import torch
-
-    return torch.empty(size_mib * MIB, dtype=torch.uint8, device="cuda")
-
-
 def _used_by_this_process() -> int:
     """What nvidia-smi lists for this process."""
-    import os
-
-    import pynvml
-
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
@@ -67,19 +48,21 @@ def _used_by_this_process() -> int:
 def _measure_process(
     context_bytes: int, kept_mib: Sequence[int], freed_mib: Sequence[int], emptied: bool
 ) -> int:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(_gpu_with(context_bytes)):
-        kept = [_tensor(size) for size in kept_mib]
-        freed = [_tensor(size) for size in freed_mib]
-        freed.clear()
-        if emptied:
-            torch.cuda.empty_cache()
-        used_bytes = _used_by_this_process()
-        kept.clear()
+    kept = [allocate(size * MIB) for size in kept_mib]
+    freed = [allocate(size * MIB) for size in freed_mib]
+    freed.clear()
+    if emptied:
+        torch.cuda.empty_cache()
+    used_bytes = _used_by_this_process()
+    kept.clear()
     return used_bytes
+
+
+def _listed(
+    context_bytes: int, kept_mib: Sequence[int], freed_mib: Sequence[int], emptied: bool
+) -> int:
+    """The answer: for naming mistakes, not for grading."""
+    return context_bytes + MIB * (sum(kept_mib) + (0 if emptied else sum(freed_mib)))
 
 
 def _sizes(random: Random, least: int, most: int) -> list[int]:
@@ -107,30 +90,27 @@ PROCESS = Predict(
     ),
     hidden=lambda random: [_process(random, emptied) for emptied in (False, True, False, True)],
     measure=_measure_process,
-    mistakes=(
-        Mistake(
+    gpu=lambda context_bytes, **_: GPU(_gpu_with(context_bytes)),
+    mistakes=of(
+        _listed,
+        (
             "You answered what torch.cuda.memory_reserved() says. nvidia-smi counts the CUDA "
             "context of the process as well.",
-            lambda context_bytes, kept_mib, freed_mib, emptied: (
-                MIB * (sum(kept_mib) + (0 if emptied else sum(freed_mib)))
-            ),
+            {"context_bytes": 0},
         ),
-        Mistake(
+        (
             "You take a tensor off as soon as it is deleted. PyTorch keeps its memory until "
             "empty_cache(), and nvidia-smi goes on counting it.",
-            lambda context_bytes, kept_mib, freed_mib, emptied: context_bytes + MIB * sum(kept_mib),
+            {"freed_mib": []},
         ),
-        Mistake(
+        (
             "You count the freed tensors even after empty_cache(): that gave their memory back.",
-            lambda context_bytes, kept_mib, freed_mib, emptied: (
-                context_bytes + MIB * (sum(kept_mib) + sum(freed_mib))
-            ),
+            {"emptied": False},
         ),
         Mistake(
             "After empty_cache() you take the context off, too. It stays until the process ends.",
-            lambda context_bytes, kept_mib, freed_mib, emptied: (
-                (0 if emptied else context_bytes)
-                + MIB * (sum(kept_mib) + (0 if emptied else sum(freed_mib)))
+            lambda context_bytes, emptied, **sizes: _listed(
+                0 if emptied else context_bytes, emptied=emptied, **sizes
             ),
         ),
     ),
@@ -142,21 +122,22 @@ PROCESS = Predict(
 
 def _measure_fit(total_bytes: int, context_bytes: int, tensor_mib: int) -> int:
     """Start one process after the other, until one runs out of memory."""
-    import torch
-
-    import vramlab
-
     started, others_bytes = 0, 0
     while True:
-        with vramlab.VirtualGPU(_gpu_with(context_bytes)) as gpu:
+        with GPU(_gpu_with(context_bytes)).attached():
             try:
-                gpu.machine.device(0).memory.used_by_others_bytes = others_bytes
-                tensor = _tensor(tensor_mib)
+                device().memory.used_by_others_bytes = others_bytes
+                tensor = allocate(tensor_mib * MIB)
             except torch.cuda.OutOfMemoryError:
                 return started
             others_bytes += _used_by_this_process()
             del tensor
         started += 1
+
+
+def _fitting(total_bytes: int, context_bytes: int, tensor_mib: int) -> int:
+    """The answer: for naming mistakes, not for grading."""
+    return total_bytes // (context_bytes + tensor_mib * MIB)
 
 
 def _sharing(gpu: str, tensor_mib: int) -> Config:
@@ -174,23 +155,22 @@ FIT = Predict(
     visible=(_sharing("T4", 1000), _sharing("RTX-3090", 400), _sharing("V100-16GB", 7000)),
     hidden=lambda random: [_sharing(gpu, 2 * random.randrange(150, 2500)) for gpu in GPUS],
     measure=_measure_fit,
-    mistakes=(
-        Mistake(
+    mistakes=of(
+        _fitting,
+        (
             "You forget the contexts: each process takes one, besides its tensors.",
-            lambda total_bytes, context_bytes, tensor_mib: total_bytes // (tensor_mib * MIB),
+            {"context_bytes": 0},
         ),
         Mistake(
             "You count one context for all. Each process has a context of its own.",
-            lambda total_bytes, context_bytes, tensor_mib: (
-                (total_bytes - context_bytes) // (tensor_mib * MIB)
+            lambda total_bytes, context_bytes, tensor_mib: _fitting(
+                total_bytes - context_bytes, 0, tensor_mib
             ),
         ),
         Mistake(
             "You answered how many processes are started until one fails; the last one does not "
             "fit.",
-            lambda total_bytes, context_bytes, tensor_mib: (
-                total_bytes // (context_bytes + tensor_mib * MIB) + 1
-            ),
+            lambda **case: _fitting(**case) + 1,
         ),
     ),
 )
@@ -201,46 +181,36 @@ FIT = Predict(
 
 def _observe_gpu(gpu: str, others_mib: int, kept_mib: int, freed_mib: int) -> Observation:
     """A GPU on which others, this process's tensors and its cache have something."""
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(gpu) as virtual:
-        virtual.machine.device(0).memory.used_by_others_bytes = others_mib * MIB
-        kept, freed = _tensor(kept_mib), _tensor(freed_mib)
-        del freed
-        free_bytes, total_bytes = torch.cuda.mem_get_info()
-        readings = {
-            "total": total_bytes,
-            "free": free_bytes,
-            "this_process": _used_by_this_process(),
-            "reserved": torch.cuda.memory_reserved(),
-            "allocated": torch.cuda.memory_allocated(),
-        }
-        del kept
+    device().memory.used_by_others_bytes = others_mib * MIB
+    kept, freed = allocate(kept_mib * MIB), allocate(freed_mib * MIB)
+    del freed
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    readings = {
+        "total": total_bytes,
+        "free": free_bytes,
+        "this_process": _used_by_this_process(),
+        "reserved": torch.cuda.memory_reserved(),
+        "allocated": torch.cuda.memory_allocated(),
+    }
+    del kept
     parts = {
         "others": others_mib * MIB,
         "context": _context_bytes(gpu),
         "cache": freed_mib * MIB,
         "tensors": kept_mib * MIB,
     }
-    return Observation({"readings": readings}, max(parts, key=lambda part: parts[part]))
+    return Observation({"readings": readings}, _largest(parts))
 
 
 def _crowded(random: Random, largest: str) -> Config:
     """A case in which the part `largest` is the largest, and no two are equal."""
     gpu = random.choice(("V100-16GB", "RTX-3090"))
     context_mib = _context_bytes(gpu) // MIB
+    names = ["others_mib", "kept_mib", "freed_mib"]
     if largest == "context":
         sizes = random.sample(range(10, context_mib // 2 - 10, 2), 3)
-        return {
-            "gpu": gpu,
-            "others_mib": sizes[0],
-            "kept_mib": sizes[1],
-            "freed_mib": sizes[2],
-        }
+        return {"gpu": gpu, **dict(zip(names, sizes, strict=True))}
     sizes = sorted(random.sample(range(400, 4000, 2), 3))
-    names = ["others_mib", "kept_mib", "freed_mib"]
     winner = {"others": "others_mib", "tensors": "kept_mib", "cache": "freed_mib"}[largest]
     rest = [name for name in names if name != winner]
     random.shuffle(rest)
@@ -274,6 +244,7 @@ LARGEST = Diagnose(
         for largest in ("others", "context", "cache", "tensors", "cache", "others")
     ],
     observe=_observe_gpu,
+    gpu=lambda gpu, **_: GPU(gpu),
     mistakes=(
         Mistake(
             "You compare what PyTorch has reserved as a whole with the rest. Part of it is held "
@@ -316,8 +287,6 @@ ROWS = 1024
 def _hand_over(
     prepare: Callable[[], torch.Tensor], start_worker: Callable[[], None]
 ) -> torch.Tensor:
-    import torch
-
     table = prepare()
     sums = table.sum(dim=0)
     del table
@@ -326,63 +295,44 @@ def _hand_over(
     return sums
 
 
-class _WorkerFailed(Exception):
-    """The other process did not get its memory."""
-
-
-def _try_hand_over(answer: Any, columns: int, worker_share: float) -> str:
-    import torch
-
-    import vramlab
+def _programs_of(
+    run: Run, columns: int, worker_share: float
+) -> tuple[Callable[[], torch.Tensor], Callable[[], None]]:
+    """What makes the table, and what starts the worker, which is noted."""
+    worker_bytes = int(worker_share * 4 * ROWS * columns)
 
     def prepare() -> torch.Tensor:
         values = torch.arange(ROWS * columns, device="cuda", dtype=torch.float32)
         return values.remainder_(251).reshape(ROWS, columns)
 
     def start_worker() -> None:
-        device = gpu.machine.device(0)
         free_bytes, _ = torch.cuda.mem_get_info()
         if free_bytes < worker_bytes:
-            raise _WorkerFailed(
+            raise NotFixed(
                 f"The worker needs {format_bytes(worker_bytes)} and the driver has "
-                f"{format_bytes(free_bytes)}. You hold {format_bytes(device.used_bytes)}: "
+                f"{format_bytes(free_bytes)}. You hold {format_bytes(device().used_bytes)}: "
                 f"{format_bytes(torch.cuda.memory_allocated())} in tensors, "
                 f"{format_bytes(torch.cuda.memory_reserved())} reserved."
             )
-        device.memory.used_by_others_bytes += worker_bytes
-        started.append(worker_bytes)
+        device().memory.used_by_others_bytes += worker_bytes
+        run.noted.append(worker_bytes)
 
-    table_bytes = ROWS * columns * 4
-    started: list[int] = []
-    with vramlab.VirtualGPU("T4", values=True) as gpu:
-        worker_bytes = 0
-        expected = _hand_over(prepare, start_worker).cpu()
-        torch.cuda.empty_cache()
-        started.clear()
-        device = gpu.machine.device(0)
-        free_bytes, _ = torch.cuda.mem_get_info()
-        # Room for the table and what summing it takes, or for the worker, but not for both.
-        device.memory.used_by_others_bytes += free_bytes - 2 * table_bytes
-        worker_bytes = int(worker_share * table_bytes)
-        try:
-            sums = answer(prepare, start_worker)
-        except _WorkerFailed as failure:
-            raise NotFixed(str(failure)) from failure
-        except torch.cuda.OutOfMemoryError as error:
-            whose = "The worker has its memory, but your" if started else "Your"
-            raise NotFixed(f"{whose} own program runs out of memory.") from error
-        if len(started) != 1:
-            raise NotFixed(f"start_worker() was called {len(started)} times, not once.")
-        _compare(sums, expected)
-    return f"the worker got {format_bytes(worker_bytes)}"
+    return prepare, start_worker
 
 
-def _compare(sums: object, expected: torch.Tensor) -> None:
-    import torch
+def _whose_program(run: Run) -> str:
+    whose = "The worker has its memory, but your" if run.noted else "Your"
+    return f"{whose} own program runs out of memory."
 
-    if not isinstance(sums, torch.Tensor) or not sums.is_cuda:
-        raise NotFixed("The worker starts, but you give no tensor on the GPU any more.")
-    if sums.shape != expected.shape or not torch.equal(sums.cpu(), expected):
+
+def _sums(run: Run, sums: object) -> torch.Tensor:
+    if len(run.noted) != 1:
+        raise NotFixed(f"start_worker() was called {len(run.noted)} times, not once.")
+    return on_host(sums, "The worker starts, but you give no tensor on the GPU any more.")
+
+
+def _same_sums(run: Run, expected: torch.Tensor) -> None:
+    if run.results.shape != expected.shape or not torch.equal(run.results, expected):
         raise NotFixed("The worker starts, but the result has changed.")
 
 
@@ -395,7 +345,18 @@ HAND_OVER = Fix(
         {"columns": 512 * random.randrange(12, 20), "worker_share": worker_share}
         for worker_share in (1.25, 1.75)
     ],
-    trial=_try_hand_over,
+    trial=Repair(
+        gpu=GPU("T4", values=True),
+        build=_programs_of,
+        reference=_hand_over,
+        # Room for the table and what summing it takes, or for the worker, but not for both.
+        limit=lambda own: 2 * 4 * ROWS * own.case["columns"],
+        by_others=True,
+        ran_out=_whose_program,
+        collect=_sums,
+        compare=_same_sums,
+        report=lambda run: f"the worker got {format_bytes(run.noted[0])}",
+    ),
 )
 
 EXERCISE = Exercise(

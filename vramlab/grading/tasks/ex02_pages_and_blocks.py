@@ -4,51 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
 
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.allocator.sizes import round_up
+from vramlab.grading.gpus import GPU, allocate
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.readings import growth_bytes
+from vramlab.grading.repair import Repair, Run, on_host
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import KIB, MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
-
-
-def _tensor(size_bytes: int) -> torch.Tensor:
-    import torch
-
-    return torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
-
-
-def _round_up(size_bytes: int, unit_bytes: int) -> int:
-    return -(-size_bytes // unit_bytes) * unit_bytes
+T4 = GPU("T4")
 
 
 # block_bytes: what one tensor takes
 
 
 def _measure_block(requested_bytes: int) -> int:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        tensor = _tensor(requested_bytes)
-        allocated_bytes = torch.cuda.memory_allocated()
-        del tensor
-    return allocated_bytes
+    return growth_bytes(lambda: allocate(requested_bytes))
 
 
 BLOCK = Predict(
@@ -62,6 +35,7 @@ BLOCK = Predict(
         {"requested_bytes": 0},
     ],
     measure=_measure_block,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You answered what was asked for. The allocator gives blocks: sizes go in steps.",
@@ -78,7 +52,7 @@ BLOCK = Predict(
         ),
         Mistake(
             "An empty tensor takes no block at all.",
-            lambda requested_bytes: max(512, _round_up(requested_bytes, 512)),
+            lambda requested_bytes: max(512, round_up(requested_bytes, 512)),
         ),
     ),
 )
@@ -88,15 +62,13 @@ BLOCK = Predict(
 
 
 def _measure_segment(requested_bytes: int) -> int:
-    import torch
+    return _measure_reserved([requested_bytes])
 
-    import vramlab
 
-    with vramlab.VirtualGPU(GPU):
-        tensor = _tensor(requested_bytes)
-        reserved_bytes = torch.cuda.memory_reserved()
-        del tensor
-    return reserved_bytes
+def _segment_by_request(requested_bytes: int) -> int:
+    if requested_bytes <= MIB:
+        return 2 * MIB
+    return 20 * MIB if requested_bytes < 10 * MIB else round_up(requested_bytes, 2 * MIB)
 
 
 SEGMENT = Predict(
@@ -116,50 +88,40 @@ SEGMENT = Predict(
         {"requested_bytes": 2 * MIB * random.randrange(10, 400)},
     ],
     measure=_measure_segment,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You round to 2 MiB whatever the size. Between 1 MiB and 10 MiB the allocator asks "
             "for more than it needs now, to serve the next requests from the rest.",
-            lambda requested_bytes: _round_up(requested_bytes, 2 * MIB),
+            lambda requested_bytes: round_up(requested_bytes, 2 * MIB),
         ),
         Mistake(
             "You answered the block. The driver is asked for a whole segment.",
-            lambda requested_bytes: _round_up(requested_bytes, 512),
+            lambda requested_bytes: round_up(requested_bytes, 512),
         ),
         Mistake(
             "You give a 20 MiB segment to every large request. From 10 MiB on, a request gets a "
             "segment of its own size, rounded up to 2 MiB.",
             lambda requested_bytes: (
-                2 * MIB if requested_bytes <= MIB else _round_up(requested_bytes, 20 * MIB)
+                2 * MIB if requested_bytes <= MIB else round_up(requested_bytes, 20 * MIB)
             ),
         ),
         Mistake(
             "You compare what was asked for with 10 MiB. The allocator compares the block, so a "
             "request that rounds up to exactly 10 MiB gets a segment of its own.",
-            lambda requested_bytes: _segment_by_request(requested_bytes),
+            _segment_by_request,
         ),
     ),
 )
-
-
-def _segment_by_request(requested_bytes: int) -> int:
-    if requested_bytes <= MIB:
-        return 2 * MIB
-    return 20 * MIB if requested_bytes < 10 * MIB else _round_up(requested_bytes, 2 * MIB)
 
 
 # reserved_bytes: several tensors share segments
 
 
 def _measure_reserved(tensor_bytes: Sequence[int]) -> int:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        tensors = [_tensor(size_bytes) for size_bytes in tensor_bytes]
-        reserved_bytes = torch.cuda.memory_reserved()
-        tensors.clear()
+    tensors = [allocate(size_bytes) for size_bytes in tensor_bytes]
+    reserved_bytes = torch.cuda.memory_reserved()
+    tensors.clear()
     return reserved_bytes
 
 
@@ -168,13 +130,13 @@ def _small_tensors(random: Random, count: int) -> Config:
 
 
 def _packed_perfectly(tensor_bytes: Sequence[int]) -> int:
-    return _round_up(sum(_round_up(size, 512) for size in tensor_bytes), 2 * MIB)
+    return round_up(sum(round_up(size, 512) for size in tensor_bytes), 2 * MIB)
 
 
 def _packed_into_the_newest(tensor_bytes: Sequence[int]) -> int:
     segments, rest_bytes = 0, 0
     for size_bytes in tensor_bytes:
-        block_bytes = _round_up(size_bytes, 512)
+        block_bytes = round_up(size_bytes, 512)
         if block_bytes > rest_bytes:
             segments, rest_bytes = segments + 1, 2 * MIB
         rest_bytes -= block_bytes
@@ -193,6 +155,7 @@ RESERVED = Predict(
     ),
     hidden=lambda random: [_small_tensors(random, count) for count in (5, 9, 14, 20, 30)],
     measure=_measure_reserved,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You add up the sizes and round to 2 MiB. A block lies in one segment: what is left "
@@ -222,21 +185,16 @@ def _observe_cache(kept: Sequence[int], freed: Sequence[int]) -> Observation:
         kept: sizes in MiB of tensors that stay.
         freed: sizes in MiB of tensors that go again.
     """
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        staying, going = [], []
-        for index in range(max(len(kept), len(freed))):
-            staying += [_tensor(size * MIB) for size in kept[index : index + 1]]
-            going += [_tensor(size * MIB) for size in freed[index : index + 1]]
-        going.clear()
-        stats = dict(torch.cuda.memory_stats())
-        before_bytes = torch.cuda.memory_reserved()
-        torch.cuda.empty_cache()
-        released_bytes = before_bytes - torch.cuda.memory_reserved()
-        staying.clear()
+    staying, going = [], []
+    for index in range(max(len(kept), len(freed))):
+        staying += [allocate(size * MIB) for size in kept[index : index + 1]]
+        going += [allocate(size * MIB) for size in freed[index : index + 1]]
+    going.clear()
+    stats = dict(torch.cuda.memory_stats())
+    before_bytes = torch.cuda.memory_reserved()
+    torch.cuda.empty_cache()
+    released_bytes = before_bytes - torch.cuda.memory_reserved()
+    staying.clear()
     return Observation({"stats": stats}, released_bytes)
 
 
@@ -261,7 +219,9 @@ RELEASABLE = Diagnose(
         for _ in range(6)
     ],
     observe=_observe_cache,
-    mistakes=(
+    gpu=T4,
+    mistakes=of(
+        _stat,
         Mistake(
             "You answered all that is cached: reserved minus allocated. A segment that still "
             "holds a tensor cannot be given back; memory_summary() calls its free part "
@@ -272,9 +232,9 @@ RELEASABLE = Diagnose(
             "You answered what is left after empty_cache(), not what it gives back.",
             lambda stats: _stat(stats, "active_bytes") + _stat(stats, "inactive_split_bytes"),
         ),
-        Mistake(
+        (
             "You answered the non-releasable memory: that is the part that stays.",
-            lambda stats: _stat(stats, "inactive_split_bytes"),
+            {"name": "inactive_split_bytes"},
         ),
     ),
 )
@@ -288,8 +248,6 @@ LIMIT_BATCHES = 2.5
 
 
 def _load(rows: int) -> Callable[[int], torch.Tensor]:
-    import torch
-
     def load(index: int) -> torch.Tensor:
         values = torch.arange(rows * COLUMNS, device="cuda", dtype=torch.float32)
         return values.remainder_(251 + index).reshape(rows, COLUMNS)
@@ -298,47 +256,25 @@ def _load(rows: int) -> Callable[[int], torch.Tensor]:
 
 
 def _row_norms(load: Callable[[int], torch.Tensor], count: int) -> torch.Tensor:
-    import torch
-
     return torch.cat([load(index).square_().sum(dim=1).sqrt() for index in range(count)])
 
 
-def _try_row_norms(answer: Any, rows: int, count: int) -> str:
-    import torch
-
-    import vramlab
-
-    batch_bytes = rows * COLUMNS * 4
-    limit_bytes = int(LIMIT_BATCHES * batch_bytes)
-
-    def where(held_bytes: int) -> str:
-        return (
-            f"while it holds {format_bytes(held_bytes)}; a batch has {format_bytes(batch_bytes)}. "
-            "Which names still hold a tensor when the next one is made?"
-        )
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected = _row_norms(_load(rows), count).cpu()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        with limited(limit_bytes, where):
-            norms = answer(_load(rows), count)
-        report = peak_report(limit_bytes)
-        _compare(norms, expected)
-    return report
+def _what_it_holds(run: Run) -> str:
+    batch_bytes = 4 * run.case["rows"] * COLUMNS
+    return (
+        f"{run.ran_out} while it holds {format_bytes(run.peak_bytes)}; a batch has "
+        f"{format_bytes(batch_bytes)}. Which names still hold a tensor when the next one is made?"
+    )
 
 
-def _compare(norms: object, expected: torch.Tensor) -> None:
-    import torch
-
-    if not isinstance(norms, torch.Tensor) or not norms.is_cuda:
-        raise NotFixed("It fits, but does not give a tensor on the GPU any more.")
+def _same_norms(run: Run, expected: torch.Tensor) -> None:
+    norms = run.results
     if norms.dtype != expected.dtype or norms.shape != expected.shape:
         raise NotFixed(
             f"It fits, but gives {norms.dtype} of shape {tuple(norms.shape)} instead of "
             f"{expected.dtype} of shape {tuple(expected.shape)}."
         )
-    if not torch.equal(norms.cpu(), expected):
+    if not torch.equal(norms, expected):
         raise NotFixed("It fits, but its results have changed.")
 
 
@@ -350,7 +286,17 @@ ROW_NORMS = Fix(
     hidden=lambda random: [
         {"rows": 512 * random.randrange(5, 10), "count": random.randrange(3, 6)} for _ in range(2)
     ],
-    trial=_try_row_norms,
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=lambda run, rows, count: (_load(rows), count),
+        reference=_row_norms,
+        limit=lambda own: int(LIMIT_BATCHES * 4 * own.case["rows"] * COLUMNS),
+        ran_out=_what_it_holds,
+        collect=lambda run, norms: on_host(
+            norms, "It fits, but does not give a tensor on the GPU any more."
+        ),
+        compare=_same_norms,
+    ),
 )
 
 EXERCISE = Exercise(

@@ -5,48 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.allocator.sizes import round_up
+from vramlab.errors import AllocatorConfigError, UnsupportedOnVirtualGPU
+from vramlab.grading.gpus import GPU, allocate, device, leave
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, instead
+from vramlab.grading.repair import Repair, Run, on_host
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-    from vramlab import VirtualGPU
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 PAGE_MIB = 2
 """What the driver gives is a multiple of this; all sizes below are, too."""
-
-
-def _tensor(size_bytes: int) -> torch.Tensor:
-    import torch
-
-    return torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
-
-
-def _round_up(size_bytes: int, unit_bytes: int) -> int:
-    return -(-size_bytes // unit_bytes) * unit_bytes
-
-
-def _leave(gpu: VirtualGPU, limit_mib: int) -> None:
-    """Let others use the GPU, so that the driver has `limit_mib` left."""
-    import torch
-
-    free_bytes, _ = torch.cuda.mem_get_info()  # after the context was made
-    gpu.machine.device(0).memory.used_by_others_bytes += free_bytes - limit_mib * MIB
 
 
 def _arrange(
@@ -59,10 +32,10 @@ def _arrange(
     """
     live, temporary = [], []
     for pinned, hole in zip(pinned_mib, holes_mib, strict=True):
-        _tensor((pinned + hole) * MIB)  # a segment, given back at once
-        live.append(_tensor(pinned * MIB))
-        temporary.append(_tensor(hole * MIB))
-    temporary += [_tensor(size * MIB) for size in empty_mib]
+        allocate((pinned + hole) * MIB)  # a segment, given back at once
+        live.append(allocate(pinned * MIB))
+        temporary.append(allocate(hole * MIB))
+    temporary += [allocate(size * MIB) for size in empty_mib]
     return live
 
 
@@ -70,14 +43,9 @@ def _arrange(
 
 
 def _measure_reserved(tensor_bytes: int, count: int) -> int:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU, alloc_conf=""):
-        tensors = [_tensor(tensor_bytes) for _ in range(count)]
-        reserved_bytes = torch.cuda.memory_reserved()
-        tensors.clear()
+    tensors = [allocate(tensor_bytes) for _ in range(count)]
+    reserved_bytes = torch.cuda.memory_reserved()
+    tensors.clear()
     return reserved_bytes
 
 
@@ -102,11 +70,12 @@ RESERVED = Predict(
         {"tensor_bytes": random.randrange(11, 99) * MIB + 512, "count": random.randrange(2, 9)},
     ],
     measure=_measure_reserved,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You add up the tensors and round the sum. A tensor lies in one segment: what is left "
             "of a segment may be too small for the next one.",
-            lambda tensor_bytes, count: _round_up(
+            lambda tensor_bytes, count: round_up(
                 tensor_bytes * count, (20 if tensor_bytes < 10 * MIB else 2) * MIB
             ),
         ),
@@ -114,16 +83,16 @@ RESERVED = Predict(
             "You give every tensor a segment of its own. Below 10 MiB they share segments of "
             "20 MiB.",
             lambda tensor_bytes, count: (
-                count * (20 * MIB if tensor_bytes < 10 * MIB else _round_up(tensor_bytes, 2 * MIB))
+                count * (20 * MIB if tensor_bytes < 10 * MIB else round_up(tensor_bytes, 2 * MIB))
             ),
         ),
         Mistake(
             "You put all tensors into segments of 20 MiB. From 10 MiB on, a tensor gets a segment "
             "of its own size, rounded up to 2 MiB.",
             lambda tensor_bytes, count: (
-                _round_up(count, max(1, 20 * MIB // tensor_bytes))
+                round_up(count, max(1, 20 * MIB // tensor_bytes))
                 // max(1, 20 * MIB // tensor_bytes)
-                * _round_up(tensor_bytes, 20 * MIB)
+                * round_up(tensor_bytes, 20 * MIB)
             ),
         ),
     ),
@@ -145,37 +114,31 @@ def _observe_failure(
         hole_mib: size of each free piece that lies beside a live tensor.
         holes: how many such pieces.
     """
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU, alloc_conf="") as gpu:
-        held = _arrange([30] * holes, [hole_mib] * holes, [])
-        if reason != "others":
-            held.append(_tensor(held_mib * MIB))
-        free_bytes, total_bytes = torch.cuda.mem_get_info()
-        left_bytes = (request_mib // 4 * 2) * MIB
-        if reason == "others":
-            device = gpu.machine.device(0)
-            device.memory.used_by_others_bytes = free_bytes - left_bytes
-        else:
-            held.append(_tensor((free_bytes - left_bytes) // (2 * MIB) * 2 * MIB))
-        try:
-            _tensor(request_mib * MIB)
-        except torch.cuda.OutOfMemoryError:
-            free_bytes, _ = torch.cuda.mem_get_info()
-        else:
-            raise RuntimeError(f"{request_mib} MiB should not have fitted")
-        reserved_bytes = torch.cuda.memory_reserved()
-        numbers = {
-            "tried": request_mib * MIB,
-            "total": total_bytes,
-            "free": free_bytes,
-            "in_use_by_process": gpu.machine.device(0).used_bytes,
-            "allocated": torch.cuda.memory_allocated(),
-            "reserved_but_unallocated": reserved_bytes - torch.cuda.memory_allocated(),
-        }
-        held.clear()
+    held = _arrange([30] * holes, [hole_mib] * holes, [])
+    if reason != "others":
+        held.append(allocate(held_mib * MIB))
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    left_bytes = (request_mib // 4 * 2) * MIB
+    if reason == "others":
+        leave(left_bytes)
+    else:
+        held.append(allocate((free_bytes - left_bytes) // (2 * MIB) * 2 * MIB))
+    try:
+        allocate(request_mib * MIB)
+    except torch.cuda.OutOfMemoryError:
+        free_bytes, _ = torch.cuda.mem_get_info()
+    else:
+        raise RuntimeError(f"{request_mib} MiB should not have fitted")
+    reserved_bytes = torch.cuda.memory_reserved()
+    numbers = {
+        "tried": request_mib * MIB,
+        "total": total_bytes,
+        "free": free_bytes,
+        "in_use_by_process": device().used_bytes,
+        "allocated": torch.cuda.memory_allocated(),
+        "reserved_but_unallocated": reserved_bytes - torch.cuda.memory_allocated(),
+    }
+    held.clear()
     return Observation({"numbers": numbers}, reason)
 
 
@@ -218,6 +181,7 @@ WHY = Diagnose(
         for reason in ("pieces", "others", "tensors", "pieces", "tensors", "others")
     ],
     observe=_observe_failure,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You blame fragmentation whenever something is reserved and unallocated. Ask whether "
@@ -227,7 +191,7 @@ WHY = Diagnose(
         Mistake(
             "You never find others. What is neither free nor in use by this process belongs to "
             "somebody else.",
-            lambda numbers: "tensors" if _why(numbers) == "others" else _why(numbers),
+            instead(_why, {"others": "tensors"}),
         ),
         Mistake(
             "You compare what is allocated with the request. The question is what would be there "
@@ -252,26 +216,22 @@ def _observe_pieces(
         holes_mib: the free piece beside each of them.
         empty_mib: segments without a live tensor.
     """
-    import torch
-
-    import vramlab
-
     limit_mib = free_mib + sum(pinned_mib) + sum(holes_mib) + sum(empty_mib)
 
     def fits(size_mib: int) -> bool:
-        with vramlab.VirtualGPU(GPU, alloc_conf="") as gpu:
-            _leave(gpu, limit_mib)
+        with T4.attached():
+            leave(limit_mib * MIB)
             live = _arrange(pinned_mib, holes_mib, empty_mib)
             try:
-                live.append(_tensor(size_mib * MIB))
+                live.append(allocate(size_mib * MIB))
             except torch.cuda.OutOfMemoryError:
                 return False
             finally:
                 live.clear()
         return True
 
-    with vramlab.VirtualGPU(GPU, alloc_conf="") as gpu:
-        _leave(gpu, limit_mib)
+    with T4.attached():
+        leave(limit_mib * MIB)
         live = _arrange(pinned_mib, holes_mib, empty_mib)
         free_bytes, _ = torch.cuda.mem_get_info()
         segments = [
@@ -361,13 +321,11 @@ def _need_mib(lengths: Sequence[int]) -> int:
 
     One position of a hidden state takes 1024 x 256 x 4 B, which is 1 MiB.
     """
-    features_mib = sum(_round_up(length * 6 // 10, PAGE_MIB) for length in lengths)
+    features_mib = sum(round_up(length * 6 // 10, PAGE_MIB) for length in lengths)
     return features_mib + max(lengths)
 
 
 def _load(length: int) -> torch.Tensor:
-    import torch
-
     values = torch.arange(length * 2**18, dtype=torch.float32, device="cuda")
     return values.remainder_(251 + length).reshape(length, 1024, 256)
 
@@ -389,34 +347,34 @@ def _lengths(first: int, step: int, batches: int) -> list[int]:
 # settings: of the allocator, under which the program fits
 
 
-def _try_settings(answer: Any, first: int, step: int, batches: int) -> str:
-    import torch
-
-    import vramlab
-    from vramlab.errors import AllocatorConfigError, UnsupportedOnVirtualGPU
-
+def _with_settings(answer: object, **case: int) -> GPU:
+    """The GPU with these settings."""
     if type(answer) is not str:
         raise NotFixed("settings should be a text, as in PYTORCH_CUDA_ALLOC_CONF.")
-    lengths = _lengths(first, step, batches)
+    gpu = T4.but(alloc_conf=answer)
     try:
-        machine = vramlab.VirtualGPU(GPU, alloc_conf=answer)
+        gpu.attached()
     except (AllocatorConfigError, UnsupportedOnVirtualGPU) as error:
         raise NotFixed(f"PyTorch would not take this: {error}") from error
-    with machine as gpu:
-        _leave(gpu, _need_mib(lengths) + 300)  # expandable segments keep pages that are part free
-        try:
-            features = _collect(
-                lambda length: torch.empty(length, 1024, 256, device="cuda"), lengths
-            )
-        except torch.cuda.OutOfMemoryError as error:
-            pieces_bytes = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-            raise NotFixed(
-                f"With {answer!r} it still runs out of memory, while "
-                f"{format_bytes(pieces_bytes)} are reserved and free, in pieces."
-            ) from error
-        peak_bytes = torch.cuda.max_memory_reserved()
-        features.clear()
-    return f"peak {format_bytes(peak_bytes)} reserved"
+    return gpu
+
+
+def _collect_anything(run: Run) -> list[torch.Tensor]:
+    return _collect(
+        lambda length: torch.empty(length, 1024, 256, device="cuda"), _lengths(**run.case)
+    )
+
+
+def _pieces_left(run: Run) -> str:
+    pieces_bytes = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return (
+        f"With {run.program.alloc_conf!r} it still runs out of memory, while "
+        f"{format_bytes(pieces_bytes)} are reserved and free, in pieces."
+    )
+
+
+def _reserved_report(run: Run) -> str:
+    return f"peak {format_bytes(max(run.reserved_bytes))} reserved"
 
 
 SETTINGS = Fix(
@@ -433,50 +391,45 @@ SETTINGS = Fix(
         }
         for _ in range(2)
     ],
-    trial=_try_settings,
+    trial=Repair(
+        gpu=lambda with_settings: with_settings,
+        accept=_with_settings,
+        call=_collect_anything,
+        # expandable segments keep pages that are part free
+        limit=lambda own: (_need_mib(_lengths(**own.case)) + 300) * MIB,
+        by_others=True,
+        ran_out=_pieces_left,
+        report=_reserved_report,
+    ),
 )
 
 
 # collect: the program, made to fit without any setting
 
 
-def _try_collect(answer: Any, first: int, step: int, batches: int) -> str:
-    import torch
-
-    import vramlab
-
-    lengths = _lengths(first, step, batches)
-    with vramlab.VirtualGPU(GPU, values=True, alloc_conf="") as gpu:
-        expected = [feature.cpu() for feature in _collect(_load, lengths)]
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        _leave(gpu, _need_mib(lengths) + 40)
-        try:
-            features = answer(_load, list(lengths))
-        except torch.cuda.OutOfMemoryError as error:
-            raise NotFixed(
-                f"It still runs out of memory: {error}".partition(" If reserved but")[0]
-            ) from error
-        peak_bytes = torch.cuda.max_memory_reserved()
-        _compare(features, expected)
-        del features
-    return f"peak {format_bytes(peak_bytes)} reserved"
+def _pytorch_says(run: Run) -> str:
+    message = f"It still runs out of memory: {run.said}"
+    return message.partition(" If reserved but")[0]
 
 
-def _compare(features: object, expected: Sequence[torch.Tensor]) -> None:
-    import torch
+def _features(run: Run, features: object) -> list[torch.Tensor]:
+    batches = run.case["batches"]
+    if type(features) is not list or len(features) != batches:
+        raise NotFixed(f"It fits, but does not give a list of {batches} tensors any more.")
+    return [
+        on_host(feature, f"It fits, but item {index} is no tensor on the GPU any more.")
+        for index, feature in enumerate(features)
+    ]
 
-    if type(features) is not list or len(features) != len(expected):
-        raise NotFixed(f"It fits, but does not give a list of {len(expected)} tensors any more.")
-    for index, (feature, wanted) in enumerate(zip(features, expected, strict=True)):
-        if not isinstance(feature, torch.Tensor) or not feature.is_cuda:
-            raise NotFixed(f"It fits, but item {index} is no tensor on the GPU any more.")
+
+def _same_features(run: Run, expected: Sequence[torch.Tensor]) -> None:
+    for index, (feature, wanted) in enumerate(zip(run.results, expected, strict=True)):
         if feature.shape != wanted.shape or feature.dtype != wanted.dtype:
             raise NotFixed(
                 f"It fits, but item {index} is {feature.dtype} of shape {tuple(feature.shape)} "
                 f"instead of {wanted.dtype} of shape {tuple(wanted.shape)}. Are they in order?"
             )
-        if not torch.equal(feature.cpu(), wanted):
+        if not torch.equal(feature, wanted):
             raise NotFixed(f"It fits, but the values of item {index} have changed.")
 
 
@@ -488,7 +441,17 @@ COLLECT = Fix(
     hidden=lambda random: [
         {"first": 2 * random.randrange(9, 12), "step": 4, "batches": random.randrange(9, 12)}
     ],
-    trial=_try_collect,
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=lambda run, **case: (_load, _lengths(**case)),
+        reference=_collect,
+        limit=lambda own: (_need_mib(_lengths(**own.case)) + 40) * MIB,
+        by_others=True,
+        ran_out=_pytorch_says,
+        collect=_features,
+        compare=_same_features,
+        report=_reserved_report,
+    ),
 )
 
 EXERCISE = Exercise(

@@ -5,25 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.repair import Repair, Run, on_host
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "A100-40GB"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+A100 = GPU("A100-40GB")
 
 Layers = Sequence[Sequence[Any]]
 """Layers as data: ["linear", inputs, outputs, bias], ["conv2d", inputs, outputs, kernel, bias],
@@ -32,23 +23,21 @@ Layers = Sequence[Sequence[Any]]
 
 
 def _module(kind: str, *sizes: int) -> torch.nn.Module:
-    from torch import nn
-
     match kind, sizes:
         case "linear", (inputs, outputs, bias):
-            return nn.Linear(inputs, outputs, bias=bool(bias))
+            return torch.nn.Linear(inputs, outputs, bias=bool(bias))
         case "conv2d", (inputs, outputs, kernel, bias):
-            return nn.Conv2d(inputs, outputs, kernel, bias=bool(bias))
+            return torch.nn.Conv2d(inputs, outputs, kernel, bias=bool(bias))
         case "batch_norm", (channels,):
-            return nn.BatchNorm2d(channels)
+            return torch.nn.BatchNorm2d(channels)
         case "embedding", (rows, width):
-            return nn.Embedding(rows, width)
+            return torch.nn.Embedding(rows, width)
         case "attention", (width, heads):
-            return nn.MultiheadAttention(width, heads)
+            return torch.nn.MultiheadAttention(width, heads)
         case "relu", ():
-            return nn.ReLU()
+            return torch.nn.ReLU()
         case "dropout", ():
-            return nn.Dropout()
+            return torch.nn.Dropout()
     raise ValueError(f"no layer {kind!r} with {sizes}")
 
 
@@ -56,61 +45,36 @@ def _module(kind: str, *sizes: int) -> torch.nn.Module:
 
 
 def _measure_count(layers: Layers) -> int:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        model = torch.nn.ModuleList(_module(*layer) for layer in layers).to("cuda")
-        return sum(parameter.numel() for parameter in model.parameters())
+    model = torch.nn.ModuleList(_module(*layer) for layer in layers).to("cuda")
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _count(layers: Layers, *, always_bias: bool = False, buffers: bool = False) -> int:
+def _count(
+    layers: Layers,
+    *,
+    biases: bool | None = None,
+    buffers: bool = False,
+    attention_layers: int = 4,
+    each_head: bool = False,
+    kernel_sides: int = 2,
+) -> int:
     """Count as it is right, or with a mistake: for the messages only, never for the truth."""
     total = 0
     for kind, *sizes in layers:
         match kind, sizes:
             case "linear", (inputs, outputs, bias):
-                total += inputs * outputs + outputs * (bias or always_bias)
+                total += inputs * outputs + outputs * (bias if biases is None else biases)
             case "conv2d", (inputs, outputs, kernel, bias):
-                total += inputs * outputs * kernel**2 + outputs * (bias or always_bias)
+                total += inputs * outputs * kernel**kernel_sides
+                total += outputs * (bias if biases is None else biases)
             case "batch_norm", (channels,):
                 total += 2 * channels + (2 * channels + 1) * buffers
             case "embedding", (rows, width):
                 total += rows * width
-            case "attention", (width, _):
-                total += 4 * (width * width + width)
+            case "attention", (width, heads):
+                one = width * width + width * (biases is not False)
+                total += attention_layers * one * (heads if each_head else 1)
     return total
-
-
-def _without_biases(layers: Layers) -> int:
-    biases = {"linear": 2, "conv2d": 2}
-    total = _count(layers)
-    for kind, *sizes in layers:
-        if kind in biases and sizes[-1]:
-            total -= sizes[1]
-        elif kind == "attention":
-            total -= 4 * sizes[0]
-    return total
-
-
-def _three_attention_layers(layers: Layers) -> int:
-    widths: list[int] = [layer[1] for layer in layers if layer[0] == "attention"]
-    return _count(layers) - sum(width * width + width for width in widths)
-
-
-def _kernel_once(layers: Layers) -> int:
-    convolutions: list[list[int]] = [list(layer[1:4]) for layer in layers if layer[0] == "conv2d"]
-    return _count(layers) - sum(
-        inputs * outputs * (kernel * kernel - kernel) for inputs, outputs, kernel in convolutions
-    )
-
-
-def _heads_times(layers: Layers) -> int:
-    attention: list[list[int]] = [list(layer[1:]) for layer in layers if layer[0] == "attention"]
-    return _count(layers) + sum(
-        (heads - 1) * 4 * (width * width + width) for width, heads in attention
-    )
 
 
 _KINDS: dict[str, Callable[[Random], list[int]]] = {
@@ -148,29 +112,31 @@ COUNT = Predict(
     ),
     hidden=lambda random: [_random_layers(random) for _ in range(5)],
     measure=_measure_count,
-    mistakes=(
-        Mistake("You leave the biases out.", _without_biases),
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _count,
+        ("You leave the biases out.", {"biases": False}),
+        (
             "You count a bias where the layer has none: the last number of a layer tells.",
-            lambda layers: _count(layers, always_bias=True),
+            {"biases": True},
         ),
-        Mistake(
+        (
             "You count the buffers of batch norm. They lie on the GPU, but they are no parameters.",
-            lambda layers: _count(layers, buffers=True),
+            {"buffers": True},
         ),
-        Mistake(
+        (
             "You count three Linear layers for attention: queries, keys and values. The output "
             "has one, too.",
-            _three_attention_layers,
+            {"attention_layers": 3},
         ),
-        Mistake(
+        (
             "You count attention once for each head. The heads share the width among them.",
-            _heads_times,
+            {"each_head": True},
         ),
-        Mistake(
+        (
             "A kernel of a convolution has K rows and K columns: K * K weights for each pair of "
             "channels.",
-            _kernel_once,
+            {"kernel_sides": 1},
         ),
     ),
 )
@@ -183,33 +149,33 @@ _OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 
 def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
-    import torch
-
     parameters = list(model.parameters())
     if name == "adam":
         return torch.optim.Adam(parameters)
     return torch.optim.SGD(parameters, lr=0.1, momentum=0.9 if name == "momentum" else 0)
 
 
+def _linears(widths: Sequence[int], frozen: int) -> torch.nn.Sequential:
+    """Layers without bias, of which the first `frozen` are not trained."""
+    layers = [torch.nn.Linear(inputs, outputs, bias=False) for inputs, outputs in pairwise(widths)]
+    for layer in layers[:frozen]:
+        layer.requires_grad_(False)
+    return torch.nn.Sequential(*layers).to("cuda")
+
+
+def _add_gradients(model: torch.nn.Module) -> None:
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+
+
 def _measure_training(widths: Sequence[int], dtype: str, optimizer: str, frozen: int) -> int:
     """What tensors hold after one step, before blocks round it; nothing of the step is left."""
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        layers = [
-            torch.nn.Linear(inputs, outputs, bias=False) for inputs, outputs in pairwise(widths)
-        ]
-        model = torch.nn.Sequential(*layers).to("cuda", getattr(torch, dtype))
-        for layer in layers[:frozen]:
-            layer.requires_grad_(False)
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
-        step = _optimizer(optimizer, model)
-        step.step()
-        return int(torch.cuda.memory_stats()["requested_bytes.all.current"])
+    model = _linears(widths, frozen).to(getattr(torch, dtype))
+    _add_gradients(model)
+    step = _optimizer(optimizer, model)
+    step.step()
+    return int(torch.cuda.memory_stats()["requested_bytes.all.current"])
 
 
 def _training(
@@ -250,23 +216,16 @@ TRAINING = Predict(
     ),
     hidden=lambda random: [_case(random, frozen) for frozen in (0, 1, 2, 0, 3, 1)],
     measure=_measure_training,
-    mistakes=(
-        Mistake(
-            "You forget the gradients.",
-            lambda **config: _training(**config, gradients=0),
-        ),
-        Mistake(
-            "You forget the parameters themselves.",
-            lambda **config: _training(**config, weights=0),
-        ),
-        Mistake(
-            "You count gradients and states of frozen layers. They have none.",
-            lambda **config: _training(**config, thaw=True),
-        ),
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _training,
+        ("You forget the gradients.", {"gradients": 0}),
+        ("You forget the parameters themselves.", {"weights": 0}),
+        ("You count gradients and states of frozen layers. They have none.", {"thaw": True}),
+        (
             "You take 4 bytes for everything. Gradients and states have the dtype of their "
             "parameter.",
-            lambda **config: _training(**config, item_bytes=4),
+            {"item_bytes": 4},
         ),
     ),
 )
@@ -277,25 +236,13 @@ TRAINING = Predict(
 
 def _observe_training(optimizer: str, frozen_share: str, width: int) -> Observation:
     """Note what was allocated after each stage; the answer is the optimizer's name."""
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        model = torch.nn.Sequential(
-            *(torch.nn.Linear(width, width, bias=False) for _ in range(4))
-        ).to("cuda")
-        frozen = {"none": 0, "half": 2}[frozen_share]
-        for layer in list(model)[:frozen]:
-            layer.requires_grad_(False)
-        stages = {"model": torch.cuda.memory_allocated()}
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
-        stages["backward"] = torch.cuda.memory_allocated()
-        step = _optimizer(optimizer, model)
-        step.step()
-        stages["step"] = torch.cuda.memory_allocated()
+    model = _linears([width] * 5, {"none": 0, "half": 2}[frozen_share])
+    stages = {"model": torch.cuda.memory_allocated()}
+    _add_gradients(model)
+    stages["backward"] = torch.cuda.memory_allocated()
+    step = _optimizer(optimizer, model)
+    step.step()
+    stages["step"] = torch.cuda.memory_allocated()
     return Observation({"allocated": stages}, optimizer)
 
 
@@ -328,6 +275,7 @@ OPTIMIZER = Diagnose(
         )
     ],
     observe=_observe_training,
+    gpu=A100,
     mistakes=(
         Mistake(
             "You compare the states with all parameters. Frozen parameters have no states: "
@@ -357,8 +305,6 @@ the other layers' gradients."""
 
 def _head_and_data(width: int, depth: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
     """A stack of Linear layers whose last one is to be trained, inputs and targets: (8, width)."""
-    import torch
-
     layers = [torch.nn.Linear(width, width) for _ in range(depth)]
     with torch.no_grad():
         for layer in layers:
@@ -373,8 +319,6 @@ def _train_head(
     model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
     """The program as it is given."""
-    import torch
-
     assert isinstance(model, torch.nn.Sequential)
     head = model[-1]
     assert isinstance(head, torch.nn.Linear)
@@ -387,31 +331,18 @@ def _train_head(
     return head.weight.detach()
 
 
-def _try_train_head(answer: Any, width: int, depth: int) -> str:
-    import torch
+def _how_many_gradients(run: Run) -> str:
+    model, _, _ = run.inputs
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return (
+        f"It still runs out of memory. {len(gradients)} parameters have a gradient; how many of "
+        "them does the optimizer look at?"
+    )
 
-    import vramlab
 
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected = _train_head(*_head_and_data(width, depth)).cpu()
-    with vramlab.VirtualGPU(GPU, values=True) as gpu:
-        model, inputs, targets = _head_and_data(width, depth)
-        free_bytes, _ = torch.cuda.mem_get_info()
-        gpu.machine.device(0).memory.used_by_others_bytes = free_bytes - ROOM_MIB * MIB
-        try:
-            weight = answer(model, inputs, targets)
-        except torch.cuda.OutOfMemoryError as error:
-            gradients = [p.grad for p in model.parameters() if p.grad is not None]
-            raise NotFixed(
-                f"It still runs out of memory. {len(gradients)} parameters have a gradient; how "
-                "many of them does the optimizer look at?"
-            ) from error
-        peak_bytes = torch.cuda.max_memory_allocated()
-        if not isinstance(weight, torch.Tensor) or not weight.is_cuda:
-            raise NotFixed("It fits, but gives no tensor on the GPU any more.")
-        if weight.shape != expected.shape or not torch.equal(weight.detach().cpu(), expected):
-            raise NotFixed("It fits, but the head's weight is not the same any more.")
-    return f"peak {format_bytes(peak_bytes)}"
+def _same_weight(run: Run, expected: torch.Tensor) -> None:
+    if run.results.shape != expected.shape or not torch.equal(run.results, expected):
+        raise NotFixed("It fits, but the head's weight is not the same any more.")
 
 
 TRAIN_HEAD = Fix(
@@ -420,7 +351,19 @@ TRAIN_HEAD = Fix(
     minutes=15,
     visible=({"width": 1024, "depth": 24},),
     hidden=lambda random: [{"width": 1024, "depth": random.randrange(26, 30)}],
-    trial=_try_train_head,
+    trial=Repair(
+        gpu=A100.but(values=True),
+        build=lambda run, width, depth: _head_and_data(width, depth),
+        reference=_train_head,
+        limit=lambda own: ROOM_MIB * MIB,
+        by_others=True,
+        ran_out=_how_many_gradients,
+        collect=lambda run, weight: on_host(
+            weight, "It fits, but gives no tensor on the GPU any more."
+        ),
+        compare=_same_weight,
+        report=lambda run: f"peak {format_bytes(run.peak_bytes)}",
+    ),
 )
 
 EXERCISE = Exercise(

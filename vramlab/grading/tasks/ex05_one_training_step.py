@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vramlab.formulas.storage import block_bytes
-from vramlab.grading.batches import noting, numbered_batch
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.batches import numbered_batch
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.readings import growth_bytes
+from vramlab.grading.repair import Repair, Run, require_close
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 WORKSPACE_BYTES = 8_519_680
 """cuBLAS's workspace on a T4, as the notebook tells the learner; the truth is measured."""
 
 
 def _chain(widths: Sequence[int], bias: bool = True) -> torch.nn.Sequential:
-    import torch
-
     layers = (torch.nn.Linear(inputs, outputs, bias=bias) for inputs, outputs in pairwise(widths))
     return torch.nn.Sequential(*layers).to("cuda")
 
@@ -86,20 +75,23 @@ def _hidden_chains(random: Random) -> list[Config]:
 
 
 def _measure_forward(batch: int, widths: Sequence[int]) -> int:
-    import torch
+    model = _chain(widths)
+    x = torch.zeros(batch, widths[0], device="cuda")
+    model(x)  # cuBLAS has its workspace from here on
+    return growth_bytes(lambda: model(x))
 
-    import vramlab
 
-    with vramlab.VirtualGPU(GPU):
-        model = _chain(widths)
-        x = torch.zeros(batch, widths[0], device="cuda")
-        y = model(x)
-        del y
-        before_bytes = torch.cuda.memory_allocated()
-        y = model(x)
-        growth_bytes = torch.cuda.memory_allocated() - before_bytes
-        del model, x, y
-    return growth_bytes
+def _forward(
+    batch: int,
+    widths: Sequence[int],
+    *,
+    counted: slice = slice(1, None),
+    block: Callable[[int], int] = block_bytes,
+    workspaces: int = 0,
+) -> int:
+    """The answer, and the mistaken ones: which of the activations are counted, and what besides."""
+    rows_bytes = sum(block(4 * batch * width) for width in widths[counted])
+    return rows_bytes + workspaces * WORKSPACE_BYTES
 
 
 FORWARD = Predict(
@@ -109,28 +101,24 @@ FORWARD = Predict(
     visible=CHAINS,
     hidden=_hidden_chains,
     measure=_measure_forward,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _forward,
+        (
             "You counted the input as well. It was there before the forward pass.",
-            lambda batch, widths: _rows(batch, widths),
+            {"counted": slice(None)},
         ),
-        Mistake(
-            "You left out the last output. The caller holds it.",
-            lambda batch, widths: _rows(batch, widths[1:-1]),
-        ),
-        Mistake(
+        ("You left out the last output. The caller holds it.", {"counted": slice(1, -1)}),
+        (
             "You counted the inputs of the layers. Each layer adds its output; the input of the "
             "first was there before.",
-            lambda batch, widths: _rows(batch, widths[:-1]),
+            {"counted": slice(None, -1)},
         ),
-        Mistake(
+        (
             "You added cuBLAS's workspace. It is taken once, by the first forward pass.",
-            lambda batch, widths: _rows(batch, widths[1:]) + WORKSPACE_BYTES,
+            {"workspaces": 1},
         ),
-        Mistake(
-            "You forgot that blocks come in steps of 512 bytes.",
-            lambda batch, widths: sum(4 * batch * width for width in widths[1:]),
-        ),
+        ("You forgot that blocks come in steps of 512 bytes.", {"block": int}),
     ),
 )
 
@@ -139,24 +127,27 @@ FORWARD = Predict(
 
 
 def _measure_left(batch: int, widths: Sequence[int]) -> int:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        model = _chain(widths)
-        x = torch.zeros(batch, widths[0], device="cuda")
-        y = model(x)
-        loss = y.sum()
-        loss.backward()
-        left_bytes = torch.cuda.memory_allocated()
-        del model, x, y, loss
-    return left_bytes
+    model = _chain(widths)
+    x = torch.zeros(batch, widths[0], device="cuda")
+    y = model(x)
+    loss = y.sum()
+    loss.backward()
+    return torch.cuda.memory_allocated()
 
 
-def _left(batch: int, widths: Sequence[int]) -> int:
-    ends_bytes = _rows(batch, [widths[0], widths[-1]])
-    return 2 * _parameters(widths) + ends_bytes + 512 + 2 * WORKSPACE_BYTES
+def _left(
+    batch: int,
+    widths: Sequence[int],
+    *,
+    activations: slice | None = None,
+    gradients: int = 1,
+    loss_bytes: int = 512,
+    workspaces: int = 2,
+) -> int:
+    """The answer, and the mistaken ones: input and output stay, or other `activations`."""
+    kept = [widths[0], widths[-1]] if activations is None else widths[activations]
+    stays_bytes = (1 + gradients) * _parameters(widths) + _rows(batch, kept)
+    return stays_bytes + loss_bytes + workspaces * WORKSPACE_BYTES
 
 
 LEFT = Predict(
@@ -166,33 +157,26 @@ LEFT = Predict(
     visible=CHAINS,
     hidden=_hidden_chains,
     measure=_measure_left,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _left,
+        (
             "You counted one workspace. The backward pass runs in a thread of its own, which has "
             "its own.",
-            lambda batch, widths: _left(batch, widths) - WORKSPACE_BYTES,
+            {"workspaces": 1},
         ),
-        Mistake(
+        (
             "You forgot cuBLAS's workspaces: one for each thread that multiplies matrices.",
-            lambda batch, widths: _left(batch, widths) - 2 * WORKSPACE_BYTES,
+            {"workspaces": 0},
         ),
-        Mistake(
-            "You forgot the gradients of the parameters. They stay.",
-            lambda batch, widths: _left(batch, widths) - _parameters(widths),
-        ),
-        Mistake(
-            "You let y go. It has a name, so it stays.",
-            lambda batch, widths: _left(batch, widths) - _rows(batch, widths[-1:]),
-        ),
-        Mistake(
+        ("You forgot the gradients of the parameters. They stay.", {"gradients": 0}),
+        ("You let y go. It has a name, so it stays.", {"activations": slice(1)}),
+        (
             "You kept the outputs of all layers. The backward pass frees what only it needed; "
             "of the outputs, only y has a name.",
-            lambda batch, widths: _left(batch, widths) + _rows(batch, widths[1:-1]),
+            {"activations": slice(None)},
         ),
-        Mistake(
-            "You counted the loss as 4 bytes. It takes a block.",
-            lambda batch, widths: _left(batch, widths) - 508,
-        ),
+        ("You counted the loss as 4 bytes. It takes a block.", {"loss_bytes": 4}),
     ),
 )
 
@@ -201,25 +185,27 @@ LEFT = Predict(
 
 
 def _measure_peak(batch: int, width: int, layers: int) -> int:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        model = _chain([width] * (layers + 1), bias=False)
-        x = torch.zeros(batch, width, device="cuda")
-        y = model(x)
-        loss = y.sum()
-        loss.backward()
-        peak_bytes = torch.cuda.max_memory_allocated()
-        del model, x, y, loss
-    return peak_bytes
+    model = _chain([width] * (layers + 1), bias=False)
+    x = torch.zeros(batch, width, device="cuda")
+    y = model(x)
+    loss = y.sum()
+    loss.backward()
+    return torch.cuda.max_memory_allocated()
 
 
-def _peak(batch: int, width: int, layers: int, rows: int, gradients: int = 1) -> int:
-    """`rows` counts the activations at the peak, and what is as large; `gradients` the weights'."""
-    weights_bytes = (layers + gradients) * 4 * width * width
-    return weights_bytes + rows * 4 * batch * width + 2 * 512 + 2 * WORKSPACE_BYTES
+def _peak(
+    batch: int,
+    width: int,
+    layers: int,
+    *,
+    each: int = 1,
+    more: int = 3,
+    all_gradients: bool = False,
+) -> int:
+    """The answer, and the mistaken ones: `each` layer has activations, and there are `more`."""
+    weights_bytes = (layers + (layers if all_gradients else 1)) * 4 * width * width
+    rows_bytes = (each * layers + more) * 4 * batch * width
+    return weights_bytes + rows_bytes + 2 * 512 + 2 * WORKSPACE_BYTES
 
 
 def _deep(random: Random, layers: int) -> Config:
@@ -241,27 +227,29 @@ PEAK = Predict(
     ),
     hidden=lambda random: [_deep(random, layers) for layers in (2, 4, 5, 8, 12)],
     measure=_measure_peak,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _peak,
+        (
             "You are one activation short. Two tensors of that size come with the last layer's "
             "matrix products: the gradient of its input, and the copy of the expanded gradient.",
-            lambda batch, width, layers: _peak(batch, width, layers, layers + 2),
+            {"more": 2},
         ),
-        Mistake(
+        (
             "You counted what the forward pass leaves, and the gradient of the last weight. The "
             "matrix products that make it also need the gradient of the layer's input and a copy "
             "of the expanded gradient.",
-            lambda batch, width, layers: _peak(batch, width, layers, layers + 1),
+            {"more": 1},
         ),
-        Mistake(
+        (
             "You counted all gradients of parameters. At the peak, in the last layer, only that "
             "layer's has been made.",
-            lambda batch, width, layers: _peak(batch, width, layers, layers + 3, gradients=layers),
+            {"all_gradients": True},
         ),
-        Mistake(
+        (
             "You counted the gradients of all activations. Each goes as soon as the layer below "
             "has used it: only the first is there at the peak, and the copy.",
-            lambda batch, width, layers: _peak(batch, width, layers, 2 * layers + 1),
+            {"each": 2, "more": 1},
         ),
         Mistake(
             "You counted what is left after the backward pass, not the most that it held.",
@@ -287,37 +275,35 @@ def _observe_applications(
         batch: rows of the input.
         applications: how often the layer is applied.
     """
-    import torch
-
-    import vramlab
-
     allocated = {}
-    with vramlab.VirtualGPU(gpu, torch_version=torch_version):
-        layer = torch.nn.Linear(1024, 1024, bias=False, dtype=torch.float16).to("cuda")
-        allocated["model"] = torch.cuda.memory_allocated()
-        inputs = torch.zeros(batch, 1024, dtype=torch.float16, device="cuda")
-        allocated["inputs"] = torch.cuda.memory_allocated()
-        outputs = inputs
-        for _ in range(applications):
-            outputs = layer(outputs)
-        allocated["forward"] = torch.cuda.memory_allocated()
-        loss = outputs.sum()
-        loss.backward()
-        allocated["backward"] = torch.cuda.memory_allocated()
-        del layer, inputs, outputs, loss
+    layer = torch.nn.Linear(1024, 1024, bias=False, dtype=torch.float16).to("cuda")
+    allocated["model"] = torch.cuda.memory_allocated()
+    inputs = torch.zeros(batch, 1024, dtype=torch.float16, device="cuda")
+    allocated["inputs"] = torch.cuda.memory_allocated()
+    outputs = inputs
+    for _ in range(applications):
+        outputs = layer(outputs)
+    allocated["forward"] = torch.cuda.memory_allocated()
+    loss = outputs.sum()
+    loss.backward()
+    allocated["backward"] = torch.cuda.memory_allocated()
     return Observation({"allocated": allocated}, applications)
 
 
-def _growth(allocated: dict[str, int]) -> int:
-    return allocated["forward"] - allocated["inputs"]
-
-
-def _input(allocated: dict[str, int]) -> int:
-    return allocated["inputs"] - allocated["model"]
-
-
-def _without_one_workspace(allocated: dict[str, int], workspace_bytes: int) -> int:
-    return (_growth(allocated) - workspace_bytes) // _input(allocated)
+def _told(
+    allocated: Mapping[str, int],
+    *,
+    workspace_bytes: int | None = None,
+    workspaces: int = 1,
+    inputs: int = 0,
+) -> int:
+    """The answer, and the mistaken ones: what is taken off the forward pass's growth."""
+    input_bytes = allocated["inputs"] - allocated["model"]
+    if workspace_bytes is None:  # half of what is left over after the backward pass
+        ends_bytes = 2 * allocated["model"] + 2 * input_bytes
+        workspace_bytes = (allocated["backward"] - ends_bytes - 512) // 2
+    growth_bytes = allocated["forward"] - allocated["inputs"]
+    return (growth_bytes - workspaces * workspace_bytes) // input_bytes + inputs
 
 
 APPLICATIONS = Diagnose(
@@ -326,7 +312,7 @@ APPLICATIONS = Diagnose(
     minutes=20,
     visible=(
         {"gpu": "V100-16GB", "torch_version": "1.13", "batch": 10240, "applications": 2},
-        {"gpu": GPU, "torch_version": None, "batch": 4096, "applications": 3},
+        {"gpu": "T4", "torch_version": None, "batch": 4096, "applications": 3},
         {"gpu": "H100", "torch_version": None, "batch": 4096, "applications": 3},
     ),
     hidden=lambda random: [
@@ -340,39 +326,32 @@ APPLICATIONS = Diagnose(
         for version in ("1.13", None)
     ],
     observe=_observe_applications,
-    mistakes=(
-        Mistake(
+    gpu=lambda gpu, torch_version, **_: GPU(gpu, torch_version=torch_version),
+    mistakes=of(
+        _told,
+        (
             "You took all of the forward pass's growth for outputs. Where cuBLAS's workspace is "
             "in it, that is too much.",
-            lambda allocated: _growth(allocated) // _input(allocated),
+            {"workspaces": 0},
         ),
-        Mistake(
+        (
             "You always took 8.125 MiB for cuBLAS's workspace. On other GPUs, and with other "
             "versions of PyTorch, it is something else: the numbers tell what.",
-            lambda allocated: _without_one_workspace(allocated, WORKSPACE_BYTES),
+            {"workspace_bytes": WORKSPACE_BYTES},
         ),
-        Mistake(
+        (
             "You always took 32 MiB for cuBLAS's workspace. On other GPUs, and with other "
             "versions of PyTorch, it is something else: the numbers tell what.",
-            lambda allocated: _without_one_workspace(allocated, 32 * MIB),
+            {"workspace_bytes": 32 * MIB},
         ),
-        Mistake(
+        (
             "You took both workspaces off the forward pass. The second one comes in the backward "
             "pass.",
-            lambda allocated: (_growth(allocated) - 2 * _workspace(allocated)) // _input(allocated),
+            {"workspaces": 2},
         ),
-        Mistake(
-            "You counted the input as an output.",
-            lambda allocated: _without_one_workspace(allocated, _workspace(allocated)) + 1,
-        ),
+        ("You counted the input as an output.", {"inputs": 1}),
     ),
 )
-
-
-def _workspace(allocated: dict[str, int]) -> int:
-    """Half of what is left over after the backward pass."""
-    ends_bytes = 2 * allocated["model"] + 2 * _input(allocated)
-    return (allocated["backward"] - ends_bytes - 512) // 2
 
 
 # train: a loop that keeps outputs and graphs
@@ -383,8 +362,6 @@ BATCH_STEP = 8192
 
 
 def _model(layers: int) -> torch.nn.Sequential:
-    import torch
-
     torch.manual_seed(layers)
     return _chain([WIDTH] * (layers + 1))
 
@@ -396,8 +373,6 @@ def _train(
     held_out: torch.Tensor,
     steps: int,
 ) -> torch.Tensor:
-    import torch
-
     scores = []
     for step in range(steps):
         loss = model(load(step)).mean()
@@ -409,49 +384,41 @@ def _train(
     return torch.stack(scores)
 
 
-def _try_train(answer: Any, rows: int, layers: int, steps: int) -> str:
-    import torch
-
-    import vramlab
-
-    batch_bytes = 4 * rows * WIDTH
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected, trained, reserved_bytes = _run(_train, rows, layers, steps, [])
-    limit_bytes = reserved_bytes + batch_bytes // 2
-    begun: list[int] = []
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, lambda held_bytes: _where_it_ended(begun, steps, batch_bytes)):
-            scores, learned, _ = _run(answer, rows, layers, steps, begun)
-        report = peak_report(limit_bytes)
-    if not isinstance(scores, torch.Tensor) or scores.shape != expected.shape:
-        raise NotFixed(f"It fits, but does not give the scores of {steps} steps any more.")
-    if not torch.allclose(scores, expected, rtol=1e-4):
-        raise NotFixed("It fits, but its scores have changed.")
-    if not torch.allclose(learned, trained, rtol=1e-4):
-        raise NotFixed("It fits, but the model has learned something else.")
-    return report
-
-
-def _run(
-    train: Any, rows: int, layers: int, steps: int, begun: list[int]
-) -> tuple[Any, torch.Tensor, int]:
-    """Train a fresh model; give the scores, what it gives on other data, and the reserved peak."""
-    import torch
-
+def _model_and_data(run: Run, rows: int, layers: int, steps: int) -> tuple[Any, ...]:
     model = _model(layers)
-    load = noting(lambda index: numbered_batch(index, rows, WIDTH), begun)
+    load = run.noting(lambda index: numbered_batch(index, rows, WIDTH))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scores = train(model, optimizer, load, numbered_batch(-1, rows, WIDTH), steps)
-    reserved_bytes = torch.cuda.max_memory_reserved()
-    learned = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-    if isinstance(scores, torch.Tensor):
-        scores = scores.detach().cpu()
-    return scores, learned.cpu(), reserved_bytes
+    return model, optimizer, load, numbered_batch(-1, rows, WIDTH), steps
 
 
-def _where_it_ended(begun: list[int], steps: int, batch_bytes: int) -> str:
-    step = f"in step {len(begun)} of {steps}, with batches of {format_bytes(batch_bytes)}. "
-    if len(begun) > 1:
+def _scores_and_weights(run: Run, scores: object) -> tuple[torch.Tensor, torch.Tensor]:
+    steps = run.case["steps"]
+    if not isinstance(scores, torch.Tensor) or scores.shape != (steps,):
+        raise NotFixed(f"It fits, but does not give the scores of {steps} steps any more.")
+    model = run.inputs[0]
+    learned = torch.cat([parameter.detach().cpu().flatten() for parameter in model.parameters()])
+    return scores.detach().cpu(), learned
+
+
+def _same_training(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
+    scores, learned = run.results
+    require_close(
+        scores, expected[0], "It fits, but its scores have changed.", rtol=1e-4, atol=1e-8
+    )
+    message = "It fits, but the model has learned something else."
+    require_close(learned, expected[1], message, rtol=1e-4)
+
+
+def _batch_bytes(run: Run) -> int:
+    return int(4 * run.case["rows"] * WIDTH)
+
+
+def _where_it_ended(run: Run) -> str:
+    step = (
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, with batches of "
+        f"{format_bytes(_batch_bytes(run))}. "
+    )
+    if len(run.noted) > 1:
         return step + (
             "The steps before fitted, so something of them is still there. Whose graph does a "
             "score hold?"
@@ -471,7 +438,15 @@ TRAIN = Fix(
         {"rows": BATCH_STEP * random.randrange(5, 8), "layers": layers, "steps": 3}
         for layers in (2, 4)
     ],
-    trial=_try_train,
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=_model_and_data,
+        reference=_train,
+        limit=lambda own: own.reserved_bytes[0] + _batch_bytes(own) // 2,
+        ran_out=_where_it_ended,
+        collect=_scores_and_weights,
+        compare=_same_training,
+    ),
 )
 
 EXERCISE = Exercise(

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.batches import check_order, noting, numbered_batch
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.batches import check_order, numbered_batch
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.readings import growth_bytes, peak_growth_bytes
+from vramlab.grading.repair import Repair, Run, require_close
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 # Sizes are so chosen that no block keeps a rest: lesson 02 is about those. A size is at most 1 MiB,
 # or a multiple of 2 MiB.
@@ -48,21 +40,15 @@ def _measure_cache(
     dtype: str,
 ) -> int:
     """Fill transformers' own cache; query heads are what it never sees."""
-    import torch
     from transformers import DynamicCache
 
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        shape = (batch * beams, kv_heads, tokens, head_size)
-        states = torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda")
-        before_bytes = torch.cuda.memory_allocated()
-        cache = DynamicCache()
-        for layer in range(layers):
-            cache.update(states, states, layer)
-        growth_bytes = torch.cuda.memory_allocated() - before_bytes
-        del states, cache
-    return growth_bytes
+    shape = (batch * beams, kv_heads, tokens, head_size)
+    states = torch.zeros(shape, dtype=getattr(torch, dtype), device="cuda")
+    before_bytes = torch.cuda.memory_allocated()
+    cache = DynamicCache()
+    for layer in range(layers):
+        cache.update(states, states, layer)
+    return torch.cuda.memory_allocated() - before_bytes
 
 
 def _cache(
@@ -135,19 +121,18 @@ CACHE = Predict(
     ),
     hidden=lambda random: [_small_cache(random, dtype) for dtype in (*ITEM_BYTES, *ITEM_BYTES)],
     measure=_measure_cache,
-    mistakes=(
+    gpu=T4,
+    mistakes=of(
+        _cache,
         Mistake(
             "You counted query heads. Only keys and values are kept, and query heads share them.",
             lambda **sizes: _cache(**{**sizes, "kv_heads": sizes["heads"]}),
         ),
-        Mistake(
-            "You counted keys or values. Both are kept.",
-            lambda **sizes: _cache(**sizes, tensors=1),
-        ),
-        Mistake(
+        ("You counted keys or values. Both are kept.", {"tensors": 1}),
+        (
             "You counted a token's keys and values for the batch, not for its beams. Each beam is "
             "a sequence of its own.",
-            lambda **sizes: _cache(**{**sizes, "beams": 1}),
+            {"beams": 1},
         ),
         Mistake(
             "You added batch and beams. Each prompt of the batch has all the beams.",
@@ -155,13 +140,10 @@ CACHE = Predict(
                 **{**sizes, "batch": sizes["batch"] + sizes["beams"], "beams": 1}
             ),
         ),
-        Mistake(
-            "You took 4 bytes for every number, whatever the dtype.",
-            lambda **sizes: _cache(**{**sizes, "dtype": "float32"}),
-        ),
-        Mistake(
+        ("You took 4 bytes for every number, whatever the dtype.", {"dtype": "float32"}),
+        (
             "You forgot that blocks come in steps of 512 bytes, for each tensor of each layer.",
-            lambda **sizes: _cache(**sizes, step_bytes=1),
+            {"step_bytes": 1},
         ),
     ),
 )
@@ -172,8 +154,6 @@ CACHE = Predict(
 
 def _chain(widths: Sequence[int], in_place: bool) -> torch.nn.Sequential:
     """Linear layers with a ReLU between any two."""
-    import torch
-
     layers: list[torch.nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU(inplace=in_place)]
@@ -181,21 +161,12 @@ def _chain(widths: Sequence[int], in_place: bool) -> torch.nn.Sequential:
 
 
 def _measure_peak(rows: int, widths: Sequence[int], in_place: bool) -> int:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU), torch.no_grad():
+    with torch.no_grad():
         model = _chain(widths, in_place)
         x = torch.zeros(rows, widths[0], device="cuda")
         model(x)  # cuBLAS has its workspace from here on
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        before_bytes = torch.cuda.memory_allocated()
-        model(x)
-        peak_bytes = torch.cuda.max_memory_allocated() - before_bytes
-        del model, x
-    return peak_bytes
+        return peak_growth_bytes(lambda: model(x))
 
 
 def _outputs(rows: int, widths: Sequence[int], in_place: bool) -> list[int]:
@@ -204,9 +175,24 @@ def _outputs(rows: int, widths: Sequence[int], in_place: bool) -> list[int]:
     return sizes if in_place else [size for size in sizes for _ in range(2)][:-1]
 
 
-def _peak(sizes: Sequence[int]) -> int:
+def _with_neighbours(sizes: Sequence[int]) -> int:
     """The largest, alone or with its neighbour."""
     return max([sizes[0], *(before + after for before, after in pairwise(sizes))])
+
+
+def _peak(
+    rows: int,
+    widths: Sequence[int],
+    in_place: bool,
+    *,
+    most: Callable[[Sequence[int]], int] = _with_neighbours,
+    input_first: bool = False,
+    inputs: int = 0,
+) -> int:
+    """The answer, and the mistaken ones: the input is among what layers make, or comes besides."""
+    input_bytes = 4 * rows * widths[0]
+    sizes = [input_bytes] * input_first + _outputs(rows, widths, in_place)
+    return inputs * input_bytes + most(sizes)
 
 
 def _wide(random: Random, layers: int, in_place: bool) -> Config:
@@ -232,43 +218,38 @@ PEAK = Predict(
         _wide(random, layers, in_place) for layers in (1, 2, 3, 5) for in_place in (False, True)
     ],
     measure=_measure_peak,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _peak,
+        (
             "You added up all outputs. Under no_grad() a layer's input goes as soon as its output "
             "is there and nobody else has a name for it.",
-            lambda rows, widths, in_place: sum(_outputs(rows, widths, in_place)),
+            {"most": sum},
         ),
-        Mistake(
+        (
             "You counted what is left, the output. Which other activation is there while a layer "
             "in the middle runs?",
-            lambda rows, widths, in_place: 4 * rows * widths[-1],
+            {"most": itemgetter(-1)},
         ),
-        Mistake(
+        (
             "You counted the largest activation alone. A layer needs its input while it makes its "
             "output.",
-            lambda rows, widths, in_place: max(_outputs(rows, widths, in_place)),
+            {"most": max},
         ),
-        Mistake(
+        (
             "You counted the input of the first layer. It was there before the forward pass.",
-            lambda rows, widths, in_place: _peak(
-                [4 * rows * widths[0], *_outputs(rows, widths, in_place)]
-            ),
+            {"input_first": True},
         ),
-        Mistake(
+        (
             "You counted the input of the first layer. It was there before the forward pass.",
-            lambda rows, widths, in_place: (
-                4 * rows * widths[0] + _peak(_outputs(rows, widths, in_place))
-            ),
+            {"inputs": 1},
         ),
-        Mistake(
+        (
             "You left the activation functions out. One that does not work in place needs its "
             "input and makes an output as large.",
-            lambda rows, widths, in_place: _peak(_outputs(rows, widths, True)),
+            {"in_place": True},
         ),
-        Mistake(
-            "You gave every ReLU an output of its own. In place, it has none.",
-            lambda rows, widths, in_place: _peak(_outputs(rows, widths, False)),
-        ),
+        ("You gave every ReLU an output of its own. In place, it has none.", {"in_place": False}),
     ),
 )
 
@@ -287,33 +268,31 @@ def _observe_mode(mode: str, rows: int, width: int, factor: int) -> Observation:
         width: of input and output.
         factor: how many times as wide the middle is.
     """
-    import torch
+    model = torch.nn.Sequential(
+        torch.nn.Linear(width, factor * width),
+        torch.nn.GELU(),
+        torch.nn.Dropout(0.1),
+        torch.nn.Linear(factor * width, width),
+    ).to("cuda")
+    x = torch.zeros(rows, width, device="cuda")
+    with torch.no_grad():
+        model(x)  # cuBLAS has its workspace from here on
+    torch.cuda.empty_cache()
+    model.train(mode.startswith("train"))
+    before_bytes = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
 
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        model = torch.nn.Sequential(
-            torch.nn.Linear(width, factor * width),
-            torch.nn.GELU(),
-            torch.nn.Dropout(0.1),
-            torch.nn.Linear(factor * width, width),
-        ).to("cuda")
-        x = torch.zeros(rows, width, device="cuda")
-        with torch.no_grad():
-            model(x)  # cuBLAS has its workspace from here on
-        torch.cuda.empty_cache()
-        model.train(mode.startswith("train"))
-        before_bytes = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
+    def forward() -> torch.Tensor:
         with torch.set_grad_enabled("no_grad" not in mode):
-            y = model(x)
-        readings = {
-            "input": x.nbytes,
-            "middle": factor * x.nbytes,
-            "left": torch.cuda.memory_allocated() - before_bytes,
-            "peak": torch.cuda.max_memory_allocated() - before_bytes,
-        }
-        del model, x, y
+            y: torch.Tensor = model(x)
+        return y
+
+    readings = {
+        "input": x.nbytes,
+        "middle": factor * x.nbytes,
+        "left": growth_bytes(forward),
+        "peak": torch.cuda.max_memory_allocated() - before_bytes,
+    }
     return Observation({"readings": readings}, mode)
 
 
@@ -321,6 +300,13 @@ def _by_left_alone(readings: Mapping[str, int], kept_nothing: str) -> str:
     if readings["left"] == readings["input"]:
         return kept_nothing
     return "eval()" if readings["left"] == readings["input"] + 2 * readings["middle"] else "train()"
+
+
+def _swapped(readings: Mapping[str, int]) -> str:
+    if readings["left"] > readings["input"]:
+        return "train()" if _by_left_alone(readings, "") == "eval()" else "eval()"
+    quiet = readings["peak"] == 2 * readings["middle"]
+    return "train() and no_grad()" if quiet else "eval() and no_grad()"
 
 
 MODE = Diagnose(
@@ -342,16 +328,18 @@ MODE = Diagnose(
         for mode in (*ANSWERS, *ANSWERS)
     ],
     observe=_observe_mode,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _by_left_alone,
+        (
             "You told it from what is left alone. Where nothing is kept, the peak tells whether "
             "dropout worked.",
-            lambda readings: _by_left_alone(readings, "eval() and no_grad()"),
+            {"kept_nothing": "eval() and no_grad()"},
         ),
-        Mistake(
+        (
             "You told it from what is left alone. Where nothing is kept, the peak tells whether "
             "dropout worked.",
-            lambda readings: _by_left_alone(readings, "train() and no_grad()"),
+            {"kept_nothing": "train() and no_grad()"},
         ),
         Mistake(
             "You took eval() for no_grad(). eval() changes what layers do; whether activations "
@@ -361,17 +349,10 @@ MODE = Diagnose(
         Mistake(
             "You took train() and eval() for each other. In eval() dropout does nothing, so there "
             "is no mask of one byte for each number.",
-            lambda readings: _swapped(readings),
+            _swapped,
         ),
     ),
 )
-
-
-def _swapped(readings: Mapping[str, int]) -> str:
-    if readings["left"] > readings["input"]:
-        return "train()" if _by_left_alone(readings, "") == "eval()" else "eval()"
-    quiet = readings["peak"] == 2 * readings["middle"]
-    return "train() and no_grad()" if quiet else "eval() and no_grad()"
 
 
 # evaluate: a loop that keeps graphs and outputs
@@ -385,8 +366,6 @@ Load = Callable[[int], tuple["torch.Tensor", "torch.Tensor"]]
 
 
 def _model() -> torch.nn.Sequential:
-    import torch
-
     torch.manual_seed(7)
     return torch.nn.Sequential(
         torch.nn.Linear(WIDTH, FACTOR * WIDTH),
@@ -396,19 +375,17 @@ def _model() -> torch.nn.Sequential:
     ).to("cuda")
 
 
-def _loader(rows: int) -> Load:
+def _model_and_data(run: Run, rows: int, batches: int) -> tuple[Any, ...]:
     def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
         inputs = numbered_batch(index, rows, WIDTH)
         return inputs, inputs.flip(1)
 
-    return load
+    return _model(), run.noting(load), batches
 
 
 def _evaluate(
     model: torch.nn.Module, load: Load, batches: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    import torch
-
     model.eval()
     total = torch.zeros((), device="cuda")
     scores = []
@@ -421,56 +398,44 @@ def _evaluate(
     return total / batches, torch.cat(scores)
 
 
-def _try_evaluate(answer: Any, rows: int, batches: int) -> str:
-    import torch
-
-    import vramlab
-
-    batch_bytes = 4 * rows * WIDTH
-    with vramlab.VirtualGPU(GPU, values=True):
-        wanted_loss, wanted_scores, reserved_bytes = _run(_evaluate, rows, batches, [])
-    limit_bytes = reserved_bytes + batch_bytes
-    begun: list[int] = []
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, lambda held_bytes: _where_it_ended(begun, batches, batch_bytes)):
-            loss, scores, _ = _run(answer, rows, batches, begun)
-        report = peak_report(limit_bytes)
-    check_order(begun, batches)
-    if scores.shape != wanted_scores.shape or not torch.allclose(scores, wanted_scores, atol=1e-5):
-        raise NotFixed("It fits, but its scores are others. Does dropout do nothing here?")
-    if not torch.allclose(loss, wanted_loss, rtol=1e-4):
-        raise NotFixed("It fits, but its mean loss is another.")
-    return report
+def _batch_bytes(run: Run) -> int:
+    return int(4 * run.case["rows"] * WIDTH)
 
 
-def _run(
-    evaluate: Any, rows: int, batches: int, begun: list[int]
-) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Evaluate a fresh model; give loss and scores on the CPU, and the reserved peak."""
-    import torch
-
-    loss, scores = evaluate(_model(), noting(_loader(rows), begun), batches)
-    if not isinstance(scores, torch.Tensor):
-        raise NotFixed("The second result has to be one tensor, with the scores of all batches.")
-    reserved_bytes = torch.cuda.max_memory_reserved()
-    return torch.as_tensor(loss).detach().cpu(), scores.detach().cpu(), reserved_bytes
-
-
-def _where_it_ended(begun: list[int], batches: int, batch_bytes: int) -> str:
-    import torch
-
+def _where_it_ended(run: Run) -> str:
     # Not the peak: that may be of one batch alone, the question is what stays of all.
     held_bytes = torch.cuda.memory_allocated()
     sizes = (
-        f"in batch {len(begun)} of {batches}, each of {format_bytes(batch_bytes)}, where "
-        f"{format_bytes(held_bytes)} are allocated. "
+        f"{run.ran_out} in batch {len(run.noted)} of {run.case['batches']}, each of "
+        f"{format_bytes(_batch_bytes(run))}, where {format_bytes(held_bytes)} are allocated. "
     )
-    if held_bytes > len(begun) * FACTOR * batch_bytes:
+    if held_bytes > len(run.noted) * FACTOR * _batch_bytes(run):
         return sizes + (
             "That is several activations of every batch so far: their graphs are still there. Who "
             "needs them, and does eval() turn that off?"
         )
     return sizes + "The graphs are gone. What else of each batch stays on the GPU?"
+
+
+def _loss_and_scores(run: Run, returned: object) -> tuple[torch.Tensor, torch.Tensor]:
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise NotFixed("It has to return two results: the mean loss, and the scores.")
+    loss, scores = returned
+    if not isinstance(scores, torch.Tensor):
+        raise NotFixed("The second result has to be one tensor, with the scores of all batches.")
+    try:
+        loss = torch.tensor(float(loss))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise NotFixed("The first result has to be a number: the mean loss.") from error
+    return loss, scores.detach().cpu()
+
+
+def _same_evaluation(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
+    check_order(run.noted, run.case["batches"])
+    loss, scores = run.results
+    message = "It fits, but its scores are others. Does dropout do nothing here?"
+    require_close(scores, expected[1], message, atol=1e-5)
+    require_close(loss, expected[0], "It fits, but its mean loss is another.", rtol=1e-4)
 
 
 EVALUATE = Fix(
@@ -482,7 +447,15 @@ EVALUATE = Fix(
         {"rows": ROWS_STEP * random.randrange(1, 3), "batches": random.randrange(8, 14)}
         for _ in range(2)
     ],
-    trial=_try_evaluate,
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=_model_and_data,
+        reference=_evaluate,
+        limit=lambda own: own.reserved_bytes[0] + _batch_bytes(own),
+        ran_out=_where_it_ended,
+        collect=_loss_and_scores,
+        compare=_same_evaluation,
+    ),
 )
 
 EXERCISE = Exercise(

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import of
+from vramlab.grading.readings import growth_bytes
+from vramlab.grading.repair import Repair, Run, require_close, room
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 # Sizes are so chosen that no block keeps a rest: lesson 02 is about those. A size is at most 1 MiB,
 # or a multiple of 2 MiB.
@@ -35,16 +26,7 @@ KEEPS_INPUT = ("gelu", "silu")
 """The other activation functions keep their output. For naming mistakes, not for grading."""
 
 
-def _activation(name: str) -> torch.nn.Module:
-    import torch
-
-    modules: dict[str, Callable[[], torch.nn.Module]] = {
-        "relu": torch.nn.ReLU,
-        "tanh": torch.nn.Tanh,
-        "gelu": torch.nn.GELU,
-        "silu": torch.nn.SiLU,
-    }
-    return modules[name]()
+ACTIVATIONS = {"relu": "ReLU", "tanh": "Tanh", "gelu": "GELU", "silu": "SiLU"}
 
 
 def _measure_block(
@@ -56,26 +38,20 @@ def _measure_block(
     residual: bool,
     dtype: str,
 ) -> int:
-    import torch
-
-    import vramlab
-
     item = getattr(torch, dtype)
-    with vramlab.VirtualGPU(GPU), torch.device("cuda"):
+    with torch.device("cuda"):
         widen = torch.nn.Linear(width, factor * width, dtype=item)
         narrow = torch.nn.Linear(factor * width, width, dtype=item)
         drop = torch.nn.Dropout(0.1 if dropout else 0.0)
-        layers = torch.nn.Sequential(widen, _activation(activation), narrow, drop)
+        layers = torch.nn.Sequential(
+            widen, getattr(torch.nn, ACTIVATIONS[activation])(), narrow, drop
+        )
         del widen, narrow, drop
         x = torch.zeros(rows, width, dtype=item, requires_grad=True)
         with torch.no_grad():
             layers(x)  # cuBLAS has its workspace from here on
         torch.cuda.empty_cache()
-        before_bytes = torch.cuda.memory_allocated()
-        y = x + layers(x) if residual else layers(x)
-        growth_bytes = torch.cuda.memory_allocated() - before_bytes
-        del layers, x, y
-    return growth_bytes
+        return growth_bytes(lambda: x + layers(x) if residual else layers(x))
 
 
 def _block(
@@ -89,14 +65,17 @@ def _block(
     *,
     middles: int | None = None,
     outer: int = 1,
-    mask_bytes: int = 1,
+    sums: int = 0,
+    mask_bytes: int | None = 1,
 ) -> int:
-    """`middles` and `outer` count the tensors of the middle's size, and of x's."""
+    """The answer, and the mistaken ones: `middles` and `outer` count the tensors of the middle's
+    size, and of x's; `sums` what a sum keeps."""
     elements, item_bytes = rows * width, ITEM_BYTES[dtype]
     if middles is None:
         middles = 2 if activation in KEEPS_INPUT else 1
-    masks_bytes = mask_bytes * elements if dropout else 0
-    return (outer + middles * factor) * item_bytes * elements + masks_bytes
+    tensors = outer + sums * residual + middles * factor
+    mask_bytes = item_bytes if mask_bytes is None else mask_bytes
+    return tensors * item_bytes * elements + mask_bytes * elements * dropout
 
 
 def _options(random: Random, activation: str, dtype: str) -> Config:
@@ -126,62 +105,44 @@ BLOCK = Predict(
     ),
     hidden=lambda random: [
         _options(random, activation, dtype)
-        for activation in ("relu", "tanh", "gelu", "silu")
+        for activation in ACTIVATIONS
         for dtype in ("float16", "float32")
     ],
     measure=_measure_block,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _block,
+        (
             "You let every activation function keep its input. ReLU and tanh keep their output, "
             "which is the second layer's input: one tensor, not two.",
-            lambda **options: _block(**options, middles=2),
+            {"middles": 2},
         ),
-        Mistake(
+        (
             "You forgot what activation functions keep. GELU and SiLU keep their input, which "
             "nobody else keeps.",
-            lambda **options: _block(**options, middles=1),
+            {"middles": 1},
         ),
-        Mistake(
-            "You counted x. It was there before the forward pass.",
-            lambda **options: _block(**options, outer=2),
-        ),
-        Mistake(
-            "You left out the output. The caller holds it.",
-            lambda **options: _block(**options, outer=0),
-        ),
-        Mistake(
-            "You forgot what dropout keeps.",
-            lambda **options: _block(**options, mask_bytes=0),
-        ),
-        Mistake(
+        ("You counted x. It was there before the forward pass.", {"outer": 2}),
+        ("You left out the output. The caller holds it.", {"outer": 0}),
+        ("You forgot what dropout keeps.", {"mask_bytes": 0}),
+        (
             "You took dropout's mask for floats. It is a bool for each element, in every dtype.",
-            lambda **options: _block(**options, mask_bytes=ITEM_BYTES[options["dtype"]]),
+            {"mask_bytes": None},
         ),
-        Mistake(
-            "You let the sum keep something. It keeps neither of what it adds.",
-            lambda **options: _block(**options, outer=1 + options["residual"]),
-        ),
+        ("You let the sum keep something. It keeps neither of what it adds.", {"sums": 1}),
     ),
 )
 
 
 # which_function: told from what it keeps between different neighbours
 
-FUNCTIONS = ("2 * x", "relu", "gelu", "dropout", "x * sigmoid(x)")
-
-
-def _function(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    import torch
-    from torch.nn import functional
-
-    functions: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "2 * x": lambda x: 2 * x,
-        "relu": torch.relu,
-        "gelu": functional.gelu,
-        "dropout": functional.dropout,
-        "x * sigmoid(x)": lambda x: x * torch.sigmoid(x),
-    }
-    return functions[name]
+FUNCTIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "2 * x": lambda x: 2 * x,
+    "relu": lambda x: torch.relu(x),
+    "gelu": lambda x: torch.nn.functional.gelu(x),
+    "dropout": lambda x: torch.nn.functional.dropout(x),
+    "x * sigmoid(x)": lambda x: x * torch.sigmoid(x),
+}
 
 
 def _observe_function(function: str, rows: int, width: int) -> Observation:
@@ -191,30 +152,19 @@ def _observe_function(function: str, rows: int, width: int) -> Observation:
         function: one of `FUNCTIONS`.
         rows, width: of every activation.
     """
-    import torch
-
-    import vramlab
-
-    f = _function(function)
-    with vramlab.VirtualGPU(GPU), torch.device("cuda"):
+    f = FUNCTIONS[function]
+    with torch.device("cuda"):
         x = torch.zeros(rows, width, requires_grad=True)
         first, second = (torch.zeros(width, width, requires_grad=True) for _ in range(2))
         with torch.no_grad():
             x @ first  # cuBLAS has its workspace from here on
         torch.cuda.empty_cache()
-        before_bytes = torch.cuda.memory_allocated()
-        y = f(x @ first) @ second
-        between_products_bytes = torch.cuda.memory_allocated() - before_bytes
-        del y
-        torch.cuda.empty_cache()
-        y = f(x + 1) + 1
-        between_sums_bytes = torch.cuda.memory_allocated() - before_bytes
         readings = {
             "activation": x.nbytes,
-            "between products": between_products_bytes,
-            "between sums": between_sums_bytes,
+            "between products": growth_bytes(lambda: f(x @ first) @ second),
         }
-        del x, first, second, y
+        torch.cuda.empty_cache()
+        readings["between sums"] = growth_bytes(lambda: f(x + 1) + 1)
     return Observation({"readings": readings}, function)
 
 
@@ -246,26 +196,29 @@ WHICH = Diagnose(
         for function in FUNCTIONS
     ],
     observe=_observe_function,
+    gpu=T4,
     mistakes=(
-        Mistake(
-            "You told it from the reading between products alone. There the second product keeps "
-            "the function's output, whether the function needs it or not.",
-            lambda readings: _by_products(readings, "relu"),
+        *of(
+            _by_products,
+            *(
+                (
+                    "You told it from the reading between products alone. There the second product "
+                    "keeps the function's output, whether the function needs it or not.",
+                    {"two": two},
+                )
+                for two in ("relu", "2 * x")
+            ),
         ),
-        Mistake(
-            "You told it from the reading between products alone. There the second product keeps "
-            "the function's output, whether the function needs it or not.",
-            lambda readings: _by_products(readings, "2 * x"),
-        ),
-        Mistake(
-            "You told it from the reading between sums alone. There, keeping the input costs as "
-            "much as keeping the output.",
-            lambda readings: _by_sums(readings, "relu"),
-        ),
-        Mistake(
-            "You told it from the reading between sums alone. There, keeping the input costs as "
-            "much as keeping the output.",
-            lambda readings: _by_sums(readings, "gelu"),
+        *of(
+            _by_sums,
+            *(
+                (
+                    "You told it from the reading between sums alone. There, keeping the input "
+                    "costs as much as keeping the output.",
+                    {"two": two},
+                )
+                for two in ("relu", "gelu")
+            ),
         ),
     ),
 )
@@ -281,96 +234,105 @@ EPS = 1e-5
 SAME = 1e-3
 """Formulas in another order differ in the last bits, and over many layers in a few more."""
 
-Results = list["torch.Tensor"]
-"""Of a program: its loss, and its gradients."""
 
+def _repair(
+    own: Any,
+    build: Callable[..., list[torch.Tensor]],
+    forward: Callable[[Run], torch.Tensor],
+    room_bytes: int,
+    question: str,
+) -> Repair:
+    """The repair of a function that is called in each of some `layers`.
 
-def _try(
-    answer: Any, own: Any, program: Callable[[Any], Results], room_bytes: int, question: str
-) -> str:
-    """Run a program with an answer, within what our own way takes and some room, and compare."""
-    import torch
+    Args:
+        own: the function that is right, and decides the limit.
+        build: makes the input of the first layer, and the weights of all.
+        forward: calls the function that is tried, layer by layer.
+        room_bytes: what may be reserved beyond what our own function does.
+        question: to somebody who has run out of memory, with a place for the number of layers.
+    """
 
-    import vramlab
+    def where_it_ended(run: Run) -> str:
+        held = run.peak_bytes / UNIT_BYTES
+        return (
+            f"{run.ran_out} where it holds {held:.0f} tensors of an activation's size. "
+            f"{question.format(**run.case)}"
+        )
 
-    def where(held_bytes: int) -> str:
-        held = held_bytes / UNIT_BYTES
-        return f"where it holds {held:.0f} tensors of an activation's size. {question}"
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        wanted = program(own)
-        limit_bytes = torch.cuda.max_memory_reserved() + room_bytes
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, where):
-            results = program(answer)
-        report = peak_report(limit_bytes)
-    if not torch.allclose(results[0], wanted[0], rtol=SAME):
-        raise NotFixed("It fits, but computes something else: the loss has changed.")
-    for result, want in zip(results[1:], wanted[1:], strict=True):
-        if not torch.allclose(result, want, rtol=SAME, atol=SAME * float(want.abs().max())):
-            raise NotFixed("It fits, and the loss is the same, but the gradients are not.")
-    return report
+    return Repair(
+        gpu=T4.but(values=True),
+        build=build,
+        call=lambda run: _step(run, forward(run)),
+        reference=own,
+        limit=room(room_bytes),
+        ran_out=where_it_ended,
+        collect=_with_gradients,
+        compare=_same_step,
+    )
 
 
 def _input() -> torch.Tensor:
-    import torch
-
     values = torch.arange(ROWS * WIDTH, dtype=torch.float32, device="cuda")
     x = values.mul_(0.7).sin_().reshape(ROWS, WIDTH)
     return x.requires_grad_()
 
 
-def _results(x: torch.Tensor, y: torch.Tensor, parameters: list[torch.Tensor]) -> Results:
-    """Train a step; give the loss and the gradients, on the CPU."""
+def _required_tensor(y: object) -> torch.Tensor:
+    if not isinstance(y, torch.Tensor):
+        raise NotFixed(f"It has to return a tensor, and gives a {type(y).__name__}.")
+    return y
+
+
+def _step(run: Run, y: torch.Tensor) -> torch.Tensor:
+    """Train a step; give its loss."""
+    x = run.inputs[0]
     if y.shape != x.shape:
         raise NotFixed(f"The result has the shape {tuple(y.shape)}, not {tuple(x.shape)}.")
     loss = y.square().mean()
     loss.backward()
-    gradients = []
-    for tensor in (x, *parameters):
-        if tensor.grad is None:
-            raise NotFixed("It fits, but no gradient arrives at its input and its weights.")
-        gradients.append(tensor.grad.cpu())
-    return [loss.detach().cpu(), *gradients]
+    return loss.detach()
+
+
+def _with_gradients(run: Run, loss: torch.Tensor) -> list[torch.Tensor]:
+    if any(tensor.grad is None for tensor in run.inputs):
+        raise NotFixed("It fits, but no gradient arrives at its input and its weights.")
+    return [loss.cpu(), *(tensor.grad.cpu() for tensor in run.inputs)]
+
+
+def _same_step(run: Run, expected: list[torch.Tensor]) -> None:
+    message = "It fits, but computes something else: the loss has changed."
+    require_close(run.results[0], expected[0], message, rtol=SAME)
+    for gradient, wanted in zip(run.results[1:], expected[1:], strict=True):
+        message = "It fits, and the loss is the same, but the gradients are not."
+        atol = SAME * float(wanted.abs().max())
+        require_close(gradient, wanted, message, rtol=SAME, atol=atol)
 
 
 # block: a block written by hand
 
 
 def _own_block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    from torch.nn import functional
-
-    normal = functional.layer_norm(x, (x.shape[-1],), eps=EPS)
-    y: torch.Tensor = functional.silu(normal) @ weight
+    normal = torch.nn.functional.layer_norm(x, (x.shape[-1],), eps=EPS)
+    y: torch.Tensor = torch.nn.functional.silu(normal) @ weight
     return y
 
 
-def _stack(block: Any, layers: int) -> Results:
-    """Train a step of several blocks, one on the other."""
-    import torch
-
+def _input_and_weights(run: Run, layers: int) -> list[torch.Tensor]:
     torch.manual_seed(8)
     weights: list[torch.Tensor] = [
         (2 * torch.randn(WIDTH, WIDTH) / WIDTH**0.5).to("cuda").requires_grad_()
         for _ in range(layers)
     ]
-    x = _input()
-    y = x
+    return [_input(), *weights]
+
+
+def _stack(run: Run) -> torch.Tensor:
+    """Several blocks, one on the other."""
+    y: torch.Tensor
+    y, *weights = run.inputs
     for weight in weights:
-        y = block(y, weight)
-    return _results(x, y, weights)
-
-
-def _try_block(answer: Any, layers: int) -> str:
-    return _try(
-        answer,
-        _own_block,
-        lambda block: _stack(block, layers),
-        UNIT_BYTES,
-        f"For {layers} blocks that is too many: three each are enough, the inputs of the "
-        "normalization, of the activation function and of the product. Which operator of yours "
-        "keeps another one?",
-    )
+        y = _required_tensor(run.program(y, weight))
+    return y
 
 
 FIX_BLOCK = Fix(
@@ -379,7 +341,15 @@ FIX_BLOCK = Fix(
     minutes=15,
     visible=({"layers": 4},),
     hidden=lambda random: [{"layers": random.randrange(5, 9)}],
-    trial=_try_block,
+    trial=_repair(
+        _own_block,
+        _input_and_weights,
+        _stack,
+        UNIT_BYTES,
+        "For {layers} blocks that is too many: three each are enough, the inputs of the "
+        "normalization, of the activation function and of the product. Which operator of yours "
+        "keeps another one?",
+    ),
 )
 
 
@@ -387,8 +357,6 @@ FIX_BLOCK = Fix(
 
 
 def _own_quick_gelu(x: torch.Tensor) -> torch.Tensor:
-    import torch
-
     class QuickGELU(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -407,24 +375,12 @@ def _own_quick_gelu(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def _chain(function: Any, layers: int) -> Results:
-    """Train a step of a chain in which nobody but the function keeps anything."""
-    x = _input()
-    y = x
-    for _ in range(layers):
-        y = function(1.5 * y)
-    return _results(x, y, [])
-
-
-def _try_quick_gelu(answer: Any, layers: int) -> str:
-    return _try(
-        answer,
-        _own_quick_gelu,
-        lambda function: _chain(function, layers),
-        3 * UNIT_BYTES,
-        f"The function is called {layers} times. Its input is all that its derivative needs; what "
-        "else does each call keep?",
-    )
+def _chain(run: Run) -> torch.Tensor:
+    """Products and calls by turns: nobody but the function keeps anything."""
+    y: torch.Tensor = run.inputs[0]
+    for _ in range(run.case["layers"]):
+        y = _required_tensor(run.program(1.5 * y))
+    return y
 
 
 QUICK_GELU = Fix(
@@ -433,7 +389,14 @@ QUICK_GELU = Fix(
     minutes=25,
     visible=({"layers": 10},),
     hidden=lambda random: [{"layers": random.randrange(11, 16)}],
-    trial=_try_quick_gelu,
+    trial=_repair(
+        _own_quick_gelu,
+        lambda run, layers: [_input()],
+        _chain,
+        3 * UNIT_BYTES,
+        "The function is called {layers} times. Its input is all that its derivative needs; what "
+        "else does each call keep?",
+    ),
 )
 
 EXERCISE = Exercise(

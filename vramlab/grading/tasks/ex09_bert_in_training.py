@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vramlab.formulas.storage import block_bytes
-from vramlab.grading.batches import check_order, noting, numbered_batch
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.batches import check_order, numbered_batch
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, instead, of
+from vramlab.grading.readings import growth_bytes
+from vramlab.grading.repair import InTurn, Repair, Run, require_close, room
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 
 def _measure_layer(
@@ -41,22 +32,14 @@ def _measure_layer(
     **dropouts: float,
 ) -> int:
     """Growth over the forward pass of one layer, whose input is there and whose output is held."""
-    import torch
-
-    import vramlab
     from vramlab.models.encoder import Layer
 
-    with vramlab.VirtualGPU(GPU):
-        layer = Layer(width, heads, feed_forward, attention=attention, **dropouts).to("cuda")
-        layer.train(train)
-        x = torch.zeros(batch, length, width, device="cuda")
-        layer(x[:1, :8])  # cuBLAS has its workspace from here on
-        torch.cuda.empty_cache()
-        before_bytes = torch.cuda.memory_allocated()
-        output, weights = layer(x)
-        growth_bytes = torch.cuda.memory_allocated() - before_bytes
-        del layer, x, output, weights
-    return growth_bytes
+    layer = Layer(width, heads, feed_forward, attention=attention, **dropouts).to("cuda")
+    layer.train(train)
+    x = torch.zeros(batch, length, width, device="cuda")
+    layer(x[:1, :8])  # cuBLAS has its workspace from here on
+    torch.cuda.empty_cache()
+    return growth_bytes(lambda: layer(x))
 
 
 # Sizes are so chosen that no block keeps a rest (lesson 02 is about those): every tensor has at
@@ -124,42 +107,41 @@ LAYER = Predict(
     visible=(_BASE, _SQUARE, _TINY),
     hidden=lambda random: [*(_large(random) for _ in range(3)), *(_small(random) for _ in "ab")],
     measure=lambda **sizes: _measure_layer(**sizes, train=False),
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _kept,
+        (
             "You kept the scores as well as the softmax. The backward pass of a softmax reads its "
             "output alone.",
-            lambda **sizes: _kept(**sizes, scores=2),
+            {"scores": 2},
         ),
-        Mistake(
-            "You took the softmax for one per text. Every head has its own.",
-            lambda **sizes: _kept(**{**sizes, "heads": 1}),
-        ),
-        Mistake(
+        ("You took the softmax for one per text. Every head has its own.", {"heads": 1}),
+        (
             "You counted the layer's input. It was there before, and belongs to the layer before.",
-            lambda **sizes: _kept(**sizes, hidden=9),
+            {"hidden": 9},
         ),
-        Mistake(
+        (
             "You kept one tensor for each layer norm. Its input is read in its backward pass; its "
             "output is the next operation's input, or the layer's output.",
-            lambda **sizes: _kept(**sizes, hidden=6),
+            {"hidden": 6},
         ),
-        Mistake(
+        (
             "You kept what feed-forward puts out twice over. What its second Linear layer puts "
             "out is only added to something: nobody reads it again.",
-            lambda **sizes: _kept(**sizes, hidden=9, statistics=4),
+            {"hidden": 9, "statistics": 4},
         ),
-        Mistake(
+        (
             "You kept one tensor of the feed-forward width. GELU reads its input again, and the "
             "second Linear layer reads GELU's output.",
-            lambda **sizes: _kept(**sizes, inner=1),
+            {"inner": 1},
         ),
-        Mistake(
+        (
             "You forgot the two numbers that each layer norm keeps for every token.",
-            lambda **sizes: _kept(**sizes, statistics=0),
+            {"statistics": 0},
         ),
-        Mistake(
+        (
             "You forgot that blocks come in steps of 512 bytes.",
-            lambda **sizes: _kept(**sizes, block=lambda size_bytes: size_bytes),
+            {"block": int},
         ),
     ),
 )
@@ -187,15 +169,15 @@ def _added(
     dropped_hidden: int = 0,
     masks: int = 2,
     score_masks: int = 1,
-    mask_item_bytes: int = 1,
+    mask_bits: int = 8,
     block: Callable[[int], int] = block_bytes,
 ) -> int:
     hidden, scores = batch * length * width, batch * heads * length * length
     return (
         dropped * block(4 * scores)
         + dropped_hidden * block(4 * hidden)
-        + score_masks * block(mask_item_bytes * scores)
-        + masks * block(mask_item_bytes * hidden)
+        + score_masks * block(mask_bits * scores // 8)
+        + masks * block(mask_bits * hidden // 8)
     )
 
 
@@ -213,45 +195,34 @@ EXTRA = Predict(
         *(_without_feed_forward(_small(random)) for _ in "ab"),
     ],
     measure=_measure_extra,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _added,
+        (
             "You counted the masks alone. The next matmul saves what dropout made of the softmax: "
             "another tensor, as large as the softmax.",
-            lambda **sizes: _added(**sizes, dropped=0),
+            {"dropped": 0},
         ),
-        Mistake(
-            "You forgot the mask of the dropout on the softmax.",
-            lambda **sizes: _added(**sizes, score_masks=0),
-        ),
-        Mistake(
-            "You looked at the softmax alone. The layer drops in two more places.",
-            lambda **sizes: _added(**sizes, masks=0),
-        ),
-        Mistake(
+        ("You forgot the mask of the dropout on the softmax.", {"score_masks": 0}),
+        ("You looked at the softmax alone. The layer drops in two more places.", {"masks": 0}),
+        (
             "You counted one mask of a hidden state. There is a dropout before each of the two "
             "sums.",
-            lambda **sizes: _added(**sizes, masks=1),
+            {"masks": 1},
         ),
-        Mistake(
+        (
             "You kept what the dropouts before the sums put out. It is only added to something: "
             "their masks are all that stays.",
-            lambda **sizes: _added(**sizes, dropped_hidden=2),
+            {"dropped_hidden": 2},
         ),
-        Mistake(
+        (
             "You took a mask for float32. One byte says whether an element was dropped.",
-            lambda **sizes: _added(**sizes, mask_item_bytes=4),
+            {"mask_bits": 32},
         ),
-        Mistake(
-            "You took a mask for one bit an element. PyTorch's bool has a byte.",
-            lambda **sizes: (
-                _added(**sizes, block=block_bytes, mask_item_bytes=0)
-                + block_bytes(sizes["batch"] * sizes["heads"] * sizes["length"] ** 2 // 8)
-                + 2 * block_bytes(sizes["batch"] * sizes["length"] * sizes["width"] // 8)
-            ),
-        ),
-        Mistake(
+        ("You took a mask for one bit an element. PyTorch's bool has a byte.", {"mask_bits": 1}),
+        (
             "You forgot that blocks come in steps of 512 bytes.",
-            lambda **sizes: _added(**sizes, block=lambda size_bytes: size_bytes),
+            {"block": int},
         ),
     ),
 )
@@ -272,10 +243,11 @@ def _observe_run(run: str, **sizes: Any) -> Observation:
     return Observation({"sizes": sizes, "kept": _measure_layer(**sizes, **RUNS[run])}, run)
 
 
-def _nearest(sizes: Mapping[str, Any], kept: int, among: Mapping[str, int]) -> str:
+def _told(sizes: Mapping[str, Any], kept: int) -> str:
     """The run whose additions to what all of them keep come closest."""
+    additions = _additions(sizes)
     base = _kept(**sizes, scores=0)
-    return min(among, key=lambda run: abs(kept - base - among[run]))
+    return min(additions, key=lambda run: abs(kept - base - additions[run]))
 
 
 def _additions(sizes: Mapping[str, int]) -> dict[str, int]:
@@ -291,16 +263,6 @@ def _additions(sizes: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _taken_for(**taken: str) -> Callable[..., str]:
-    """An answer that takes some runs for others; spaces and commas are written as underscores."""
-
-    def answer(sizes: Mapping[str, int], kept: int) -> str:
-        run = _nearest(sizes, kept, _additions(sizes))
-        return taken.get(run.replace(", ", "_").replace(" ", "_"), run)
-
-    return answer
-
-
 WHICH = Diagnose(
     name="which_run",
     points=4,
@@ -312,34 +274,38 @@ WHICH = Diagnose(
     ),
     hidden=lambda random: [{"run": run, **_large(random)} for run in RUNS],
     observe=_observe_run,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You took a run without dropout on the softmax for one in eval mode. The masks of the "
             "other dropouts are there.",
-            _taken_for(train_eager_no_dropout_on_the_softmax="eval, eager"),
+            instead(_told, {"train, eager, no dropout on the softmax": "eval, eager"}),
         ),
         Mistake(
             "You did not tell the modes apart where the softmax is not kept. The masks before the "
             "sums tell: a byte for each element.",
-            _taken_for(train_sdpa="eval, sdpa"),
+            instead(_told, {"train, sdpa": "eval, sdpa"}),
         ),
         Mistake(
             "You took every run in train mode for one with dropout on the softmax. That is the "
             "dropout which costs five bytes for each pair of tokens.",
-            _taken_for(train_eager_no_dropout_on_the_softmax="train, eager"),
+            instead(_told, {"train, eager, no dropout on the softmax": "train, eager"}),
         ),
         Mistake(
             "You looked for the softmax alone, and forgot the mode.",
-            _taken_for(
-                train_eager="eval, eager",
-                train_eager_no_dropout_on_the_softmax="eval, eager",
-                train_sdpa="eval, sdpa",
+            instead(
+                _told,
+                {
+                    "train, eager": "eval, eager",
+                    "train, eager, no dropout on the softmax": "eval, eager",
+                    "train, sdpa": "eval, sdpa",
+                },
             ),
         ),
         Mistake(
             "You took sdpa for eval mode with the softmax. With sdpa there is no tensor of "
             "length x length at all.",
-            _taken_for(eval_sdpa="eval, eager", train_sdpa="train, eager"),
+            instead(_told, {"eval, sdpa": "eval, eager", "train, sdpa": "train, eager"}),
         ),
     ),
 )
@@ -374,8 +340,6 @@ _VALUES = _Sizes(layers=2, batch=2, length=16, width=32, heads=2, feed_forward=6
 
 
 def _train(model: Any, load: Load, steps: int) -> Any:
-    import torch
-
     model.use_attention("sdpa")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses, norms = [], []
@@ -391,68 +355,38 @@ def _train(model: Any, load: Load, steps: int) -> Any:
     return losses, norms
 
 
-def _try_train(answer: Any, layers: int, steps: int) -> str:
-    import torch
-
-    import vramlab
-
-    sizes = _Sizes(layers, **_MEMORY_WIDTHS)
-    with vramlab.VirtualGPU(GPU, on_value="nan"):
-        _run(_train, sizes, steps, [])
-        limit_bytes = torch.cuda.max_memory_reserved() + ROOM_BYTES
-    begun: list[int] = []
-
-    def where(held_bytes: int) -> str:
-        return (
-            f"in step {len(begun)} of {steps}, where it holds {format_bytes(held_bytes)}. "
-            f"{_hint(len(begun))}"
-        )
-
-    with vramlab.VirtualGPU(GPU, on_value="nan"):
-        with limited(limit_bytes, where):
-            _run(answer, sizes, steps, begun)
-        report = peak_report(limit_bytes)
-    begun_with_values: list[int] = []
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected = _run(_train, _VALUES, steps, [])
-        learned = _run(answer, _VALUES, steps, begun_with_values)
-    check_order(begun, steps)
-    check_order(begun_with_values, steps)
-    if learned.shape != expected.shape or not torch.allclose(learned, expected, rtol=0, atol=SAME):
-        raise NotFixed(
-            "It fits, but the losses, the norms or the weights that it has learned are others."
-        )
-    return report
-
-
-def _hint(step: int) -> str:
-    if step == 1:
-        return (
-            "Not even one step fits. Which tensors of a layer have length x length elements, and "
-            "who wants them?"
-        )
-    return (
-        "The first step fits. What is still there of earlier steps, and which name, or which "
-        "graph, holds it?"
-    )
-
-
-def _run(train: Any, sizes: _Sizes, steps: int, begun: list[int]) -> torch.Tensor:
-    """Train a fresh model; give what it reports and its weights, on the host."""
-    import torch
-
+def _model_and_data(run: Run, sizes: _Sizes, steps: int) -> tuple[Any, ...]:
     from vramlab.models.encoder import Encoder
 
     torch.manual_seed(sizes.layers)
     how = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
     model = Encoder(sizes.layers, sizes.width, sizes.heads, sizes.feed_forward, **how).to("cuda")
-    shape = (sizes.batch, sizes.length, sizes.width)
 
     def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        x = numbered_batch(index, *shape)
+        x = numbered_batch(index, sizes.batch, sizes.length, sizes.width)
         return x, x.flip(1)
 
-    report = train(model, noting(load, begun), steps)
+    return model, run.noting(load), steps
+
+
+def _where_it_ended(run: Run) -> str:
+    ended = (
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, where it holds "
+        f"{format_bytes(run.peak_bytes)}. "
+    )
+    if len(run.noted) == 1:
+        return ended + (
+            "Not even one step fits. Which tensors of a layer have length x length elements, and "
+            "who wants them?"
+        )
+    return ended + (
+        "The first step fits. What is still there of earlier steps, and which name, or which "
+        "graph, holds it?"
+    )
+
+
+def _report_and_weights(run: Run, report: object) -> torch.Tensor:
+    model = run.inputs[0]
     weights = [weight.detach().cpu().flatten() for weight in model.parameters()]
     return torch.cat([torch.tensor(_numbers(report)), *weights])
 
@@ -469,13 +403,40 @@ def _numbers(report: Any) -> list[float]:
         ) from error
 
 
+def _same_training(run: Run, expected: torch.Tensor) -> None:
+    check_order(run.noted, run.case["steps"])
+    message = "It fits, but the losses, the norms or the weights that it has learned are others."
+    require_close(run.results, expected, message, rtol=0, atol=SAME)
+
+
 TRAIN = Fix(
     name="train",
     points=4,
     minutes=25,
     visible=({"layers": 4, "steps": 5},),
     hidden=lambda random: [{"layers": random.randrange(3, 7), "steps": random.randrange(5, 7)}],
-    trial=_try_train,
+    trial=InTurn(
+        (
+            Repair(
+                gpu=T4.but(on_value="nan"),
+                build=lambda run, layers, steps: _model_and_data(
+                    run, _Sizes(layers, **_MEMORY_WIDTHS), steps
+                ),
+                reference=_train,
+                limit=room(ROOM_BYTES),
+                ran_out=_where_it_ended,
+                collect=_report_and_weights,
+                compare=lambda run, expected: check_order(run.noted, run.case["steps"]),
+            ),
+            Repair(
+                gpu=T4.but(values=True),
+                build=lambda run, layers, steps: _model_and_data(run, _VALUES, steps),
+                reference=_train,
+                collect=_report_and_weights,
+                compare=_same_training,
+            ),
+        )
+    ),
 )
 
 EXERCISE = Exercise(

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.limits import limit_memory, limited
-from vramlab.grading.task import (
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-)
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.limits import limit_memory
+from vramlab.grading.mistakes import Mistake, instead, of
+from vramlab.grading.repair import Repair, Run, require_close
+from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Observation
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 LENGTH = 512
 """Tokens of a sample. With a width of 1024 or 2048 a sample has a multiple of 2 MiB, so that no
@@ -33,8 +26,6 @@ Points = Sequence[Sequence[int]]
 
 def _model(layers: int, width: int) -> torch.nn.Sequential:
     """Linear layers without bias: what the sum of a bias's gradient takes is no straight line."""
-    import torch
-
     modules: list[torch.nn.Module] = []
     for _ in range(layers):
         modules += [torch.nn.Linear(width, width, bias=False), torch.nn.GELU()]
@@ -43,12 +34,8 @@ def _model(layers: int, width: int) -> torch.nn.Sequential:
 
 def _peaks(layers: int, width: int, optimizer: str, batches: Sequence[int]) -> list[int]:
     """Peak of a training step for each batch; states and workspaces come before."""
-    import torch
-
-    import vramlab
-
     peaks = []
-    with vramlab.VirtualGPU(GPU):
+    with T4.attached():
         model = _model(layers, width)
         optimize = {"SGD": torch.optim.SGD, "AdamW": torch.optim.AdamW}[optimizer](
             model.parameters()
@@ -62,7 +49,6 @@ def _peaks(layers: int, width: int, optimizer: str, batches: Sequence[int]) -> l
             optimize.zero_grad()
             peaks.append(torch.cuda.max_memory_allocated())
             del x
-        del model, optimize
     return peaks[1:]
 
 
@@ -139,8 +125,6 @@ def _observe_largest(
     layers: int, width: int, optimizer: str, batches: list[int], room_mib: int
 ) -> Observation:
     """Try: the largest batch whose peak is not above the room."""
-    import torch
-
     peaks = _peaks(layers, width, optimizer, batches)
     measured = [list(point) for point in zip(batches, peaks, strict=True)]
     low, high = batches[0], 512  # low is not above, high is
@@ -155,6 +139,14 @@ def _observe_largest(
     return Observation({"measured": measured, "room": room_mib * MIB}, low)
 
 
+def _largest(
+    measured: Points, room: int, *, fixed: int = 1, more: int = 0, multiple: int = 1
+) -> int:
+    """The answer, and the mistaken ones: for naming mistakes, not for grading."""
+    fixed_bytes, sample_bytes = _line(measured)
+    return int((room - fixed * fixed_bytes) // sample_bytes + more) // multiple * multiple
+
+
 LARGEST = Diagnose(
     name="largest_batch",
     points=3,
@@ -164,24 +156,19 @@ LARGEST = Diagnose(
         {**_run(random), "room_mib": 512 * random.randrange(6, 12)} for _ in range(3)
     ],
     observe=_observe_largest,
-    mistakes=(
-        Mistake(
+    mistakes=of(
+        _largest,
+        (
             "You divided the room by what a sample costs, and forgot the fixed part.",
-            lambda measured, room: int(room // _line(measured)[1]),
+            {"fixed": 0},
         ),
         Mistake(
             "You took the peak for proportional to the batch. Parameters, gradients and states do "
             "not know it.",
             lambda measured, room: room * measured[1][0] // measured[1][1],
         ),
-        Mistake(
-            "Your batch is the first that does not fit. Round down.",
-            lambda measured, room: int((room - _line(measured)[0]) // _line(measured)[1]) + 1,
-        ),
-        Mistake(
-            "You rounded to a multiple of 8. Memory does not care.",
-            lambda measured, room: int((room - _line(measured)[0]) // _line(measured)[1]) // 8 * 8,
-        ),
+        ("Your batch is the first that does not fit. Round down.", {"more": 1}),
+        ("You rounded to a multiple of 8. Memory does not care.", {"multiple": 8}),
     ),
 )
 
@@ -204,14 +191,12 @@ def _observe_retry(kind: str, layers: int, batch: int) -> Observation:
         layers: of a width of 1024.
         batch: that fails; half of it is tried again.
     """
-    import vramlab
-
     half_bytes, whole_bytes = (
         peak - 1 for peak in _peaks(layers, 1024, "SGD", [batch // 2, batch])
     )
     # Half of the batch fits, and the whole does not; or, if it is too large, neither.
     limit_bytes = half_bytes - 16 * MIB if kind == KINDS[3] else (half_bytes + whole_bytes) // 2
-    with vramlab.VirtualGPU(GPU):
+    with T4.attached():
         readings = _read_retry(kind, layers, batch, half_bytes, limit_bytes)
     return Observation({"readings": readings}, kind)
 
@@ -220,8 +205,6 @@ def _read_retry(
     kind: str, layers: int, batch: int, half_bytes: int, limit_bytes: int
 ) -> dict[str, int]:
     """Allocated bytes around a step that fails, and around its retry, which fails too."""
-    import torch
-
     readings: dict[str, int] = {}
     kept: list[object] = []
     model = _model(layers, 1024)
@@ -281,16 +264,6 @@ def _told(readings: Mapping[str, int]) -> str:
     return "retried inside except"
 
 
-def _taken_for(**taken: str) -> Callable[..., str]:
-    """An answer that takes some kinds for others; spaces are written as underscores."""
-
-    def answer(readings: Mapping[str, int]) -> str:
-        kind = _told(readings)
-        return taken.get(kind.replace(" ", "_"), kind)
-
-    return answer
-
-
 WHY = Diagnose(
     name="why_again",
     points=4,
@@ -309,29 +282,32 @@ WHY = Diagnose(
         Mistake(
             "You took every retry that begins with much allocated for one inside the except "
             "block. What was there before the step, and what is left after the block?",
-            _taken_for(
-                an_earlier_loss_is_kept="retried inside except",
-                the_error_is_kept="retried inside except",
+            instead(
+                _told,
+                {
+                    "an earlier loss is kept": "retried inside except",
+                    "the error is kept": "retried inside except",
+                },
             ),
         ),
         Mistake(
             "You did not look at what was there before the step.",
-            _taken_for(an_earlier_loss_is_kept="the error is kept"),
+            instead(_told, {"an earlier loss is kept": "the error is kept"}),
         ),
         Mistake(
             "You did not look at what is left after the except block. A retry inside of it finds "
             "more than there is after it.",
-            _taken_for(the_error_is_kept="retried inside except"),
+            instead(_told, {"the error is kept": "retried inside except"}),
         ),
         Mistake(
             "You took a retry inside the except block for an error that is kept. After the block, "
             "everything was given back.",
-            _taken_for(retried_inside_except="the error is kept"),
+            instead(_told, {"retried inside except": "the error is kept"}),
         ),
         Mistake(
             "You looked for somebody who holds memory where nobody does. Compare what the retry "
             "finds with the model alone.",
-            _taken_for(still_too_large="retried inside except"),
+            instead(_told, {"still too large": "retried inside except"}),
         ),
     ),
 )
@@ -339,110 +315,87 @@ WHY = Diagnose(
 
 # gradient_of_all: a search for the batch that holds on to what failed
 
+SEARCH_GPU = T4.but(values=True)
 LAYERS, TOKENS, WIDTH = 4, 512, 128
 SAMPLE_BYTES = 4 * TOKENS * WIDTH  # 256 KiB
 SAME = 1e-3
 """Relative: sums in another order differ in the last bits; a piece too many or too few does not."""
 
-Load = Callable[[int, int], "torch.Tensor"]
 
-
-def _small_model() -> torch.nn.Sequential:
-    import torch
-
+def _model_and_samples(run: Run, count: int, halvings: int) -> tuple[Any, ...]:
     torch.manual_seed(0)
-    modules: list[torch.nn.Module] = []
-    for _ in range(LAYERS):
-        modules += [torch.nn.Linear(WIDTH, WIDTH, bias=False), torch.nn.GELU()]
-    return torch.nn.Sequential(*modules).to("cuda")
-
-
-def _loader(asked: list[tuple[int, int]]) -> Load:
-    import torch
+    model = _model(LAYERS, WIDTH)
 
     def load(start: int, stop: int) -> torch.Tensor:
-        asked.append((start, stop))
+        run.noted.append((start, stop))
         numbers = torch.arange(start * TOKENS * WIDTH, stop * TOKENS * WIDTH, device="cuda")
         return numbers.remainder_(251).div(251).reshape(stop - start, TOKENS, WIDTH)
 
-    return load
+    return model, load, count
 
 
-def _gradient_in_pieces(model: Any, load: Load, count: int, batch: int) -> float:
+def _in_pieces(model: Any, load: Any, count: int, pieces: int = 4) -> float:
     total = 0.0
-    for start in range(0, count, batch):
-        loss = model(load(start, min(start + batch, count))).square().sum()
+    size = count // pieces
+    for start in range(0, count, size):
+        loss = model(load(start, start + size)).square().sum()
         loss.backward()
         total += float(loss.detach())
     return total
 
 
-def _reference(count: int, batch: int) -> tuple[torch.Tensor, float, int]:
-    """Gradient, loss and allocated peak in pieces of `batch`."""
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        model = _small_model()
-        total = _gradient_in_pieces(model, _loader([]), count, batch)
-        return _gradient(model), total, torch.cuda.max_memory_allocated()
+def _fitting(run: Run) -> int:
+    return int(run.case["count"] >> run.case["halvings"])
 
 
-def _gradient(model: torch.nn.Module) -> torch.Tensor:
-    import torch
+def _less_than_twice(own: Run) -> int:
+    """A limit with which twice as many samples as fit get through forward, and fail in backward."""
+    with SEARCH_GPU.attached():
+        model, load, count = _model_and_samples(own, 2 * _fitting(own), 0)
+        _in_pieces(model, load, count, pieces=1)
+        return torch.cuda.max_memory_allocated() - _fitting(own) * SAMPLE_BYTES
 
-    missing = [p for p in model.parameters() if p.grad is None]
-    if missing:
-        raise NotFixed("It fits, but some parameters have no gradient in the end.")
-    return torch.cat([p.grad.detach().cpu().flatten() for p in model.parameters()])  # type: ignore[union-attr]
+
+def _smallest_tried(run: Run) -> str:
+    smallest = min((stop - start for start, stop in run.noted), default=0)
+    return (
+        f"{run.ran_out} even with {smallest} samples, though {_fitting(run)} fit. Who still holds "
+        "the tensors of the batch that failed?"
+    )
 
 
-def _try_search(answer: Any, count: int, halvings: int) -> str:
-    import torch
-
-    import vramlab
-
-    fitting = count >> halvings
-    expected, expected_total, _ = _reference(count, fitting)
-    # Twice as many samples get through the forward pass, and fail in the backward pass.
-    _, _, too_many_bytes = _reference(2 * fitting, 2 * fitting)
-    limit_bytes = too_many_bytes - fitting * SAMPLE_BYTES
-    asked: list[tuple[int, int]] = []
-
-    def where(held_bytes: int) -> str:
-        smallest = min((stop - start for start, stop in asked), default=0)
-        return (
-            f"even with {smallest} samples, though {fitting} fit. Who still holds the tensors "
-            "of the batch that failed?"
-        )
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        model = _small_model()
-        load = _loader(asked)
-        with limited(limit_bytes, where):
-            total = answer(model, load, count)
-        if len(asked) > halvings + 1 + count // fitting + 2:  # tries, pieces, and two to spare
-            raise NotFixed(
-                f"It fits, but calls load() {len(asked)} times: pieces of {fitting} samples would "
-                "fit, if nobody held the tensors of those that failed."
-            )
-        gradient = _gradient(model)
-    try:
-        total = float(total)
-    except (TypeError, ValueError) as error:
-        raise NotFixed("It has to return the loss of all samples, a number.") from error
-    scale = float(expected.abs().max())
-    if not torch.allclose(gradient, expected, rtol=0, atol=SAME * scale):
-        ratio = float(gradient.norm() / expected.norm())
+def _gradient_and_loss(run: Run, total: Any) -> tuple[torch.Tensor, float]:
+    count, calls = run.case["count"], len(run.noted)
+    # tries, pieces, and two to spare
+    if calls > run.case["halvings"] + 1 + count // _fitting(run) + 2:
         raise NotFixed(
-            f"It fits, but the gradient is another one: {ratio:.2f} times as long as it should be. "
-            "Does every sample count once? A backward pass that fails may leave a part of its "
-            "gradients."
+            f"It fits, but calls load() {calls} times: pieces of {_fitting(run)} samples would "
+            "fit, if nobody held the tensors of those that failed."
         )
-    if abs(total - expected_total) > SAME * abs(expected_total):
+    gradients = [parameter.grad for parameter in run.inputs[0].parameters()]
+    if any(gradient is None for gradient in gradients):
+        raise NotFixed("It fits, but some parameters have no gradient in the end.")
+    try:
+        loss = float(total)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise NotFixed("It has to return the loss of all samples, a number.") from error
+    return torch.cat([gradient.detach().cpu().flatten() for gradient in gradients]), loss
+
+
+def _same_gradient(run: Run, expected: tuple[torch.Tensor, float]) -> None:
+    (gradient, total), (wanted, wanted_total) = run.results, expected
+    ratio = float(gradient.norm() / wanted.norm())
+    require_close(
+        gradient,
+        wanted,
+        f"It fits, but the gradient is another one: {ratio:.2f} times as long as it should be. "
+        "Does every sample count once? A backward pass that fails may leave a part of its "
+        "gradients.",
+        rtol=0,
+        atol=SAME * float(wanted.abs().max()),
+    )
+    if abs(total - wanted_total) > SAME * abs(wanted_total):
         raise NotFixed("The gradient is right, but the loss of all samples is another one.")
-    return f"{len(asked)} calls of load() within {format_bytes(limit_bytes)}"
 
 
 SEARCH = Fix(
@@ -451,7 +404,18 @@ SEARCH = Fix(
     minutes=25,
     visible=({"count": 64, "halvings": 2}, {"count": 48, "halvings": 1}),
     hidden=lambda random: [{"count": 16 * random.randrange(3, 6), "halvings": 2}],
-    trial=_try_search,
+    trial=Repair(
+        gpu=SEARCH_GPU,
+        build=_model_and_samples,
+        reference=_in_pieces,
+        limit=_less_than_twice,
+        ran_out=_smallest_tried,
+        collect=_gradient_and_loss,
+        compare=_same_gradient,
+        report=lambda run: (
+            f"{len(run.noted)} calls of load() within {format_bytes(run.limit_bytes)}"
+        ),
+    ),
 )
 
 EXERCISE = Exercise(

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
 
+from vramlab.formulas.attention import KINDS
 from vramlab.formulas.storage import block_bytes
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.gpus import GPU, NO_RESTS
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.readings import growth_bytes
+from vramlab.grading.repair import InTurn, Repair, Run
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.grading.workspaces import take_workspaces
 from vramlab.units import format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "A100-40GB"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
-OLD_GPU = "T4"
+A100 = GPU("A100-40GB", alloc_conf=NO_RESTS)
+T4 = GPU("T4")
 """Has no flash attention."""
-
-NO_RESTS = "expandable_segments:True"
-"""Blocks keep no rests then: lesson 02 is about those."""
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -38,10 +26,33 @@ ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 def _inputs(
     batch: int, heads: int, length: int, head_size: int, dtype: torch.dtype
 ) -> list[torch.Tensor]:
-    import torch
-
     shape = (batch, heads, length, head_size)
     return [torch.zeros(shape, dtype=dtype, device="cuda", requires_grad=True) for _ in range(3)]
+
+
+def _kept_bytes(
+    kind: str,
+    batch: int,
+    heads: int,
+    length: int,
+    head_size: int,
+    dtype: torch.dtype,
+    dropout: bool = False,
+    layers: int = 1,
+) -> int:
+    """What attention keeps, layer upon layer, its inputs not counted."""
+    from vramlab.experiments.sequence_length import attend
+
+    (chosen,) = (known for known in KINDS if known == kind)
+    query, key, value = _inputs(batch, heads, length, head_size, dtype)
+
+    def attend_in_layers() -> torch.Tensor:
+        x = query
+        for _ in range(layers):
+            x = attend(chosen, x, key, value, 0.1 if dropout else 0.0)
+        return x
+
+    return growth_bytes(attend_in_layers)
 
 
 # squared_token_bytes: the coefficient of the square
@@ -51,30 +62,33 @@ _STEP = 128
 
 def _measure_coefficient(layers: int, heads: int, batch: int, dtype: str, dropout: bool) -> int:
     """Keep attention step by step of all layers at three lengths; the second difference tells."""
-    import torch
-
-    import vramlab
-    from vramlab.experiments.sequence_length import attend
-
-    kept = []
-    with vramlab.VirtualGPU(GPU, alloc_conf=NO_RESTS):
-        take_workspaces()
-        for length in (_STEP, 2 * _STEP, 3 * _STEP):
-            query, key, value = _inputs(batch, heads, length, 64, getattr(torch, dtype))
-            before_bytes = torch.cuda.memory_allocated()
-            for _ in range(layers):
-                query = attend("step by step", query, key, value, 0.1 if dropout else 0.0)
-            kept.append(torch.cuda.memory_allocated() - before_bytes)
-            del query, key, value
-    return (kept[2] - 2 * kept[1] + kept[0]) // (2 * _STEP * _STEP)
+    take_workspaces()
+    first, second, third = (
+        _kept_bytes(
+            "step by step", batch, heads, length, 64, getattr(torch, dtype), dropout, layers
+        )
+        for length in (_STEP, 2 * _STEP, 3 * _STEP)
+    )
+    return (third - 2 * second + first) // (2 * _STEP * _STEP)
 
 
 def _coefficient(
-    layers: int, heads: int, batch: int, item_bytes: int, dropout: bool, dropped: int | None = None
+    layers: int,
+    heads: int,
+    batch: int,
+    dtype: str,
+    dropout: bool,
+    *,
+    scores: int = 1,
+    dropped: int = 1,
+    mask_bytes: int | None = 1,
 ) -> int:
-    """`dropped`: what dropout adds for each score, if not its result and a mask of one byte."""
-    added = item_bytes + 1 if dropped is None else dropped
-    return layers * heads * batch * (item_bytes + (added if dropout else 0))
+    """The answer, and the mistaken ones: so many tensors with a number for each score, before
+    dropout and after it, and the mask's bytes for each score."""
+    item_bytes = ITEM_BYTES[dtype]
+    mask_bytes = item_bytes if mask_bytes is None else mask_bytes
+    each_bytes = scores * item_bytes + dropout * (dropped * item_bytes + mask_bytes)
+    return layers * heads * batch * each_bytes
 
 
 def _hidden_coefficients(random: Random) -> list[Config]:
@@ -103,45 +117,25 @@ COEFFICIENT = Predict(
     ),
     hidden=_hidden_coefficients,
     measure=_measure_coefficient,
-    mistakes=(
-        Mistake(
-            "You forgot dropout's mask: one byte for each score.",
-            lambda layers, heads, batch, dtype, dropout: _coefficient(
-                layers, heads, batch, ITEM_BYTES[dtype], dropout, ITEM_BYTES[dtype]
-            ),
-        ),
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _coefficient,
+        ("You forgot dropout's mask: one byte for each score.", {"mask_bytes": 0}),
+        (
             "You counted the mask of dropout only. Its result is kept too, by the product with "
             "the values.",
-            lambda layers, heads, batch, dtype, dropout: _coefficient(
-                layers, heads, batch, ITEM_BYTES[dtype], dropout, 1
-            ),
+            {"dropped": 0},
         ),
-        Mistake(
+        (
             "You gave dropout's mask as many bytes as a score. It is boolean.",
-            lambda layers, heads, batch, dtype, dropout: _coefficient(
-                layers, heads, batch, ITEM_BYTES[dtype], dropout, 2 * ITEM_BYTES[dtype]
-            ),
+            {"mask_bytes": None},
         ),
-        Mistake(
+        (
             "You counted the scores themselves. The softmax keeps its result, not what went in.",
-            lambda layers, heads, batch, dtype, dropout: (
-                _coefficient(layers, heads, batch, ITEM_BYTES[dtype], dropout)
-                + layers * heads * batch * ITEM_BYTES[dtype]
-            ),
+            {"scores": 2},
         ),
-        Mistake(
-            "You forgot the batch: each text has scores of its own.",
-            lambda layers, heads, batch, dtype, dropout: _coefficient(
-                layers, heads, 1, ITEM_BYTES[dtype], dropout
-            ),
-        ),
-        Mistake(
-            "You took every number for four bytes. It depends on the dtype.",
-            lambda layers, heads, batch, dtype, dropout: _coefficient(
-                layers, heads, batch, 4, dropout
-            ),
-        ),
+        ("You forgot the batch: each text has scores of its own.", {"batch": 1}),
+        ("You took every number for four bytes. It depends on the dtype.", {"dtype": "float32"}),
     ),
 )
 
@@ -150,20 +144,7 @@ COEFFICIENT = Predict(
 
 
 def _measure_kept(kind: str, batch: int, heads: int, length: int, head_size: int) -> int:
-    import torch
-
-    import vramlab
-    from vramlab.experiments.sequence_length import attend
-    from vramlab.formulas.attention import KINDS
-
-    (chosen,) = (known for known in KINDS if known == kind)
-    with vramlab.VirtualGPU(GPU, alloc_conf=NO_RESTS):
-        query, key, value = _inputs(batch, heads, length, head_size, torch.float16)
-        before_bytes = torch.cuda.memory_allocated()
-        output = attend(chosen, query, key, value)
-        kept_bytes = torch.cuda.memory_allocated() - before_bytes
-        del query, key, value, output
-    return kept_bytes
+    return _kept_bytes(kind, batch, heads, length, head_size, torch.float16)
 
 
 def _kept(
@@ -173,15 +154,18 @@ def _kept(
     length: int,
     head_size: int,
     *,
+    outputs: int = 1,
     log_bytes: int = 4,
-    seeds: int = 1024,
+    seeds_bytes: int = 1024,
+    host_seeds_bytes: int = 0,
     fill: int = 32,
 ) -> int:
-    output_bytes = block_bytes(2 * batch * heads * length * head_size)
+    """The answer, and the mistaken ones: `host_seeds_bytes` counts seeds that are on the host."""
+    kept_bytes = outputs * block_bytes(2 * batch * heads * length * head_size)
     if kind == "flash":
-        return output_bytes + block_bytes(log_bytes * batch * heads * length) + seeds
+        return kept_bytes + block_bytes(log_bytes * batch * heads * length) + seeds_bytes
     rows = -(-length // fill) * fill
-    return output_bytes + block_bytes(log_bytes * batch * heads * rows)
+    return kept_bytes + block_bytes(log_bytes * batch * heads * rows) + host_seeds_bytes
 
 
 def _hidden_kept(random: Random) -> list[Config]:
@@ -210,38 +194,25 @@ KEPT = Predict(
     ),
     hidden=_hidden_kept,
     measure=_measure_kept,
-    mistakes=(
-        Mistake(
-            "You forgot flash attention's random state: two blocks.",
-            lambda **case: _kept(**case, seeds=0),
-        ),
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _kept,
+        ("You forgot flash attention's random state: two blocks.", {"seeds_bytes": 0}),
+        (
             "You gave memory-efficient attention a random state on the GPU; it has it on the host.",
-            lambda kind, **case: _kept(kind, **case) + (1024 if kind != "flash" else 0),
+            {"host_seeds_bytes": 1024},
         ),
-        Mistake(
+        (
             "You gave the logsumexp two bytes. It is float32, whatever the inputs are.",
-            lambda **case: _kept(**case, log_bytes=2),
+            {"log_bytes": 2},
         ),
-        Mistake(
+        (
             "You forgot that memory-efficient attention fills up each row of the logsumexp to a "
             "multiple of 32.",
-            lambda **case: _kept(**case, fill=1),
+            {"fill": 1},
         ),
-        Mistake(
-            "You forgot the output: it is part of what is kept.",
-            lambda kind, batch, heads, length, head_size: (
-                _kept(kind, batch, heads, length, head_size)
-                - block_bytes(2 * batch * heads * length * head_size)
-            ),
-        ),
-        Mistake(
-            "You counted query, key and value. They were there before.",
-            lambda kind, batch, heads, length, head_size: (
-                _kept(kind, batch, heads, length, head_size)
-                + 3 * block_bytes(2 * batch * heads * length * head_size)
-            ),
-        ),
+        ("You forgot the output: it is part of what is kept.", {"outputs": 0}),
+        ("You counted query, key and value. They were there before.", {"outputs": 4}),
     ),
 )
 
@@ -255,22 +226,12 @@ def _observe_kind(
     kind: str, batch: int, heads: int, head_size: int, dropout: bool, first: int
 ) -> Observation:
     """Read what one attention keeps at three lengths: `first`, twice and three times as many."""
-    import torch
-
-    import vramlab
-    from vramlab.experiments.sequence_length import attend
-    from vramlab.formulas.attention import KINDS
-
-    (chosen,) = (known for known in KINDS if known == kind)
-    readings = []
-    with vramlab.VirtualGPU(GPU, alloc_conf=NO_RESTS):
-        take_workspaces()
-        for length in (first, 2 * first, 3 * first):
-            query, key, value = _inputs(batch, heads, length, head_size, torch.float16)
-            before_bytes = torch.cuda.memory_allocated()
-            output = attend(chosen, query, key, value, 0.1 if dropout else 0.0)
-            readings.append([length, torch.cuda.memory_allocated() - before_bytes])
-            del query, key, value, output
+    take_workspaces()
+    sizes = (head_size, torch.float16, dropout)
+    readings = [
+        [length, _kept_bytes(kind, batch, heads, length, *sizes)]
+        for length in (first, 2 * first, 3 * first)
+    ]
     evidence = {"batch": batch, "heads": heads, "head_size": head_size, "readings": readings}
     return Observation(evidence, kind)
 
@@ -280,7 +241,9 @@ def _per_score(batch: int, heads: int, readings: Sequence[Sequence[int]]) -> int
     return round((third - 2 * second + first) / (2 * length * length * batch * heads))
 
 
-def _by_slope(batch: int, heads: int, readings: Sequence[Sequence[int]], linear: str) -> str:
+def _by_slope(
+    batch: int, heads: int, head_size: int, readings: Sequence[Sequence[int]], linear: str
+) -> str:
     kept = _per_score(batch, heads, readings)
     return linear if kept == 0 else "step by step" if kept in (2, 5) else "math"
 
@@ -318,18 +281,18 @@ WHICH = Diagnose(
         for dropout in (False, True)
     ],
     observe=_observe_kind,
-    mistakes=(
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _by_slope,
+        (
             "You told a kind without a square from the growth alone. Flash attention keeps its "
             "random state besides.",
-            lambda batch, heads, head_size, readings: _by_slope(
-                batch, heads, readings, "memory-efficient"
-            ),
+            {"linear": "memory-efficient"},
         ),
-        Mistake(
+        (
             "You told a kind without a square from the growth alone. Memory-efficient attention "
             "keeps nothing besides its output and the logsumexp.",
-            lambda batch, heads, head_size, readings: _by_slope(batch, heads, readings, "flash"),
+            {"linear": "flash"},
         ),
         Mistake(
             "You forgot that there may be dropout: step by step it keeps more for each score than "
@@ -347,76 +310,76 @@ SAME = 1e-5
 
 
 def _by_hand(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    import torch
-
     scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
     future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
     weights: torch.Tensor = scores.masked_fill(future, float("-inf")).softmax(-1)
     return weights @ value
 
 
-def _try_attention(answer: Any, length: int, short: int) -> str:
-    """Compare values over a short text, then see whether a long one fits.
-
-    Two runs, because a GPU's fused kernels cannot compute values here: with values, PyTorch's math
-    path stands in for them, and needs the square.
-    """
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(OLD_GPU, values=True):
-        torch.manual_seed(short)
-        tensors = [torch.randn(2, 2, short, 16).to("cuda") for _ in range(3)]
-        expected = _output_and_gradients(_by_hand, tensors)
-        found = _output_and_gradients(answer, tensors)
-    if found[0].shape != expected[0].shape:
-        raise NotFixed(
-            f"It gives {tuple(found[0].shape)} for a query of {tuple(expected[0].shape)}; the "
-            "output has the query's shape."
-        )
-    for what, one, other in zip(
-        ("output", "gradient of query", "gradient of key", "gradient of value"),
-        expected,
-        found,
-        strict=True,
-    ):
-        if not torch.allclose(one, other, rtol=0, atol=SAME):
-            off = (one - other).abs().max().item()
-            raise NotFixed(
-                f"Over {short} tokens its {what} is another one, by up to {off:.2g}. A token must "
-                "not see later tokens, and the scores are divided by the root of the head size."
-            )
-    scores_bytes = 4 * HEADS * length * length
-    limit_bytes = 12 * 4 * HEADS * length * HEAD_SIZE + scores_bytes // 2
-    stage = "forward pass"
-
-    def where(held_bytes: int) -> str:
-        return (
-            f"in the {stage} over {length:,} tokens, where it holds {format_bytes(held_bytes)}. "
-            f"All scores together are {format_bytes(scores_bytes)}: which of your tensors are as "
-            "large?"
-        )
-
-    with vramlab.VirtualGPU(OLD_GPU):
-        inputs = _inputs(1, HEADS, length, HEAD_SIZE, torch.float32)
-        with limited(limit_bytes, where):
-            output = answer(*inputs)
-            stage = "backward pass"
-            output.backward(torch.zeros_like(output))
-        if any(tensor.grad is None for tensor in inputs):
-            raise NotFixed("It fits, but query, key or value get no gradient.")
-        return peak_report(limit_bytes)
+def _random_inputs(run: Run, length: int, short: int) -> list[torch.Tensor]:
+    torch.manual_seed(short)
+    return [torch.randn(2, 2, short, 16).to("cuda").requires_grad_() for _ in range(3)]
 
 
-def _output_and_gradients(attention: Any, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """On the host: the output, and the gradients of its square's sum."""
-    inputs = [tensor.clone().requires_grad_() for tensor in tensors]
-    output = attention(*inputs)
+def _called(run: Run) -> torch.Tensor:
+    output = run.program(*run.inputs)
+    if not isinstance(output, torch.Tensor):
+        raise NotFixed(f"It has to return a tensor, and gives a {type(output).__name__}.")
+    return output
+
+
+def _forward_and_backward(run: Run) -> torch.Tensor:
+    output = _called(run)
     if output.requires_grad:
         output.square().sum().backward()
-    gradients = [t.new_zeros(t.shape) if t.grad is None else t.grad for t in inputs]
+    return output
+
+
+def _output_and_gradients(run: Run, output: torch.Tensor) -> list[torch.Tensor]:
+    gradients = [t.new_zeros(t.shape) if t.grad is None else t.grad for t in run.inputs]
     return [each.detach().cpu() for each in (output, *gradients)]
+
+
+def _same_attention(run: Run, expected: list[torch.Tensor]) -> None:
+    shape, wanted_shape = run.results[0].shape, expected[0].shape
+    if shape != wanted_shape:
+        raise NotFixed(
+            f"It gives {tuple(shape)} for a query of {tuple(wanted_shape)}; the output has the "
+            "query's shape."
+        )
+    names = ("output", "gradient of query", "gradient of key", "gradient of value")
+    for what, found, wanted in zip(names, run.results, expected, strict=True):
+        off = float((found - wanted).abs().max())
+        if not off <= SAME:
+            raise NotFixed(
+                f"Over {run.case['short']} tokens its {what} is another one, by up to {off:.2g}. A "
+                "token must not see later tokens, and the scores are divided by the root of the "
+                "head size."
+            )
+
+
+def _scores_bytes(run: Run) -> int:
+    return int(4 * HEADS * run.case["length"] ** 2)
+
+
+def _step(run: Run) -> None:
+    output = _called(run)
+    run.noted.append("forward pass")
+    output.backward(torch.zeros_like(output))
+
+
+def _where_it_ended(run: Run) -> str:
+    stage = "backward pass" if run.noted else "forward pass"
+    return (
+        f"{run.ran_out} in the {stage} over {run.case['length']:,} tokens, where it holds "
+        f"{format_bytes(run.peak_bytes)}. All scores together are "
+        f"{format_bytes(_scores_bytes(run))}: which of your tensors are as large?"
+    )
+
+
+def _has_gradients(run: Run, returned: None) -> None:
+    if any(tensor.grad is None for tensor in run.inputs):
+        raise NotFixed("It fits, but query, key or value get no gradient.")
 
 
 ATTENTION = Fix(
@@ -427,7 +390,32 @@ ATTENTION = Fix(
     hidden=lambda random: [
         {"length": 1024 * random.randrange(3, 6), "short": random.randrange(33, 90)}
     ],
-    trial=_try_attention,
+    # A GPU's fused kernels cannot compute values here: with values, PyTorch's math path stands in
+    # for them, and needs the square. So a short text is compared, and a long one has to fit.
+    trial=InTurn(
+        (
+            Repair(
+                gpu=T4.but(values=True),
+                build=_random_inputs,
+                call=_forward_and_backward,
+                reference=_by_hand,
+                collect=_output_and_gradients,
+                compare=_same_attention,
+            ),
+            Repair(
+                gpu=T4,
+                build=lambda run, length, short: _inputs(
+                    1, HEADS, length, HEAD_SIZE, torch.float32
+                ),
+                call=_step,
+                limit=lambda own: (
+                    12 * 4 * HEADS * own.case["length"] * HEAD_SIZE + _scores_bytes(own) // 2
+                ),
+                ran_out=_where_it_ended,
+                collect=_has_gradients,
+            ),
+        )
+    ),
 )
 
 EXERCISE = Exercise(

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from random import Random
 from typing import Any
 
+from vramlab import catalogue
 from vramlab.formulas.transformer import (
     PRECISIONS,
     Attention,
-    Run,
     Sizes,
     bytes_per_parameter,
     layer_terms,
 )
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.formulas.transformer import Run as TransformerRun
+from vramlab.formulas.transformer_peak import Gpu, check_kernels
+from vramlab.grading.gpus import GPU, NO_RESTS
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.readings import growth_bytes
+from vramlab.grading.repair import Repair, Run
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-GPU = "A100-40GB"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+A100 = GPU("A100-40GB")
 
 # lasting_bytes: weights, gradients, states
 
@@ -45,11 +42,6 @@ OPTIMIZERS = {"SGD": "sgd", "SGD with momentum": "sgd with momentum", "AdamW": "
 
 def _measure_lasting(rows: int, precision: str, optimizer: str) -> int:
     """What one weight (rows, 1024) leaves on the GPU after a step, before zero_grad()."""
-    from contextlib import nullcontext
-
-    import torch
-
-    import vramlab
     from vramlab.techniques import optimizers
     from vramlab.techniques.master_weights import MasterWeights
 
@@ -70,19 +62,28 @@ def _measure_lasting(rows: int, precision: str, optimizer: str) -> int:
         instance.step()
         return [layer, instance]
 
-    with vramlab.VirtualGPU(GPU):
-        train(8)  # cuBLAS's workspaces come here
-        torch.cuda.empty_cache()
-        before_bytes = torch.cuda.memory_allocated()
-        kept = train(rows)
-        growth_bytes = torch.cuda.memory_allocated() - before_bytes
-        del kept
-    return growth_bytes
+    train(8)  # cuBLAS's workspaces come here
+    torch.cuda.empty_cache()
+    return growth_bytes(lambda: train(rows))
 
 
-def _lasting(rows: int, precision: str, optimizer: str, **instead: int) -> int:
-    """The answer; `instead` has other bytes per parameter for some parts, for mistakes."""
-    each = {**bytes_per_parameter(NAMES[precision], OPTIMIZERS[optimizer]), "casts": 0, **instead}
+def _lasting(
+    rows: int,
+    precision: str,
+    optimizer: str,
+    *,
+    names: Mapping[str, str] = NAMES,
+    casts: bool = False,
+    copies: bool = True,
+    **instead: int,
+) -> int:
+    """The answer, and the mistaken ones: precisions are taken for others, casts are counted, copies
+    are not; or `instead` has other bytes per parameter."""
+    each = {**bytes_per_parameter(names[precision], OPTIMIZERS[optimizer]), **instead}
+    if not casts:
+        each["casts"] = 0
+    if precision == "master" and not copies:
+        each["weights"] = 2
     return 1024 * rows * sum(each.values())
 
 
@@ -112,38 +113,31 @@ LASTING = Predict(
         for optimizer in random.sample(list(OPTIMIZERS), 2)
     ],
     measure=_measure_lasting,
-    mistakes=(
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _lasting,
+        (
             "You counted the casts of autocast. They are gone after the backward pass.",
-            lambda rows, precision, optimizer: _lasting(
-                rows, precision, optimizer, casts=2 if precision == "autocast" else 0
-            ),
+            {"casts": True},
         ),
-        Mistake(
+        (
             "You took weights under autocast for 16 bit. Their casts are; they are not.",
-            lambda rows, precision, optimizer: _lasting(
-                rows, "pure" if precision == "autocast" else precision, optimizer
-            ),
+            {"names": {**NAMES, "autocast": NAMES["pure"]}},
         ),
-        Mistake(
-            "You forgot the float32 copy of master weights.",
-            lambda rows, precision, optimizer: _lasting(
-                rows, precision, optimizer, **({"weights": 2} if precision == "master" else {})
-            ),
-        ),
+        ("You forgot the float32 copy of master weights.", {"copies": False}),
         Mistake(
             "You kept the states beside master weights in 16 bit. They have the dtype of what the "
             "optimizer updates, and that is the copy.",
             _states_in_the_weights_dtype,
         ),
-        Mistake(
+        (
             "You took gradients for float32 in every case. They have the dtype of their parameter.",
-            lambda rows, precision, optimizer: _lasting(rows, precision, optimizer, gradients=4),
+            {"gradients": 4},
         ),
-        Mistake(
+        (
             "You forgot the gradients, or took them for the optimizer's states. They are one more "
             "number for each parameter.",
-            lambda rows, precision, optimizer: _lasting(rows, precision, optimizer, gradients=0),
+            {"gradients": 0},
         ),
     ),
 )
@@ -156,20 +150,16 @@ def _sizes(width: int, heads: int) -> Sizes:
     return Sizes(vocabulary=1024, positions=2048, width=width, heads=heads)
 
 
-def _layer_run(batch: int, sequence: int, precision: str, attention: Attention) -> Run:
-    return Run(batch, sequence, NAMES[precision], attention=attention)
+def _layer_run(batch: int, sequence: int, precision: str, attention: Attention) -> TransformerRun:
+    return TransformerRun(batch, sequence, NAMES[precision], attention=attention)
 
 
 def _measure_layer(
     batch: int, sequence: int, width: int, heads: int, precision: str, attention: Attention
 ) -> int:
-    import vramlab
     from vramlab.experiments.transformer_tables import measure_layer
 
-    with vramlab.VirtualGPU(GPU):
-        return measure_layer(
-            _sizes(width, heads), _layer_run(batch, sequence, precision, attention)
-        )
+    return measure_layer(_sizes(width, heads), _layer_run(batch, sequence, precision, attention))
 
 
 def _layer(
@@ -234,40 +224,38 @@ LAYER = Predict(
         for precision, attention in (("pure", "eager"), ("float32", "eager"), ("pure", "flash"))
     ],
     measure=_measure_layer,
-    mistakes=(
+    gpu=A100,
+    mistakes=of(
+        _layer,
         Mistake(
             "You took float32 for twice 16 bit. Dropout's masks have one byte in both.",
             _paper_times,
         ),
-        Mistake(
+        (
             "You forgot what the norms keep besides their input: two float32 numbers for each "
             "token.",
-            lambda **case: _layer(**case, leave_out=("statistics",)),
+            {"leave_out": ("statistics",)},
         ),
-        Mistake(
+        (
             "You forgot dropout's masks: one byte for each number that passes it.",
-            lambda **case: _layer(**case, leave_out=("mask",)),
+            {"leave_out": ("mask",)},
         ),
         Mistake(
             "You kept the scores with flash attention, too. It computes them anew.",
-            lambda **case: (
-                _layer(**case)
-                + (
-                    5 * case["batch"] * case["heads"] * case["sequence"] ** 2
-                    if case["attention"] == "flash"
-                    else 0
-                )
+            lambda batch, heads, sequence, attention, **case: (
+                _layer(batch, sequence, heads=heads, attention=attention, **case)
+                + (attention == "flash") * 5 * batch * heads * sequence**2
             ),
         ),
-        Mistake(
+        (
             "You forgot what flash attention keeps in place of the scores: a float32 for each "
             "query of each head, and two blocks for its random numbers.",
-            lambda **case: _layer(**case, leave_out=("logsumexp", "seeds")),
+            {"leave_out": ("logsumexp", "seeds")},
         ),
-        Mistake(
+        (
             "You counted the scores once. Softmax keeps its result, and the product after dropout "
             "keeps its operand.",
-            lambda **case: _layer(**case, leave_out=("operand",)),
+            {"leave_out": ("operand",)},
         ),
     ),
 )
@@ -284,31 +272,35 @@ RUNS: Mapping[str, Mapping[str, str]] = {
 
 
 def _observe_run(run: str, layers: int, width: int, batch: int, sequence: int) -> Observation:
-    import torch
-
-    import vramlab
     from vramlab.experiments.transformer_step import Training
 
     sizes = Sizes(vocabulary=1024, positions=sequence, width=width, layers=layers, heads=8)
     attention: Attention = "efficient"
-    chosen = Run(batch, sequence, attention=attention, **RUNS[run])  # type: ignore[arg-type]
+    chosen = TransformerRun(batch, sequence, attention=attention, **RUNS[run])  # type: ignore[arg-type]
     readings = {}
-    with vramlab.VirtualGPU(GPU):
-        training = Training(sizes, chosen)
-        readings["model"] = torch.cuda.memory_allocated()
-        training.step()
-        before_bytes = torch.cuda.memory_allocated()
-        loss = training.forward()
-        readings["kept"] = torch.cuda.memory_allocated() - before_bytes
-        del loss, training
+    training = Training(sizes, chosen)
+    readings["model"] = torch.cuda.memory_allocated()
+    training.step()
+    readings["kept"] = growth_bytes(training.forward)
     shape = {"layers": layers, "width": width, "batch": batch, "sequence": sequence}
     return Observation(
         {"parameters": sizes.parameters(), "readings": readings, "shape": shape}, run
     )
 
 
-def _by_weights(parameters: int, readings: Mapping[str, int], other: str) -> str:
+def _by_weights(
+    parameters: int, readings: Mapping[str, int], shape: Mapping[str, int], other: str
+) -> str:
+    """Told from the weights alone; `other` where they are float32."""
     return "pure 16 bit" if readings["model"] < 3 * parameters else other
+
+
+def _without_checkpoints(
+    parameters: int, readings: Mapping[str, int], shape: Mapping[str, int]
+) -> str:
+    tokens = shape["batch"] * shape["sequence"]
+    each = readings["kept"] / (tokens * shape["width"] * shape["layers"])
+    return _by_weights(parameters, readings, shape, "float32" if each > 52 else "autocast")
 
 
 _SHAPE = {"layers": 4, "width": 512, "batch": 16, "sequence": 512}
@@ -329,32 +321,26 @@ WHICH = Diagnose(
         for run in RUNS
     ],
     observe=_observe_run,
-    mistakes=(
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _by_weights,
+        (
             "You told it from the weights alone. Autocast leaves them in float32; what is kept "
             "for each token tells the two apart.",
-            lambda parameters, readings, shape: _by_weights(parameters, readings, "float32"),
+            {"other": "float32"},
         ),
-        Mistake(
+        (
             "You took every run with float32 weights for autocast. How much does it keep for each "
             "number of the hidden state?",
-            lambda parameters, readings, shape: _by_weights(parameters, readings, "autocast"),
+            {"other": "autocast"},
         ),
         Mistake(
             "You did not see that layers were recomputed. Then only their inputs are kept: a few "
             "bytes for each number of the hidden state.",
-            lambda parameters, readings, shape: _without_checkpoints(parameters, readings, shape),
+            _without_checkpoints,
         ),
     ),
 )
-
-
-def _without_checkpoints(
-    parameters: int, readings: Mapping[str, int], shape: Mapping[str, int]
-) -> str:
-    tokens = shape["batch"] * shape["sequence"]
-    each = readings["kept"] / (tokens * shape["width"] * shape["layers"])
-    return _by_weights(parameters, readings, "float32" if each > 52 else "autocast")
 
 
 # largest_batch: from two peaks
@@ -362,17 +348,14 @@ def _without_checkpoints(
 
 def _observe_batches(layers: int, width: int, sequence: int, batch: int) -> Observation:
     """Peaks at two batch sizes, and a limit between the peaks of `batch` and one more."""
-    import torch
-
-    import vramlab
     from vramlab.experiments.transformer_step import take_steps
 
     sizes = Sizes(vocabulary=4096, positions=sequence, width=width, layers=layers, heads=8)
 
     def peak(batch: int) -> int:
         # Segments that grow leave no rests of blocks, which would hide the straight line.
-        with vramlab.VirtualGPU(GPU, alloc_conf="expandable_segments:True"):
-            take_steps(sizes, Run(batch, sequence))
+        with A100.but(alloc_conf=NO_RESTS).attached():
+            take_steps(sizes, TransformerRun(batch, sequence))
             return torch.cuda.max_memory_allocated()
 
     readings = {"8": peak(8), "16": peak(16)}
@@ -421,6 +404,7 @@ BATCH = Diagnose(
 
 # configuration: a run that fits
 
+T4 = GPU("T4")
 LEAST_MICRO_BATCH = 16
 T4_SIZES = Sizes(vocabulary=8192, positions=512, width=512, layers=8, heads=8)
 KEYS: Mapping[str, tuple[object, ...]] = {
@@ -430,7 +414,7 @@ KEYS: Mapping[str, tuple[object, ...]] = {
 }
 
 
-def _checked(answer: Any, batch: int) -> Run:
+def _chosen_run(answer: Any, batch: int, limit_mib: int) -> TransformerRun:
     """The run that a configuration asks for; NotFixed where it breaks a rule."""
     if not isinstance(answer, dict) or set(answer) != {"micro_batch", *KEYS}:
         raise NotFixed(
@@ -457,42 +441,33 @@ def _checked(answer: Any, batch: int) -> Run:
         )
     settings = {key: answer[key] for key in KEYS}
     try:
-        return Run(micro_batch, 512, **settings)
+        run = TransformerRun(micro_batch, 512, **settings)
+        check_kernels(run, Gpu.of(catalogue.find(T4.name)))
     except ValueError as error:
         raise NotFixed(f"This cannot run: {error}.") from error
+    return run
 
 
-def _try_configuration(answer: Any, batch: int, limit_mib: int) -> str:
+def _micro_batches(run: Run) -> int:
+    return int(run.case["batch"] // run.program.batch)
 
-    import vramlab
-    from vramlab import catalogue
+
+def _two_steps(run: Run) -> None:
     from vramlab.experiments.transformer_step import Training
-    from vramlab.formulas.transformer_peak import Gpu, check_kernels
 
-    run = _checked(answer, batch)
-    try:
-        check_kernels(run, Gpu.of(catalogue.find("T4")))
-    except ValueError as error:
-        raise NotFixed(f"This cannot run: {error}.") from error
-    micro_batches = batch // run.batch
+    training = Training(T4_SIZES, run.program)
+    for _ in range(2):
+        for _ in range(_micro_batches(run)):
+            (training.forward() / _micro_batches(run)).backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad()
 
-    def where(held_bytes: int) -> str:
-        return (
-            f"where it holds {format_bytes(held_bytes)}. What of it grows with the micro-batch, "
-            "and which terms of a layer are the largest?"
-        )
 
-    with vramlab.VirtualGPU("T4"):
-        with limited(limit_mib * MIB, where):
-            training = Training(T4_SIZES, run)
-            for _ in range(2):
-                for _ in range(micro_batches):
-                    (training.forward() / micro_batches).backward()
-                training.optimizer.step()
-                training.optimizer.zero_grad()
-            del training
-        report = peak_report(limit_mib * MIB)
-    return f"{micro_batches} micro-batches of {run.batch}, {report}"
+def _what_it_holds(run: Run) -> str:
+    return (
+        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}. What of it grows with the "
+        "micro-batch, and which terms of a layer are the largest?"
+    )
 
 
 CONFIGURATION = Fix(
@@ -504,7 +479,16 @@ CONFIGURATION = Fix(
     hidden=lambda random: [
         {"batch": 32 * random.randrange(1, 3), "limit_mib": random.randrange(2900, 3100)}
     ],
-    trial=_try_configuration,
+    trial=Repair(
+        gpu=T4,
+        accept=_chosen_run,
+        call=_two_steps,
+        limit=lambda own: own.case["limit_mib"] * MIB,
+        ran_out=_what_it_holds,
+        report=lambda run: (
+            f"{_micro_batches(run)} micro-batches of {run.program.batch}, {run.peak_report}"
+        ),
+    ),
 )
 
 

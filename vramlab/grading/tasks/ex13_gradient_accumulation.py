@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.batches import check_order, noting
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.batches import check_order
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, instead, of
+from vramlab.grading.repair import Repair, Run, room
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.grading.weight_changes import tanh_chain, times_as_far, weight_changes
 from vramlab.grading.workspaces import take_workspaces
 from vramlab.units import MIB
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 
 # peak_bytes: one update of a chain of Linear layers, in micro-batches
 
 
 def _measure_peak(rows: int, steps: int, width: int, layers: int) -> int:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        take_workspaces()
-        workspaces_bytes = torch.cuda.memory_allocated()
-        linears = [torch.nn.Linear(width, width, bias=False) for _ in range(layers)]
-        model = torch.nn.Sequential(*linears).to("cuda")
-        for _ in range(steps):
-            _add_gradients(model, torch.zeros(rows // steps, width))
-        peak_bytes = torch.cuda.max_memory_allocated() - workspaces_bytes
-        del model, linears
-    return peak_bytes
+    take_workspaces()
+    workspaces_bytes = torch.cuda.memory_allocated()
+    linears = [torch.nn.Linear(width, width, bias=False) for _ in range(layers)]
+    model = torch.nn.Sequential(*linears).to("cuda")
+    for _ in range(steps):
+        _add_gradients(model, torch.zeros(rows // steps, width))
+    return torch.cuda.max_memory_allocated() - workspaces_bytes
 
 
 def _add_gradients(model: torch.nn.Module, rows: torch.Tensor) -> None:
@@ -56,17 +39,28 @@ def _add_gradients(model: torch.nn.Module, rows: torch.Tensor) -> None:
     loss.backward()
 
 
-def _peak(rows: int, steps: int, width: int, layers: int, gradients: bool | None = None) -> int:
-    """The peak where an activation is at least as large as a weight."""
-    activation_bytes, weight_bytes = 4 * rows // steps * width, 4 * width * width
-    if gradients is None:
-        gradients = steps > 1
-    return (
-        layers * weight_bytes * (2 if gradients else 1)
-        + (layers + 3) * activation_bytes
-        + weight_bytes
-        + 1024
-    )
+def _peak(
+    rows: int,
+    steps: int,
+    width: int,
+    layers: int,
+    *,
+    gradients: bool | None = None,
+    whole_batch: bool = False,
+    made: int = 1,
+) -> int:
+    """The peak where an activation is at least as large as a weight; and the mistaken ones.
+
+    Args:
+        rows: as in the task; and so on.
+        gradients: those of micro-batches before are there; None: if there are any.
+        whole_batch: activations are those of all micro-batches.
+        made: gradients that are there before they are added.
+    """
+    weight_bytes = 4 * width * width
+    activation_bytes = 4 * (rows if whole_batch else rows // steps) * width
+    weights = layers * (2 if (steps > 1 if gradients is None else gradients) else 1) + made
+    return weights * weight_bytes + (layers + 3) * activation_bytes + 1024
 
 
 def _hidden_peak(random: Random) -> list[Config]:
@@ -97,28 +91,28 @@ PEAK = Predict(
     ),
     hidden=_hidden_peak,
     measure=_measure_peak,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _peak,
+        (
             "You believe document 002: no extra memory. The gradients of the micro-batches before "
             "are there at the peak.",
-            lambda rows, steps, width, layers: _peak(rows, steps, width, layers, False),
+            {"gradients": False},
         ),
-        Mistake(
+        (
             "You counted all gradients for a batch in one piece, too. There they are None until "
             "the backward pass makes them, and at the peak only one is there.",
-            lambda rows, steps, width, layers: _peak(rows, steps, width, layers, True),
+            {"gradients": True},
         ),
-        Mistake(
+        (
             "You took the activations of the whole batch. Those of a micro-batch are gone before "
             "the next one comes.",
-            lambda rows, steps, width, layers: _peak(rows, 1, width, layers, steps > 1),
+            {"whole_batch": True},
         ),
-        Mistake(
+        (
             "You forgot the gradient that is being made. It is added to the old one, and for that "
             "it must be there itself.",
-            lambda rows, steps, width, layers: (
-                _peak(rows, steps, width, layers) - 4 * width * width
-            ),
+            {"made": 0},
         ),
     ),
 )
@@ -154,8 +148,6 @@ class _Gradients:
 
 def _start() -> tuple[torch.nn.Module, _Gradients]:
     """A model, and an optimizer that knows the gradient of the one batch there is."""
-    import torch
-
     from vramlab.experiments.document_loops import gradient_of, small_model
 
     model = small_model()
@@ -166,39 +158,65 @@ def _start() -> tuple[torch.nn.Module, _Gradients]:
     return model, _Gradients(model, right)
 
 
-def _measure_percent(loop: str, steps: int, batches: int) -> int:
-    """Run a loop of document 001's form for two epochs; the first step of the second counts."""
-    import torch
+def _train_for_two_epochs(
+    loop: str, steps: int, batches: int, *, incomplete: bool = True
+) -> tuple[list[int], list[int]]:
+    """Run a loop of document 001's form.
 
-    import vramlab
+    Args:
+        loop: one of `ANSWERS`.
+        steps: micro-batches in a window.
+        batches: in an epoch.
+        incomplete: a window that the epoch cuts short ends with a step, too.
 
-    mse = torch.nn.functional.mse_loss
-    with vramlab.VirtualGPU(GPU, values=True):
-        model, optimizer = _start()
-        firsts = []
-        for _ in range(2):
-            taken = len(optimizer.percents)
-            total: torch.Tensor | int = 0
-            for i, (inputs, targets) in enumerate(_batches(batches)):
-                loss = mse(model(inputs), targets)
-                if loop == "divided":
-                    loss = loss / steps
-                elif loop == "added to itself":
-                    loss += loss / steps
-                elif loop == "graphs retained":
-                    total = total + loss / steps
-                    loss = total
+    Returns:
+        The gradient of each step, in percent; and the bytes allocated after each batch of the first
+        window.
+    """
+    allocated: list[int] = []
+    model, optimizer = _start()
+    for _ in range(2):
+        total: torch.Tensor | int = 0
+        for i, (inputs, targets) in enumerate(_batches(batches)):
+            in_window = min(steps, batches - i // steps * steps)
+            # Who knows nothing of an incomplete window divides by too much there, or never steps.
+            divide_by = in_window if incomplete and loop != "last window" else steps
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+            if loop == "added to itself":
+                loss = loss + loss / divide_by
+            elif loop != "not divided":
+                loss = loss / divide_by
+            if loop in ("graphs retained", "one backward"):
+                total = total + loss
+                loss = total
+            ends = (i + 1) % steps == 0 or (incomplete and i + 1 == batches)
+            if ends or loop != "one backward":
                 loss.backward(retain_graph=loop == "graphs retained")
-                if (i + 1) % steps == 0:
-                    optimizer.step()
-                    model.zero_grad()
-                    total = 0
-            firsts.append(optimizer.percents[taken])
-        del model
-    return firsts[-1]
+            if len(allocated) < steps:
+                allocated.append(torch.cuda.memory_allocated())
+            if ends:
+                optimizer.step()
+                model.zero_grad()
+                total = 0
+    return optimizer.percents, allocated
 
 
-def _percent(loop: str, steps: int, batches: int, left_over: bool = True) -> int:
+def _measure_percent(loop: str, steps: int, batches: int) -> int:
+    """The first step of the second epoch counts."""
+    percents, _ = _train_for_two_epochs(loop, steps, batches, incomplete=False)
+    return percents[batches // steps]
+
+
+def _percent(
+    loop: str,
+    steps: int,
+    batches: int,
+    *,
+    left_over: bool = True,
+    taken_for: Mapping[str, str] | None = None,
+) -> int:
+    """The answer, and the mistaken ones: some loops are taken for others."""
+    loop = (taken_for or {}).get(loop, loop)
     in_window = steps + (batches % steps if left_over else 0)
     if loop == "graphs retained":
         return 100 * sum(range(1, steps + 1)) // steps
@@ -230,18 +248,18 @@ PERCENT = Predict(
     ),
     hidden=_hidden_percent,
     measure=_measure_percent,
-    mistakes=(
-        Mistake(
+    gpu=T4.but(values=True),
+    mistakes=of(
+        _percent,
+        (
             "You forgot what the first epoch left behind. Batches after its last step have "
             "gradients, too, and nobody has set them to zero.",
-            lambda loop, steps, batches: _percent(loop, steps, batches, left_over=False),
+            {"left_over": False},
         ),
-        Mistake(
+        (
             "You took `loss += loss / steps` for a division. It adds the loss to itself: 1 + 1 / "
             "steps of it, for every batch.",
-            lambda loop, steps, batches: _percent(
-                "divided" if loop == "added to itself" else loop, steps, batches
-            ),
+            {"taken_for": {"added to itself": "divided"}},
         ),
         Mistake(
             "You counted 1 + 1 / steps once. It is the factor of every batch, where 1 / steps "
@@ -284,41 +302,9 @@ def _observe_loop(loop: str, steps: int, batches: int) -> Observation:
         steps: micro-batches in a window.
         batches: in an epoch; more than two windows, and no multiple of `steps`.
     """
-    import torch
-
-    import vramlab
-
-    mse = torch.nn.functional.mse_loss
-    allocated: list[int] = []
-    with vramlab.VirtualGPU(GPU, values=True):
-        model, optimizer = _start()
-        for _ in range(2):
-            total: torch.Tensor | int = 0
-            for i, (inputs, targets) in enumerate(_batches(batches)):
-                in_window = min(steps, batches - i // steps * steps)
-                # These two know nothing of an incomplete window: one divides by too much there,
-                # the other never steps.
-                divide_by = steps if loop in ("last window", "left over") else in_window
-                loss = mse(model(inputs), targets)
-                if loop == "added to itself":
-                    loss = loss + loss / in_window
-                elif loop != "not divided":
-                    loss = loss / divide_by
-                if loop in ("graphs retained", "one backward"):
-                    total = total + loss
-                    loss = total
-                complete = (i + 1) % steps == 0
-                ends = complete or (i + 1 == batches and loop != "left over")
-                if ends or loop != "one backward":
-                    loss.backward(retain_graph=loop == "graphs retained")
-                if len(allocated) < steps:
-                    allocated.append(torch.cuda.memory_allocated())
-                if ends:
-                    optimizer.step()
-                    model.zero_grad()
-                    total = 0
-        percents = optimizer.percents
-        del model, loss, total
+    percents, allocated = _train_for_two_epochs(
+        loop, steps, batches, incomplete=loop != "left over"
+    )
     return Observation({"steps": steps, "percents": percents, "allocated": allocated}, loop)
 
 
@@ -337,16 +323,6 @@ def _named(steps: int, percents: Sequence[int], allocated: Sequence[int]) -> str
     return "left over" if max(percents) > 100 else "right"
 
 
-def _instead(answer: str, said: str) -> Callable[..., str]:
-    """Right, but for one answer."""
-
-    def answered(**evidence: Any) -> str:
-        named = _named(**evidence)
-        return said if named == answer else named
-
-    return answered
-
-
 WRONG = Diagnose(
     name="what_is_wrong",
     points=4,
@@ -363,10 +339,11 @@ WRONG = Diagnose(
         for steps in (random.choice((4, 5, 10)),)
     ],
     observe=_observe_loop,
+    gpu=T4.but(values=True),
     mistakes=(
         Mistake(
             "Gradients alone do not tell everything. Look at the memory within the first window.",
-            _instead("one backward", "right"),
+            instead(_named, {"one backward": "right"}),
         ),
         Mistake(
             "You looked at the first step only. The last window of an epoch, and the first of the "
@@ -376,7 +353,7 @@ WRONG = Diagnose(
         Mistake(
             "You took `loss += loss / steps` for a forgotten division. Both are too large, but one "
             "by `steps`, the other by `steps` + 1.",
-            _instead("added to itself", "not divided"),
+            instead(_named, {"added to itself": "not divided"}),
         ),
     ),
 )
@@ -398,8 +375,6 @@ def _mend(
     model: torch.nn.Module, load: Callable[[int], Any], rows: Sequence[int], steps: int
 ) -> None:
     """What is asked for."""
-    import torch
-
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     for window in _windows(len(rows), steps):
         total = sum(rows[i] for i in window)
@@ -416,8 +391,6 @@ def _whole(
     model: torch.nn.Module, load: Callable[[int], Any], rows: Sequence[int], steps: int
 ) -> None:
     """The same with every window as one batch."""
-    import torch
-
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     for window in _windows(len(rows), steps):
         inputs, targets = (torch.cat(parts) for parts in zip(*map(load, window), strict=True))
@@ -430,12 +403,7 @@ def _windows(batches: int, steps: int) -> Iterator[range]:
     return (range(start, min(start + steps, batches)) for start in range(0, batches, steps))
 
 
-def _run(
-    train: Callable[..., None], rows: Sequence[int], steps: int, loaded: list[int]
-) -> torch.Tensor:
-    """Train a fresh model; give by how much its weights have changed, on the host."""
-    import torch
-
+def _model_and_data(run: Run, rows: Sequence[int], steps: int) -> tuple[Any, ...]:
     torch.manual_seed(0)
     model = tanh_chain(WIDTH, LAYERS).double()
 
@@ -445,40 +413,25 @@ def _run(
         targets = torch.rand(rows[index], WIDTH, generator=generator, dtype=torch.float64)
         return inputs.to("cuda"), targets.to("cuda")
 
-    return weight_changes(model, lambda: train(model, noting(load, loaded), list(rows), steps))
+    return model, run.noting(load), list(rows), steps
 
 
-def _try_train(answer: Any, rows: Sequence[int], steps: int) -> str:
-    import torch
+def _where_it_ended(run: Run) -> str:
+    return (
+        f"{run.ran_out} at batch {len(run.noted)} of {len(run.case['rows'])}. Whose activations "
+        "are still there, and what keeps them?"
+    )
 
-    import vramlab
 
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected = _run(_whole, rows, steps, [])
-    with vramlab.VirtualGPU(GPU, values=True):
-        _run(_mend, rows, steps, [])
-        limit_bytes = torch.cuda.max_memory_reserved() + ROOM_BYTES
-    loaded: list[int] = []
-
-    def where(held_bytes: int) -> str:
-        return (
-            f"at batch {len(loaded)} of {len(rows)}. Whose activations are still there, and what "
-            "keeps them?"
-        )
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, where):
-            learned = _run(answer, rows, steps, loaded)
-        report = peak_report(limit_bytes)
-    check_order(loaded, len(rows))
-    far = float((learned - expected).abs().max() / expected.abs().max())
+def _same_changes(run: Run, expected: torch.Tensor) -> None:
+    check_order(run.noted, len(run.case["rows"]))
+    far = float((run.results - expected).abs().max() / expected.abs().max())
     if far > SAME:
-        times = times_as_far(learned, expected)
+        times = times_as_far(run.results, expected)
         raise NotFixed(
             f"It fits, but the weights have moved {times:.3f} times as far in the right direction "
             "as with whole windows. Which rows does it weigh too much or too little, or not at all?"
         )
-    return report
 
 
 def _hidden_train(random: Random) -> list[Config]:
@@ -501,7 +454,16 @@ TRAIN = Fix(
         {"rows": [2048] * 5 + [512], "steps": 4},
     ),
     hidden=_hidden_train,
-    trial=_try_train,
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=_model_and_data,
+        call=lambda run: weight_changes(run.inputs[0], lambda: run.program(*run.inputs)),
+        reference=_whole,
+        fits=_mend,
+        limit=room(ROOM_BYTES),
+        ran_out=_where_it_ended,
+        compare=_same_changes,
+    ),
 )
 
 EXERCISE = Exercise(

@@ -4,57 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import comb, isqrt
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.checkpointing import revolve
+from vramlab.grading.gpus import GPU
+from vramlab.grading.gradients import collect_gradients
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, instead, of
+from vramlab.grading.readings import growth_bytes, peak_growth_bytes
+from vramlab.grading.repair import InTurn, Repair, Run, room
+from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 
-def _last(steps: int, segments: int) -> int:
-    """Steps of the last segment, which has the rest."""
-    return steps - (segments - 1) * (steps // segments)
+def _last(steps: int, segments: int, rest: bool = True) -> int:
+    """Steps of the last segment, which has the rest; or, mistaken, has it not."""
+    return steps - (segments - 1) * (steps // segments) if rest else steps // segments
 
 
 # kept_bytes: what the forward pass keeps
 
 
 def _measure_kept(steps: int, segments: int, rows: int, width: int) -> int:
-    import torch
     from torch.utils.checkpoint import checkpoint_sequential
 
-    import vramlab
     from vramlab.models.chains import mlp_chain, prepared
 
-    with vramlab.VirtualGPU(GPU):
-        x = torch.zeros(rows, width, device="cuda")
-        chain = prepared(mlp_chain(steps, width), x)
-        before_bytes = torch.cuda.memory_allocated()
-        y = checkpoint_sequential(chain, segments, x, use_reentrant=False)
-        growth_bytes = torch.cuda.memory_allocated() - before_bytes
-        del chain, x, y
-    return growth_bytes
+    x = torch.zeros(rows, width, device="cuda")
+    chain = prepared(mlp_chain(steps, width), x)
+    return growth_bytes(lambda: checkpoint_sequential(chain, segments, x, use_reentrant=False))
 
 
-def _kept(stored: float, recorded: float, rows: int, width: int) -> int:
-    """States that are stored, and steps that are recorded with nine states each."""
-    return int((stored + 9 * recorded) * 4 * rows * width)
+def _kept(
+    steps: int,
+    segments: int,
+    rows: int,
+    width: int,
+    *,
+    inputs: int = 0,
+    each: int = 9,
+    rest: bool = True,
+) -> int:
+    """The answer, and the mistaken ones: `each` recorded step keeps so many states."""
+    states = segments - 1 + inputs + each * _last(steps, segments, rest)
+    return states * 4 * rows * width
 
 
 KEPT = Predict(
@@ -77,34 +72,24 @@ KEPT = Predict(
         for segments, rest in ((2, 0), (3, 2), (4, 0), (5, 3), (7, 6))
     ],
     measure=_measure_kept,
-    mistakes=(
-        Mistake(
-            "You left out what a recorded step keeps inside, before and after GELU.",
-            lambda steps, segments, rows, width: _kept(
-                segments - 1 + _last(steps, segments), 0, rows, width
-            ),
-        ),
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _kept,
+        ("You left out what a recorded step keeps inside, before and after GELU.", {"each": 1}),
+        (
             "You gave all segments the same length. They have steps // segments steps, and the "
             "last one has the rest as well.",
-            lambda steps, segments, rows, width: _kept(
-                segments - 1, steps // segments, rows, width
-            ),
+            {"rest": False},
         ),
-        Mistake(
+        (
             "You counted the input of the chain. It was there before the forward pass.",
-            lambda steps, segments, rows, width: _kept(
-                segments, _last(steps, segments), rows, width
-            ),
+            {"inputs": 1},
         ),
-        Mistake(
+        (
             "You took the last segment for one that is run again, too. It is recorded at once.",
-            lambda steps, segments, rows, width: _kept(segments, 0, rows, width),
+            {"inputs": 1, "each": 0},
         ),
-        Mistake(
-            "You counted what training keeps without checkpointing.",
-            lambda steps, segments, rows, width: _kept(0, steps, rows, width),
-        ),
+        ("You counted what training keeps without checkpointing.", {"segments": 1}),
     ),
 )
 
@@ -113,24 +98,23 @@ KEPT = Predict(
 
 
 def _measure_peak(steps: int, segments: int) -> int:
-    import torch
     from torch.utils.checkpoint import checkpoint_sequential
 
-    import vramlab
     from vramlab.models.chains import linear_chain, prepared
 
     rows, width = 8192, 64
-    with vramlab.VirtualGPU(GPU):
-        x = torch.zeros(rows, width, device="cuda")
-        chain = prepared(linear_chain(steps, width), x)
-        before_bytes = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        loss = checkpoint_sequential(chain, segments, x, use_reentrant=False).sum()
-        loss.backward()
-        peak_bytes = torch.cuda.max_memory_allocated() - before_bytes
-        del chain, x, loss
+    x = torch.zeros(rows, width, device="cuda")
+    chain = prepared(linear_chain(steps, width), x)
+    peak_bytes = peak_growth_bytes(
+        lambda: checkpoint_sequential(chain, segments, x, use_reentrant=False).sum().backward()
+    )
     # All gradients of the weights together take less than one state.
     return peak_bytes // (4 * rows * width)
+
+
+def _peak(steps: int, segments: int, *, more: int = 0, rest: bool = True) -> int:
+    """The answer, and the mistaken ones: for naming mistakes, not for grading."""
+    return segments + _last(steps, segments, rest) + more
 
 
 PEAK = Predict(
@@ -148,20 +132,19 @@ PEAK = Predict(
         for segments, rest in ((1, 0), (2, 0), (3, 2), (5, 0), (6, 5), (9, 3))
     ],
     measure=_measure_peak,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _peak,
+        (
             "You counted what is held after the forward pass. Going back through a layer needs two "
             "gradients as well: that of its result and that of its input. The last state is gone "
             "by then.",
-            lambda steps, segments: segments - 1 + _last(steps, segments),
+            {"more": -1},
         ),
-        Mistake(
-            "You counted the input of the chain. It was there before.",
-            lambda steps, segments: segments + _last(steps, segments) + 1,
-        ),
-        Mistake(
+        ("You counted the input of the chain. It was there before.", {"more": 1}),
+        (
             "You gave all segments the same length. The last one has the rest as well.",
-            lambda steps, segments: segments + steps // segments,
+            {"rest": False},
         ),
         Mistake(
             "You took the square root for every number of segments.",
@@ -175,19 +158,12 @@ PEAK = Predict(
 
 
 def _measure_revolve(steps: int, slots: int) -> int:
-    import torch
-
-    import vramlab
-    from vramlab.checkpointing import revolve
     from vramlab.checkpointing.execute import execute
     from vramlab.models.chains import linear_chain
 
-    with vramlab.VirtualGPU(GPU):
-        chain = linear_chain(steps, 8).to("cuda")
-        x = torch.zeros(8, 8, device="cuda")
-        forwards = execute(revolve(steps, slots), chain, x, torch.sum).forwards
-        del chain, x
-    return forwards
+    chain = linear_chain(steps, 8).to("cuda")
+    x = torch.zeros(8, 8, device="cuda")
+    return execute(revolve(steps, slots), chain, x, torch.sum).forwards
 
 
 def _revolve(steps: int, slots: int) -> int:
@@ -219,6 +195,7 @@ REVOLVE = Predict(
         {"steps": random.randrange(5, 20), "slots": 20},
     ],
     measure=_measure_revolve,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You counted the advances alone. Every step is run once more, to be recorded.",
@@ -254,36 +231,29 @@ def _observe_strategy(strategy: str, steps: int, segments: int, rows: int) -> Ob
         segments: for "segments": 2 to steps // 2.
         rows: of a state, which has 64 columns.
     """
-    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    import vramlab
     from vramlab.models.chains import mlp_chain, prepared
 
     width = 64
-    with vramlab.VirtualGPU(GPU):
-        reentrant = strategy == "each step, reentrant"
-        x = torch.zeros(rows, width, device="cuda", requires_grad=reentrant)
-        chain = prepared(mlp_chain(steps, width), x)
-        x.grad = None
-        forward = _forward(strategy, segments)
-        before_bytes = torch.cuda.memory_allocated()
-        y = forward(chain, x)
-        kept_bytes = torch.cuda.memory_allocated() - before_bytes
-        del y
-        counter = FlopCounterMode(display=False)
-        with counter:
-            loss = forward(chain, x).sum()
-            forward_flops = counter.get_total_flops()
-            loss.backward()
-        readings = {
-            "steps": steps,
-            "state": 4 * rows * width,
-            "kept": kept_bytes,
-            "forward FLOPs": forward_flops,
-            "backward FLOPs": counter.get_total_flops() - forward_flops,
-        }
-        del chain, x, loss
+    reentrant = strategy == "each step, reentrant"
+    x = torch.zeros(rows, width, device="cuda", requires_grad=reentrant)
+    chain = prepared(mlp_chain(steps, width), x)
+    x.grad = None
+    forward = _forward(strategy, segments)
+    kept_bytes = growth_bytes(lambda: forward(chain, x))
+    counter = FlopCounterMode(display=False)
+    with counter:
+        loss = forward(chain, x).sum()
+        forward_flops = counter.get_total_flops()
+        loss.backward()
+    readings = {
+        "steps": steps,
+        "state": 4 * rows * width,
+        "kept": kept_bytes,
+        "forward FLOPs": forward_flops,
+        "backward FLOPs": counter.get_total_flops() - forward_flops,
+    }
     return Observation({"readings": readings}, strategy)
 
 
@@ -328,6 +298,15 @@ def _by_flops(readings: Mapping[str, int]) -> str:
     return "each step, reentrant" if again > 2.75 else "each step"
 
 
+def _both(readings: Mapping[str, int]) -> str:
+    """Memory and FLOPs together: for naming mistakes, not for grading."""
+    by_memory, by_flops = _by_memory(readings), _by_flops(readings)
+    if by_flops == "nothing":
+        return by_memory
+    kept_states = readings["kept"] // readings["state"]
+    return by_flops if kept_states == readings["steps"] else "segments"
+
+
 WHICH = Diagnose(
     name="which_strategy",
     points=4,
@@ -347,6 +326,7 @@ WHICH = Diagnose(
         for strategy in (*STRATEGIES, "segments")
     ],
     observe=_observe_strategy,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You told it from the memory alone. The FLOPs of the backward pass tell whether "
@@ -361,22 +341,13 @@ WHICH = Diagnose(
         Mistake(
             "You took the two implementations for each other. Only one of them stops before the "
             "last product of a step, which nothing in the backward pass reads.",
-            lambda readings: {"each step": "each step, reentrant"}.get(
-                _both(readings),
-                "each step" if _both(readings) == "each step, reentrant" else _both(readings),
+            instead(
+                _both,
+                {"each step": "each step, reentrant", "each step, reentrant": "each step"},
             ),
         ),
     ),
 )
-
-
-def _both(readings: Mapping[str, int]) -> str:
-    """Memory and FLOPs together: for naming mistakes, not for grading."""
-    by_memory, by_flops = _by_memory(readings), _by_flops(readings)
-    if by_flops == "nothing":
-        return by_memory
-    kept_states = readings["kept"] // readings["state"]
-    return by_flops if kept_states == readings["steps"] else "segments"
 
 
 # train_step: checkpoint a deep model within a budget of FLOPs
@@ -394,21 +365,21 @@ SAME = 1e-4
 
 
 def _model(blocks: int) -> torch.nn.Sequential:
-    from torch import nn
-
-    model = nn.Sequential(
+    model = torch.nn.Sequential(
         *(
-            nn.Sequential(
-                nn.Dropout(0.1),
-                nn.Linear(WIDTH, 4 * WIDTH, bias=False),
-                nn.GELU(),
-                nn.Linear(4 * WIDTH, WIDTH, bias=False),
+            torch.nn.Sequential(
+                torch.nn.Dropout(0.1),
+                torch.nn.Linear(WIDTH, 4 * WIDTH, bias=False),
+                torch.nn.GELU(),
+                torch.nn.Linear(4 * WIDTH, WIDTH, bias=False),
             )
             for _ in range(blocks)
         )
     )
     for parameter in model.parameters():
-        nn.init.orthogonal_(parameter, gain=1.5)  # so that gradients do not vanish over the blocks
+        torch.nn.init.orthogonal_(
+            parameter, gain=1.5
+        )  # so that gradients do not vanish over the blocks
     return model.to("cuda")
 
 
@@ -425,64 +396,49 @@ def _as_it_was(model: torch.nn.Sequential, x: torch.Tensor) -> None:
     model(x).square().mean().backward()
 
 
-def _try_train_step(answer: Any, blocks: int) -> str:
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
+def _model_and_input(run: Run, blocks: int) -> tuple[torch.nn.Sequential, torch.Tensor]:
+    torch.manual_seed(blocks)
+    model = _model(blocks)
+    x = torch.randn(ROWS, WIDTH, device="cuda")
+    torch.manual_seed(blocks + 1)
+    return model, x
 
-    import vramlab
 
-    def run(train: Callable[[Any, Any], object]) -> list[torch.Tensor | None]:
-        torch.manual_seed(blocks)
-        model = _model(blocks)
-        x = torch.randn(ROWS, WIDTH, device="cuda")
-        torch.manual_seed(blocks + 1)
-        train(model, x)
-        return [parameter.grad for parameter in model.parameters()]
+def _recorded_blocks(run: Run) -> str:
+    return (
+        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}. A recorded block keeps more "
+        f"than nine times {format_bytes(STATE_BYTES)}; its input alone takes that once. How many "
+        "blocks are recorded at a time?"
+    )
 
-    def count(train: Callable[[Any, Any], object]) -> int:
-        counter = FlopCounterMode(display=False)
-        with vramlab.VirtualGPU(GPU), counter:  # FLOPs do not depend on values
-            run(train)
-        return counter.get_total_flops()
 
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected = run(_as_it_was)
-    with vramlab.VirtualGPU(GPU, values=True):
-        run(_train_step)
-        limit_bytes = torch.cuda.max_memory_reserved() + ROOM_BYTES
-
-    def where(held_bytes: int) -> str:
-        return (
-            f"where it holds {format_bytes(held_bytes)}. A recorded block keeps more than nine "
-            f"times {format_bytes(STATE_BYTES)}; its input alone takes that once. How many blocks "
-            "are recorded at a time?"
-        )
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, where):
-            gradients = run(answer)
-        report = peak_report(limit_bytes)
-    for mine, theirs in zip(gradients, expected, strict=True):
-        if mine is None:
-            raise NotFixed("It fits, but some parameters get no gradient.")
-        assert theirs is not None
+def _same_gradients(run: Run, expected: list[torch.Tensor]) -> None:
+    if len(run.results) < len(expected):
+        raise NotFixed("It fits, but some parameters get no gradient.")
+    for mine, theirs in zip(run.results, expected, strict=True):
         if (mine - theirs).abs().max() > SAME * theirs.abs().max():
             raise NotFixed(
                 "It fits, but the gradients are others. What does dropout draw when a block runs "
                 "again?"
             )
-    times = count(answer) / count(_as_it_was)
+
+
+def _flops(run: Run) -> int:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        run.program(*run.inputs)
+    return int(counter.get_total_flops())
+
+
+def _within_budget(run: Run, own_flops: int) -> None:
+    times = run.results / own_flops
     if times > BUDGET:
         raise NotFixed(
             f"It fits, and the gradients are right, but it takes {times:.2f} times the FLOPs of "
             f"the program as it was; {BUDGET} times are allowed. Which products run again, though "
             "nothing reads their result?"
         )
-    return f"{report}, {times:.2f} times the FLOPs"
-
-
-def _hidden_train_step(random: Random) -> list[Config]:
-    return [{"blocks": random.randrange(20, 29)}]
 
 
 TRAIN = Fix(
@@ -490,8 +446,30 @@ TRAIN = Fix(
     points=4,
     minutes=20,
     visible=({"blocks": 24},),
-    hidden=_hidden_train_step,
-    trial=_try_train_step,
+    hidden=lambda random: [{"blocks": random.randrange(20, 29)}],
+    # FLOPs are counted apart: what counts them takes memory. They do not depend on values.
+    trial=InTurn(
+        (
+            Repair(
+                gpu=T4.but(values=True),
+                build=_model_and_input,
+                reference=_as_it_was,
+                fits=_train_step,
+                limit=room(ROOM_BYTES),
+                ran_out=_recorded_blocks,
+                collect=collect_gradients,
+                compare=_same_gradients,
+            ),
+            Repair(
+                gpu=T4,
+                build=_model_and_input,
+                call=_flops,
+                reference=_as_it_was,
+                compare=_within_budget,
+                report=lambda run: f"{run.results / run.expected:.2f} times the FLOPs",
+            ),
+        )
+    ),
 )
 
 EXERCISE = Exercise(

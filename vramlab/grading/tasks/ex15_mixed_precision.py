@@ -5,45 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.batches import check_order, noting
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.batches import check_order
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.repair import Repair, Run, room
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.grading.weight_changes import tanh_chain, times_as_far, weight_changes
 from vramlab.grading.workspaces import take_workspaces
 from vramlab.units import MIB
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 Widths = Sequence[int]
 
 
 def _chain(widths: Widths, dtype: torch.dtype | None = None) -> torch.nn.Sequential:
     """Linear layers with bias, on the GPU."""
-    import torch
-
     linears = [torch.nn.Linear(*pair, dtype=dtype) for pair in pairwise(widths)]
     return torch.nn.Sequential(*linears).to("cuda")
 
 
 def _requested() -> int:
     """Bytes that tensors asked for, before the allocator rounds them."""
-    import torch
-
     return int(torch.cuda.memory_stats()["requested_bytes.all.current"])
 
 
@@ -52,21 +38,16 @@ def _requested() -> int:
 
 def _measure_added(rows: int, widths: Widths, autocast: bool, inside: bool = True) -> int:
     """Growth of what is requested over a forward pass, within the region or after it."""
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU):
-        take_workspaces()
-        model = _chain(widths)
-        x = torch.zeros(rows, widths[0], device="cuda")
-        before_bytes = _requested()
-        with torch.autocast("cuda", dtype=torch.float16, enabled=autocast):
-            y = model(x)
-            added_bytes = _requested() - before_bytes
-        if not inside:
-            added_bytes = _requested() - before_bytes
-        del model, x, y
+    take_workspaces()
+    model = _chain(widths)
+    x = torch.zeros(rows, widths[0], device="cuda")
+    before_bytes = _requested()
+    with torch.autocast("cuda", dtype=torch.float16, enabled=autocast):
+        y = model(x)
+        added_bytes = _requested() - before_bytes
+    if not inside:
+        added_bytes = _requested() - before_bytes
+    del y
     return added_bytes
 
 
@@ -79,7 +60,9 @@ def _added(
     item: int = 2,
     casts_input: bool = True,
     casts_parameters: bool = True,
+    after: slice = slice(1, None),
 ) -> int:
+    """The answer, and the mistaken ones: `after` the region, these layers' casts are held."""
     outputs = rows * sum(widths[1:])
     if not autocast:
         return 4 * outputs
@@ -89,7 +72,7 @@ def _added(
         if inside:
             added += 2 * sum(inputs * width + width for inputs, width in pairs)
         else:
-            added += 2 * sum(inputs * width for inputs, width in pairs[1:])
+            added += 2 * sum(inputs * width for inputs, width in pairs[after])
     return added
 
 
@@ -119,45 +102,30 @@ ADDED = Predict(
         for autocast, inside in ((True, True), (True, False), (False, True))
     ],
     measure=_measure_added,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _added,
+        (
             "You halved the activations and left it at that. Where do the float16 operands of the "
             "products come from?",
-            lambda rows, widths, autocast, inside: _added(
-                rows, widths, autocast, inside, casts_input=False, casts_parameters=False
-            ),
+            {"casts_input": False, "casts_parameters": False},
         ),
-        Mistake(
-            "You forgot the cast of the input.",
-            lambda rows, widths, autocast, inside: _added(
-                rows, widths, autocast, inside, casts_input=False
-            ),
-        ),
-        Mistake(
-            "You forgot the casts of the weights and biases.",
-            lambda rows, widths, autocast, inside: _added(
-                rows, widths, autocast, inside, casts_parameters=False
-            ),
-        ),
-        Mistake(
+        ("You forgot the cast of the input.", {"casts_input": False}),
+        ("You forgot the casts of the weights and biases.", {"casts_parameters": False}),
+        (
             "You kept all casts after the region. Its end empties the cache; then only what the "
             "backward pass reads is held.",
-            lambda rows, widths, autocast, inside: _added(rows, widths, autocast, True),
+            {"inside": True},
         ),
-        Mistake(
+        (
             "You dropped all casts of parameters after the region. The backward pass reads a "
             "layer's weight to compute the gradient of that layer's input.",
-            lambda rows, widths, autocast, inside: _added(
-                rows, widths, autocast, inside, casts_parameters=inside
-            ),
+            {"after": slice(0)},
         ),
-        Mistake(
+        (
             "After the region you kept the first layer's cast, too. Nobody needs the gradient of "
             "its input.",
-            lambda rows, widths, autocast, inside: (
-                _added(rows, widths, autocast, inside)
-                + (2 * widths[0] * widths[1] if autocast and not inside else 0)
-            ),
+            {"after": slice(None)},
         ),
     ),
 )
@@ -208,19 +176,18 @@ FEWEST = Predict(
         for width in (64 * random.randrange(1, 8),)
     ],
     measure=_measure_fewest,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _fewest,
+        (
             "You forgot that the input is cast, too: a row costs 2 bytes for every number of it.",
-            lambda widths: _fewest(widths, casts_input=False),
+            {"casts_input": False},
         ),
-        Mistake(
-            "You forgot the biases. They are cast as well.",
-            lambda widths: _fewest(widths, bias=False),
-        ),
-        Mistake(
+        ("You forgot the biases. They are cast as well.", {"bias": False}),
+        (
             "You are one row short: asked for is the fewest rows with which autocast takes less, "
             "not as much.",
-            lambda widths: _fewest(widths, extra=0),
+            {"extra": 0},
         ),
         Mistake(
             "You compared with the float32 parameters. They are there in both cases; what autocast "
@@ -245,34 +212,29 @@ def _observe_recipe(recipe: str, rows: int, width: int, layers: int) -> Observat
         width: of the layers, and of the input.
         layers: how many.
     """
-    import torch
-
-    import vramlab
     from vramlab.techniques.master_weights import MasterWeights
 
     half = recipe.startswith("16 bit")
     dtype = torch.float16 if half else torch.float32
-    with vramlab.VirtualGPU(GPU):
-        take_workspaces()
-        start_bytes = _requested()
-        model = _chain([width] * (layers + 1), dtype)
-        x = torch.zeros(rows, width, dtype=dtype, device="cuda")
-        readings = {"before": _requested() - start_bytes}
-        with torch.autocast("cuda", dtype=torch.float16, enabled=recipe == "autocast"):
-            y = model(x)
-            readings["forward"] = _requested() - start_bytes
-            loss = y.float().sum()
-        loss.backward()
-        optimizer: torch.optim.Optimizer | MasterWeights
-        if recipe.endswith("copies"):
-            optimizer = MasterWeights(model.parameters(), torch.optim.AdamW)
-        else:
-            optimizer = torch.optim.AdamW(model.parameters())
-        optimizer.step()
-        optimizer.zero_grad()
-        del x, y, loss
-        readings["step"] = _requested() - start_bytes
-        del model, optimizer
+    take_workspaces()
+    start_bytes = _requested()
+    model = _chain([width] * (layers + 1), dtype)
+    x = torch.zeros(rows, width, dtype=dtype, device="cuda")
+    readings = {"before": _requested() - start_bytes}
+    with torch.autocast("cuda", dtype=torch.float16, enabled=recipe == "autocast"):
+        y = model(x)
+        readings["forward"] = _requested() - start_bytes
+        loss = y.float().sum()
+    loss.backward()
+    optimizer: torch.optim.Optimizer | MasterWeights
+    if recipe.endswith("copies"):
+        optimizer = MasterWeights(model.parameters(), torch.optim.AdamW)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.step()
+    optimizer.zero_grad()
+    del x, y, loss
+    readings["step"] = _requested() - start_bytes
     evidence = {"rows": rows, "width": width, "layers": layers, "readings": readings}
     return Observation(evidence, recipe)
 
@@ -319,6 +281,7 @@ RECIPE = Diagnose(
     ),
     hidden=_hidden_recipe,
     observe=_observe_recipe,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You took autocast for what always adds less. With few rows it adds more than float32.",
@@ -357,8 +320,6 @@ CLOSE = 0.03
 
 
 def _train_in_float32(model: torch.nn.Module, load: Callable[[int], Any], steps: int) -> None:
-    import torch
-
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     for step in range(steps):
         inputs, targets = load(step)
@@ -371,8 +332,6 @@ def _train_in_float32(model: torch.nn.Module, load: Callable[[int], Any], steps:
 
 def _mend(model: torch.nn.Module, load: Callable[[int], Any], steps: int) -> None:
     """What is asked for."""
-    import torch
-
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     scaler = torch.amp.GradScaler("cuda")
     for step in range(steps):
@@ -387,10 +346,7 @@ def _mend(model: torch.nn.Module, load: Callable[[int], Any], steps: int) -> Non
         optimizer.zero_grad()
 
 
-def _run(train: Callable[..., None], steps: int, seed: int, loaded: list[int]) -> torch.Tensor:
-    """Train a fresh model; give by how much its weights have changed, on the host."""
-    import torch
-
+def _model_and_data(run: Run, steps: int, seed: int) -> tuple[Any, ...]:
     torch.manual_seed(seed)
     model = tanh_chain(WIDTH, LAYERS)
     with torch.no_grad():
@@ -403,48 +359,38 @@ def _run(train: Callable[..., None], steps: int, seed: int, loaded: list[int]) -
         targets = inputs.roll(1, dims=1) / 10
         return inputs.to("cuda"), targets.to("cuda")
 
-    return weight_changes(model, lambda: train(model, noting(load, loaded), steps))
+    return model, run.noting(load), steps
 
 
-def _try_train(answer: Any, steps: int, seed: int) -> str:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected = _run(_train_in_float32, steps, seed, [])
-    with vramlab.VirtualGPU(GPU, values=True):
-        _run(_mend, 2, seed, [])  # later steps take no more
-        limit_bytes = torch.cuda.max_memory_reserved() + ROOM_BYTES
-    loaded: list[int] = []
-
-    def where(held_bytes: int) -> str:
-        return f"in step {len(loaded)} of {steps}. Which activations could take two bytes a number?"
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, where):
-            learned = _run(answer, steps, seed, loaded)
-        report = peak_report(limit_bytes)
-    check_order(loaded, steps)
-    far = float((learned - expected).norm() / expected.norm())
-    if not far <= CLOSE:  # nan is not close either
-        raise NotFixed(_how_far(learned, expected, far))
-    return f"{far:.2%} off, {report}"
+def _where_it_ended(run: Run) -> str:
+    return (
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}. Which activations could "
+        "take two bytes a number?"
+    )
 
 
-def _how_far(learned: torch.Tensor, expected: torch.Tensor, far: float) -> str:
-    """Say what is wrong with the way that the weights went."""
-    times = times_as_far(learned, expected)
-    if not learned.isfinite().all():
-        return "It fits, but some weights are infinite or nan. Which numbers were too large?"
+def _off(run: Run) -> float:
+    """How far off the weights are, as a share of the way that they go in float32."""
+    return float((run.results - run.expected).norm() / run.expected.norm())
+
+
+def _close_changes(run: Run, expected: torch.Tensor) -> None:
+    check_order(run.noted, run.case["steps"])
+    if _off(run) <= CLOSE:  # nan is not close either
+        return
+    if not run.results.isfinite().all():
+        raise NotFixed(
+            "It fits, but some weights are infinite or nan. Which numbers were too large?"
+        )
+    times = times_as_far(run.results, expected)
     if times < 0.5:
-        return (
+        raise NotFixed(
             f"It fits, but the weights have moved {times:.3f} times as far as in float32. Which "
             "gradients were too small for float16, and were they clipped at their true size?"
         )
-    return (
-        f"It fits, but the weights are {far:.0%} off the way that they go in float32. Does every "
-        "forward pass use the weights as they are then?"
+    raise NotFixed(
+        f"It fits, but the weights are {_off(run):.0%} off the way that they go in float32. Does "
+        "every forward pass use the weights as they are then?"
     )
 
 
@@ -454,7 +400,17 @@ TRAIN = Fix(
     minutes=25,
     visible=({"steps": 3, "seed": 1},),
     hidden=lambda random: [{"steps": 4, "seed": random.randrange(2, 1000)}],
-    trial=_try_train,
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=_model_and_data,
+        call=lambda run: weight_changes(run.inputs[0], lambda: run.program(*run.inputs)),
+        reference=_train_in_float32,
+        fits=lambda model, load, steps: _mend(model, load, 2),  # later steps take no more
+        limit=room(ROOM_BYTES),
+        ran_out=_where_it_ended,
+        compare=_close_changes,
+        report=lambda run: f"{_off(run):.2%} off, {run.peak_report}",
+    ),
 )
 
 EXERCISE = Exercise(

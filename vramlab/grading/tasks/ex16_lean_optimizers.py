@@ -5,51 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 from random import Random
-from typing import TYPE_CHECKING, Any
 
 from vramlab.formulas.storage import block_bytes
-from vramlab.grading.deep_chain import try_training
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    Observation,
-    Predict,
-)
+from vramlab.grading.deep_chain import training
+from vramlab.grading.gpus import GPU, NO_RESTS
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.readings import growth_bytes
+from vramlab.grading.task import Diagnose, Exercise, Fix, Observation, Predict
 from vramlab.grading.workspaces import take_workspaces
 from vramlab.units import MIB
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
-
-NO_RESTS = "expandable_segments:True"
-"""Blocks keep no rests then: lesson 02 is about those."""
+T4 = GPU("T4", alloc_conf=NO_RESTS)
 
 Shapes = Sequence[Sequence[int]]
 
 
 def _state_growth(shapes: Shapes, make: Callable[..., torch.optim.Optimizer]) -> int:
-    """What an optimizer's first step leaves behind on a GPU without rests."""
-    import torch
+    """What an optimizer's first step leaves behind."""
+    take_workspaces()
+    parameters = [torch.nn.Parameter(torch.zeros(*shape, device="cuda")) for shape in shapes]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
 
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU, alloc_conf=NO_RESTS):
-        take_workspaces()
-        parameters = [torch.nn.Parameter(torch.zeros(*shape, device="cuda")) for shape in shapes]
-        for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        before_bytes = torch.cuda.memory_allocated()
+    def step() -> torch.optim.Optimizer:
         optimizer = make(parameters)
         optimizer.step()
-        growth_bytes = torch.cuda.memory_allocated() - before_bytes
-        del parameters, parameter, optimizer
-    return growth_bytes
+        return optimizer
+
+    return growth_bytes(step)
 
 
 # adafactor_bytes: rows and columns
@@ -112,33 +96,29 @@ ADAFACTOR = Predict(
         for momentum in (False, True, False)
     ],
     measure=_measure_adafactor,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _adafactor,
+        (
             "You forgot the root mean square: one number on the GPU for each parameter.",
-            lambda momentum, shapes: _adafactor(momentum, shapes, number=0),
+            {"number": 0},
         ),
-        Mistake(
+        (
             "You factored vectors. They have no rows and columns: their second moment is kept "
             "whole.",
-            lambda momentum, shapes: _adafactor(momentum, shapes, vectors_too=True),
+            {"vectors_too": True},
         ),
-        Mistake(
+        (
             "You gave it a first moment in every case. It has one with beta1 only.",
-            lambda momentum, shapes: _adafactor(True, shapes),
+            {"momentum": True},
         ),
-        Mistake(
-            "You forgot the first moment that it keeps with beta1.",
-            lambda momentum, shapes: _adafactor(False, shapes),
-        ),
+        ("You forgot the first moment that it keeps with beta1.", {"momentum": False}),
         Mistake(
             "You took a parameter of three dimensions for one matrix. It is several: each has "
             "columns of its own.",
             _flat,
         ),
-        Mistake(
-            "You forgot that blocks come in steps of 512 bytes.",
-            lambda momentum, shapes: _adafactor(momentum, shapes, block=lambda size: size),
-        ),
+        ("You forgot that blocks come in steps of 512 bytes.", {"block": int}),
     ),
 )
 
@@ -194,27 +174,20 @@ BLOCKWISE = Predict(
         {"block": 256, "shapes": [[random.randrange(1, 4096)] for _ in range(5)]},
     ],
     measure=_measure_blockwise,
-    mistakes=(
-        Mistake(
-            "You forgot the scales: a float32 for each block, for both states.",
-            lambda block, shapes: _blockwise(block, shapes, scales=False),
-        ),
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _blockwise,
+        ("You forgot the scales: a float32 for each block, for both states.", {"scales": False}),
+        (
             "You quantized small parameters too. Under 4,096 numbers, states stay in float32.",
-            lambda block, shapes: _blockwise(block, shapes, smallest=0),
+            {"smallest": 0},
         ),
-        Mistake(
+        (
             "You forgot the two codebooks, or gave them to each parameter. There are two for all.",
-            lambda block, shapes: _blockwise(block, shapes, codebooks=0),
+            {"codebooks": 0},
         ),
-        Mistake(
-            "You counted codebooks where no parameter is quantized.",
-            lambda block, shapes: _blockwise(block, shapes, codebooks=2 * 1024),
-        ),
-        Mistake(
-            "You counted one state. AdamW has two.",
-            lambda block, shapes: _blockwise(block, shapes, states=1),
-        ),
+        ("You counted codebooks where no parameter is quantized.", {"codebooks": 2 * 1024}),
+        ("You counted one state. AdamW has two.", {"states": 1}),
     ),
 )
 
@@ -277,6 +250,7 @@ WHICH = Diagnose(
         for optimizer in ANSWERS
     ],
     observe=_observe_optimizer,
+    gpu=T4,
     mistakes=(
         Mistake(
             "You looked at the vector only. A vector cannot be factored, so Adafactor keeps for it "
@@ -301,8 +275,6 @@ SAME = 1e-5
 
 
 def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
-    import torch
-
     from vramlab.techniques.step_in_backward import step_in_backward
 
     step_in_backward(
@@ -312,30 +284,18 @@ def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: i
         model(load(step)).square().mean().backward()
 
 
-def _try_train(answer: Any, layers: int, steps: int) -> str:
-    return try_training(
-        answer,
-        _train,
-        layers=layers,
-        steps=steps,
-        batches=steps,
-        room_bytes=ROOM_BYTES,
-        same=SAME,
-        question="Weights and states are three times. How many gradients have to be there at once?",
-    )
-
-
-def _hidden_train(random: Random) -> list[Config]:
-    return [{"layers": random.randrange(12, 21), "steps": 3}]
-
-
 TRAIN = Fix(
     name="train",
     points=4,
     minutes=20,
     visible=({"layers": 12, "steps": 3},),
-    hidden=_hidden_train,
-    trial=_try_train,
+    hidden=lambda random: [{"layers": random.randrange(12, 21), "steps": 3}],
+    trial=training(
+        _train,
+        room_bytes=ROOM_BYTES,
+        same=SAME,
+        question="Weights and states are three times. How many gradients have to be there at once?",
+    ),
 )
 
 EXERCISE = Exercise(

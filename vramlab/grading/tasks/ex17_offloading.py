@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.batches import check_order, noting, numbered_batch
-from vramlab.grading.gradients import require_gradients
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.batches import check_order, numbered_batch
+from vramlab.grading.gpus import GPU
+from vramlab.grading.gradients import collect_gradients, require_gradients
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.readings import growth_bytes
+from vramlab.grading.repair import Repair, Run, require_close, room
+from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 
 def _chain(layers: int, width: int, bias: bool = False) -> torch.nn.Sequential:
-    import torch
-
     parts: list[torch.nn.Module] = []
     for _ in range(layers):
         parts += [torch.nn.Linear(width, width, bias=bias), torch.nn.ReLU()]
@@ -45,29 +33,25 @@ WAYS = ("save_on_cpu", "no parameters", "each once")
 def _measure_moved(
     way: str, layers: int, batch: int, width: int, bias: bool, input_gradient: bool
 ) -> int:
-    import torch
-    from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
-
-    import vramlab
     from vramlab.measure import record_transfers
     from vramlab.techniques.offloading import SavedOnHost
 
-    with vramlab.VirtualGPU(GPU):
-        model = _chain(layers, width, bias).to("cuda")
-        addresses = {parameter.data_ptr() for parameter in model.parameters()}
+    model = _chain(layers, width, bias).to("cuda")
+    addresses = {parameter.data_ptr() for parameter in model.parameters()}
 
-        def pack(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor if tensor.data_ptr() in addresses else tensor.cpu()
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if tensor.data_ptr() in addresses else tensor.cpu()
 
-        hooks = {
-            "save_on_cpu": save_on_cpu(),
-            "no parameters": saved_tensors_hooks(pack, lambda tensor: tensor.to("cuda")),
-            "each once": SavedOnHost(model.parameters()),
-        }[way]
-        x = torch.zeros(batch, width, device="cuda", requires_grad=input_gradient)
-        with record_transfers() as transfers, hooks:
-            loss = model(x).square().mean()
-        del model, x, loss
+    hooks = {
+        "save_on_cpu": torch.autograd.graph.save_on_cpu(),
+        "no parameters": torch.autograd.graph.saved_tensors_hooks(
+            pack, lambda tensor: tensor.to("cuda")
+        ),
+        "each once": SavedOnHost(model.parameters()),
+    }[way]
+    x = torch.zeros(batch, width, device="cuda", requires_grad=input_gradient)
+    with record_transfers() as transfers, hooks:
+        model(x).square().mean()
     return transfers.to_host_bytes
 
 
@@ -76,18 +60,32 @@ def _moved(
     layers: int,
     batch: int,
     width: int,
+    bias: bool,
     input_gradient: bool,
     *,
     times: int = 2,
-    weights: int | None = None,
+    weights: bool = True,
+    first_weight: bool | None = None,
+    biases: bool = False,
+    directions: int = 1,
 ) -> int:
-    """The answer, and the mistaken ones: how often an activation moves, and how many weights."""
-    rows, weight = 4 * batch * width, 4 * width * width
+    """The answer, and the mistaken ones.
+
+    Args:
+        way: as in the task; and so on.
+        times: how often an activation moves.
+        weights: they move.
+        first_weight: so does the first; None: if the input needs a gradient.
+        biases: they move, too.
+        directions: in which bytes are counted.
+    """
     if way == "each once":
-        return (1 + layers) * rows
-    if weights is None:
-        weights = layers if input_gradient else layers - 1
-    return (1 + times * layers) * rows + (weights * weight if way == "save_on_cpu" else 0)
+        return directions * 4 * (1 + layers) * batch * width
+    moved = (1 + times * layers) * batch * width
+    if way == "save_on_cpu":
+        first = input_gradient if first_weight is None else first_weight
+        moved += weights * (layers - 1 + first) * width * width + (biases and bias) * layers * width
+    return directions * 4 * moved
 
 
 _MOVED = {"layers": 4, "batch": 512, "width": 256, "bias": False, "input_gradient": False}
@@ -117,46 +115,29 @@ MOVED = Predict(
         for bias, input_gradient in ((False, True), (True, False), (True, True))
     ],
     measure=_measure_moved,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _moved,
+        (
             "You moved each activation once. ReLU saves its output, and the op after it saves the "
             "same tensor as its input; only one of the three ways looks whether it has been sent.",
-            lambda way, layers, batch, width, bias, input_gradient: _moved(
-                way, layers, batch, width, input_gradient, times=1
-            ),
+            {"times": 1},
         ),
-        Mistake(
+        (
             "You left the weights on the GPU. Only hooks that look for parameters do that.",
-            lambda way, layers, batch, width, bias, input_gradient: _moved(
-                way, layers, batch, width, input_gradient, weights=0
-            ),
+            {"weights": False},
         ),
-        Mistake(
+        (
             "You moved the first weight in every case. It is saved for the gradient of the input, "
             "if somebody needs that.",
-            lambda way, layers, batch, width, bias, input_gradient: _moved(
-                way, layers, batch, width, input_gradient, weights=layers
-            ),
+            {"first_weight": True},
         ),
-        Mistake(
+        (
             "You never moved the first weight. It is saved where the input needs a gradient.",
-            lambda way, layers, batch, width, bias, input_gradient: _moved(
-                way, layers, batch, width, input_gradient, weights=layers - 1
-            ),
+            {"first_weight": False},
         ),
-        Mistake(
-            "You moved the biases. No gradient needs a bias, so it is not saved.",
-            lambda way, layers, batch, width, bias, input_gradient: (
-                _moved(way, layers, batch, width, input_gradient)
-                + (4 * width * layers if bias and way == "save_on_cpu" else 0)
-            ),
-        ),
-        Mistake(
-            "You counted both ways. The question is what goes to the host.",
-            lambda way, layers, batch, width, bias, input_gradient: (
-                2 * _moved(way, layers, batch, width, input_gradient)
-            ),
-        ),
+        ("You moved the biases. No gradient needs a bias, so it is not saved.", {"biases": True}),
+        ("You counted both ways. The question is what goes to the host.", {"directions": 2}),
     ),
 )
 
@@ -168,35 +149,36 @@ HELD = {"all on the GPU": 16, "optimizer on the host": 4, "gradients leave": 2}
 
 
 def _measure_held(way: str, layers: int, width: int) -> int:
-    import torch
-
-    import vramlab
     from vramlab.techniques.offloading import HostOptimizer
 
-    with vramlab.VirtualGPU(GPU):
-        x = torch.zeros(16, width, dtype=torch.float16, device="cuda")
-        first = _chain(layers, width).half().to("cuda")
-        first(x).float().square().mean().backward()
-        del first
-        before_bytes = torch.cuda.memory_allocated()  # the input, and libraries' workspaces
+    x = torch.zeros(16, width, dtype=torch.float16, device="cuda")
+    first = _chain(layers, width).half().to("cuda")
+    first(x).float().square().mean().backward()  # libraries have their workspaces from here on
+    del first
+
+    def train() -> list[object]:
         model = _chain(layers, width).half().to("cuda")
+        optimizer: object
         if way == "all on the GPU":
             masters = [torch.nn.Parameter(p.detach().float()) for p in model.parameters()]
-            adam = torch.optim.AdamW(masters)
-            for master in masters:
-                master.grad = torch.zeros_like(master)
-            adam.step()
-            adam.zero_grad()
+            optimizer = _stepped_adam(masters)
         else:
-            adam, masters = None, []
             leave = way == "gradients leave"
-            host = HostOptimizer(model.parameters(), torch.optim.AdamW, as_they_come=leave)
+            optimizer = HostOptimizer(model.parameters(), torch.optim.AdamW, as_they_come=leave)
         model(x).float().square().mean().backward()
-        held_bytes = torch.cuda.memory_allocated() - before_bytes
-        del model, masters, adam, x
-        if way != "all on the GPU":
-            del host
-    return held_bytes
+        return [model, optimizer]
+
+    return growth_bytes(train)
+
+
+def _stepped_adam(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """With its states, and without gradients."""
+    adam = torch.optim.AdamW(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    adam.step()
+    adam.zero_grad()
+    return adam
 
 
 def _held(way: str, layers: int, width: int, per_parameter: Mapping[str, int]) -> int:
@@ -214,27 +196,25 @@ LEFT = Predict(
         for _ in range(2)
     ],
     measure=_measure_held,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _held,
+        (
             "You forgot the float32 copy of the parameters, which Adam works on.",
-            lambda way, layers, width: _held(way, layers, width, {**HELD, "all on the GPU": 12}),
+            {"per_parameter": {**HELD, "all on the GPU": 12}},
         ),
-        Mistake(
+        (
             "You counted gradients in float32. The GPU computes them in the dtype of the "
             "parameters.",
-            lambda way, layers, width: _held(
-                way, layers, width, {**HELD, "all on the GPU": 18, "optimizer on the host": 6}
-            ),
+            {"per_parameter": {**HELD, "all on the GPU": 18, "optimizer on the host": 6}},
         ),
-        Mistake(
+        (
             "You let gradients go before step() in both ways. In one of them they wait for it.",
-            lambda way, layers, width: _held(
-                way, layers, width, {**HELD, "optimizer on the host": 2}
-            ),
+            {"per_parameter": {**HELD, "optimizer on the host": 2}},
         ),
-        Mistake(
+        (
             "You kept the gradients in both ways. In one of them each has left by then.",
-            lambda way, layers, width: _held(way, layers, width, {**HELD, "gradients leave": 4}),
+            {"per_parameter": {**HELD, "gradients leave": 4}},
         ),
     ),
 )
@@ -257,13 +237,11 @@ def _observe_copies(
         batch: sequences in a step.
         length: tokens of each.
     """
-    import vramlab
     from vramlab.experiments.offloading import read_step
 
     parts = {"layers": "parameters"}
     chosen = {} if offloaded == "nothing" else {parts.get(offloaded, offloaded): True}
-    with vramlab.VirtualGPU(GPU):
-        reading = read_step(width, layers, batch, length, **chosen)
+    reading = read_step(width, layers, batch, length, **chosen)
     readings = {
         "parameters": reading.parameters,
         "to the host": reading.transfers.to_host_bytes,
@@ -300,16 +278,18 @@ WHAT = Diagnose(
         for offloaded in (*ANSWERS, "activations")
     ],
     observe=_observe_copies,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _by_equality,
+        (
             "You took equal traffic for the optimizer's. Activations come back as they went, too: "
             "hold the bytes against the parameters.",
-            lambda readings: _by_equality(readings, "optimizer"),
+            {"equal": "optimizer"},
         ),
-        Mistake(
+        (
             "You took equal traffic for activations. Gradients that go and parameters that come "
             "back are equal, too: hold the bytes against the parameters.",
-            lambda readings: _by_equality(readings, "activations"),
+            {"equal": "activations"},
         ),
         Mistake(
             "You counted 4 bytes per parameter each way. In float16 a gradient has 2, and so has "
@@ -333,8 +313,6 @@ SAME = 1e-5
 
 
 def _seeded_chain(layers: int) -> torch.nn.Sequential:
-    import torch
-
     torch.manual_seed(layers)
     model = _chain(layers, WIDTH).to("cuda")
     with torch.no_grad():
@@ -344,59 +322,33 @@ def _seeded_chain(layers: int) -> torch.nn.Sequential:
 
 
 def _step(model: torch.nn.Module, x: torch.Tensor) -> None:
-    from torch.autograd.graph import save_on_cpu
-
-    with save_on_cpu():
+    with torch.autograd.graph.save_on_cpu():
         loss = model(x).square().mean()
     loss.backward()
 
 
-def _run_step(step: Any, layers: int) -> tuple[list[torch.Tensor], list[int]]:
-    """Run one step on a fresh model; its gradients on the host, and how often each layer ran."""
-    import torch
-
-    model, x = _seeded_chain(layers), numbered_batch(0, ROWS, WIDTH)
-    linears = [layer for layer in model if isinstance(layer, torch.nn.Linear)]
-    runs = [0] * layers
-
-    def count(index: int) -> Callable[..., None]:
-        def counted(*_: Any) -> None:
-            runs[index] += 1
-
-        return counted
-
-    for index, linear in enumerate(linears):
-        linear.register_forward_pre_hook(count(index))
-    step(model, x)
-    gradients = [p.grad.detach().cpu() for p in model.parameters() if p.grad is not None]
-    return gradients, runs
+def _model_and_input(run: Run, layers: int) -> tuple[torch.nn.Sequential, torch.Tensor]:
+    """Each layer notes that it has run."""
+    model = _seeded_chain(layers)
+    for linear in list(model)[::2]:
+        linear.register_forward_pre_hook(lambda layer, _: run.noted.append(layer))
+    return model, numbered_batch(0, ROWS, WIDTH)
 
 
-def _try_step(answer: Any, layers: int) -> str:
-    import torch
+def _held_activations(run: Run) -> str:
+    return (
+        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}: "
+        f"{run.peak_bytes / ACTIVATION_BYTES:.1f} activations. Which of them are needed only in "
+        "backward?"
+    )
 
-    import vramlab
 
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected, _ = _run_step(_step, layers)
-        limit_bytes = torch.cuda.max_memory_reserved() + ACTIVATION_BYTES
-
-    def where(held_bytes: int) -> str:
-        return (
-            f"where it holds {format_bytes(held_bytes)}: {held_bytes / ACTIVATION_BYTES:.1f} "
-            "activations. Which of them are needed only in backward?"
-        )
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, where):
-            gradients, runs = _run_step(answer, layers)
-        report = peak_report(limit_bytes)
-    if max(runs) > 1:
+def _same_gradients(run: Run, expected: list[torch.Tensor]) -> None:
+    if len(set(run.noted)) < len(run.noted):
         raise NotFixed(
             "It fits, but computes layers twice. Here the activations have to be kept, elsewhere."
         )
-    require_gradients(gradients, expected, SAME)
-    return report
+    require_gradients(run.results, expected, SAME)
 
 
 STEP = Fix(
@@ -405,13 +357,19 @@ STEP = Fix(
     minutes=10,
     visible=({"layers": 10},),
     hidden=lambda random: [{"layers": random.randrange(11, 15)}],
-    trial=_try_step,
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=_model_and_input,
+        reference=_step,
+        limit=room(ACTIVATION_BYTES),
+        ran_out=_held_activations,
+        collect=collect_gradients,
+        compare=_same_gradients,
+    ),
 )
 
 
 def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
-    import torch
-
     parameters = list(model.parameters())
     on_host = [torch.nn.Parameter(parameter.detach().cpu()) for parameter in parameters]
     optimizer = torch.optim.AdamW(on_host, lr=0.01)
@@ -426,49 +384,31 @@ def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: i
                 parameter.copy_(copy)
 
 
-def _run_training(
-    train: Any, layers: int, steps: int, begun: list[int]
-) -> tuple[list[torch.Tensor], int]:
-    import torch
+def _model_and_batches(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
+    load = run.noting(lambda index: numbered_batch(index, 16, WIDTH))
+    return _seeded_chain(layers), load, steps
 
-    model = _seeded_chain(layers)
-    train(model, noting(lambda index: numbered_batch(index, 16, WIDTH), begun), steps)
-    places = {parameter.device.type for parameter in model.parameters()}
-    if places != {"cuda"}:
+
+def _held_copies(run: Run) -> str:
+    times = run.peak_bytes / (run.case["layers"] * WEIGHT_BYTES)
+    return (
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, where it holds "
+        f"{format_bytes(run.peak_bytes)}: {times:.1f} times the parameters. Which of their copies "
+        "does the GPU not compute with?"
+    )
+
+
+def _weights(run: Run, returned: object) -> torch.Tensor:
+    parameters = list(run.inputs[0].parameters())
+    if {parameter.device.type for parameter in parameters} != {"cuda"}:
         raise NotFixed("It fits, but afterwards the model is not on the GPU.")
-    return [p.detach().cpu() for p in model.parameters()], torch.cuda.max_memory_reserved()
+    return torch.stack([parameter.detach().cpu() for parameter in parameters])
 
 
-def _try_training(answer: Any, layers: int, steps: int) -> str:
-    import torch
-
-    import vramlab
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected, reserved_bytes = _run_training(_train, layers, steps, [])
-    limit_bytes = reserved_bytes + 2 * MIB
-    begun: list[int] = []
-
-    def where(held_bytes: int) -> str:
-        return (
-            f"in step {len(begun)} of {steps}, where it holds {format_bytes(held_bytes)}: "
-            f"{held_bytes / (layers * WEIGHT_BYTES):.1f} times the parameters. Which of their "
-            "copies does the GPU not compute with?"
-        )
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, where):
-            learned, _ = _run_training(answer, layers, steps, begun)
-        report = peak_report(limit_bytes)
-    check_order(begun, steps)
-    for wanted, parameter in zip(expected, learned, strict=True):
-        if not torch.allclose(wanted, parameter, rtol=0, atol=1e-4):
-            raise NotFixed("It fits, but the model has learned something else.")
-    return report
-
-
-def _hidden_training(random: Random) -> list[Config]:
-    return [{"layers": random.randrange(24, 40), "steps": 2}]
+def _same_weights(run: Run, expected: torch.Tensor) -> None:
+    check_order(run.noted, run.case["steps"])
+    message = "It fits, but the model has learned something else."
+    require_close(run.results, expected, message, rtol=0, atol=1e-4)
 
 
 TRAIN = Fix(
@@ -476,8 +416,16 @@ TRAIN = Fix(
     points=4,
     minutes=20,
     visible=({"layers": 24, "steps": 2},),
-    hidden=_hidden_training,
-    trial=_try_training,
+    hidden=lambda random: [{"layers": random.randrange(24, 40), "steps": 2}],
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=_model_and_batches,
+        reference=_train,
+        limit=room(2 * MIB),
+        ran_out=_held_copies,
+        collect=_weights,
+        compare=_same_weights,
+    ),
 )
 
 EXERCISE = Exercise(

@@ -5,56 +5,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab import catalogue
+from vramlab.formulas.durations import copy_seconds
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.repair import Repair, Run
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import format_bytes
 
-GPU = "A100-40GB"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+if TYPE_CHECKING:
+    from vramlab.experiments.methods import Reading
+
+A100 = GPU("A100-40GB")
 
 # backward_flops: of a chain of layers
 
 
 def _measure_backward(widths: list[int], rows: int, checkpointed: bool) -> int:
-    import torch
     from torch.utils.checkpoint import checkpoint
 
-    import vramlab
     from vramlab.measure import record_operators
 
-    with vramlab.VirtualGPU(GPU):
-        layers = (torch.nn.Linear(*pair, device="cuda") for pair in pairwise(widths))
-        chain = torch.nn.Sequential(*layers)
-        x = torch.zeros(rows, widths[0], device="cuda")
-        with record_operators() as calls:
-            y = checkpoint(chain, x, use_reentrant=False) if checkpointed else chain(x)
-            y.sum().backward()
-        del chain, x, y
+    layers = (torch.nn.Linear(*pair, device="cuda") for pair in pairwise(widths))
+    chain = torch.nn.Sequential(*layers)
+    x = torch.zeros(rows, widths[0], device="cuda")
+    with record_operators() as calls:
+        y = checkpoint(chain, x, use_reentrant=False) if checkpointed else chain(x)
+        y.sum().backward()
     return sum(call.flops or 0 for call in calls.calls if call.backward)
 
 
 def _products(widths: list[int], rows: int) -> list[int]:
-    return [2 * rows * inputs * outputs for inputs, outputs in pairwise(widths)]
+    """Multiplications of each layer's product."""
+    return [rows * inputs * outputs for inputs, outputs in pairwise(widths)]
 
 
-def _backward(widths: list[int], rows: int, checkpointed: bool) -> int:
+def _backward(
+    widths: list[int],
+    rows: int,
+    checkpointed: bool,
+    *,
+    flops: int = 2,
+    input_gradient: bool = False,
+    last_anew: bool = False,
+) -> int:
     """Both gradients of every layer, without the input's; and what is computed anew.
 
     That ends as soon as the last layer has its input: nothing that backward needs is missing then.
+    The others are the mistaken ones: for naming mistakes, not for grading.
     """
     products = _products(widths, rows)
-    anew = sum(products[:-1]) if checkpointed else 0
-    return 2 * sum(products) - products[0] + anew
+    anew = sum(products if last_anew else products[:-1]) if checkpointed else 0
+    return flops * (2 * sum(products) - (0 if input_gradient else products[0]) + anew)
 
 
 BACKWARD = Predict(
@@ -77,32 +82,26 @@ BACKWARD = Predict(
         for checkpointed in (False, True)
     ],
     measure=_measure_backward,
-    mistakes=(
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _backward,
+        (
             "You counted the gradient of the model's input. Nobody needs it; it is not computed.",
-            lambda widths, rows, checkpointed: (
-                _backward(widths, rows, checkpointed) + _products(widths, rows)[0]
-            ),
+            {"input_gradient": True},
         ),
-        Mistake(
-            "You forgot that backward computes the checkpointed chain anew.",
-            lambda widths, rows, checkpointed: _backward(widths, rows, False),
-        ),
-        Mistake(
+        ("You forgot that backward computes the checkpointed chain anew.", {"checkpointed": False}),
+        (
             "You computed the last layer anew. Its output is not needed in backward, and PyTorch "
             "stops when all that is needed is there.",
-            lambda widths, rows, checkpointed: (
-                _backward(widths, rows, checkpointed)
-                + (_products(widths, rows)[-1] if checkpointed else 0)
-            ),
+            {"last_anew": True},
         ),
-        Mistake(
+        (
             "You counted a multiplication with its addition as one. They are two FLOPs.",
-            lambda widths, rows, checkpointed: _backward(widths, rows, checkpointed) // 2,
+            {"flops": 1},
         ),
         Mistake(
             "You took backward for as much as forward. A layer has two gradients to compute.",
-            lambda widths, rows, checkpointed: sum(_products(widths, rows)),
+            lambda widths, rows, checkpointed: 2 * sum(_products(widths, rows)),
         ),
     ),
 )
@@ -123,19 +122,13 @@ def _observe_product(rows: int, inputs: int, outputs: int, dtype: str, gpu: str)
         dtype: a name in `FORMATS`.
         gpu: of the catalogue.
     """
-    import torch
-
-    import vramlab
-    from vramlab import catalogue
     from vramlab.measure import least_time, record_operators
 
     card = catalogue.find(gpu)
-    with vramlab.VirtualGPU(gpu):
-        a = torch.zeros(rows, inputs, dtype=getattr(torch, dtype), device="cuda")
-        b = torch.zeros(inputs, outputs, dtype=getattr(torch, dtype), device="cuda")
-        with record_operators() as calls:
-            a @ b
-        del a, b
+    a = torch.zeros(rows, inputs, dtype=getattr(torch, dtype), device="cuda")
+    b = torch.zeros(inputs, outputs, dtype=getattr(torch, dtype), device="cuda")
+    with record_operators() as calls:
+        a @ b
     evidence = {
         "rows": rows,
         "inputs": inputs,
@@ -152,29 +145,23 @@ def _limited(
     rows: int,
     inputs: int,
     outputs: int,
+    dtype: str,
     peak_flops_per_s: float,
     bandwidth_bytes_per_s: float,
-    element_bytes: float,
+    *,
+    element_bytes: int | None = None,
     flops: int = 2,
     with_output: bool = True,
 ) -> str:
+    """The answer, and the mistaken ones: for naming mistakes, not for grading."""
     numbers = rows * inputs + inputs * outputs + (rows * outputs if with_output else 0)
+    memory_s = numbers * (element_bytes or FORMATS[dtype]) / bandwidth_bytes_per_s
     arithmetic_s = flops * rows * inputs * outputs / peak_flops_per_s
-    return "memory" if numbers * element_bytes / bandwidth_bytes_per_s > arithmetic_s else "compute"
-
-
-def _limited_with(**changed: Any) -> Any:
-    def answer(**evidence: Any) -> str:
-        element_bytes = FORMATS[evidence.pop("dtype")]
-        return _limited(**{**evidence, "element_bytes": element_bytes, **changed})
-
-    return answer
+    return "memory" if memory_s > arithmetic_s else "compute"
 
 
 def _near_the_ridge(random: Random, dtype: str, gpu: str) -> Config:
     """A product of large matrices with a few rows: somewhat left or right of the ridge."""
-    from vramlab import catalogue
-
     card = catalogue.find(gpu)
     ridge_rows = (
         getattr(card, PEAKS[dtype]) / card.memory_bandwidth_bytes_per_s * FORMATS[dtype] / 2
@@ -210,25 +197,22 @@ LIMITED = Diagnose(
         {"rows": 37, "inputs": 8192, "outputs": 8192, "dtype": "float32", "gpu": "A100-40GB"},
     ],
     observe=_observe_product,
-    mistakes=(
-        Mistake(
+    gpu=lambda gpu, **_: GPU(gpu),
+    mistakes=of(
+        _limited,
+        (
             "You counted a multiplication with its addition as one. They are two FLOPs.",
-            _limited_with(flops=1),
+            {"flops": 1},
         ),
-        Mistake(
-            "You took four bytes for every number. In float16 it has two.",
-            _limited_with(element_bytes=4),
-        ),
-        Mistake(
-            "You forgot that the product has to be written, too.",
-            _limited_with(with_output=False),
-        ),
+        ("You took four bytes for every number. In float16 it has two.", {"element_bytes": 4}),
+        ("You forgot that the product has to be written, too.", {"with_output": False}),
         Mistake(
             "You took every product of matrices for limited by arithmetic.",
             lambda **evidence: "compute",
         ),
     ),
 )
+
 
 # where_time_goes: from the counts of a step
 
@@ -243,15 +227,11 @@ def _observe_step(batch: int, autocast: bool, image_bytes: int) -> Observation:
         autocast: products in float16.
         image_bytes: what is sent to the GPU for each sequence.
     """
-    import vramlab
-    from vramlab import catalogue
     from vramlab.experiments.methods import Setting, read_step
-    from vramlab.formulas.durations import copy_seconds
 
-    card = catalogue.find(GPU)
+    card = catalogue.find(A100.name)
     setting = Setting(batch, autocast=autocast, width=256, layers=2, length=64, vocabulary=512)
-    with vramlab.VirtualGPU(GPU):
-        needed = read_step(setting).needed
+    needed = read_step(setting).needed
     sent_bytes = batch * image_bytes
     seconds = {
         "products": needed.compute_bound_seconds,
@@ -306,6 +286,7 @@ WHERE = Diagnose(
         _hidden_copy(random),
     ],
     observe=_observe_step,
+    gpu=A100,
     mistakes=(
         Mistake(
             "You held the inputs' way against each part of the GPU's work. Products and the rest "
@@ -329,7 +310,8 @@ WHERE = Diagnose(
 def _hidden_copy(random: Random) -> Config:
     """Inputs that take longer than products and than the rest, and less than both together."""
     batch = random.choice((24, 32, 40))
-    observed = _observe_step(batch, False, 1).evidence["step"]
+    with A100.attached():
+        observed = _observe_step(batch, False, 1).evidence["step"]
     seconds = _seconds(observed)
     longer, both = max(seconds["products"], seconds["memory"]), sum(seconds.values())
     image_bytes = int((longer + both) / 2 * observed["link_bytes_per_s"] / batch)
@@ -344,6 +326,8 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "autocast": (False, True),
     "optimizer": ("adamw", "adamw, fused"),
 }
+PLAIN = {name: values[0] for name, values in CHOICES.items()}
+"""Without any method."""
 GOOD = {"micro_batches": 4, "checkpointing": False, "autocast": True, "optimizer": "adamw, fused"}
 """Fits, and takes the least time of all 32 choices that do; a test tries them all."""
 SLOWER_BY = 1.02
@@ -352,42 +336,30 @@ ROOM = 0.45
 """What the program may use, of what it takes without any method."""
 
 
-def _read(batch: int, chosen: Mapping[str, Any]) -> tuple[int, float]:
-    """Peak in bytes, and least time of a step."""
-    import vramlab
+def _read(batch: int, chosen: Mapping[str, Any]) -> Reading:
+    """Train a step on the attached GPU."""
     from vramlab.experiments.methods import Setting, read_step
 
-    setting = Setting(batch, width=256, layers=2, length=256, vocabulary=2048, **chosen)
-    with vramlab.VirtualGPU(GPU):
-        reading = read_step(setting)
-    return reading.peak_bytes, reading.needed.seconds
+    return read_step(Setting(batch, width=256, layers=2, length=256, vocabulary=2048, **chosen))
 
 
-def _limit(batch: int) -> int:
-    plain_bytes, _ = _read(batch, {name: values[0] for name, values in CHOICES.items()})
-    return int(ROOM * plain_bytes)
-
-
-def _try_choice(answer: Any, batch: int) -> str:
+def _chosen(answer: Any, batch: int) -> Mapping[str, Any]:
     if not isinstance(answer, dict) or answer.keys() != CHOICES.keys():
         raise NotFixed(f"It has to be a dict with the keys {', '.join(CHOICES)}.")
     for name, value in answer.items():
         if not any(type(value) is type(known) and value == known for known in CHOICES[name]):
             known = ", ".join(map(repr, CHOICES[name]))
             raise NotFixed(f"{name} is {value!r}; it can be {known}.")
-    limit_bytes = _limit(batch)
-    peak_bytes, seconds = _read(batch, answer)
-    if peak_bytes > limit_bytes:
+    return answer
+
+
+def _not_much_slower(run: Run, good: Reading) -> None:
+    slower_by = run.results.needed.seconds / good.needed.seconds
+    if slower_by > SLOWER_BY:
         raise NotFixed(
-            f"With {format_bytes(limit_bytes)} to use, it takes {format_bytes(peak_bytes)}."
+            f"It fits, and takes {slower_by - 1:.0%} longer than another choice that fits, by "
+            "least times. Which of its methods costs time, and which that saves time is missing?"
         )
-    _, least_s = _read(batch, GOOD)
-    if seconds > SLOWER_BY * least_s:
-        raise NotFixed(
-            f"It fits, and takes {seconds / least_s - 1:.0%} longer than another choice that fits, "
-            "by least times. Which of its methods costs time, and which that saves time is missing?"
-        )
-    return f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
 
 
 CHOOSE = Fix(
@@ -396,7 +368,19 @@ CHOOSE = Fix(
     minutes=20,
     visible=({"batch": 16},),
     hidden=lambda random: [{"batch": 24}],
-    trial=_try_choice,
+    trial=Repair(
+        gpu=A100,
+        accept=_chosen,
+        call=lambda run: _read(run.case["batch"], run.program),
+        reference=GOOD,
+        fits=PLAIN,
+        limit=lambda own: int(ROOM * own.results.peak_bytes),
+        peak=lambda run: run.results.peak_bytes,
+        ran_out=lambda run: (
+            f"With {format_bytes(run.limit_bytes)} to use, it takes {format_bytes(run.peak_bytes)}."
+        ),
+        compare=_not_much_slower,
+    ),
     is_value=True,
 )
 

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.limits import limit_memory
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.formulas.data_parallel import Classifier
+from vramlab.grading.gpus import GPU
+from vramlab.grading.gradients import collect_gradients
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, instead, of
+from vramlab.grading.repair import Repair, Run, require_close
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
-RULES = "1.13"
-"""The PyTorch whose rules hold: cuBLAS takes no workspaces of the allocator."""
+T4 = GPU("T4")
+OLD_T4 = GPU("T4", torch_version="1.13")
+"""With the rules of a PyTorch under which cuBLAS takes no workspaces of the allocator."""
 
 STATES = {"SGD": 0, "AdamW": 2}
 """Tensors of a parameter's size that each optimizer keeps: for naming mistakes, not for grading."""
@@ -37,21 +29,14 @@ STATES = {"SGD": 0, "AdamW": 2}
 def _measure_data_parallel(
     gpu: int, gpus: int, batch: int, width: int, layers: int, classes: int, optimizer: str
 ) -> int:
-    import torch
-
-    import vramlab
-    from vramlab.formulas.data_parallel import Classifier
     from vramlab.techniques.data_parallel import Training
 
-    with vramlab.VirtualGPU(GPU, gpus, torch_version=RULES):
-        training = Training(Classifier(width, layers, classes, STATES[optimizer]), batch)
-        training.with_data_parallel(gpus, loss_inside=False)
-        training.whole_step()
-        del training.labels
-        training.forward()
-        held_bytes = torch.cuda.memory_allocated(gpu)
-        del training
-    return held_bytes
+    training = Training(Classifier(width, layers, classes, STATES[optimizer]), batch)
+    training.with_data_parallel(gpus, loss_inside=False)
+    training.whole_step()
+    del training.labels
+    training.forward()
+    return torch.cuda.memory_allocated(gpu)
 
 
 def _rows(gpu: int, gpus: int, batch: int) -> int:
@@ -68,17 +53,30 @@ def _held(
     classes: int,
     optimizer: str,
     *,
-    rows: int | None = None,
-    parameters: float = 1.0,
+    dealt: Callable[[int, int, int], int] = _rows,
+    idle: bool = True,
+    divided: bool = False,
+    replicas: bool = True,
     states_everywhere: bool = False,
     outputs_of: str = "whole batch",
-    idle: bool = True,
 ) -> int:
-    """The answer, and the mistaken ones: whose outputs GPU 0 has, which share of the model..."""
-    rows = _rows(gpu, gpus, batch) if rows is None else rows
+    """The answer, and the mistaken ones.
+
+    Args:
+        gpu: as in the task; and so on.
+        dealt: how many rows a GPU gets.
+        idle: a GPU without rows gets nothing else either.
+        divided: each GPU has a part of the model.
+        replicas: the other GPUs have the model, too.
+        states_everywhere: they have the optimizer's states, too.
+        outputs_of: "whole batch": on GPU 0; "everybody": there, and where they were computed.
+    """
+    rows = dealt(gpu, gpus, batch)
     if rows == 0 and idle:
         return 0
-    model = int(4 * (layers * width * width + width * classes) * parameters)
+    model = 4 * (layers * width * width + width * classes) // (gpus if divided else 1)
+    if gpu > 0 and not replicas:
+        model = 0
     states = STATES[optimizer] * model if gpu == 0 or states_everywhere else 0
     inputs = batch if gpu == 0 else rows
     outputs = {"whole batch": batch if gpu == 0 else 0, "nobody": 0, "everybody": rows}[outputs_of]
@@ -132,42 +130,41 @@ HELD = Predict(
     visible=(_case(0), _case(1), _case(0, "SGD"), _case(3, batch=10), _case(3, batch=3)),
     hidden=_hidden_data_parallel,
     measure=_measure_data_parallel,
-    mistakes=(
-        Mistake(
+    gpu=lambda gpus, **_: OLD_T4.but(count=gpus),
+    mistakes=of(
+        _held,
+        (
             "You divided the model among the GPUs. Only the batch is divided: each GPU has a whole "
             "replica.",
-            lambda **c: _held(**c, parameters=1 / c["gpus"]),
+            {"divided": True},
         ),
-        Mistake(
+        (
             "You gave the other GPUs no parameters. A replica comes to each of them in every "
             "forward pass, and stays until backward has used it.",
-            lambda **c: _held(**c) if c["gpu"] == 0 else _held(**c, parameters=0.0),
+            {"replicas": False},
         ),
-        Mistake(
+        (
             "You gave every GPU the optimizer's states. The optimizer has the parameters of GPU 0.",
-            lambda **c: _held(**c, states_everywhere=True),
+            {"states_everywhere": True},
         ),
-        Mistake(
+        (
             "You left the outputs where they were computed. They are gathered on GPU 0, and "
             "nobody keeps the pieces.",
-            lambda **c: _held(**c, outputs_of="everybody"),
+            {"outputs_of": "everybody"},
         ),
-        Mistake(
-            "You forgot the outputs of the whole batch on GPU 0.",
-            lambda **c: _held(**c, outputs_of="nobody"),
-        ),
-        Mistake(
+        ("You forgot the outputs of the whole batch on GPU 0.", {"outputs_of": "nobody"}),
+        (
             "You let every GPU compute the whole batch. DataParallel deals the rows out.",
-            lambda **c: _held(**c, rows=c["batch"]),
+            {"dealt": lambda gpu, gpus, batch: batch},
         ),
-        Mistake(
+        (
             "You gave every GPU equally many rows. They are dealt out as torch.chunk does it: "
             "rounded up, and the last ones get what is left.",
-            lambda **c: _held(**c, rows=c["batch"] // c["gpus"], idle=False),
+            {"dealt": lambda gpu, gpus, batch: batch // gpus, "idle": False},
         ),
-        Mistake(
+        (
             "You gave a GPU without rows a replica. Where no row is left, nothing is sent.",
-            lambda **c: _held(**c, idle=False),
+            {"idle": False},
         ),
     ),
 )
@@ -180,22 +177,18 @@ MOMENTS = ("before the first step", "after backward", "after zero_grad")
 
 
 def _measure_ddp(way: str, moment: str, optimizer: str, width: int, layers: int) -> int:
-    import torch
-    from torch.nn.parallel import DistributedDataParallel
-
-    import vramlab
     from vramlab.ranks import alone
 
     def forward_and_backward(module: torch.nn.Module) -> None:
         module(torch.zeros(8, width, device="cuda")).sum().backward()
 
-    with vramlab.VirtualGPU(GPU, torch_version=RULES), alone(4):
+    with alone(4):
         linears = [torch.nn.Linear(width, width, bias=False) for _ in range(layers)]
         model = torch.nn.Sequential(*linears).to("cuda")
         del linears
         wrapped: torch.nn.Module = model
         if way != "one process":
-            wrapped = DistributedDataParallel(
+            wrapped = torch.nn.parallel.DistributedDataParallel(
                 model, gradient_as_bucket_view=way == "DDP with views"
             )
         instance: torch.optim.Optimizer = (
@@ -203,39 +196,34 @@ def _measure_ddp(way: str, moment: str, optimizer: str, width: int, layers: int)
             if optimizer == "AdamW"
             else torch.optim.SGD(model.parameters(), lr=0.1)
         )
-        held_bytes = torch.cuda.memory_allocated()
         if moment != MOMENTS[0]:
             forward_and_backward(wrapped)
             instance.step()
             instance.zero_grad()
             forward_and_backward(wrapped)
-            if moment == MOMENTS[2]:
-                instance.step()
-                instance.zero_grad()
-            held_bytes = torch.cuda.memory_allocated()
-        del model, wrapped, instance
-    return held_bytes
+        if moment == MOMENTS[2]:
+            instance.step()
+            instance.zero_grad()
+        return torch.cuda.memory_allocated()
 
 
-def _times(way: str, moment: str, optimizer: str, **what: bool) -> int:
-    """How many times its parameters a rank holds: the answer, and the mistaken ones."""
-    states = STATES[optimizer] if moment != MOMENTS[0] or what.get("states_at_once") else 0
-    gradients = moment == MOMENTS[1] and (way != "DDP with views" or what.get("both"))
-    buckets = way != "one process"
-    if what.get("no_buckets") or (what.get("buckets_go") and moment != MOMENTS[1]):
-        buckets = False
-    if what.get("late_buckets") and moment == MOMENTS[0]:
-        buckets = False
-    return 1 + states + int(bool(gradients)) + int(buckets)
-
-
-def _ddp_mistake(message: str, **what: bool) -> Mistake:
-    return Mistake(
-        message,
-        lambda way, moment, optimizer, width, layers: (
-            4 * layers * width * width * _times(way, moment, optimizer, **what)
-        ),
-    )
+def _rank(
+    way: str,
+    moment: str,
+    optimizer: str,
+    width: int,
+    layers: int,
+    *,
+    buckets_at: Sequence[str] = MOMENTS,
+    states_at: Sequence[str] = MOMENTS[1:],
+    both: bool = False,
+) -> int:
+    """The answer, and the mistaken ones: at which moments there are buckets, and states; and
+    whether gradients take memory besides when they are views."""
+    gradients = moment == MOMENTS[1] and (both or way != "DDP with views")
+    buckets = way != "one process" and moment in buckets_at
+    states = STATES[optimizer] if moment in states_at else 0
+    return 4 * layers * width * width * (1 + states + gradients + buckets)
 
 
 RANK = Predict(
@@ -264,23 +252,27 @@ RANK = Predict(
         for moment in MOMENTS
     ],
     measure=_measure_ddp,
-    mistakes=(
-        _ddp_mistake(
-            "You forgot DDP's buckets, which are as large as all gradients.", no_buckets=True
+    gpu=OLD_T4,
+    mistakes=of(
+        _rank,
+        (
+            "You forgot DDP's buckets, which are as large as all gradients.",
+            {"buckets_at": ()},
         ),
-        _ddp_mistake(
+        (
             "You let the buckets come with the gradients. They are there since DDP was made.",
-            late_buckets=True,
+            {"buckets_at": MOMENTS[1:]},
         ),
-        _ddp_mistake(
-            "You let the buckets go when there are no gradients. DDP keeps them.", buckets_go=True
+        (
+            "You let the buckets go when there are no gradients. DDP keeps them.",
+            {"buckets_at": MOMENTS[1:2]},
         ),
-        _ddp_mistake(
+        (
             "You counted gradients and buckets with views. There a gradient is a piece of its "
             "bucket.",
-            both=True,
+            {"both": True},
         ),
-        _ddp_mistake("You counted the states before the first step().", states_at_once=True),
+        ("You counted the states before the first step().", {"states_at": MOMENTS}),
     ),
 )
 
@@ -291,31 +283,39 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def _measure_sent(ranks: int, layers: int, width: int, dtype: str, frozen: int) -> int:
-    import torch
-    from torch.nn.parallel import DistributedDataParallel
-
-    import vramlab
     from vramlab.measure import record_collectives
     from vramlab.ranks import alone
 
     kind = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
-    with vramlab.VirtualGPU("A100-40GB", torch_version=RULES), alone(ranks):
+    with alone(ranks):
         linears = [torch.nn.Linear(width, width, bias=False, dtype=kind) for _ in range(layers)]
         model = torch.nn.Sequential(*linears).to("cuda")
         del linears
         model[:frozen].requires_grad_(False)
-        parallel = DistributedDataParallel(model)
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
         x = torch.zeros(8, width, dtype=kind, device="cuda")
         parallel(x).sum().backward()
         with record_collectives() as collectives:
             parallel(x).sum().backward()
-        sent_bytes = sum(call.sent_bytes for call in collectives.of("all-reduce"))
-        del model, parallel, x
-    return sent_bytes
+    return sum(call.sent_bytes for call in collectives.of("all-reduce"))
 
 
-def _gradients(layers: int, width: int, dtype: str, frozen: int) -> int:
-    return ITEM_BYTES[dtype] * (layers - frozen) * width * width
+def _sent(
+    ranks: int,
+    layers: int,
+    width: int,
+    dtype: str,
+    frozen: int,
+    *,
+    rounds: int = 2,
+    own_piece: bool = False,
+    in_pieces: bool = True,
+) -> int:
+    """The answer, and the mistaken ones: how often gradients go around the ring, and whether a
+    rank sends its own piece, too, or everything instead of pieces."""
+    gradients_bytes = ITEM_BYTES[dtype] * (layers - frozen) * width * width
+    pieces = ranks if own_piece else ranks - 1
+    return rounds * pieces * gradients_bytes // (ranks if in_pieces else 1)
 
 
 _SENT: dict[str, Any] = {"layers": 8, "width": 1024, "dtype": "float32", "frozen": 0}
@@ -343,33 +343,32 @@ SENT = Predict(
         for layers in (random.randrange(2, 12),)
     ],
     measure=_measure_sent,
-    mistakes=(
-        Mistake(
+    gpu=OLD_T4.but(name="A100-40GB"),
+    mistakes=of(
+        _sent,
+        (
             "You sent everything once. A ring goes round twice: adding up, then handing the sums "
             "on.",
-            lambda ranks, **c: (ranks - 1) * _gradients(**c) // ranks,
+            {"rounds": 1},
         ),
-        Mistake(
+        (
             "You sent everything twice. A piece need not go the whole way round: of N pieces, "
             "N - 1 are sent each time.",
-            lambda ranks, **c: 2 * _gradients(**c),
+            {"own_piece": True},
         ),
-        Mistake(
+        (
             "You sent whole gradients to every other rank. Each sends pieces of 1/N, to its "
             "neighbour only.",
-            lambda ranks, **c: (ranks - 1) * _gradients(**c),
+            {"rounds": 1, "in_pieces": False},
         ),
-        Mistake(
+        (
             "You added up what all ranks send. The question is about one rank.",
-            lambda ranks, **c: 2 * (ranks - 1) * _gradients(**c),
+            {"in_pieces": False},
         ),
-        Mistake(
-            "You sent gradients of frozen layers. They have none.",
-            lambda ranks, **c: 2 * (ranks - 1) * _gradients(**{**c, "frozen": 0}) // ranks,
-        ),
-        Mistake(
+        ("You sent gradients of frozen layers. They have none.", {"frozen": 0}),
+        (
             "You counted 4 bytes for every number. A gradient has the dtype of its parameter.",
-            lambda ranks, **c: 2 * (ranks - 1) * _gradients(**{**c, "dtype": "float32"}) // ranks,
+            {"dtype": "float32"},
         ),
     ),
 )
@@ -390,10 +389,6 @@ def _observe_way(way: str, batch: int, layers: int, classes: int) -> Observation
         layers: hidden ones, 1024 wide.
         classes: of the head.
     """
-    import torch
-
-    import vramlab
-    from vramlab.formulas.data_parallel import Classifier
     from vramlab.ranks import alone
     from vramlab.techniques.data_parallel import Training
 
@@ -412,14 +407,14 @@ def _observe_way(way: str, batch: int, layers: int, classes: int) -> Observation
 
     readings: list[tuple[int, int]] = []
     if way in ANSWERS[:2]:
-        with vramlab.VirtualGPU(GPU, GPUS, torch_version=RULES):
+        with OLD_T4.but(count=GPUS).attached():
             training = Training(sizes, batch)
             training.with_data_parallel(GPUS, loss_inside=way == ANSWERS[1])
             readings += read(training, range(GPUS))
             del training
     else:
         for rank in range(GPUS):
-            with vramlab.VirtualGPU(GPU, torch_version=RULES), alone(GPUS, rank):
+            with OLD_T4.attached(), alone(GPUS, rank):
                 training = Training(sizes, batch // GPUS)
                 training.with_ddp(as_view=way == ANSWERS[3])
                 readings += read(training, [0])
@@ -437,13 +432,16 @@ def _is_data_parallel(readings: Mapping[str, Any]) -> bool:
     return bool(readings["after backward"][1] < readings["parameters"])
 
 
-def _outputs_are_gathered(readings: Mapping[str, Any]) -> bool:
-    held = readings["after backward"][0] - 2 * readings["parameters"]
-    return bool(held >= readings["outputs"])
-
-
 def _has_both(readings: Mapping[str, Any]) -> bool:
     return bool(readings["after backward"][1] >= 3 * readings["parameters"])
+
+
+def _told(readings: Mapping[str, Any]) -> str:
+    """The answer: for naming mistakes, not for grading."""
+    if _is_data_parallel(readings):
+        held = readings["after backward"][0] - 2 * readings["parameters"]
+        return ANSWERS[0 if held >= readings["outputs"] else 1]
+    return ANSWERS[2 if _has_both(readings) else 3]
 
 
 _READ = {"batch": 1024, "layers": 4, "classes": 2048}
@@ -471,11 +469,7 @@ WHICH = Diagnose(
         Mistake(
             "You took every DataParallel for the plain one. Does GPU 0 still hold the outputs of "
             "the whole batch?",
-            lambda readings: (
-                ANSWERS[0]
-                if _is_data_parallel(readings)
-                else ANSWERS[2 if _has_both(readings) else 3]
-            ),
+            instead(_told, {"DataParallel, loss inside": "DataParallel"}),
         ),
         Mistake(
             "You took GPU 0's larger peak for the loss. With DataParallel gradients are added up "
@@ -489,20 +483,12 @@ WHICH = Diagnose(
         Mistake(
             "You took gradients in buckets for plain DDP. Are there gradients and buckets, or "
             "only one of the two?",
-            lambda readings: (
-                ANSWERS[0 if _outputs_are_gathered(readings) else 1]
-                if _is_data_parallel(readings)
-                else ANSWERS[2]
-            ),
+            instead(_told, {"DDP with views": "DDP"}),
         ),
         Mistake(
             "You took plain DDP for the one with views. Are there gradients and buckets, or only "
             "one of the two?",
-            lambda readings: (
-                ANSWERS[0 if _outputs_are_gathered(readings) else 1]
-                if _is_data_parallel(readings)
-                else ANSWERS[3]
-            ),
+            instead(_told, {"DDP": "DDP with views"}),
         ),
     ),
 )
@@ -515,8 +501,6 @@ SAME = 1e-6
 
 
 def _model() -> torch.nn.Sequential:
-    import torch
-
     torch.manual_seed(19)
     linears = [torch.nn.Linear(WIDTH, outputs, bias=False) for outputs in (WIDTH, WIDTH, CLASSES)]
     return torch.nn.Sequential(*linears).to("cuda:0")
@@ -524,66 +508,40 @@ def _model() -> torch.nn.Sequential:
 
 def _train_step(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor) -> None:
     """The loss inside: for knowing what it needs."""
-    from torch.nn.parallel import DataParallel
-
     from vramlab.techniques.data_parallel import WithLoss
 
-    DataParallel(WithLoss(model))(x, labels).mean().backward()
+    torch.nn.parallel.DataParallel(WithLoss(model))(x, labels).mean().backward()
 
 
-def _run_step(train_step: Any, batch: int) -> list[torch.Tensor | None]:
-    """Run one step of a fresh model; give its gradients on the host."""
-    import torch
-
+def _model_and_batch(run: Run, batch: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
     model = _model()
     values = torch.arange(batch * WIDTH, dtype=torch.float32).remainder(251).div(251)
     x = values.reshape(batch, WIDTH).to("cuda:0")
     labels = torch.arange(batch).remainder(CLASSES).to("cuda:0")
-    train_step(model, x, labels)
-    return [None if p.grad is None else p.grad.cpu() for p in model.parameters()]
+    return model, x, labels
 
 
 def _in_one_process(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor) -> None:
-    import torch
-
     torch.nn.functional.cross_entropy(model(x), labels).backward()
 
 
-def _try_step(answer: Any, batch: int) -> str:
-    import torch
+def _what_they_hold(run: Run) -> str:
+    return (
+        f"With {format_bytes(run.limit_bytes)} on each GPU, it runs out of memory. At their peaks "
+        f"the GPUs hold {', '.join(map(format_bytes, run.peaks_bytes))}; the outputs of the whole "
+        f"batch are {format_bytes(4 * run.case['batch'] * CLASSES)}. What has to be on GPU 0?"
+    )
 
-    import vramlab
 
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected = _run_step(_in_one_process, batch)
-    with vramlab.VirtualGPU(GPU, GPUS, values=True):
-        _run_step(_train_step, batch)
-        limit_bytes = max(torch.cuda.max_memory_reserved(gpu) for gpu in range(GPUS)) + 2 * MIB
-    with vramlab.VirtualGPU(GPU, GPUS, values=True):
-        for gpu in range(GPUS):
-            limit_memory(limit_bytes, gpu)
-        try:
-            learned = _run_step(answer, batch)
-        except torch.cuda.OutOfMemoryError as error:
-            held = ", ".join(
-                format_bytes(torch.cuda.max_memory_allocated(gpu)) for gpu in range(GPUS)
-            )
-            raise NotFixed(
-                f"With {format_bytes(limit_bytes)} on each GPU, it runs out of memory. At their "
-                f"peaks the GPUs hold {held}; the outputs of the whole batch are "
-                f"{format_bytes(4 * batch * CLASSES)}. What has to be on GPU 0?"
-            ) from error
-        peaks = [torch.cuda.max_memory_allocated(gpu) for gpu in range(GPUS)]
-    for gpu, peak_bytes in enumerate(peaks):
-        if peak_bytes < 4 * (batch // GPUS) * CLASSES:
+def _same_gradients(run: Run, expected: list[torch.Tensor]) -> None:
+    for gpu, peak_bytes in enumerate(run.peaks_bytes):
+        if peak_bytes < 4 * (run.case["batch"] // GPUS) * CLASSES:
             raise NotFixed(f"It fits, but GPU {gpu} has not computed its share of the rows.")
-    for wanted, gradient in zip(expected, learned, strict=True):
-        assert wanted is not None
-        if gradient is None or not torch.allclose(wanted, gradient, rtol=1e-4, atol=SAME):
-            raise NotFixed(
-                "It fits, but the gradients are not those of the mean loss of the whole batch."
-            )
-    return f"peak {format_bytes(max(peaks))} of {format_bytes(limit_bytes)}"
+    message = "It fits, but the gradients are not those of the mean loss of the whole batch."
+    if len(run.results) < len(expected):
+        raise NotFixed(message)
+    for gradient, wanted in zip(run.results, expected, strict=True):
+        require_close(gradient, wanted, message, rtol=1e-4, atol=SAME)
 
 
 STEP = Fix(
@@ -592,7 +550,16 @@ STEP = Fix(
     minutes=15,
     visible=({"batch": 1024},),
     hidden=lambda random: [{"batch": 256 * random.randrange(4, 7)}],
-    trial=_try_step,
+    trial=Repair(
+        gpu=T4.but(count=GPUS, values=True),
+        build=_model_and_batch,
+        reference=_in_one_process,
+        fits=_train_step,
+        limit=lambda own: [max(own.reserved_bytes) + 2 * MIB] * GPUS,
+        ran_out=_what_they_hold,
+        collect=collect_gradients,
+        compare=_same_gradients,
+    ),
 )
 
 EXERCISE = Exercise(

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vramlab.grading.gpus import GPU
 from vramlab.grading.gradients import require_gradients
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import of
+from vramlab.grading.repair import InTurn, Repair, Run, room
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "T4"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+T4 = GPU("T4")
 
 STAGES = {"DDP": 0, "ZeRO-1": 1, "ZeRO-2": 2, "ZeRO-3": 3}
 
@@ -33,12 +23,10 @@ STAGES = {"DDP": 0, "ZeRO-1": 1, "ZeRO-2": 2, "ZeRO-3": 3}
 
 
 def _measure_kept(stage: str, layers: int, width: int, ranks: int, rank: int) -> int:
-    import vramlab
     from vramlab.experiments.zero import read_kept
 
-    with vramlab.VirtualGPU(GPU):
-        number = STAGES[stage]
-        return read_kept(number, ranks, rank, layers=layers, width=width)  # type: ignore[arg-type]
+    number = STAGES[stage]
+    return read_kept(number, ranks, rank, layers=layers, width=width)  # type: ignore[arg-type]
 
 
 def _rows(width: int, ranks: int, rank: int) -> tuple[int, int]:
@@ -111,25 +99,27 @@ KEPT = Predict(
     ),
     hidden=_kept_cases,
     measure=_measure_kept,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _kept,
+        (
             "You divided shards evenly. A rank has whole rows, and the last ranks have fewer.",
-            lambda **case: _kept(**case, even=True),
+            {"even": True},
         ),
-        Mistake(
+        (
             "You divided ZeRO-1's states evenly. ZeroRedundancyOptimizer deals out whole "
             "parameters.",
-            lambda **case: _kept(**case, whole=False),
+            {"whole": False},
         ),
-        Mistake(
+        (
             "You counted states for rows that are not there. Memory is padded where tensors are "
             "exchanged: for parameters and gradients.",
-            lambda **case: _kept(**case, pad_states=True),
+            {"pad_states": True},
         ),
-        Mistake(
+        (
             "You counted only the rows that a rank has. Shards of parameters and gradients are "
             "exchanged, so all have memory for as many rows as the first rank's.",
-            lambda **case: _kept(**case, pad=False),
+            {"pad": False},
         ),
     ),
 )
@@ -139,18 +129,16 @@ KEPT = Predict(
 
 
 def _measure_sent(stage: str, layers: int, width: int, ranks: int) -> int:
-    import vramlab
     from vramlab.experiments.zero import rank_alone
     from vramlab.measure.collectives import record_collectives
     from vramlab.techniques.zero import Training
 
-    with vramlab.VirtualGPU(GPU), rank_alone(0, ranks):
+    with rank_alone(0, ranks):
         training = Training(STAGES[stage], layers, width)  # type: ignore[arg-type]
         training.step()
         training.step()  # DDP has arranged its buckets by now
         with record_collectives() as collectives:
             training.step()
-        del training
     return collectives.sent_bytes
 
 
@@ -203,23 +191,25 @@ SENT = Predict(
         for stage in (*STAGES, "ZeRO-3")
     ],
     measure=_measure_sent,
-    mistakes=(
-        Mistake(
+    gpu=T4,
+    mistakes=of(
+        _sent,
+        (
             "You left out the rows that pad the shards. They are sent like all others.",
-            lambda **case: _sent(**case, pad=False),
+            {"pad": False},
         ),
-        Mistake(
+        (
             "You gathered parameters once under ZeRO-3. After forward they have been given back.",
-            lambda **case: _sent(**case, times={"ZeRO-3": 2}),
+            {"times": {"ZeRO-3": 2}},
         ),
-        Mistake(
+        (
             "You took ZeRO-1 for the paper's. With PyTorch, DDP reduces all gradients to all "
             "ranks, and then each rank sends what it has updated.",
-            lambda **case: _sent(**case, broadcast=False),
+            {"broadcast": False},
         ),
-        Mistake(
+        (
             "You sent a rank's own part, too. Around a ring of N ranks it sends N - 1 of N parts.",
-            lambda **case: _sent(**case, ring=False),
+            {"ring": False},
         ),
     ),
 )
@@ -237,11 +227,9 @@ def _observe_stage(stage: str, layers: int, width: int, ranks: int) -> Observati
         width: of each, a multiple of the ranks.
         ranks: how many there are.
     """
-    import vramlab
     from vramlab.experiments.zero import read_rank
 
-    with vramlab.VirtualGPU(GPU):
-        reading = read_rank(STAGES[stage], ranks, layers=layers, width=width)  # type: ignore[arg-type]
+    reading = read_rank(STAGES[stage], ranks, layers=layers, width=width)  # type: ignore[arg-type]
     readings = {
         "parameters": reading.parameters,
         "ranks": ranks,
@@ -252,10 +240,10 @@ def _observe_stage(stage: str, layers: int, width: int, ranks: int) -> Observati
     return Observation({"readings": readings}, stage)
 
 
-def _by_traffic(readings: Mapping[str, int], two: str, three: str) -> str:
-    """The stage by what is sent alone."""
+def _by_traffic(readings: Mapping[str, int], two: str) -> str:
+    """The stage by what is sent alone; `two` where parameters go around about twice."""
     around = (readings["ranks"] - 1) / readings["ranks"] * 4 * readings["parameters"]
-    return two if readings["sent"] < 2.5 * around else three
+    return two if readings["sent"] < 2.5 * around else "ZeRO-3"
 
 
 def _by_kept(readings: Mapping[str, int], divided: str) -> str:
@@ -283,24 +271,28 @@ WHICH = Diagnose(
         for stage in STAGES
     ],
     observe=_observe_stage,
+    gpu=T4,
     mistakes=(
-        Mistake(
-            "You went by what is kept. ZeRO-2 and ZeRO-3 keep the same between steps.",
-            lambda readings: _by_kept(readings, "ZeRO-3"),
+        *of(
+            _by_kept,
+            *(
+                (
+                    "You went by what is kept. ZeRO-2 and ZeRO-3 keep the same between steps.",
+                    {"divided": stage},
+                )
+                for stage in ("ZeRO-3", "ZeRO-2")
+            ),
         ),
-        Mistake(
-            "You went by what is kept. ZeRO-2 and ZeRO-3 keep the same between steps.",
-            lambda readings: _by_kept(readings, "ZeRO-2"),
-        ),
-        Mistake(
-            "You went by what is sent. Two stages send about three times the parameters, and two "
-            "stages about twice.",
-            lambda readings: _by_traffic(readings, "DDP", "ZeRO-3"),
-        ),
-        Mistake(
-            "You went by what is sent. Two stages send about three times the parameters, and two "
-            "stages about twice.",
-            lambda readings: _by_traffic(readings, "ZeRO-2", "ZeRO-3"),
+        *of(
+            _by_traffic,
+            *(
+                (
+                    "You went by what is sent. Two stages send about three times the parameters, "
+                    "and two stages about twice.",
+                    {"two": stage},
+                )
+                for stage in ("DDP", "ZeRO-2")
+            ),
         ),
     ),
 )
@@ -312,13 +304,9 @@ WIDTH, OUTPUTS, RANKS = 512, 64, 8
 LAYER_BYTES = 4 * WIDTH * WIDTH
 SAME = 1e-5
 
-Shard = Callable[[Any, Callable[..., Any]], None]
-
 
 def _model(layers: int, device: str) -> torch.nn.Module:
     """A stack of layers and a head, by these names."""
-    import torch
-
     torch.manual_seed(layers)
     model = torch.nn.Sequential()
     model.layers = torch.nn.Sequential(
@@ -334,28 +322,23 @@ def _reference(model: Any, fully_shard: Callable[..., Any]) -> None:
     fully_shard(model)
 
 
-def _peak_bytes(shard: Shard, layers: int) -> int:
-    """The most that a rank of `RANKS` has reserved in a step."""
-    import torch
-
+def _shard_on_meta(run: Run) -> None:
+    """Be a rank of `RANKS` for a step."""
     from vramlab.experiments.zero import rank_alone, warm_up
 
     with rank_alone(0, RANKS):
         warm_up()
-        model = _sharded(shard, layers, "meta")
+        model = _sharded(run, "meta")
         model.to_empty(device="cuda")
         _step(model)
-        peak_bytes = torch.cuda.max_memory_reserved()
-        del model
-    return peak_bytes
 
 
-def _sharded(shard: Shard, layers: int, device: str) -> torch.nn.Module:
-    """The model, after the answer has sharded it; NotFixed where a parameter was left out."""
+def _sharded(run: Run, device: str) -> torch.nn.Module:
+    """The model, after the program has sharded it; NotFixed where a parameter was left out."""
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import DTensor
 
-    model = _model(layers, device)
+    model = _model(run.case["layers"], device)
     done: list[torch.nn.Module] = []
 
     def shard_in_order(module: torch.nn.Module, **options: Any) -> Any:
@@ -367,7 +350,7 @@ def _sharded(shard: Shard, layers: int, device: str) -> torch.nn.Module:
         done.append(module)
         return fully_shard(module, **options)
 
-    shard(model, shard_in_order)
+    run.program(model, shard_in_order)
     left = [name for name, p in model.named_parameters() if not isinstance(p, DTensor)]
     if left:
         raise NotFixed(
@@ -378,8 +361,6 @@ def _sharded(shard: Shard, layers: int, device: str) -> torch.nn.Module:
 
 
 def _step(model: Any) -> None:
-    import torch
-
     x = torch.arange(4.0 * WIDTH, device="cuda").remainder(7).reshape(4, WIDTH)
     model(x).square().mean().backward()
 
@@ -391,34 +372,30 @@ def _gradients(model: torch.nn.Module) -> list[torch.Tensor]:
     return [(g.full_tensor() if isinstance(g, DTensor) else g).cpu() for g in gradients]
 
 
-def _try_shard(answer: Shard, layers: int) -> str:
+def _held_layers(run: Run) -> str:
+    return (
+        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}; a layer has "
+        f"{format_bytes(LAYER_BYTES)}. How many layers are gathered at a time, and when are they "
+        "given back?"
+    )
 
-    import vramlab
+
+def _learn(run: Run) -> list[torch.Tensor]:
+    """Be the only rank for a step; or none, with the model as it is. Give the gradients."""
     from vramlab.experiments.zero import rank_alone
 
-    with vramlab.VirtualGPU(GPU):
-        limit_bytes = _peak_bytes(_reference, layers) + 2 * LAYER_BYTES
+    if run.program is _as_it_was:
+        model = _model(run.case["layers"], "cuda")
+        _step(model)
+        return _gradients(model)
+    with rank_alone(0, 1):
+        model = _sharded(run, "cuda")
+        _step(model)
+        return _gradients(model)
 
-    def where(held_bytes: int) -> str:
-        return (
-            f"where it holds {format_bytes(held_bytes)}; a layer has {format_bytes(LAYER_BYTES)}. "
-            "How many layers are gathered at a time, and when are they given back?"
-        )
 
-    with vramlab.VirtualGPU(GPU):
-        with limited(limit_bytes, where):
-            _peak_bytes(answer, layers)
-        report = peak_report(limit_bytes)
-    with vramlab.VirtualGPU(GPU, values=True):
-        plain = _model(layers, "cuda")
-        _step(plain)
-        expected = _gradients(plain)
-        with rank_alone(0, 1):
-            model = _sharded(answer, layers, "cuda")
-            _step(model)
-            found = _gradients(model)
-    require_gradients(found, expected, SAME)
-    return report
+def _as_it_was(model: Any, fully_shard: Callable[..., Any]) -> None:
+    """Shard nothing."""
 
 
 SHARD = Fix(
@@ -427,7 +404,24 @@ SHARD = Fix(
     minutes=15,
     visible=({"layers": 24},),
     hidden=lambda random: [{"layers": random.randrange(25, 32)}],
-    trial=_try_shard,
+    # What a rank of many holds, nobody can compute: a rank alone has to learn the same.
+    trial=InTurn(
+        (
+            Repair(
+                gpu=T4,
+                call=_shard_on_meta,
+                reference=_reference,
+                limit=room(2 * LAYER_BYTES),
+                ran_out=_held_layers,
+            ),
+            Repair(
+                gpu=T4.but(values=True),
+                call=_learn,
+                reference=_as_it_was,
+                compare=lambda run, expected: require_gradients(run.results, expected, SAME),
+            ),
+        )
+    ),
 )
 
 

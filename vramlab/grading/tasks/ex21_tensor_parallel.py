@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from vramlab.grading.limits import limit_memory
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.readings import growth_bytes
+from vramlab.grading.repair import Repair, Run, on_host, require_close, room
+from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "A100-40GB"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+A100 = GPU("A100-40GB")
 
 
 # parameter_bytes: a feed-forward layer, cut in any way
 
 
 def _measure_parameters(up: str, down: str, width: int, inner: int, ranks: int) -> int:
-    import torch
-
-    import vramlab
     from vramlab.experiments.tensor_parallel import ranks_alone
     from vramlab.techniques.tensor_parallel import divided, order_plan
 
-    with vramlab.VirtualGPU(GPU), ranks_alone(ranks) as mesh:
+    with ranks_alone(ranks) as mesh:
         with torch.device("meta"):
             layer = torch.nn.ModuleDict(
                 {"up": torch.nn.Linear(width, inner), "down": torch.nn.Linear(inner, width)}
             ).half()
-        before_bytes = torch.cuda.memory_allocated()
-        layer = divided(layer, mesh, order_plan((up, down)))  # type: ignore[arg-type, assignment]
-        held_bytes = torch.cuda.memory_allocated() - before_bytes
-        del layer
-    return held_bytes
+        plan = order_plan((up, down))  # type: ignore[arg-type]
+        return growth_bytes(lambda: divided(layer, mesh, plan))
 
 
 def _parameters(
@@ -55,14 +39,15 @@ def _parameters(
     inner: int,
     ranks: int,
     *,
-    biases: Callable[[str, int, int], int] = lambda cut, outputs, ranks: (
-        outputs // ranks if cut == "column" else outputs
-    ),
+    biases: bool = True,
+    cut_biases: Sequence[str] = ("column",),
     item_bytes: int = 2,
 ) -> int:
-    """The answer, and the mistaken ones: for naming mistakes, not for grading."""
-    both = biases(up, inner, ranks) + biases(down, width, ranks)
-    return item_bytes * (2 * width * inner // ranks + both)
+    """The answer, and the mistaken ones: behind which cuts a rank has a part of the bias."""
+    numbers = 2 * width * inner // ranks
+    for cut, outputs in ((up, inner), (down, width)):
+        numbers += biases * outputs // (ranks if cut in cut_biases else 1)
+    return item_bytes * numbers
 
 
 PARAMETERS = Predict(
@@ -87,24 +72,20 @@ PARAMETERS = Predict(
         for down in ("column", "row")
     ],
     measure=_measure_parameters,
-    mistakes=(
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _parameters,
+        (
             "You cut every bias. Behind rows each rank has the sum over all ranks, to which all "
             "of the bias belongs.",
-            lambda **case: _parameters(**case, biases=lambda cut, outputs, ranks: outputs // ranks),
+            {"cut_biases": ("column", "row")},
         ),
-        Mistake(
+        (
             "You cut no bias. Behind columns a rank has some of the outputs, and their biases.",
-            lambda **case: _parameters(**case, biases=lambda cut, outputs, ranks: outputs),
+            {"cut_biases": ()},
         ),
-        Mistake(
-            "You forgot the biases.",
-            lambda **case: _parameters(**case, biases=lambda cut, outputs, ranks: 0),
-        ),
-        Mistake(
-            "You counted 4 bytes for each number. In float16 it is 2.",
-            lambda **case: _parameters(**case, item_bytes=4),
-        ),
+        ("You forgot the biases.", {"biases": False}),
+        ("You counted 4 bytes for each number. In float16 it is 2.", {"item_bytes": 4}),
     ),
 )
 
@@ -115,11 +96,9 @@ PARAMETERS = Predict(
 def _measure_activations(
     division: str, batch: int, sequence: int, width: int, heads: int, ranks: int
 ) -> int:
-    import vramlab
     from vramlab.experiments.tensor_parallel import read_layer
 
-    with vramlab.VirtualGPU(GPU):
-        reading = read_layer(ranks, division, batch, sequence, width, heads)  # type: ignore[arg-type]
+    reading = read_layer(ranks, division, batch, sequence, width, heads)  # type: ignore[arg-type]
     return reading.kept_bytes
 
 
@@ -177,25 +156,27 @@ ACTIVATIONS = Predict(
         for _ in range(2)
     ],
     measure=_measure_activations,
-    mistakes=(
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _activations,
+        (
             "You took the paper's count of a cut sequence. PyTorch keeps the inputs of both "
             "halves as they have been gathered.",
-            lambda **case: _activations(**case, gathered=False),
+            {"gathered": False},
         ),
-        Mistake(
+        (
             "You took the papers' formulas as they are: both norms keep float32 statistics of "
             "each token, too, and PyTorch keeps inputs that it has gathered.",
-            lambda **case: _activations(**case, gathered=False, statistics=0),
+            {"gathered": False, "statistics": 0},
         ),
-        Mistake(
+        (
             "You forgot what norms keep of each token: a mean and a scale in float32.",
-            lambda **case: _activations(**case, statistics=0),
+            {"statistics": 0},
         ),
-        Mistake(
+        (
             "You cut everything in both ways. Without the sequence, what lies outside of the "
             "matrices is on every rank.",
-            lambda **case: _activations(**case, outside_cut=True),
+            {"outside_cut": True},
         ),
     ),
 )
@@ -207,19 +188,17 @@ ACTIVATIONS = Predict(
 def _measure_sent(
     division: str, shared_input: bool, batch: int, sequence: int, width: int, ranks: int
 ) -> int:
-    import vramlab
     from vramlab.experiments.tensor_parallel import read_layer
 
-    with vramlab.VirtualGPU(GPU):
-        reading = read_layer(
-            ranks,
-            division,  # type: ignore[arg-type]
-            batch,
-            sequence,
-            width,
-            heads=8,
-            shared_input=shared_input,
-        )
+    reading = read_layer(
+        ranks,
+        division,  # type: ignore[arg-type]
+        batch,
+        sequence,
+        width,
+        heads=8,
+        shared_input=shared_input,
+    )
     return reading.forward.sent_bytes + reading.backward.sent_bytes
 
 
@@ -274,20 +253,19 @@ SENT = Predict(
         for division, shared_input in (("tensor", True), ("tensor", False), ("sequence", True))
     ],
     measure=_measure_sent,
-    mistakes=(
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _sent,
+        (
             "You shared the input in every case. Query, key and value each reduce its gradient "
             "if they do not.",
-            lambda **case: _sent(**case, own_inputs=0),
+            {"own_inputs": 0},
         ),
-        Mistake(
-            "You counted forward only. Backward has its collectives, too.",
-            lambda **case: _sent(**case, backward=False),
-        ),
-        Mistake(
+        ("You counted forward only. Backward has its collectives, too.", {"backward": False}),
+        (
             "You let an all-reduce send its tensor once. Around a ring it is a reduce-scatter and "
             "an all-gather.",
-            lambda **case: _sent(**case, all_reduce=1),
+            {"all_reduce": 1},
         ),
     ),
 )
@@ -309,11 +287,9 @@ def _observe_cuts(first: str, second: str, rows: int, width: int, ranks: int) ->
         width: W.
         ranks: how many there are.
     """
-    import vramlab
     from vramlab.experiments.tensor_parallel import read_order
 
-    with vramlab.VirtualGPU(GPU):
-        reading = read_order((first, second), ranks, rows, width)  # type: ignore[arg-type]
+    reading = read_order((first, second), ranks, rows, width)  # type: ignore[arg-type]
     evidence = {
         "forward": [[call.kind, call.whole_bytes] for call in reading.forward.calls],
         "backward": [[call.kind, call.whole_bytes] for call in reading.backward.calls],
@@ -321,7 +297,9 @@ def _observe_cuts(first: str, second: str, rows: int, width: int, ranks: int) ->
     return Observation(evidence, f"{first}, {second}")
 
 
-def _cuts(forward: Calls, *, gather: str = "column", reduce: str = "row") -> str:
+def _cuts(
+    forward: Calls, backward: Calls = (), *, gather: str = "column", reduce: str = "row"
+) -> str:
     """The answer, and the mistaken ones: which cut puts out what is gathered or reduced."""
     if len(forward) == 1:
         return "column, row"
@@ -351,11 +329,13 @@ WHICH = Diagnose(
         for second in ("column", "row")
     ],
     observe=_observe_cuts,
-    mistakes=(
-        Mistake(
+    gpu=A100,
+    mistakes=of(
+        _cuts,
+        (
             "You have it the other way round. Columns put out pieces, to be gathered; rows put "
             "out partial sums, to be reduced.",
-            lambda forward, backward: _cuts(forward, gather="row", reduce="column"),
+            {"gather": "row", "reduce": "column"},
         ),
         Mistake(
             "You read backward like forward. There columns reduce, and rows gather.",
@@ -382,8 +362,6 @@ ROOM_BYTES = 4 * MIB
 
 def _matrices(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Rows on GPU 0, and both matrices on the host."""
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(ROWS, WIDTH, generator=generator)
     up = torch.randn(WIDTH, INNER, generator=generator) / WIDTH**0.5
@@ -392,66 +370,59 @@ def _matrices(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def _cut(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
-    from torch.nn.functional import gelu
-
     sums = []
     for rank, (columns, rows) in enumerate(zip(up.chunk(2, dim=1), down.chunk(2), strict=True)):
         here = f"cuda:{rank}"
         columns, rows = columns.to(here), rows.to(here)
-        sums.append(gelu(x.to(here) @ columns) @ rows)
+        sums.append(torch.nn.functional.gelu(x.to(here) @ columns) @ rows)
     return sums[0] + sums[1].to("cuda:0")
 
 
-def _try_feed_forward(answer: Any, seed: int) -> str:
-    import torch
-
-    import vramlab
+def _with_links(run: Run) -> object:
+    """Run the program, and note the bytes that go from GPU to GPU."""
     from vramlab.measure.links import record_links
 
-    with vramlab.VirtualGPU("T4", 2, values=True):
-        expected = _cut(*_matrices(seed)).cpu()
-        limits = [torch.cuda.max_memory_reserved(gpu) + ROOM_BYTES for gpu in (0, 1)]
-    with vramlab.VirtualGPU("T4", 2, values=True):
-        for gpu, limit_bytes in enumerate(limits):
-            limit_memory(limit_bytes, gpu)
-        x, up, down = _matrices(seed)
-        try:
-            with record_links() as links:
-                result = answer(x, up, down)
-        except torch.cuda.OutOfMemoryError as error:
-            held = [format_bytes(torch.cuda.max_memory_allocated(gpu)) for gpu in (0, 1)]
-            raise NotFixed(
-                f"It runs out of memory: {held[0]} were held on GPU 0, {held[1]} on GPU 1. Each "
-                f"has room for half of both matrices, {format_bytes(MATRIX_BYTES)}, and for little "
-                "more."
-            ) from error
-        peaks = [torch.cuda.max_memory_allocated(gpu) for gpu in (0, 1)]
-        on_first = isinstance(result, torch.Tensor) and result.device == torch.device("cuda:0")
-        values = result.detach().cpu() if on_first else None
-    if values is None:
-        raise NotFixed("It fits, but the result is not a tensor on GPU 0.")
-    if values.shape != expected.shape or not torch.allclose(values, expected, atol=1e-4):
+    with record_links() as links:
+        result: object = run.program(*run.inputs)
+    run.noted.append(sum(links.bytes_by_link.values()))
+    return result
+
+
+def _what_they_hold(run: Run) -> str:
+    first, second = map(format_bytes, run.peaks_bytes)
+    return (
+        f"It runs out of memory: {first} were held on GPU 0, {second} on GPU 1. Each has room for "
+        f"half of both matrices, {format_bytes(MATRIX_BYTES)}, and for little more."
+    )
+
+
+def _product(run: Run, result: object) -> torch.Tensor:
+    message = "It fits, but the result is not a tensor on GPU 0."
+    product = on_host(result, message)
+    if result.device != torch.device("cuda:0"):  # type: ignore[attr-defined]
+        raise NotFixed(message)
+    return product
+
+
+def _same_product(run: Run, expected: torch.Tensor) -> None:
+    message = "It fits, but the result is another. What does gelu need: pieces, or complete sums?"
+    require_close(run.results, expected, message, atol=1e-4)
+    if min(run.peaks_bytes) < MATRIX_BYTES:
         raise NotFixed(
-            "It fits, but the result is another. What does gelu need: pieces, or complete sums?"
+            f"It fits, but one GPU held {format_bytes(min(run.peaks_bytes))} at most. Each shall "
+            "hold half of both matrices at once, as if they stayed there."
         )
-    if min(peaks) < MATRIX_BYTES:
-        raise NotFixed(
-            f"It fits, but one GPU held {format_bytes(min(peaks))} at most. Each shall hold half "
-            "of both matrices at once, as if they stayed there."
-        )
-    moved_bytes = sum(links.bytes_by_link.values())
+    (moved_bytes,) = run.noted
     if moved_bytes > 2 * STREAM_BYTES:
         raise NotFixed(
             f"It fits, but {format_bytes(moved_bytes)} go from GPU to GPU. "
             f"{format_bytes(2 * STREAM_BYTES)} are enough: the rows there, and a sum back."
         )
-    return f"{format_bytes(moved_bytes)} from GPU to GPU, peaks " + " and ".join(
-        format_bytes(peak) for peak in peaks
-    )
 
 
-def _hidden_feed_forward(random: Random) -> list[Config]:
-    return [{"seed": random.randrange(1, 1000)}]
+def _moved_and_peaks(run: Run) -> str:
+    peaks = " and ".join(map(format_bytes, run.peaks_bytes))
+    return f"{format_bytes(run.noted[0])} from GPU to GPU, peaks {peaks}"
 
 
 FEED_FORWARD = Fix(
@@ -459,8 +430,18 @@ FEED_FORWARD = Fix(
     points=4,
     minutes=20,
     visible=({"seed": 0},),
-    hidden=_hidden_feed_forward,
-    trial=_try_feed_forward,
+    hidden=lambda random: [{"seed": random.randrange(1, 1000)}],
+    trial=Repair(
+        gpu=GPU("T4", 2, values=True),
+        build=lambda run, seed: _matrices(seed),
+        call=_with_links,
+        reference=_cut,
+        limit=room(ROOM_BYTES),
+        ran_out=_what_they_hold,
+        collect=_product,
+        compare=_same_product,
+        report=_moved_and_peaks,
+    ),
 )
 
 EXERCISE = Exercise(

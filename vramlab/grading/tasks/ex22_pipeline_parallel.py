@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
+from vramlab.formulas.pipeline import Pipeline, cut, even_stages
+from vramlab.formulas.pipeline_schedules import plan
+from vramlab.formulas.storage import block_bytes
+from vramlab.grading.gpus import GPU
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, instead, of
+from vramlab.grading.repair import Repair, Run
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    from vramlab.formulas.pipeline import Pipeline
-
-GPU = "A100-40GB"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
-
-RULES = "1.13"
-"""Of a PyTorch in which cuBLAS takes nothing of the allocator: what is left is the pipeline's."""
+A100 = GPU("A100-40GB")
+OLD_A100 = GPU("A100-40GB", torch_version="1.13")
+"""With the rules of a PyTorch under which cuBLAS takes nothing of the allocator: what is left is
+the pipeline's."""
 
 
 # fewest_micro_batches: so that ranks wait for no more than a share of the time
 
 
 def _measure_fewest(ranks: int, most_percent: int) -> int:
-    from vramlab.formulas.pipeline_schedules import plan
-
     micro_batches = 1
     while plan("1F1B", ranks, micro_batches).bubble * 100 > most_percent:
         micro_batches += 1
     return micro_batches
 
 
-def _fewest(others: int, most_percent: int) -> int:
-    """So many micro-batches that `others` of them are the share, rounded up, at least one."""
-    return max(1, -(-others * (100 - most_percent) // most_percent))
+def _fewest(
+    ranks: int,
+    most_percent: int,
+    *,
+    own: bool = False,
+    of_work: bool = False,
+    round_up: bool = True,
+    least: int = 1,
+) -> int:
+    """The answer, and the mistaken ones: a rank waits for its `own` micro-batch, too, or no longer
+    than a share of the work."""
+    waits = (ranks if own else ranks - 1) * (100 if of_work else 100 - most_percent)
+    return max(least, -(-waits // most_percent) if round_up else waits // most_percent)
 
 
 FEWEST = Predict(
@@ -67,25 +68,26 @@ FEWEST = Predict(
         ),
     ],
     measure=_measure_fewest,
-    mistakes=(
-        Mistake(
+    mistakes=of(
+        _fewest,
+        (
             "You compared the waiting with the work. The share is of all the time: work and "
             "waiting together.",
-            lambda ranks, most_percent: max(1, ceil((ranks - 1) * 100 / most_percent)),
+            {"of_work": True},
         ),
-        Mistake(
+        (
             "You let every rank wait for as many micro-batches as there are ranks. It does not "
             "wait for its own.",
-            lambda ranks, most_percent: _fewest(ranks, most_percent),
+            {"own": True},
         ),
-        Mistake(
+        (
             "You rounded down: with one micro-batch less than needed, the ranks wait for too long.",
-            lambda ranks, most_percent: max(1, (ranks - 1) * (100 - most_percent) // most_percent),
+            {"round_up": False},
         ),
-        Mistake(
+        (
             "A single rank never waits; and there is still a batch to train on, as one "
             "micro-batch.",
-            lambda ranks, most_percent: 0 if ranks == 1 else _fewest(ranks - 1, most_percent),
+            {"least": 0},
         ),
     ),
 )
@@ -95,10 +97,7 @@ FEWEST = Predict(
 
 
 def _growth_bytes(pipeline: Pipeline, rank: int) -> int:
-    """From the first forward pass of a step until its first backward pass, on one rank."""
-    import torch
-
-    import vramlab
+    """From the first forward pass of a step until its first backward pass, on one rank alone."""
     from vramlab.ranks import alone
     from vramlab.techniques.pipeline_stage import LoneStage
 
@@ -113,7 +112,7 @@ def _growth_bytes(pipeline: Pipeline, rank: int) -> int:
 
         setattr(stage, name, read_first)
 
-    with vramlab.VirtualGPU(GPU, torch_version=RULES), alone(pipeline.ranks, rank):
+    with alone(pipeline.ranks, rank):
         lone = LoneStage(pipeline.stage(rank))
         for name in ("forward_one_chunk", "backward_one_chunk"):
             read_before(lone.schedule._stage, name)
@@ -131,8 +130,6 @@ def _pipeline(
     layers: int,
     checkpointed: bool,
 ) -> Pipeline:
-    from vramlab.formulas.pipeline import Pipeline, even_stages
-
     stages = even_stages(layers * ranks, width, ranks)
     return Pipeline(schedule, rows, micro_batches, stages, checkpointed)
 
@@ -142,24 +139,25 @@ def _measure_kept(rank: int, **pipeline: Any) -> int:
 
 
 def _kept(
-    case: Mapping[str, Any],
-    in_flight: int | None = None,
-    tensors: int | None = None,
+    schedule: str,
+    ranks: int,
+    rank: int,
+    micro_batches: int,
+    rows: int,
+    width: int,
+    layers: int,
+    checkpointed: bool,
+    *,
+    in_flight: Callable[[int, int], int] = lambda ranks, rank: ranks - rank,
+    inputs: int = 0,
     loss_bytes: int = 512,
-    block_bytes: int = 512,
+    block: Callable[[int], int] = block_bytes,
 ) -> int:
-    """The answer, with parts of it replaced by those of a mistake."""
-    ranks, rank = case["ranks"], case["rank"]
-    if in_flight is None:
-        in_flight = case["micro_batches"] if case["schedule"] == "GPipe" else ranks - rank
-    if tensors is None:
-        tensors = 1 if case["checkpointed"] else case["layers"]
-    tensor_bytes = 4 * case["rows"] * case["width"]
-    output_bytes = -(-tensor_bytes // block_bytes) * block_bytes
-    kept_bytes: int = in_flight * (
-        tensors * output_bytes + (loss_bytes if rank == ranks - 1 else 0)
-    )
-    return kept_bytes
+    """The answer, and the mistaken ones: how many micro-batches 1F1B has `in_flight`, and what each
+    of them keeps."""
+    flying = micro_batches if schedule == "GPipe" else in_flight(ranks, rank)
+    tensors = inputs + (1 if checkpointed else layers)
+    return flying * (tensors * block(4 * rows * width) + loss_bytes * (rank == ranks - 1))
 
 
 def _case(
@@ -225,44 +223,39 @@ KEPT = Predict(
     ),
     hidden=_hidden_kept,
     measure=_measure_kept,
-    mistakes=(
-        Mistake(
+    gpu=OLD_A100,
+    mistakes=of(
+        _kept,
+        (
             "You kept all micro-batches with 1F1B. A rank goes backward as soon as the first "
             "gradient can be there.",
-            lambda **case: _kept(case, in_flight=case["micro_batches"]),
+            {"schedule": "GPipe"},
         ),
-        Mistake(
+        (
             "You gave every rank as many micro-batches as there are ranks. The later a rank "
             "comes, the sooner its first micro-batch is back.",
-            lambda **case: _kept(
-                case, in_flight=None if case["schedule"] == "GPipe" else case["ranks"]
-            ),
+            {"in_flight": lambda ranks, rank: ranks},
         ),
-        Mistake(
+        (
             "You took the ranks before for the ranks after. The last rank goes backward right "
             "after its first forward pass.",
-            lambda **case: _kept(
-                case, in_flight=None if case["schedule"] == "GPipe" else case["rank"] + 1
-            ),
+            {"in_flight": lambda ranks, rank: rank + 1},
         ),
-        Mistake(
+        (
             "You kept the activations of all layers in spite of checkpointing. What is left is "
             "the stage's output, which is sent.",
-            lambda **case: _kept(case, tensors=case["layers"]),
+            {"checkpointed": False},
         ),
-        Mistake(
+        (
             "You counted the stage's input, too. The buffer for it was there before the first "
             "forward pass.",
-            lambda **case: _kept(case, tensors=1 + (1 if case["checkpointed"] else case["layers"])),
+            {"inputs": 1},
         ),
-        Mistake(
+        (
             "You left out the losses: on the last rank each micro-batch has one.",
-            lambda **case: _kept(case, loss_bytes=0),
+            {"loss_bytes": 0},
         ),
-        Mistake(
-            "You forgot that blocks come in steps of 512 bytes.",
-            lambda **case: _kept(case, block_bytes=1),
-        ),
+        ("You forgot that blocks come in steps of 512 bytes.", {"block": int}),
     ),
 )
 
@@ -286,43 +279,40 @@ def _observe_schedule(
     """
     schedule, _, checkpointed = answer.partition(", ")
     pipeline = _pipeline(schedule, ranks, micro_batches, 32, width, layers, bool(checkpointed))
-    return Observation(
-        {
-            "growth_bytes": [_growth_bytes(pipeline, rank) for rank in range(ranks)],
-            "output_bytes": 4 * 32 * width,
-            "layers": layers,
-            "micro_batches": micro_batches,
-        },
-        answer,
-    )
-
-
-def _first_rank(evidence: Mapping[str, Any]) -> str:
-    """By the first rank alone, taking the first explanation that fits."""
-    ranks = len(evidence["growth_bytes"])
-    outputs = evidence["growth_bytes"][0] // evidence["output_bytes"]
-    kept = {
-        "1F1B": ranks * evidence["layers"],
-        "GPipe": evidence["micro_batches"] * evidence["layers"],
-        "1F1B, checkpointed": ranks,
-        "GPipe, checkpointed": evidence["micro_batches"],
+    growth_bytes = []
+    for rank in range(ranks):
+        with OLD_A100.attached():
+            growth_bytes.append(_growth_bytes(pipeline, rank))
+    evidence = {
+        "growth_bytes": growth_bytes,
+        "output_bytes": 4 * 32 * width,
+        "layers": layers,
+        "micro_batches": micro_batches,
     }
+    return Observation(evidence, answer)
+
+
+def _first_rank(
+    growth_bytes: Sequence[int], output_bytes: int, layers: int, micro_batches: int
+) -> str:
+    """By the first rank alone, taking the first explanation that fits."""
+    ranks = len(growth_bytes)
+    kept = {
+        "1F1B": ranks * layers,
+        "GPipe": micro_batches * layers,
+        "1F1B, checkpointed": ranks,
+        "GPipe, checkpointed": micro_batches,
+    }
+    outputs = growth_bytes[0] // output_bytes
     return next((answer for answer, count in kept.items() if count == outputs), "GPipe")
 
 
-def _is_gpipe(evidence: Mapping[str, Any]) -> bool:
-    growth_bytes: list[int] = evidence["growth_bytes"]
-    return growth_bytes[-1] >= growth_bytes[0]
-
-
-def _swapped(evidence: Mapping[str, Any]) -> str:
-    """GPipe and 1F1B for each other."""
-    ranks, micro_batches = len(evidence["growth_bytes"]), evidence["micro_batches"]
-    in_flight = micro_batches if _is_gpipe(evidence) else ranks
-    is_checkpointed = evidence["growth_bytes"][0] == in_flight * evidence["output_bytes"]
-    return ("1F1B" if _is_gpipe(evidence) else "GPipe") + (
-        ", checkpointed" if is_checkpointed else ""
-    )
+def _told(growth_bytes: Sequence[int], output_bytes: int, layers: int, micro_batches: int) -> str:
+    """The answer: for naming mistakes, not for grading."""
+    is_gpipe = growth_bytes[-1] >= growth_bytes[0]
+    in_flight = micro_batches if is_gpipe else len(growth_bytes)
+    checkpointed = ", checkpointed" if growth_bytes[0] == in_flight * output_bytes else ""
+    return ("GPipe" if is_gpipe else "1F1B") + checkpointed
 
 
 WHICH = Diagnose(
@@ -360,16 +350,16 @@ WHICH = Diagnose(
         Mistake(
             "You told it from the first rank alone. GPipe with checkpointing can keep as much "
             "there as 1F1B does without. Compare the ranks with each other.",
-            lambda **evidence: _first_rank(evidence),
+            _first_rank,
         ),
         Mistake(
             "You told the schedule from the ranks, and did not look at how much a micro-batch "
             "keeps.",
-            lambda **evidence: "GPipe" if _is_gpipe(evidence) else "1F1B",
+            lambda **evidence: _told(**evidence).removesuffix(", checkpointed"),
         ),
         Mistake(
             "You took GPipe and 1F1B for each other. With GPipe all ranks keep the same.",
-            lambda **evidence: _swapped(evidence),
+            instead(_told, dict(zip(ANSWERS, (*ANSWERS[2:], *ANSWERS[:2]), strict=True))),
         ),
     ),
 )
@@ -393,9 +383,6 @@ MORE_BY = 0.01
 
 def _share_of_waiting(chosen: Mapping[str, Any]) -> float:
     """In time that is counted in layers of 1024: the head is as long as 8 of them."""
-    from vramlab.formulas.pipeline import cut
-    from vramlab.formulas.pipeline_schedules import plan
-
     slots = [
         sum(inputs * outputs for inputs, outputs in pairwise(widths)) // 1024**2
         for widths in cut(WIDTHS, chosen["layers"])
@@ -426,33 +413,34 @@ def _checked(answer: Any) -> Mapping[str, Any]:
     return answer
 
 
-def _try_choice(answer: Any) -> str:
-    import vramlab
+def _peaks_of_ranks(run: Run) -> list[int]:
     from vramlab.experiments.pipeline import read_stage
-    from vramlab.formulas.pipeline import Pipeline, cut
 
-    chosen = _checked(answer)
-    micro_batches = chosen["micro_batches"]
-    stages = cut(WIDTHS, chosen["layers"])
-    pipeline = Pipeline(chosen["schedule"], BATCH // micro_batches, micro_batches, stages)
+    micro_batches = run.program["micro_batches"]
+    stages = cut(WIDTHS, run.program["layers"])
+    pipeline = Pipeline(run.program["schedule"], BATCH // micro_batches, micro_batches, stages)
     peaks_bytes = []
     for rank in range(RANKS):
-        with vramlab.VirtualGPU(GPU):
+        with A100.attached():
             peaks_bytes.append(read_stage(pipeline, rank).peak_bytes)
-    largest_bytes = max(peaks_bytes)
-    if largest_bytes > LIMIT_BYTES:
-        raise NotFixed(
-            f"With {format_bytes(LIMIT_BYTES)} to use, rank {peaks_bytes.index(largest_bytes)} "
-            f"takes {format_bytes(largest_bytes)}."
-        )
-    waits, least = _share_of_waiting(chosen), _share_of_waiting(GOOD)
+    return peaks_bytes
+
+
+def _who_takes_more(run: Run) -> str:
+    return (
+        f"With {format_bytes(run.limit_bytes)} to use, rank {run.results.index(run.peak_bytes)} "
+        f"takes {format_bytes(run.peak_bytes)}."
+    )
+
+
+def _waits_little(run: Run, expected: object) -> None:
+    waits, least = _share_of_waiting(run.program), _share_of_waiting(GOOD)
     if waits > least + MORE_BY:
         raise NotFixed(
             f"It fits, and the ranks wait {waits:.1%} of the time; with another choice that fits "
             f"they wait {least:.1%}. Which rank do the others wait for, and how often is the "
             "pipeline filled and drained?"
         )
-    return f"peak {format_bytes(largest_bytes)} of {format_bytes(LIMIT_BYTES)}, waits {waits:.1%}"
 
 
 CHOOSE = Fix(
@@ -461,7 +449,16 @@ CHOOSE = Fix(
     minutes=20,
     visible=({},),
     hidden=lambda random: [{}],
-    trial=_try_choice,
+    trial=Repair(
+        gpu=A100,
+        accept=_checked,
+        call=_peaks_of_ranks,
+        limit=lambda own: LIMIT_BYTES,
+        peak=lambda run: max(run.results),
+        ran_out=_who_takes_more,
+        compare=_waits_little,
+        report=lambda run: f"{run.peak_report}, waits {_share_of_waiting(run.program):.1%}",
+    ),
     is_value=True,
 )
 

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import sqrt
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vramlab.formulas.optimizers import STATES
-from vramlab.formulas.transformer import (
-    PRECISIONS,
-    Sizes,
-    bytes_per_parameter,
-    layer_kept_bytes,
-)
-from vramlab.grading.gradients import require_gradients
-from vramlab.grading.limits import limited, peak_report
-from vramlab.grading.task import (
-    Config,
-    Diagnose,
-    Exercise,
-    Fix,
-    Mistake,
-    NotFixed,
-    Observation,
-    Predict,
-)
-from vramlab.planner import Plan, estimate
+from vramlab.formulas.transformer import PRECISIONS, Sizes, bytes_per_parameter, layer_kept_bytes
+from vramlab.grading.gpus import GPU
+from vramlab.grading.gradients import collect_gradients, require_gradients
+from vramlab.grading.lazy import torch
+from vramlab.grading.mistakes import Mistake, of
+from vramlab.grading.repair import Repair, Run, room
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab.planner import Plan, estimate, simulate
 from vramlab.units import MIB, format_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-GPU = "A100-80GB"
-"""A grade names its GPU, so that it does not depend on the machine that grades."""
+A100 = GPU("A100-80GB")
 
 
 def _sizes(layers: int, width: int, vocabulary: int) -> Sizes:
@@ -72,12 +57,11 @@ def _states_of_a_rank(sizes: Sizes, precision: str, optimizer: str, ranks: int) 
     """Weights, gradients and states of rank 0 after the backward pass of a second step."""
     from torch.distributed.tensor import DTensor
 
-    import vramlab
     from vramlab.planner.program import Training, first_rank_of
 
     plan = Plan(
         sizes,
-        GPU,
+        A100.name,
         batch=ranks,
         sequence=16,
         precision=precision,
@@ -86,7 +70,7 @@ def _states_of_a_rank(sizes: Sizes, precision: str, optimizer: str, ranks: int) 
         data=ranks,
         zero=3 if ranks > 1 else 0,
     )
-    with vramlab.VirtualGPU(GPU), first_rank_of(plan) as mesh:
+    with A100.attached(), first_rank_of(plan) as mesh:
         training = Training(plan, mesh)
         training.step()
         training.forward_and_backward()
@@ -109,37 +93,32 @@ def _fewest(
     precision: str,
     optimizer: str,
     room_bytes: int,
-    each: Callable[[dict[str, int]], int] = lambda parts: sum(parts.values()),
-    whole: Callable[[dict[str, int]], int] = lambda parts: 0,
+    *,
+    bytes_of: Callable[[str, str], Mapping[str, int]] = bytes_per_parameter,
+    left_out: Sequence[str] = (),
+    undivided: Sequence[str] = (),
+    round_up: bool = True,
 ) -> int:
-    """The answer, with other bytes per parameter for a mistake; `whole` are divided by nobody."""
-    parts = {**bytes_per_parameter(precision, optimizer), "casts": 0}
+    """The answer, and the mistaken ones: which parts of a parameter's bytes are left out, and which
+    every GPU has as a whole."""
+    parts = {**bytes_of(precision, optimizer), "casts": 0} | dict.fromkeys(left_out, 0)
+    whole = sum(parts[name] for name in undivided)
+    each = sum(parts.values()) - whole
     parameters = _parameters(layers, width, vocabulary)
     ranks = 1
-    while parameters * (whole(parts) + each(parts) / ranks) > room_bytes and ranks < MOST_GPUS:
+    while parameters * (whole + each / ranks) > room_bytes and ranks < MOST_GPUS:
         ranks *= 2
-    return ranks
+    return ranks if round_up else max(ranks // 2, 1)
 
 
-def _without(*names: str) -> Callable[[dict[str, int]], int]:
-    return lambda parts: sum(size for name, size in parts.items() if name not in names)
+def _without_copies(precision: str, optimizer: str) -> dict[str, int]:
+    in_16_bit = {"weights": 2, "gradients": 2, "states": 2 * STATES[optimizer]}
+    return bytes_per_parameter(precision, optimizer) | (in_16_bit if precision == COPIED else {})
 
 
-def _without_copies(**case: Any) -> int:
-    if case["precision"] != COPIED:
-        return _fewest(**case)
-    return _fewest(**case, each=lambda parts: 2 + 2 + 2 * STATES[case["optimizer"]])
-
-
-def _autocast_is_16_bit(**case: Any) -> int:
-    if not PRECISIONS[case["precision"]].autocast:
-        return _fewest(**case)
-    return _fewest(**case, each=lambda parts: parts["states"] + 2 + 2)
-
-
-def _rounded_down(**case: Any) -> int:
-    right = _fewest(**case)
-    return max(right // 2, 1)
+def _autocast_in_16_bit(precision: str, optimizer: str) -> dict[str, int]:
+    in_16_bit = {"weights": 2, "gradients": 2} if PRECISIONS[precision].autocast else {}
+    return bytes_per_parameter(precision, optimizer) | in_16_bit
 
 
 def _case(
@@ -197,38 +176,32 @@ FEWEST = Predict(
     ),
     hidden=_hidden_fewest,
     measure=_measure_fewest,
-    mistakes=(
-        Mistake(
+    mistakes=of(
+        _fewest,
+        (
             "You took autocast's weights and gradients for 16 bit. It casts for each product; "
             "weights and gradients stay in float32.",
-            _autocast_is_16_bit,
+            {"bytes_of": _autocast_in_16_bit},
         ),
-        Mistake(
+        (
             "You left out the float32 copies, or kept states in 16 bit. With copies, the optimizer "
             "works in float32: 4 bytes for the copy, and 4 for each state.",
-            _without_copies,
+            {"bytes_of": _without_copies},
         ),
-        Mistake(
+        (
             "You left out gradients. At the end of the backward pass all of them are there.",
-            lambda **case: _fewest(**case, each=_without("gradients")),
+            {"left_out": ["gradients"]},
         ),
-        Mistake(
-            "You left out the optimizer's states.",
-            lambda **case: _fewest(**case, each=_without("states")),
-        ),
-        Mistake(
+        ("You left out the optimizer's states.", {"left_out": ["states"]}),
+        (
             "You divided the optimizer's states only, as ZeRO-1 does. ZeRO-3 divides weights and "
             "gradients, too.",
-            lambda **case: _fewest(
-                **case,
-                each=lambda parts: parts["states"],
-                whole=_without("states"),
-            ),
+            {"undivided": ["weights", "gradients"]},
         ),
-        Mistake(
+        (
             "You rounded down. With the power of two below, each GPU has more than it has room "
             "for.",
-            _rounded_down,
+            {"round_up": False},
         ),
     ),
 )
@@ -254,11 +227,9 @@ def _observe_peaks(
         fits: the largest micro-batch that fits; less than the share.
         between: how far the limit is from its peak to that of the next one, from 0 to 1.
     """
-    from vramlab.planner import simulate
-
     plan = Plan(
         _sizes(layers, width, vocabulary),
-        GPU,
+        A100.name,
         batch=2 * share,
         sequence=LONG,
         precision="float32",
@@ -290,8 +261,20 @@ def _fitting(one_bytes: int, two_bytes: int, limit_bytes: int) -> int:
     return 1 + (limit_bytes - one_bytes) // (two_bytes - one_bytes)
 
 
-def _largest_divisor(share: int, most: int) -> int:
-    return max((size for size in _divisors(share) if size <= most), default=1)
+def _largest(
+    one_bytes: int,
+    two_bytes: int,
+    share: int,
+    limit_bytes: int,
+    *,
+    proportional: bool = False,
+    sizes: Callable[[int], list[int]] = _divisors,
+) -> int:
+    """The answer, and the mistaken ones: which sizes are considered, and how many sequences fit."""
+    fits = limit_bytes // one_bytes
+    if not proportional:
+        fits = _fitting(one_bytes, two_bytes, limit_bytes)
+    return max((size for size in sizes(share) if size <= fits), default=1)
 
 
 def _hidden_peaks(random: Random) -> list[Config]:
@@ -335,13 +318,12 @@ LARGEST = Diagnose(
     ),
     hidden=_hidden_peaks,
     observe=_observe_peaks,
-    mistakes=(
-        Mistake(
+    mistakes=of(
+        _largest,
+        (
             "You took the whole peak for each sequence. Part of it does not depend on the batch: "
             "two peaks tell how much.",
-            lambda one_bytes, two_bytes, share, limit_bytes: _largest_divisor(
-                share, limit_bytes // one_bytes
-            ),
+            {"proportional": True},
         ),
         Mistake(
             "So many sequences would fit, but they do not divide the share of a GPU. All "
@@ -350,13 +332,9 @@ LARGEST = Diagnose(
                 one_bytes, two_bytes, limit_bytes
             ),
         ),
-        Mistake(
+        (
             "You considered powers of two only. Every divisor of the share is possible.",
-            lambda one_bytes, two_bytes, share, limit_bytes: max(
-                size
-                for size in _divisors(share)
-                if size & (size - 1) == 0 and size <= _fitting(one_bytes, two_bytes, limit_bytes)
-            ),
+            {"sizes": lambda share: [size for size in _divisors(share) if size & (size - 1) == 0]},
         ),
     ),
 )
@@ -371,8 +349,6 @@ def _observe_changes(
     layers: int, width: int, vocabulary: int, micro_batch: int, ranks: int
 ) -> Observation:
     """Simulate a plan under DDP with each change, and see which one lowers the peak most."""
-    from vramlab.planner import simulate
-
     plan = _changed_plan(layers, width, vocabulary, micro_batch, ranks)
     peaks = {change: simulate(changed).peak_bytes for change, changed in _changes_of(plan).items()}
     return Observation(_evidence(plan), min(peaks, key=peaks.__getitem__))
@@ -381,7 +357,7 @@ def _observe_changes(
 def _changed_plan(layers: int, width: int, vocabulary: int, micro_batch: int, ranks: int) -> Plan:
     return Plan(
         _sizes(layers, width, vocabulary),
-        GPU,
+        A100.name,
         batch=2 * micro_batch * ranks,
         micro_batch=micro_batch,
         sequence=1024,
@@ -400,7 +376,7 @@ def _changes_of(plan: Plan) -> dict[str, Plan]:
     }
 
 
-def _evidence(plan: Plan) -> dict[str, int]:
+def _evidence(plan: Plan) -> dict[str, Any]:
     """The estimated peak, in parts that changes act upon."""
     peak = estimate(plan).bytes_by_category
     layers_bytes = plan.sizes.layers * layer_kept_bytes(plan.sizes, plan.run)
@@ -413,16 +389,27 @@ def _evidence(plan: Plan) -> dict[str, int]:
     }
 
 
-def _saved(states_bytes: int, layers_bytes: int, loss_bytes: int, ranks: int) -> dict[str, float]:
-    """What each change saves, about."""
+def _saved(
+    states_bytes: int,
+    layers_bytes: int,
+    loss_bytes: int,
+    ranks: int,
+    *,
+    zero_leaves: bool = True,
+    checkpoints_loss: bool = False,
+    halves_loss: bool = True,
+) -> dict[str, float]:
+    """What each change saves, about; or, mistaken: what ZeRO-3 leaves, and what happens to the
+    loss."""
     return {
-        "ZeRO-3": states_bytes * (ranks - 1) / ranks,
-        "checkpoints": layers_bytes,
-        "half the micro-batch": (layers_bytes + loss_bytes) / 2,
+        "ZeRO-3": states_bytes * (ranks - 1) / ranks if zero_leaves else states_bytes,
+        "checkpoints": layers_bytes + (loss_bytes if checkpoints_loss else 0),
+        "half the micro-batch": (layers_bytes + (loss_bytes if halves_loss else 0)) / 2,
     }
 
 
-def _most(saved: Mapping[str, float]) -> str:
+def _best(**evidence: Any) -> str:
+    saved = _saved(**evidence)
     return max(saved, key=saved.__getitem__)
 
 
@@ -468,7 +455,8 @@ BEST = Diagnose(
     ),
     hidden=_hidden_changes,
     observe=_observe_changes,
-    mistakes=(
+    mistakes=of(
+        _best,
         Mistake(
             "You went by the largest term. What counts is how much of it a change takes away: "
             "ZeRO-3 leaves each rank a part, and checkpoints do not touch the loss.",
@@ -476,27 +464,18 @@ BEST = Diagnose(
                 "ZeRO-3" if states_bytes > layers_bytes + loss_bytes else "checkpoints"
             ),
         ),
-        Mistake(
+        (
             "You let ZeRO-3 take all states away. Each rank keeps its part of them.",
-            lambda **evidence: _most(
-                {**_saved(**evidence), "ZeRO-3": float(evidence["states_bytes"])}
-            ),
+            {"zero_leaves": False},
         ),
-        Mistake(
+        (
             "You let checkpoints take away what belongs to the loss, too. They are in the layers.",
-            lambda **evidence: _most(
-                {
-                    **_saved(**evidence),
-                    "checkpoints": evidence["layers_bytes"] + evidence["loss_bytes"],
-                }
-            ),
+            {"checkpoints_loss": True},
         ),
-        Mistake(
+        (
             "Half the micro-batch takes half of everything that the batch brings: what belongs to "
             "the loss, too, and not the layers' part alone.",
-            lambda **evidence: _most(
-                {**_saved(**evidence), "half the micro-batch": evidence["layers_bytes"] / 2}
-            ),
+            {"halves_loss": False},
         ),
     ),
 )
@@ -510,12 +489,9 @@ LEAST_ROWS = 256
 ROOM_BYTES = 2 * MIB
 SAME = 1e-4
 
-Backward = Callable[[Any, "torch.Tensor", "torch.Tensor"], object]
-
 
 def _own_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
     """What is asked for."""
-    from torch.nn import functional
     from torch.utils.checkpoint import checkpoint
 
     pieces = len(inputs) // LEAST_ROWS
@@ -523,22 +499,18 @@ def _own_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> No
         rows = len(x)
         for layer in model.layers:
             x = checkpoint(layer, x, use_reentrant=False)
-        loss = functional.cross_entropy(model.head(x), words)
+        loss = torch.nn.functional.cross_entropy(model.head(x), words)
         (loss * rows / len(inputs)).backward()
         del x, loss
 
 
 def _whole_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
     """The program as it was."""
-    from torch.nn import functional
-
-    functional.cross_entropy(model.head(model.layers(inputs)), targets).backward()
+    torch.nn.functional.cross_entropy(model.head(model.layers(inputs)), targets).backward()
 
 
-def _run_backward(backward: Backward, rows: int, taken: list[int]) -> list[torch.Tensor]:
-    """Gradients of a fresh model, on the host; notes how many rows the head takes at a time."""
-    import torch
-
+def _model_and_data(run: Run, rows: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
+    """The model notes how many rows its head takes at a time."""
     torch.manual_seed(rows)
     model = torch.nn.Module()
     model.layers = torch.nn.Sequential(
@@ -552,48 +524,33 @@ def _run_backward(backward: Backward, rows: int, taken: list[int]) -> list[torch
         for weight in model.layers.parameters():
             weight.mul_(2.7)  # so that outputs do not vanish over many layers
     model.to("cuda")
-    model.head.register_forward_pre_hook(lambda _, inputs: taken.append(len(inputs[0])))
+    model.head.register_forward_pre_hook(lambda _, inputs: run.noted.append(len(inputs[0])))
     inputs, targets = torch.randn(rows, WIDTH), torch.randint(WORDS, (rows,))
     # Rows differ from piece to piece, so that it shows who is counted too much.
     inputs *= torch.linspace(0.5, 2, rows)[:, None]
-    backward(model, inputs.to("cuda"), targets.to("cuda"))
-    return [p.grad.cpu() for p in model.parameters() if p.grad is not None]
+    return model, inputs.to("cuda"), targets.to("cuda")
 
 
-def _try_backward(answer: Backward, rows: int) -> str:
-    import torch
+def _which_term(run: Run) -> str:
+    return (
+        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}. Its pieces have had "
+        f"{run.noted or 'no'} rows. Which term is largest now: what layers keep, or logits?"
+    )
 
-    import vramlab
 
-    with vramlab.VirtualGPU(GPU, values=True):
-        expected = _run_backward(_whole_backward, rows, [])
-    with vramlab.VirtualGPU(GPU, values=True):
-        _run_backward(_own_backward, rows, [])
-        limit_bytes = torch.cuda.max_memory_reserved() + ROOM_BYTES
-    taken: list[int] = []
-
-    def where(held_bytes: int) -> str:
-        return (
-            f"where it holds {format_bytes(held_bytes)}. Its pieces have had {taken or 'no'} rows. "
-            "Which term is largest now: what layers keep, or logits?"
-        )
-
-    with vramlab.VirtualGPU(GPU, values=True):
-        with limited(limit_bytes, where):
-            found = _run_backward(answer, rows, taken)
-        report = peak_report(limit_bytes)
-    if min(taken, default=0) < LEAST_ROWS:
+def _same_gradients(run: Run, expected: list[torch.Tensor]) -> None:
+    least = min(run.noted, default=0)
+    if least < LEAST_ROWS:
         raise NotFixed(
-            f"It fits, but the head takes {min(taken, default=0)} rows at a time; a GPU is idle "
-            f"with fewer than {LEAST_ROWS}."
+            f"It fits, but the head takes {least} rows at a time; a GPU is idle with fewer than "
+            f"{LEAST_ROWS}."
         )
     try:
-        require_gradients(found, expected, SAME)
+        require_gradients(run.results, expected, SAME)
     except NotFixed as error:
         raise NotFixed(
             f"{error} Does every row count as much as every other, whatever piece it is in?"
         ) from error
-    return report
 
 
 BACKWARD = Fix(
@@ -602,7 +559,16 @@ BACKWARD = Fix(
     minutes=15,
     visible=({"rows": 1024}, {"rows": 1101}),
     hidden=lambda random: [{"rows": 1024 + random.randrange(20, 200)}],
-    trial=_try_backward,
+    trial=Repair(
+        gpu=A100.but(values=True),
+        build=_model_and_data,
+        reference=_whole_backward,
+        fits=_own_backward,
+        limit=room(ROOM_BYTES),
+        ran_out=_which_term,
+        collect=collect_gradients,
+        compare=_same_gradients,
+    ),
 )
 
 
@@ -629,7 +595,7 @@ class Problem:
         """The cheapest: all at once, nothing divided."""
         return Plan(
             _sizes(self.layers, self.width, self.vocabulary),
-            GPU,
+            A100.name,
             batch=self.share * self.ranks,
             sequence=1024,
             precision="float32",
@@ -701,15 +667,17 @@ def _price(plan: Plan) -> tuple[bool, int, int]:
     return plan.checkpointing != "none", plan.zero, -plan.at_a_time
 
 
-def _chosen_plan(problem: Problem, answer: Any) -> Plan:
-    """The plan with the options of an answer.
+def _chosen_plan(answer: Callable[..., Any], limit_bytes: int, **sizes: int) -> Plan:
+    """The plan with the options that are answered.
 
     Raises:
         NotFixed: they are none.
     """
-    if not isinstance(answer, dict) or set(answer) != set(OPTIONS):
+    problem = Problem(**sizes)
+    answered = answer(**problem.facts(), limit_bytes=limit_bytes)
+    if not isinstance(answered, dict) or set(answered) != set(OPTIONS):
         raise NotFixed(f"It has to answer a dict with the keys {', '.join(OPTIONS)}.")
-    zero, micro_batch, checkpointing = (answer[name] for name in OPTIONS)
+    zero, micro_batch, checkpointing = (answered[name] for name in OPTIONS)
     if type(zero) is not int or zero not in (0, 3):
         raise NotFixed(f"zero is {zero!r}; it can be 0 or 3.")
     if checkpointing not in ("none", "full"):
@@ -728,36 +696,33 @@ def _in_words(plan: Plan) -> str:
     return f"{zero}, {plan.at_a_time} at a time, {checkpoints}"
 
 
-def _try_choose(answer: Callable[..., Any], limit_bytes: int, **sizes: int) -> str:
-
-    import vramlab
+def _two_steps(run: Run) -> None:
     from vramlab.planner.program import Training, first_rank_of
 
-    problem = Problem(**sizes)
-    plan = _chosen_plan(problem, answer(**problem.facts(), limit_bytes=limit_bytes))
+    plan = run.program
     # Two micro-batches hold all that more of them do.
     short = plan.but(batch=min(2, plan.micro_batches) * plan.at_a_time * plan.ranks)
-
-    def where(held_bytes: int) -> str:
-        return (
-            f"with {_in_words(plan)}, where it holds {format_bytes(held_bytes)}. What is largest "
-            "there, and what have you left out?"
-        )
-
-    with (
-        vramlab.VirtualGPU(GPU),
-        first_rank_of(short) as mesh,
-        limited(limit_bytes, where),
-    ):
+    with first_rank_of(short) as mesh:
         training = Training(short, mesh)
         training.step()
         training.step()
-        report = peak_report(limit_bytes)
         del training
-    cheapest = next(other for other in problem.plans() if estimate(other).peak_bytes < limit_bytes)
+
+
+def _left_out(run: Run) -> str:
+    return (
+        f"{run.ran_out} with {_in_words(run.program)}, where it holds "
+        f"{format_bytes(run.peak_bytes)}. What is largest there, and what have you left out?"
+    )
+
+
+def _cheapest(run: Run, expected: object) -> None:
+    limit_bytes, plan = run.limit_bytes, run.program
+    sizes = {name: size for name, size in run.case.items() if name != "limit_bytes"}
+    plans = Problem(**sizes).plans()
+    cheapest = next(other for other in plans if estimate(other).peak_bytes < limit_bytes)
     if _price(plan) > _price(cheapest):
         raise NotFixed(f"{_in_words(plan)}: it fits. {_too_much(plan, cheapest)}")
-    return f"{_in_words(plan)}: {report}"
 
 
 def _too_much(plan: Plan, cheapest: Plan) -> str:
@@ -799,7 +764,15 @@ CHOOSE = Fix(
         {**DEEP, "limit_bytes": 750 * MIB},
     ),
     hidden=_hidden_choose,
-    trial=_try_choose,
+    trial=Repair(
+        gpu=A100,
+        accept=_chosen_plan,
+        call=_two_steps,
+        limit=lambda own: own.case["limit_bytes"],
+        ran_out=_left_out,
+        compare=_cheapest,
+        report=lambda run: f"{_in_words(run.program)}: {run.peak_report}",
+    ),
 )
 
 EXERCISE = Exercise("23_capstone", __name__, (FEWEST, LARGEST, BEST, BACKWARD, CHOOSE))

@@ -1,0 +1,9 @@
+"""Computes attention, and forgets to return it.
+
+loses: attention
+says: It has to return a tensor, and gives a NoneType.
+"""
+
+
+def attention(query, key, value):
+    torch.nn.functional.scaled_dot_product_attention(query, key, value)  # noqa: F821

@@ -1,0 +1,69 @@
+"""Typical mistakes as data: the reference answer, called with something changed.
+
+    mistakes=of(
+        _parameters,
+        ("You counted 4 bytes for each number. In float16 it is 2.", {"item_bytes": 4}),
+        Mistake("You forgot the biases.", lambda **case: ...),
+    )
+
+The reference answer is for naming mistakes only: the truth is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A typical wrong reasoning, recognised by the answer that it leads to."""
+
+    message: str
+    """Tells the learner what was overlooked, in one or two sentences."""
+
+    answer: Callable[..., object]
+    """What that reasoning answers; called with the same arguments as the learner's function."""
+
+
+Changed = tuple[str, Mapping[str, Any]]
+"""The message to who makes a mistake, and the arguments of the reference answer that it changes."""
+
+
+def of(answer: Callable[..., object], *mistakes: Changed | Mistake) -> tuple[Mistake, ...]:
+    """Make the mistakes of a task, in their order.
+
+    Args:
+        answer: the reference answer. It takes what the learner's function does, and what mistakes
+            change besides.
+        mistakes: as data; or a `Mistake`, where it answers something else.
+
+    Raises:
+        TypeError: the reference answer does not take an argument that a mistake changes.
+    """
+    return tuple(
+        mistake if isinstance(mistake, Mistake) else _changed(answer, *mistake)
+        for mistake in mistakes
+    )
+
+
+def instead(answer: Callable[..., str], said: Mapping[str, str]) -> Callable[..., str]:
+    """Answer what `answer` does, but take some of its answers for others.
+
+    Args:
+        answer: the reference answer.
+        said: by what it answers, what is said instead.
+    """
+
+    def answer_instead(**case: Any) -> str:
+        right = answer(**case)
+        return said.get(right, right)
+
+    return answer_instead
+
+
+def _changed(answer: Callable[..., object], message: str, changes: Mapping[str, Any]) -> Mistake:
+    signature(answer).bind_partial(**changes)
+    return Mistake(message, lambda **case: answer(**{**case, **changes}))
