@@ -21,6 +21,9 @@ from vramlab.virtual.callers import CALLERS, Caller, _code
 
 FUNCTIONS = [caller for caller in CALLERS if caller.function]
 
+HAS_WARMUP = torch.__version__ >= (2, 12)
+"""Before, pipelines exchanged nothing to warm up."""
+
 
 def unknown(dtype: torch.dtype) -> torch.Tensor:
     return torch.rand(1, device="cuda").to(dtype)
@@ -29,7 +32,8 @@ def unknown(dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("caller", FUNCTIONS, ids=lambda caller: caller.function)
 def test_the_functions_of_the_table_are_there(caller: Caller) -> None:
     importlib.import_module(caller.module)
-    assert _code(caller.module, caller.function) is not None
+    lacks_it = caller.function.endswith("_warmup_p2p") and not HAS_WARMUP
+    assert (_code(caller.module, caller.function) is None) is lacks_it
 
 
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.function or caller.module)
@@ -66,9 +70,10 @@ def test_the_same_functions_are_answered(gpu: VirtualGPU) -> None:
     mask = nn.Transformer.generate_square_subsequent_mask(4, device="cuda")
     assert decoder(x, x, tgt_mask=mask).shape == x.shape
     torch.distributions.Normal(torch.rand(3, device="cuda"), torch.rand(3, device="cuda"))
-    assert _code("torch.distributed.pipelining.schedules", "_PipelineSchedule._warmup_p2p") is (
-        _PipelineSchedule._warmup_p2p.__code__
-    )
+    if HAS_WARMUP:
+        assert _code("torch.distributed.pipelining.schedules", "_PipelineSchedule._warmup_p2p") is (
+            _PipelineSchedule._warmup_p2p.__code__
+        )
 
 
 def small_step(closure: Callable[[nn.Linear], Any]) -> None:
