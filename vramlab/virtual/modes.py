@@ -147,7 +147,7 @@ def _take_out_dispatch_mode(mode: AllocationMode) -> None:
     at = next((at for at, each in enumerate(stack) if each is mode), None)
     if at is None:
         return
-    was_first = not any(mode.old_dispatch_mode_flags)
+    was_first = list(mode.old_dispatch_mode_flags)[:1] == [False]
     at_the_bottom = [each for each in stack[:at] if was_first and each.is_infra_mode()]
     above = stack[at + 1 :]
     push_again = [_pop(each) for each in at_the_bottom]
