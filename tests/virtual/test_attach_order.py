@@ -253,6 +253,70 @@ def test_modes_of_others_stay_in_between(outer: str, inner: str, order: tuple[in
                 assert all(seen)
 
 
+def interleavings() -> list[tuple[str, ...]]:
+    """All orders in which a GPU and two modes of others come and go, each mode after it came.
+
+    Modes of others leave by taking the top of the stack: among themselves, last in, first out.
+    """
+    events = ("gpu comes", "gpu goes", "first comes", "second comes", "second goes", "first goes")
+    return [
+        order
+        for order in itertools.permutations(events)
+        if order.index("gpu comes") < order.index("gpu goes")
+        and [e for e in order if not e.startswith("gpu")] == list(events[2:])
+    ]
+
+
+@pytest.mark.parametrize("order", interleavings(), ids=", ".join)
+@pytest.mark.parametrize(
+    "kinds", [("FlopCounterMode", "a dispatch mode"), ("a function mode", "torch.device")]
+)
+def test_a_gpu_and_modes_come_and_go_in_any_order(
+    kinds: tuple[str, str], order: tuple[str, ...]
+) -> None:
+    gpu = VirtualGPU("T4")
+    modes = {name: OTHERS[kind]() for name, kind in zip(("first", "second"), kinds, strict=True)}
+    with unchanged():
+        for event in order:
+            who, what = event.split()
+            if who == "gpu":
+                gpu.attach() if what == "comes" else gpu.detach()
+            elif what == "comes":
+                modes[who].__enter__()
+            else:
+                modes[who].__exit__(None, None, None)
+            is_here = attached() is gpu
+            assert torch.cuda.is_available() == is_here
+            if is_here:
+                x = torch.zeros(3, device="cuda")
+                assert x.sin().is_cuda
+                assert torch.cuda.memory_allocated() == 512
+                del x
+            assert torch.ones(2).sin().device.type == "cpu"
+
+
+def test_a_gpu_attached_inside_of_a_mode_stays() -> None:
+    """`with a_mode: vramlab.attach()`, used after the `with`."""
+    for make in OTHERS.values():
+        with unchanged():
+            with make():
+                gpu = VirtualGPU("T4").attach()
+            assert is_there(gpu)
+            gpu.detach()
+            assert is_there(None)
+
+
+def test_fake_tensors_come_before_and_go_between() -> None:
+    with unchanged():
+        mode = FakeTensorMode()
+        mode.__enter__()
+        gpu = VirtualGPU("T4").attach()
+        assert type(torch.zeros(3, device="meta")).__name__ == "FakeTensor"
+        mode.__exit__(None, None, None)
+        assert is_there(gpu)
+        gpu.detach()
+
+
 def test_others_may_be_entered_many_times_over() -> None:
     """The same object twice, above and below."""
     ops = Ops()
@@ -294,6 +358,32 @@ def test_a_default_device_stays() -> None:
             second.detach()
         finally:
             torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_default_device_comes_and_goes(at: int) -> None:
+    orders = [
+        order
+        for order in itertools.permutations(("set", "reset", "attach", "detach"))
+        if order.index("set") < order.index("reset")
+        and order.index("attach") < order.index("detach")
+    ]
+    gpu = VirtualGPU("T4")
+    steps: dict[str, Callable[[], Any]] = {
+        "set": lambda: torch.set_default_device("cuda"),
+        "reset": lambda: torch.set_default_device(None),
+        "attach": gpu.attach,
+        "detach": gpu.detach,
+    }
+    with unchanged():
+        default = "cpu"
+        for step in orders[at]:
+            steps[step]()
+            default = {"set": "cuda", "reset": "cpu"}.get(step, default)
+            if attached() is gpu:
+                assert torch.zeros(3).device.type == default
+                assert torch.zeros(3, device="cuda").is_cuda
+            assert torch.zeros(3, device="cpu").tolist() == [0, 0, 0]
 
 
 class TestAttachInsideAWith:

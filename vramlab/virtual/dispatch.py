@@ -523,9 +523,6 @@ class AllocationMode(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    is_virtual_gpu = True
-    """For `shortcuts`, which looks for other modes."""
-
     def __init__(self, served: Callable[[], Dispatcher | None]) -> None:
         super().__init__()
         self._served = served

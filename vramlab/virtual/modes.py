@@ -2,12 +2,12 @@
 
 Torch keeps modes in two stacks in each thread, one of function modes and one of dispatch modes. A
 thread has one of ours on each, however many GPUs are attached: they serve whichever GPU is awake.
-So GPUs can be detached in any order, threads see the GPU that is there now, and modes of others
-(`torch.device` as a context, FlopCounterMode) may be entered and left in between.
+So GPUs can be detached in any order, and threads see the GPU that is there now.
 
-When the last GPU goes, ours are taken out of the stacks from under whatever is above them, as
-torch takes out its own mode of `torch.set_default_device`. Source: `DeviceContext.__exit__` in
-torch/utils/_device.py, PyTorch 2.13.
+Ours lie at the bottom, wherever modes of others (FlopCounterMode, a program's own) were entered
+before or after: these leave by taking the top of the stack, and take themselves. Torch puts its own
+mode of `torch.set_default_device` there in the same way, and insists that nothing is below. Source:
+`DeviceContext` in torch/utils/_device.py, PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+import torch
 from torch import overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
@@ -83,16 +84,11 @@ class _ThreadModes(threading.local):
         self.tidy()
         if not self.reasons:
             with ExitStack() as stack:
-                stack.callback(_take_out_function_mode, mode := device_mode())
-                overrides._push_mode(mode)
-                allocation = AllocationMode(_served_dispatcher)
-                stack.callback(_take_out_dispatch_mode, allocation)
-                if is_new_thread:
-                    # The flags that TorchDispatchMode sets beside the stack are the process's: a
-                    # thread that ends after the GPU is gone would set them for good.
-                    _python_dispatch._push_mode(allocation)
-                else:
-                    allocation.__enter__()
+                function_mode, dispatch_mode = device_mode(), AllocationMode(_served_dispatcher)
+                stack.callback(_take_out_function_mode, function_mode)
+                _put_in_function_mode(function_mode)
+                stack.callback(_take_out_dispatch_mode, dispatch_mode)
+                _put_in_dispatch_mode(dispatch_mode, is_new_thread)
                 stack.callback(switch_key, switch_key(True))
                 self.undo = stack.pop_all()
         self.reasons.append(reason := EnteredModes())
@@ -122,45 +118,81 @@ def in_new_thread() -> Iterator[None]:
         reason.leave()
 
 
-def _take_out_function_mode(mode: DeviceMode) -> None:
-    """Take a mode out of the thread's stack. Inside its own call it is not there: it comes back."""
-    mode.retire()
-    modes = overrides._get_current_function_mode_stack()
-    if not any(each is mode for each in modes):
-        return
-    above: list[TorchFunctionMode] = []
-    while (top := overrides._pop_mode()) is not mode:
-        above.append(top)
+def _put_in_function_mode(mode: DeviceMode) -> None:
+    default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    above = _pop_function_modes_until(lambda top: top is default)
+    overrides._push_mode(mode)
     for each in reversed(above):
         overrides._push_mode(each)
 
 
-def _take_out_dispatch_mode(mode: AllocationMode) -> None:
-    """The same for a dispatch mode; the flags that torch keeps beside the stack stay right.
-
-    Modes that were entered later are left and entered again by the methods of their base class,
-    whatever their own do: each remembers whether there was a mode before it. Modes such as
-    FakeTensorMode have places of their own at the bottom of the stack, whenever they were entered.
-    """
+def _take_out_function_mode(mode: DeviceMode) -> None:
+    """Take a mode out of the thread's stack. Inside its own call it is not there: it comes back."""
     mode.retire()
+    modes = overrides._get_current_function_mode_stack()
+    if any(each is mode for each in modes):
+        above = _pop_function_modes_until(lambda top: top is mode)
+        overrides._pop_mode()
+        for each in reversed(above):
+            overrides._push_mode(each)
+
+
+def _pop_function_modes_until(
+    found: Callable[[TorchFunctionMode], bool],
+) -> list[TorchFunctionMode]:
+    """Take those above a mode from the stack, or all, the topmost first."""
+    above: list[TorchFunctionMode] = []
+    while (modes := overrides._get_current_function_mode_stack()) and not found(modes[-1]):
+        above.append(overrides._pop_mode())
+    return above
+
+
+def _put_in_dispatch_mode(mode: AllocationMode, is_new_thread: bool) -> None:
+    others = _leave_all_dispatch_modes()
+    if is_new_thread:
+        # The flags that TorchDispatchMode sets beside the stack are the process's: a thread that
+        # ends after the GPU is gone would set them for good.
+        _python_dispatch._push_mode(mode)
+    else:
+        mode.__enter__()
+    for _, come_back in others:
+        come_back()
+
+
+def _take_out_dispatch_mode(mode: AllocationMode) -> None:
+    mode.retire()
+    for each, come_back in _leave_all_dispatch_modes():
+        if each is not mode:
+            come_back()
+
+
+def _leave_all_dispatch_modes() -> list[tuple[TorchDispatchMode, Callable[[], object]]]:
+    """Leave all dispatch modes of the thread, by the methods of their base class whatever they do.
+
+    Beside the stack, torch keeps flags that say whether there is a mode, and each mode remembers
+    what they were when it was entered. So the mode that was entered first is left last. Modes such
+    as FakeTensorMode have places of their own below the stack, whenever they were entered.
+
+    Returns:
+        The modes and how each comes back, in the order in which they have to.
+    """
     stack = _python_dispatch._get_current_dispatch_mode_stack()
-    at = next((at for at, each in enumerate(stack) if each is mode), None)
-    if at is None:
-        return
-    was_first = not any(mode.old_dispatch_mode_flags)
-    at_the_bottom = [each for each in stack[:at] if was_first and each.is_infra_mode()]
-    above = stack[at + 1 :]
-    push_again = [_pop(each) for each in at_the_bottom]
-    push_again += reversed([_pop(each) for each in reversed(above)])
-    _pop(mode)
-    for push in push_again:
-        push()
+    below = [mode for mode in stack if mode.is_infra_mode()]
+    above = [mode for mode in stack if not mode.is_infra_mode()]
+    is_below_first = any(_found_no_other(mode) for mode in below)
+    in_order = (*below, *above) if is_below_first else (*above, *below)
+    return [(mode, _leave(mode)) for mode in reversed(in_order)][::-1]
 
 
-def _pop(top: TorchDispatchMode) -> Callable[[], object]:
-    """Take the top mode from the stack. Answers how to put it back: entered, or only pushed."""
-    if getattr(top, "old_dispatch_mode_flags", ()):
-        TorchDispatchMode.__exit__(top, None, None, None)
-        return partial(TorchDispatchMode.__enter__, top)
-    _python_dispatch._pop_mode()
-    return partial(_python_dispatch._push_mode, top)
+def _found_no_other(mode: TorchDispatchMode) -> bool:
+    """Whether a mode was entered while there was no other."""
+    return False in getattr(mode, "old_dispatch_mode_flags", ())
+
+
+def _leave(mode: TorchDispatchMode) -> Callable[[], object]:
+    """Take a mode from its place. Answers how to put it back: entered, or only pushed."""
+    if getattr(mode, "old_dispatch_mode_flags", ()):
+        TorchDispatchMode.__exit__(mode, None, None, None)
+        return partial(TorchDispatchMode.__enter__, mode)
+    _python_dispatch._pop_mode(getattr(mode, "_mode_key", None))
+    return partial(_python_dispatch._push_mode, mode)

@@ -237,10 +237,8 @@ def _is_plain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
                 return False
         elif type(option) is not float and type(option) is not int:
             return False
-    # A dispatch mode that was there before the GPU was attached wants to see the op itself; another
-    # virtual GPU, for which this one stands in, does not.
-    modes = map(torch._C._get_dispatch_stack_at, range(torch._C._len_torch_dispatch_stack()))
-    return all(getattr(mode, "is_virtual_gpu", False) for mode in modes)
+    # What is below the virtual GPU's mode, as make_fx's is, wants to see the op itself.
+    return bool(torch._C._len_torch_dispatch_stack() == 0)
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:
