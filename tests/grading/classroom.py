@@ -23,6 +23,7 @@ from nbgrader.coursedir import CourseDirectory
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 
+from vramlab.classroom.sandbox import LimitsOnly
 from vramlab.grading.gradebooks import Ungraded, ungraded
 from vramlab.grading.notebooks import TEST_SUFFIX, grade_id
 from vramlab.grading.release import course_config
@@ -34,9 +35,13 @@ Notebook = dict[str, Any]
 
 
 class Classroom:
-    """A course with one assignment, laid out and configured as in the repository."""
+    """A course with one assignment, laid out and configured as in the repository.
 
-    def __init__(self, folder: Path, exercise: str) -> None:
+    Without `has_sandbox`, answers are judged under limits alone, by one process for all courses of
+    a test run: each sandbox would import torch anew.
+    """
+
+    def __init__(self, folder: Path, exercise: str, *, has_sandbox: bool = False) -> None:
         self.folder = folder
         self.exercise = exercise
         shutil.copytree(ROOT / "solutions" / exercise, folder / "solutions" / exercise)
@@ -46,6 +51,8 @@ class Classroom:
         (folder / "autograder" / "hidden_seed.txt").write_text(SEED)
         self.config: Config = course_config(folder)
         self.config.CourseDirectory.assignment_id = exercise
+        if not has_sandbox:
+            self.config.JudgeTasks.bench_command = lambda: (LimitsOnly().prefix(), "")
         gradebook = _empty_gradebook(self.config.CourseDirectory.course_id)
         (folder / "autograder" / "gradebook.db").write_bytes(gradebook)
         _convert(GenerateAssignment, self.config)

@@ -19,7 +19,7 @@ HONEST = ("0_before", "zz_after")
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory) -> Classroom:
-    classroom = Classroom(tmp_path_factory.mktemp("class"), EXERCISE)
+    classroom = Classroom(tmp_path_factory.mktemp("class"), EXERCISE, has_sandbox=True)
     for student in HONEST:
         classroom.submit(student, classroom.solution)
     for name, (attack, _) in ATTACKS.items():

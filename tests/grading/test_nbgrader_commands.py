@@ -80,7 +80,8 @@ def test_a_teacher_releases_grades_and_returns_from_either_folder(
     }
 
 
-@pytest.mark.parametrize("name", exercise_names())
+# The '::' lets pytest-xdist's loadscope give each solution to whichever worker is free.
+@pytest.mark.parametrize("name", exercise_names(), ids=lambda name: f"{name}::run")
 def test_the_solution_validates_and_runs_from_top_to_bottom(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
