@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vramlab.grading.gradients import require_gradients
+from vramlab.grading.gradients import collect_gradients, require_gradients
+from vramlab.grading.repair import Run
 from vramlab.grading.task import NotFixed
 
 EXPECTED = [torch.tensor([100.0, 0.0]), torch.tensor([1.0])]
@@ -29,3 +30,12 @@ def test_the_same_are_let_pass_and_so_is_what_rounding_leaves() -> None:
 def test_others_are_not(found: list[torch.Tensor]) -> None:
     with pytest.raises(NotFixed, match="the gradients are others, or are missing"):
         require_gradients(found, EXPECTED, 0.01)
+
+
+def test_they_are_taken_from_the_model_that_was_trained() -> None:
+    model = torch.nn.Linear(2, 1)
+    model.weight.grad = torch.tensor([[1.0, 2.0]])  # and the bias has none
+    (gradient,) = collect_gradients(
+        Run({}, None, inputs=(model, "batches")), "whatever it returned"
+    )
+    assert gradient.tolist() == [[1.0, 2.0]]

@@ -231,9 +231,9 @@ def test_repairs_in_turn_join_their_reports() -> None:
     never = replace(REPAIR, compare=lambda run, expected: pytest.fail("the first one failed"))
     counting = Repair(gpu=T4, build=REPAIR.build, report=lambda run: f"{len(run.noted)} batches")
     silent = replace(counting, report=lambda run: "")
-    both = InTurn((REPAIR, silent, counting))
+    both = InTurn(REPAIR, silent, counting)
     assert both(sums, batches=2) == "peak 30.00 MiB of 52.00 MiB, 2 batches"
-    assert failure(InTurn((REPAIR, never)), lambda load, batches: None, batches=2) == (
+    assert failure(InTurn(REPAIR, never), lambda load, batches: None, batches=2) == (
         "No tensor on the GPU."
     )
 

@@ -243,14 +243,14 @@ class Repair:
         return nullcontext()
 
 
-@dataclass(frozen=True)
 class InTurn:
     """Repairs that an answer is tried on one after the other.
 
     For programs whose values cannot be computed where their memory is measured.
     """
 
-    repairs: tuple[Repair, ...]
+    def __init__(self, *repairs: Repair) -> None:
+        self.repairs = repairs
 
     def __call__(self, answer: Any, **case: Any) -> str:
         """Try an answer on a case: see `Repair`."""

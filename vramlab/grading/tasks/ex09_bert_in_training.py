@@ -416,26 +416,24 @@ TRAIN = Fix(
     visible=({"layers": 4, "steps": 5},),
     hidden=lambda random: [{"layers": random.randrange(3, 7), "steps": random.randrange(5, 7)}],
     trial=InTurn(
-        (
-            Repair(
-                gpu=T4.but(on_value="nan"),
-                build=lambda run, layers, steps: _model_and_data(
-                    run, _Sizes(layers, **_MEMORY_WIDTHS), steps
-                ),
-                reference=_train,
-                limit=room(ROOM_BYTES),
-                ran_out=_where_it_ended,
-                collect=_report_and_weights,
-                compare=lambda run, expected: check_order(run.noted, run.case["steps"]),
+        Repair(
+            gpu=T4.but(on_value="nan"),
+            build=lambda run, layers, steps: _model_and_data(
+                run, _Sizes(layers, **_MEMORY_WIDTHS), steps
             ),
-            Repair(
-                gpu=T4.but(values=True),
-                build=lambda run, layers, steps: _model_and_data(run, _VALUES, steps),
-                reference=_train,
-                collect=_report_and_weights,
-                compare=_same_training,
-            ),
-        )
+            reference=_train,
+            limit=room(ROOM_BYTES),
+            ran_out=_where_it_ended,
+            collect=_report_and_weights,
+            compare=lambda run, expected: check_order(run.noted, run.case["steps"]),
+        ),
+        Repair(
+            gpu=T4.but(values=True),
+            build=lambda run, layers, steps: _model_and_data(run, _VALUES, steps),
+            reference=_train,
+            collect=_report_and_weights,
+            compare=_same_training,
+        ),
     ),
 )
 

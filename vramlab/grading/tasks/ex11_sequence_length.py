@@ -393,28 +393,24 @@ ATTENTION = Fix(
     # A GPU's fused kernels cannot compute values here: with values, PyTorch's math path stands in
     # for them, and needs the square. So a short text is compared, and a long one has to fit.
     trial=InTurn(
-        (
-            Repair(
-                gpu=T4.but(values=True),
-                build=_random_inputs,
-                call=_forward_and_backward,
-                reference=_by_hand,
-                collect=_output_and_gradients,
-                compare=_same_attention,
+        Repair(
+            gpu=T4.but(values=True),
+            build=_random_inputs,
+            call=_forward_and_backward,
+            reference=_by_hand,
+            collect=_output_and_gradients,
+            compare=_same_attention,
+        ),
+        Repair(
+            gpu=T4,
+            build=lambda run, length, short: _inputs(1, HEADS, length, HEAD_SIZE, torch.float32),
+            call=_step,
+            limit=lambda own: (
+                12 * 4 * HEADS * own.case["length"] * HEAD_SIZE + _scores_bytes(own) // 2
             ),
-            Repair(
-                gpu=T4,
-                build=lambda run, length, short: _inputs(
-                    1, HEADS, length, HEAD_SIZE, torch.float32
-                ),
-                call=_step,
-                limit=lambda own: (
-                    12 * 4 * HEADS * own.case["length"] * HEAD_SIZE + _scores_bytes(own) // 2
-                ),
-                ran_out=_where_it_ended,
-                collect=_has_gradients,
-            ),
-        )
+            ran_out=_where_it_ended,
+            collect=_has_gradients,
+        ),
     ),
 )
 

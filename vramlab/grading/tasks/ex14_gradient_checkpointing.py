@@ -449,26 +449,24 @@ TRAIN = Fix(
     hidden=lambda random: [{"blocks": random.randrange(20, 29)}],
     # FLOPs are counted apart: what counts them takes memory. They do not depend on values.
     trial=InTurn(
-        (
-            Repair(
-                gpu=T4.but(values=True),
-                build=_model_and_input,
-                reference=_as_it_was,
-                fits=_train_step,
-                limit=room(ROOM_BYTES),
-                ran_out=_recorded_blocks,
-                collect=collect_gradients,
-                compare=_same_gradients,
-            ),
-            Repair(
-                gpu=T4,
-                build=_model_and_input,
-                call=_flops,
-                reference=_as_it_was,
-                compare=_within_budget,
-                report=lambda run: f"{run.results / run.expected:.2f} times the FLOPs",
-            ),
-        )
+        Repair(
+            gpu=T4.but(values=True),
+            build=_model_and_input,
+            reference=_as_it_was,
+            fits=_train_step,
+            limit=room(ROOM_BYTES),
+            ran_out=_recorded_blocks,
+            collect=collect_gradients,
+            compare=_same_gradients,
+        ),
+        Repair(
+            gpu=T4,
+            build=_model_and_input,
+            call=_flops,
+            reference=_as_it_was,
+            compare=_within_budget,
+            report=lambda run: f"{run.results / run.expected:.2f} times the FLOPs",
+        ),
     ),
 )
 

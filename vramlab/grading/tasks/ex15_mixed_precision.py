@@ -57,7 +57,6 @@ def _added(
     autocast: bool,
     inside: bool = True,
     *,
-    item: int = 2,
     casts_input: bool = True,
     casts_parameters: bool = True,
     after: slice = slice(1, None),
@@ -66,7 +65,7 @@ def _added(
     outputs = rows * sum(widths[1:])
     if not autocast:
         return 4 * outputs
-    added = item * outputs + (2 * rows * widths[0] if casts_input else 0)
+    added = 2 * outputs + (2 * rows * widths[0] if casts_input else 0)
     pairs = list(pairwise(widths))
     if casts_parameters:
         if inside:

@@ -406,21 +406,19 @@ SHARD = Fix(
     hidden=lambda random: [{"layers": random.randrange(25, 32)}],
     # What a rank of many holds, nobody can compute: a rank alone has to learn the same.
     trial=InTurn(
-        (
-            Repair(
-                gpu=T4,
-                call=_shard_on_meta,
-                reference=_reference,
-                limit=room(2 * LAYER_BYTES),
-                ran_out=_held_layers,
-            ),
-            Repair(
-                gpu=T4.but(values=True),
-                call=_learn,
-                reference=_as_it_was,
-                compare=lambda run, expected: require_gradients(run.results, expected, SAME),
-            ),
-        )
+        Repair(
+            gpu=T4,
+            call=_shard_on_meta,
+            reference=_reference,
+            limit=room(2 * LAYER_BYTES),
+            ran_out=_held_layers,
+        ),
+        Repair(
+            gpu=T4.but(values=True),
+            call=_learn,
+            reference=_as_it_was,
+            compare=lambda run, expected: require_gradients(run.results, expected, SAME),
+        ),
     ),
 )
 
