@@ -19,6 +19,12 @@ _HEAD = """\
         COUNT(REFUSED, LIBRARY, #function);          \\
         return status;                               \\
     }
+#define COMPUTE_IN_STREAM(function)                  \\
+    WEAK int function(void **handle) {               \\
+        COUNT(COMPUTES, LIBRARY, #function);         \\
+        vn_work(*handle);                            \\
+        return 0;                                    \\
+    }
 #define COMPUTE(function)                            \\
     WEAK int function(void) {                        \\
         COUNT(COMPUTES, LIBRARY, #function);         \\
@@ -36,8 +42,9 @@ def stubs(library: Library, file: str, needed: Iterable[Symbol]) -> str:
         needed: symbols that PyTorch's libraries need of it.
     """
     names = sorted({symbol.name for symbol in needed} | set(library.also))
+    compute = "COMPUTE_IN_STREAM" if library.handle_has_stream else "COMPUTE"
     lines = [
-        f"COMPUTE({name})"
+        f"{compute}({name})"
         if library.is_computing(name)
         else f"REFUSE({name}, {library.not_supported})"
         for name in names

@@ -25,6 +25,8 @@ class Library:
     """C files in `csrc`; patterns."""
     computes: str = "(?!)"
     """Regular expression: functions that answer success and write nothing on the host."""
+    handle_has_stream: bool = False
+    """Whether functions that compute get a handle first, which keeps its stream first."""
     also: tuple[str, ...] = ()
     """Functions that others than PyTorch look up, cuDNN among them."""
     always: str | None = None
@@ -71,9 +73,6 @@ LIBRARIES = (
             "nvmlDeviceGetTemperature",
             "nvmlDeviceGetPowerUsage",
             "nvmlDeviceGetClockInfo",
-            "nvmlDeviceGetComputeRunningProcesses",
-            "nvmlDeviceGetComputeRunningProcesses_v2",
-            "nvmlDeviceGetComputeRunningProcesses_v3",
             "nvmlDeviceGetNvLinkRemoteDeviceType",
             "nvmlDeviceGetNvLinkRemotePciInfo_v2",
             "nvmlDeviceGetGpuFabricInfoV",
@@ -91,6 +90,7 @@ LIBRARIES = (
         r"|[SDCZ](gemv|ger|geru|gerc|symm|symv|syr|syr2|syrk|syr2k|hemm|hemv|her|her2|herk|her2k"
         r"|trmm|trmv|trsm|trsv|axpy|copy|scal|swap|rot|rotm)(_v2|Batched|StridedBatched)?"
         r"|(Cs|Zd)(rot|scal)_v2|[SDCZ]getrfBatched|[SDCZ]trsmBatched)$",
+        handle_has_stream=True,
     ),
     # The same status.
     Library(
@@ -98,9 +98,8 @@ LIBRARIES = (
         "cublasLt",
         15,
         ("cublaslt.c",),
-        r"cublasLt(Matmul|MatrixTransform)$",
-        # What cuDNN links with.
-        also=("cublasLtMatmul", "cublasLtMatrixTransform"),
+        r"cublasLtMatrixTransform$",
+        also=("cublasLtMatrixTransform",),  # what cuDNN links with
     ),
     # CUDNN_STATUS_NOT_SUPPORTED of version 9. Sizes that are asked for are answered or refused.
     Library(

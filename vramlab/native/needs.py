@@ -82,9 +82,7 @@ def needs_of(build: TorchBuild) -> Needs:
     return {file: frozenset(symbols) for file, symbols in found.items()}
 
 
-def _file_of(
-    stem: str, always: str | None, found: dict[str, set[Symbol]], names: set[str]
-) -> str:
+def _file_of(stem: str, always: str | None, found: dict[str, set[Symbol]], names: set[str]) -> str:
     for file in found:
         if file.partition(".so")[0] == stem:
             return file

@@ -65,7 +65,9 @@ def as_lines(calls: Sequence[Call]) -> list[str]:
         of_kind = [call for call in calls if call.kind == kind]
         if of_kind:
             lines.append(heading)
-            lines += [f"  {call.library}: {call.function}, {_times(call.count)}" for call in of_kind]
+            lines += [
+                f"  {call.library}: {call.function}, {_times(call.count)}" for call in of_kind
+            ]
     return lines
 
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 typedef struct {
+    void *stream; // first: generated functions look for it there
     int math_mode, pointer_mode;
-    void *stream;
 } handle_t;
 
 // A handle: CUBLAS_DEFAULT_MATH, scalars on the host, the default stream.
@@ -52,6 +52,7 @@ API int cublasGetPointerMode_v2(handle_t *handle, int *mode) {
             return 15;                                                   \
         }                                                                \
         COUNT(COMPUTES, "libcublas", #name);                             \
+        vn_work(handle->stream);                                         \
         return 0;                                                        \
     }
 #define RESULTS(name)                                                    \

@@ -1,7 +1,8 @@
 // CUDA Runtime API, "Stream Ordered Memory Allocator".
 //
-// A pool takes memory from the GPU in multiples of 32 MiB and keeps it until the program waits,
-// down to its release threshold. The multiple is an assumption; the reference leaves it open.
+// A pool takes memory from the GPU in multiples of 32 MiB and gives back what is free above its
+// release threshold, here at once, on a GPU when the program waits next. The multiple is an
+// assumption; the reference leaves it open.
 #include "cudart.h"
 
 #include <pthread.h>
@@ -27,6 +28,7 @@ static void set_reserved(pool_t *pool, uint64_t bytes) {
 }
 
 static void trim(pool_t *pool, uint64_t keep) {
+    if (keep >= pool->reserved) return;
     uint64_t least = (pool->used + STEP_BYTES - 1) / STEP_BYTES * STEP_BYTES;
     uint64_t bytes = least > keep ? least : (keep + STEP_BYTES - 1) / STEP_BYTES * STEP_BYTES;
     if (bytes < pool->reserved) set_reserved(pool, bytes);
