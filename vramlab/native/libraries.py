@@ -41,14 +41,20 @@ class Library:
         return re.match(self.functions, function) is not None
 
 
-# What PyTorch's libc10_cuda and Triton look up in the driver by name, and what nothing is known of.
 _DRIVER_LOOK_UPS = (
-    "cuCtxFromGreenCtx cuDevResourceGenerateDesc cuDevSmResourceSplitByCount cuDeviceGetDevResource"
-    " cuDeviceGetUuid cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate"
-    " cuMemExportToShareableHandle cuMemImportFromShareableHandle cuMulticastAddDevice"
-    " cuMulticastBindMem cuMulticastCreate cuMulticastUnbind cuCtxGetLimit cuCtxSetLimit"
-    " cuLaunchKernelExHandle cuOccupancyMaxActiveClusters cuPointerGetAttributes cuFuncGetModule"
-).split()
+    # PyTorch's libc10_cuda and Triton look these up by name.
+    *("cuCtxFromGreenCtx", "cuDevResourceGenerateDesc", "cuDevSmResourceSplitByCount"),
+    *("cuDeviceGetDevResource", "cuDeviceGetUuid", "cuGreenCtxCreate", "cuGreenCtxDestroy"),
+    *("cuGreenCtxStreamCreate", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle"),
+    *("cuMulticastAddDevice", "cuMulticastBindMem", "cuMulticastCreate", "cuMulticastUnbind"),
+    *("cuCtxGetLimit", "cuCtxSetLimit", "cuLaunchKernelExHandle", "cuOccupancyMaxActiveClusters"),
+    *("cuPointerGetAttributes", "cuFuncGetModule"),
+    # cuDNN looks these up before it plans, and calls them when it executes.
+    *("cuLibraryLoadFromFile", "cuLinkAddData", "cuLinkAddFile_v2", "cuLinkCreate", "cuLinkDestroy"),
+    *("cuModuleGetGlobal_v2", "cuOccupancyMaxPotentialClusterSize", "cuDevicePrimaryCtxReset"),
+    "cuDevicePrimaryCtxRelease",
+)
+"""Functions of the driver that others look up, and that nothing is known of."""
 
 LIBRARIES = (
     # Status: cudaErrorNotSupported.
@@ -59,7 +65,7 @@ LIBRARIES = (
         "cu[A-Z](?!ile)",
         801,
         ("driver.c",),
-        also=tuple(_DRIVER_LOOK_UPS),
+        also=_DRIVER_LOOK_UPS,
         always="libcuda.so.1",
     ),
     # NVML_ERROR_NOT_SUPPORTED.

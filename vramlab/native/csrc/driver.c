@@ -102,6 +102,8 @@ API int cuCtxPopCurrent_v2(void **context) {
     vn_device = pushed[--depth];
     return SUCCESS;
 }
+API int cuCtxPushCurrent(void *context) { return cuCtxPushCurrent_v2(context); } // the old names
+API int cuCtxPopCurrent(void **context) { return cuCtxPopCurrent_v2(context); }
 API int cuCtxSynchronize(void) {
     vn_synchronize();
     return SUCCESS;
@@ -237,6 +239,10 @@ API int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) {
 API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
     return cuMemcpyAsync(to, (uint64_t)(uintptr_t)from, bytes, stream);
 }
+API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
+    vn_synchronize();
+    return vn_copy(to, (void *)from, bytes);
+}
 API int cuMemsetD32Async(uint64_t to, unsigned value, size_t count, void *stream) {
     vn_work(stream);
     return vn_capture_of(stream, NULL) ? SUCCESS : vn_set((void *)to, (int)value, 4, count);
@@ -265,6 +271,7 @@ API int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int
     (void)count, (void)options, (void)values;
     return cuModuleLoadData(module, image);
 }
+API int cuModuleLoadFatBinary(void **module, const void *image) { return cuModuleLoadData(module, image); }
 API int cuModuleUnload(void *module) {
     free(module);
     return SUCCESS;
@@ -302,6 +309,14 @@ API int cuFuncGetAttribute(int *value, int attribute, void *function) {
 API int cuFuncSetAttribute(void *function, int attribute, int value) {
     (void)function;
     return attribute == 8 && value > vn_gpu()->shared_memory_per_block_optin_bytes ? INVALID_VALUE : SUCCESS;
+}
+API int cuKernelGetAttribute(int *value, int attribute, void *kernel, int device) {
+    (void)device;
+    return cuFuncGetAttribute(value, attribute, kernel);
+}
+API int cuKernelSetAttribute(int attribute, int value, void *kernel, int device) {
+    (void)device;
+    return cuFuncSetAttribute(kernel, attribute, value);
 }
 API int cuFuncSetCacheConfig(void *function, int configuration) {
     (void)function, (void)configuration;
