@@ -80,7 +80,7 @@ def compiler() -> tuple[str, ...]:
 def substitutes(compiler: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with substitutes for the runtime, the driver, NVML, cuBLAS and one unheard of."""
     folder = tmp_path_factory.mktemp("substitutes")
-    compile_all(NEEDS, folder, 13000, compiler)
+    compile_all(NEEDS, folder, {"CUDA_VERSION": 13000}, compiler)
     return folder
 
 

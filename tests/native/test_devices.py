@@ -127,7 +127,8 @@ def test_nvml_sees_the_context_and_the_memory(answer) -> None:
         count, entries = c_uint(4), (c_uint64 * 8)()
         call(nvml.nvmlDeviceGetComputeRunningProcesses, handle, byref(count), entries)
         import os
-        answer = before, used(), name.value.decode(), [count.value, entries[0] - os.getpid(), entries[1]]
+        processes = [count.value, entries[0] - os.getpid(), entries[1]]
+        answer = before, used(), name.value.decode(), processes
     """)
     reserved_bytes = gpu.driver_reserved_bytes
     used_bytes = gpu.context_bytes + 2 * MIB

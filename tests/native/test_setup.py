@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from vramlab import cli, native
-from vramlab.native import builds, compiler, fetch, setup
+from vramlab.native import builds, compiler, fetch
 from vramlab.native.builds import Build, python_tag
 from vramlab.native.errors import NativeEngineError
-from vramlab.native.needs import needs_of, torch_build
+from vramlab.native.needs import bundled, needs_of, torch_build, versions
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_without_a_compiler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(NativeEngineError, match="no C compiler.*pip install ziglang"):
+    with pytest.raises(NativeEngineError, match=r"no C compiler.*pip install ziglang"):
         native.set_up("2.11.0")
 
 
@@ -74,7 +74,7 @@ def test_ziglang_is_taken_where_there_is_no_other(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("release", ["2.11", "latest", "2.11.0; rm"])
 def test_what_is_no_release_is_refused(release: str, compiler: tuple[str, ...]) -> None:
-    with pytest.raises(NativeEngineError, match="no release of PyTorch, such as 2.11.0"):
+    with pytest.raises(NativeEngineError, match=r"no release of PyTorch, such as 2\.11\.0"):
         native.set_up(release)
 
 
@@ -107,7 +107,7 @@ def test_a_broken_wheel_leaves_nothing(monkeypatch, cache: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_told(monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(NativeEngineError, match="the cache .*file.* cannot be written"):
+    with pytest.raises(NativeEngineError, match=r"the cache .*file.* cannot be written"):
         fetch.fetch("torch===2.11.0", "torch-2.11.0")
 
 
@@ -203,11 +203,17 @@ def test_a_pytorch_that_is_gone_is_told(cache: Path, tmp_path: Path, capsys) -> 
     assert "has no PyTorch any more" in capsys.readouterr().err
 
 
-def test_cudnn_is_what_the_wheels_metadata_names(tmp_path: Path) -> None:
+def test_versions_are_what_the_wheels_metadata_names(tmp_path: Path) -> None:
     (tmp_path / "torch-2.11.0.dist-info").mkdir()
     (tmp_path / "torch-2.11.0.dist-info" / "METADATA").write_text(
         "Requires-Dist: sympy\n"
         'Requires-Dist: nvidia-cudnn-cu13==9.19.0.56; platform_system == "Linux"\n'
+        'Requires-Dist: nvidia-nccl-cu13==2.28.9; platform_system == "Linux"\n'
     )
-    assert setup._cudnn_requirement(tmp_path) == "nvidia-cudnn-cu13==9.19.0.56"
-    assert setup._cudnn_requirement(tmp_path / "nothing") is None
+    assert bundled(tmp_path, "nvidia-cudnn") == "nvidia-cudnn-cu13==9.19.0.56"
+    assert versions(tmp_path) == {
+        "CUDNN_VERSION": 91900,  # 10000 * 9 + 100 * 19 + 0
+        "NCCL_VERSION": 22809,
+    }
+    assert bundled(tmp_path / "nothing", "nvidia-cudnn") is None
+    assert versions(tmp_path / "nothing") == {}

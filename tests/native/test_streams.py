@@ -54,7 +54,8 @@ def test_a_stream_that_waits_for_a_captured_event_joins_the_capture(answer) -> N
     states, nodes, default = answer(
         CAPTURE
         + """
-stream, other, event = new(cuda.cudaStreamCreate), new(cuda.cudaStreamCreate), new(cuda.cudaEventCreate)
+stream, other = new(cuda.cudaStreamCreate), new(cuda.cudaStreamCreate)
+event = new(cuda.cudaEventCreate)
 there, graph, count = malloc(MIB), c_void_p(), c_size_t()
 states = [capturing(stream), capturing(other)]
 call(cuda.cudaStreamBeginCapture, stream, 0)
@@ -97,7 +98,8 @@ def test_a_launch_that_fits_no_gpu_is_an_error(answer) -> None:
         class Size(ctypes.Structure):
             _fields_ = [("x", c_uint), ("y", c_uint), ("z", c_uint)]
         def launch(grid, block):
-            return cuda.cudaLaunchKernel(c_void_p(1), Size(*grid), Size(*block), None, c_size_t(0), None)
+            sizes = Size(*grid), Size(*block)
+            return cuda.cudaLaunchKernel(c_void_p(1), *sizes, None, c_size_t(0), None)
         answer = [launch((1, 1, 1), (1024, 1, 1)), launch((1, 1, 1), (1025, 1, 1)),
                   launch((1, 65536, 1), (1, 1, 1)), launch((0, 1, 1), (1, 1, 1))]
     """) == [0, 9, 9, 9]  # cudaErrorInvalidConfiguration

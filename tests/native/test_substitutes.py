@@ -65,7 +65,8 @@ def test_descriptors_answer_what_they_were_told(answer) -> None:
     """A layout of 30 x 20 with a leading dimension of 32, told that it is a batch of 7."""
     assert answer("""
         blas, layout, seven = ctypes.CDLL("libcublasLt.so.13"), c_void_p(), c_int(7)
-        call(blas.cublasLtMatrixLayoutCreate, byref(layout), 0, c_uint64(30), c_uint64(20), c_uint64(32))
+        sizes = c_uint64(30), c_uint64(20), c_uint64(32)
+        call(blas.cublasLtMatrixLayoutCreate, byref(layout), 0, *sizes)
         def attribute(number, kind):
             value, size = kind(), c_size_t()
             function = blas.cublasLtMatrixLayoutGetAttribute
@@ -81,7 +82,8 @@ def test_the_runtime_finds_the_substitute_driver_and_names_what_it_lacks(answer)
     found = answer("""
         def entry(name):
             function, status = c_void_p(), c_int(-1)
-            call(cuda.cudaGetDriverEntryPointByVersion, name, byref(function), 13000, c_uint64(0), byref(status))
+            found = byref(function), 13000, c_uint64(0), byref(status)
+            call(cuda.cudaGetDriverEntryPointByVersion, name, *found)
             return bool(function.value), status.value
         answer = entry(b"cuMemCreate"), entry(b"cuMemGetAddressRange"), entry(b"cuNobodyKnows")
     """)
@@ -116,7 +118,7 @@ def test_libraries_of_cuda_12_compile_as_well(compiler, tmp_path: Path) -> None:
     needs = {
         "libcudart.so.12": frozenset({Symbol("cudaGetDeviceProperties_v2", "libcudart.so.12")})
     }
-    compile_all(needs, tmp_path, 12080, compiler)
+    compile_all(needs, tmp_path, {"CUDA_VERSION": 12080}, compiler)
     assert (
         Symbol("cudaGetDeviceProperties_v2", "libcudart.so.12")
         in elf.read(tmp_path / "libcudart.so.12").defined
@@ -133,7 +135,7 @@ def test_device_properties_have_the_sizes_of_both_releases(compiler, tmp_path: P
     sizes = []
     for cuda_version in (12080, 13000):
         out = tmp_path / f"libsize{cuda_version}.so"
-        link(compiler, out, [source], include=SOURCES, cuda_version=cuda_version)
+        link(compiler, out, [source], include=SOURCES, macros={"CUDA_VERSION": cuda_version})
         data = out.read_bytes()
         sizes.append([size for size in (1008, 1032) if size.to_bytes(8, "little") in data])
     assert sizes == [[1032], [1008]]
@@ -145,7 +147,13 @@ def test_a_source_that_does_not_compile_is_told_with_the_compilers_words(
     source = tmp_path / "bad.c"
     source.write_text("int f(void) { return nothing; }\n")
     with pytest.raises(NativeEngineError, match=r"(?s)cannot make libbad\.so .*nothing"):
-        link(compiler, tmp_path / "libbad.so", [source], include=SOURCES, cuda_version=13000)
+        link(
+            compiler,
+            tmp_path / "libbad.so",
+            [source],
+            include=SOURCES,
+            macros={"CUDA_VERSION": 13000},
+        )
 
 
 def test_every_library_with_sources_has_them() -> None:
@@ -159,7 +167,8 @@ def test_functions_that_write_on_the_host_never_just_succeed() -> None:
     examples = [
         "cublasSrotg_v2", "cublasDrotmg_v2", "cublasSgelsBatched", "cublasSgeqrfBatched",
         "cublasSgetrsBatched", "cublasGetVectorAsync", "cublasSdot_v2", "cublasIsamax_v2",
-        "cudnnGetRNNTempSpaceSizes", "cudnnCreateRNNDescriptor", "cudnnFindConvolutionForwardAlgorithmEx",
+        "cudnnGetRNNTempSpaceSizes", "cudnnCreateRNNDescriptor",
+        "cudnnFindConvolutionForwardAlgorithmEx",
         "ncclCommSplit", "ncclMemAlloc", "cusolverDnSpotrf_bufferSize", "cufftXtMakePlanMany",
     ]  # fmt: skip
     for name in examples:

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vramlab.native.errors import NativeEngineError
@@ -50,7 +50,7 @@ def link(
     sources: Sequence[Path],
     *,
     include: Path,
-    cuda_version: int,
+    macros: Mapping[str, int],
     libraries: Sequence[Path] = (),
     version_script: Path | None = None,
 ) -> None:
@@ -61,7 +61,7 @@ def link(
         out: the file to write; its name becomes the library's soname.
         sources: C files.
         include: folder for headers.
-        cuda_version: 1000 * major + 10 * minor; some structs depend on it.
+        macros: what to define.
         libraries: shared libraries to link with.
         version_script: gives symbols their versions.
 
@@ -71,7 +71,8 @@ def link(
     command = [
         *compiler,
         *_FLAGS,
-        *(f"-I{include}", f"-DCUDA_VERSION={cuda_version}", "-o", str(out)),
+        *(f"-I{include}", "-o", str(out)),
+        *(f"-D{name}={value}" for name, value in macros.items()),
         *map(str, sources),
         *map(str, libraries),
         *(f"-Wl,-soname,{out.name}", "-Wl,-rpath,$ORIGIN"),

@@ -50,8 +50,9 @@ _DRIVER_LOOK_UPS = (
     *("cuCtxGetLimit", "cuCtxSetLimit", "cuLaunchKernelExHandle", "cuOccupancyMaxActiveClusters"),
     *("cuPointerGetAttributes", "cuFuncGetModule"),
     # cuDNN looks these up before it plans, and calls them when it executes.
-    *("cuLibraryLoadFromFile", "cuLinkAddData", "cuLinkAddFile_v2", "cuLinkCreate", "cuLinkDestroy"),
-    *("cuModuleGetGlobal_v2", "cuOccupancyMaxPotentialClusterSize", "cuDevicePrimaryCtxReset"),
+    *("cuLibraryLoadFromFile", "cuLinkAddData", "cuLinkAddFile_v2", "cuLinkCreate"),
+    *("cuLinkDestroy", "cuModuleGetGlobal_v2"),
+    *("cuOccupancyMaxPotentialClusterSize", "cuDevicePrimaryCtxReset"),
     "cuDevicePrimaryCtxRelease",
 )
 """Functions of the driver that others look up, and that nothing is known of."""

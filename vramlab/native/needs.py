@@ -52,6 +52,38 @@ def torch_build(site: Path) -> TorchBuild:
     return TorchBuild(site, version[1], cuda[1])
 
 
+def bundled(site: Path, package: str) -> str | None:
+    """The version of one of NVIDIA's libraries that a PyTorch is for, from its wheel's metadata.
+
+    Args:
+        site: the folder that has `torch`.
+        package: such as `nvidia-cudnn`.
+
+    Returns:
+        What pip takes, such as `nvidia-cudnn-cu13==9.19.0.56`; None: the metadata does not say.
+    """
+    for metadata in site.glob("torch-*.dist-info/METADATA"):
+        text = metadata.read_text(encoding="utf-8")
+        pattern = rf"^Requires-Dist: ({package}-cu\d+==[\d.]+)"
+        if found := re.search(pattern, text, re.MULTILINE):
+            return found[1]
+    return None
+
+
+def versions(site: Path) -> dict[str, int]:
+    """The versions of cuDNN and NCCL that a PyTorch is for, as they count themselves.
+
+    10000 * major + 100 * minor + patch, by the name of the macro in csrc.
+    """
+    found = {}
+    packages = {"CUDNN_VERSION": "nvidia-cudnn", "NCCL_VERSION": "nvidia-nccl"}
+    for macro, package in packages.items():
+        if requirement := bundled(site, package):
+            major, minor, patch = map(int, requirement.partition("==")[2].split(".")[:3])
+            found[macro] = 10000 * major + 100 * minor + patch
+    return found
+
+
 def needs_of(build: TorchBuild) -> Needs:
     """Find the symbols that the build's libraries need, by library.
 

@@ -16,7 +16,7 @@ from vramlab.native.compiler import find_compiler
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.fetch import fetch, move_into_place, temporary_folder
 from vramlab.native.launch import try_out
-from vramlab.native.needs import needs_of, torch_build
+from vramlab.native.needs import bundled, needs_of, torch_build, versions
 from vramlab.native.substitutes import compile_all, fingerprint
 
 _CUDNN_GRAPH = "libcudnn_graph.so.9"
@@ -64,7 +64,8 @@ def set_up(
     with temporary_folder() as temporary:
         report(f"compiling {len(needs)} libraries with {compiler[0]}")
         (temporary / "build" / "lib").mkdir(parents=True)
-        compile_all(needs, temporary / "build" / "lib", torch.cuda_version, compiler)
+        macros = {"CUDA_VERSION": torch.cuda_version} | versions(torch.site)
+        compile_all(needs, temporary / "build" / "lib", macros, compiler)
         builds.write(build, temporary / "build")
         report("trying it out")
         try_out(build, temporary / "build" / "lib")
@@ -104,7 +105,7 @@ def installed_release() -> str:
 
 def _find_cudnn(site: Path, wanted: bool, report: Callable[[str], None]) -> Path | None:
     """cuDNN as this PyTorch asks for it: in the cache, or fetched if it is wanted."""
-    requirement = _cudnn_requirement(site)
+    requirement = bundled(site, "nvidia-cudnn")
     if requirement is None:
         if wanted:
             raise NativeEngineError("this PyTorch's wheel does not say which cuDNN it needs.")
@@ -116,15 +117,6 @@ def _find_cudnn(site: Path, wanted: bool, report: Callable[[str], None]) -> Path
         folder = fetch(requirement, name)
     library = folder / "nvidia" / "cudnn" / "lib" / _CUDNN_GRAPH
     return library if library.exists() else None
-
-
-def _cudnn_requirement(site: Path) -> str | None:
-    """Such as `nvidia-cudnn-cu13==9.19.0.56`, from the metadata of PyTorch's wheel."""
-    for metadata in site.glob("torch-*.dist-info/METADATA"):
-        text = metadata.read_text(encoding="utf-8")
-        if found := re.search(r"^Requires-Dist: (nvidia-cudnn-cu\d+==[\d.]+)", text, re.MULTILINE):
-            return found[1]
-    return None
 
 
 def _remove_outdated(build: Build) -> None:

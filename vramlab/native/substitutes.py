@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vramlab.native import elf, generate
@@ -18,13 +18,15 @@ CORE = "libvramlab_native.so"
 """What the substitutes share: GPUs, memory, streams, the report."""
 
 
-def compile_all(needs: Needs, folder: Path, cuda_version: int, compiler: Sequence[str]) -> None:
+def compile_all(
+    needs: Needs, folder: Path, macros: Mapping[str, int], compiler: Sequence[str]
+) -> None:
     """Make every library that is needed, and the driver's and NVML's, in a folder.
 
     Args:
         needs: symbols by library.
         folder: an existing folder, for the libraries alone.
-        cuda_version: 1000 * major + 10 * minor.
+        macros: CUDA_VERSION (1000 * major + 10 * minor), and from `needs.versions` what is known.
         compiler: from `find_compiler`.
 
     Raises:
@@ -32,10 +34,10 @@ def compile_all(needs: Needs, folder: Path, cuda_version: int, compiler: Sequenc
     """
     core = folder / CORE
     core_sources = sorted(SOURCES.glob("core/*.c"))
-    link(compiler, core, core_sources, include=SOURCES, cuda_version=cuda_version)
+    link(compiler, core, core_sources, include=SOURCES, macros=macros)
     always = {library.always: frozenset[Symbol]() for library in LIBRARIES if library.always}
     for file, needed in (always | needs).items():
-        _compile(of_file(file), folder / file, needed, cuda_version, compiler)
+        _compile(of_file(file), folder / file, needed, macros, compiler)
     if missing := missing_symbols(needs, folder):
         raise NativeEngineError(
             f"the substitutes lack {len(missing)} functions that this PyTorch needs: "
@@ -47,7 +49,7 @@ def _compile(
     library: Library,
     out: Path,
     needed: frozenset[Symbol],
-    cuda_version: int,
+    macros: Mapping[str, int],
     compiler: Sequence[str],
 ) -> None:
     stubs = out.with_name(f"{library.stem}.stubs.c")
@@ -63,7 +65,7 @@ def _compile(
         out,
         [*sources, stubs],
         include=SOURCES,
-        cuda_version=cuda_version,
+        macros=macros,
         libraries=[out.with_name(CORE)],
         version_script=map_file,
     )

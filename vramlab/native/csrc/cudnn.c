@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef CUDNN_VERSION
+#define CUDNN_VERSION 90000 // where PyTorch's wheel does not say which it is for
+#endif
+
 enum { BAD_PARAM = 2000, UNSUPPORTED = 3000 }; // cudnnStatus_t since version 9
 enum { HEURISTICS = 4, PLAN = 5, GPU_PROPERTIES = 38 };                   // kinds of descriptors
 enum { HANDLE_TYPE = 0, DESCRIPTOR_TYPE = 15, CHARACTERS = 24 };          // types of attributes
@@ -130,10 +134,10 @@ API int cudnnBackendExecute(void **handle, void *plan, void *variants) {
 
 // ---- versions and handles ----
 
-// The version that answers; without it 9.0.0, the first that PyTorch's interface to it fits.
+// The version that answers; without it, the one that PyTorch is for.
 API size_t cudnnGetVersion(void) {
     is_open();
-    return real.version ? real.version() : 90000;
+    return real.version ? real.version() : CUDNN_VERSION;
 }
 API size_t cudnnGetCudartVersion(void) { return CUDA_VERSION; }
 API int cudnnGetProperty(int which, int *value) { // 0 major, 1 minor, 2 patch

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef NCCL_VERSION
+#define NCCL_VERSION 22800 // where PyTorch's wheel does not say which it is for
+#endif
+
 typedef struct {
     int ranks, rank;
 } comm_t;
@@ -13,8 +17,8 @@ typedef struct {
 } ncclUniqueId;
 enum { INVALID_ARGUMENT = 4 }; // ncclResult_t
 
-API int ncclGetVersion(int *version) { // 10000 * major + 100 * minor + patch
-    *version = 22800;
+API int ncclGetVersion(int *version) { // 10000 * major + 100 * minor + patch; PyTorch's
+    *version = NCCL_VERSION;
     return 0;
 }
 API const char *ncclGetErrorString(int error) { return error ? "an error of vramlab's substitute for NCCL" : "no error"; }
