@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from vramlab.native import builds, compiler, fetch
 from vramlab.native.builds import Build, python_tag
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.needs import bundled, needs_of, torch_build, versions
+from vramlab.native.substitutes import sources_fingerprint
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +35,8 @@ def a_build(cache: Path, version: str = "2.11.0+cu130", python: str | None = Non
     (site / "torch" / "data").write_bytes(bytes(1000))
     folder = cache / "builds" / f"{version}-{python}"
     (folder / "lib").mkdir(parents=True)
-    build = Build(folder, version, 13000, python or python_tag(), site, None)
+    sources = sources_fingerprint()
+    build = Build(folder, version, 13000, python or python_tag(), site, sources, None)
     builds.write(build, folder)
     return build
 
@@ -163,7 +166,7 @@ def test_removing_leaves_a_pytorch_that_is_not_the_caches(cache: Path, tmp_path:
     build = a_build(cache)
     mine = tmp_path / "mine"
     shutil.move(build.site, mine)
-    builds.write(Build(build.folder, "2.11.0", 13000, python_tag(), mine, None), build.folder)
+    builds.write(replace(build, site=mine), build.folder)
     native.remove(native.find())
     assert (mine / "torch" / "data").exists()
 
@@ -201,6 +204,15 @@ def test_a_pytorch_that_is_gone_is_told(cache: Path, tmp_path: Path, capsys) -> 
     shutil.rmtree(a_build(cache).site)
     assert cli.main(["native", "run", str(script)]) == 2
     assert "has no PyTorch any more" in capsys.readouterr().err
+
+
+def test_a_build_of_another_vramlab_is_refused(cache: Path, tmp_path: Path, capsys) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    build = a_build(cache)
+    builds.write(replace(build, sources="00000000"), build.folder)
+    assert cli.main(["native", "run", str(script)]) == 2
+    assert "was set up by another version of vramlab" in capsys.readouterr().err
 
 
 def test_versions_are_what_the_wheels_metadata_names(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ class Build:
     """The Python that it is for, such as `cp311`."""
     site: Path
     """The folder that has `torch`."""
+    sources: str
+    """What they were made from, see `substitutes.sources_fingerprint`."""
     cudnn: Path | None
     """cuDNN's own library of graphs, to be asked about convolutions; None: it is not here."""
 

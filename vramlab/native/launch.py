@@ -16,6 +16,7 @@ from vramlab.native.builds import Build
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.gpu import Streams, cudnn_json, describe
 from vramlab.native.report import Call
+from vramlab.native.substitutes import sources_fingerprint
 
 _TRIAL = """
 import re, sys, torch
@@ -96,11 +97,17 @@ def run(
         no meaning here.
 
     Raises:
-        NativeEngineError: PyTorch's files are gone, or too few or too many GPUs.
+        NativeEngineError: PyTorch's files are gone, another vramlab made the build, or too few or
+            too many GPUs.
     """
     if not (build.site / "torch").is_dir():
         raise NativeEngineError(
             f"{build.site} has no PyTorch any more: `vramlab native setup --torch {build.release}`."
+        )
+    if build.sources != sources_fingerprint():
+        raise NativeEngineError(
+            f"PyTorch {build.release} was set up by another version of vramlab: `vramlab native "
+            f"setup --torch {build.release}` compiles its substitutes anew, and downloads nothing."
         )
     with tempfile.TemporaryDirectory(prefix="vramlab-native-") as folder:
         report_file = Path(folder, "calls")

@@ -17,7 +17,7 @@ from vramlab.native.errors import NativeEngineError
 from vramlab.native.fetch import fetch, move_into_place, temporary_folder
 from vramlab.native.launch import try_out
 from vramlab.native.needs import bundled, needs_of, torch_build, versions
-from vramlab.native.substitutes import compile_all, fingerprint
+from vramlab.native.substitutes import compile_all, fingerprint, sources_fingerprint
 
 _CUDNN_GRAPH = "libcudnn_graph.so.9"
 
@@ -57,7 +57,15 @@ def set_up(
     needs = needs_of(torch)
     name = f"torch-{torch.version}-{python_tag()}-{fingerprint(needs)}"
     folder = cache_folder() / "builds" / name
-    build = Build(folder, torch.version, torch.cuda_version, python_tag(), site, cudnn_library)
+    build = Build(
+        folder,
+        torch.version,
+        torch.cuda_version,
+        python_tag(),
+        site,
+        sources_fingerprint(),
+        cudnn_library,
+    )
     if folder.is_dir():
         builds.write(build, folder)
         return build

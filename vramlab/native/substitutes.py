@@ -89,11 +89,19 @@ def missing_symbols(needs: Needs, folder: Path) -> list[str]:
     return sorted(missing)
 
 
-def fingerprint(needs: Needs) -> str:
-    """Eight hexadecimal digits of everything that the substitutes are made of."""
+def sources_fingerprint() -> str:
+    """Eight hexadecimal digits of what this vramlab makes substitutes from."""
     digest = hashlib.sha256()
-    for path in sorted([*SOURCES.rglob("*.[ch]"), *Path(__file__).parent.glob("*.py")]):
+    here = Path(__file__).parent
+    made_by = [here / name for name in ("compiler.py", "generate.py", "libraries.py")]
+    for path in sorted([*SOURCES.rglob("*.[ch]"), *made_by]):
         digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+def fingerprint(needs: Needs) -> str:
+    """Eight hexadecimal digits of everything that the substitutes of a PyTorch are made of."""
+    digest = hashlib.sha256(sources_fingerprint().encode())
     for file in sorted(needs):
         digest.update(f"{file}{sorted(map(str, needs[file]))}".encode())
     return digest.hexdigest()[:8]
