@@ -1,0 +1,151 @@
+"""`vramlab native`: run programs with PyTorch's own CUDA code, on a GPU that is not there.
+
+$ vramlab native setup --torch 2.11.0 --cudnn
+$ vramlab native list
+$ vramlab native run --gpu H200 train.py --lr 0.1
+$ vramlab native remove --torch 2.11.0
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from vramlab import catalogue, streams
+from vramlab.units import GIB
+
+_EXIT_OK = 0
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb `native` to the command line."""
+    parser = subparsers.add_parser(
+        "native",
+        help="run programs with PyTorch's own CUDA code, on a GPU that is not there (Linux)",
+        description="Run programs with PyTorch's released CUDA build on libraries that describe a "
+        "GPU, count its memory and compute nothing. Linux x86-64 only.",
+    )
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_setup(verbs)
+    verbs.add_parser("list", help="show what is set up").set_defaults(run=_list)
+    removing = verbs.add_parser("remove", help="remove what was set up")
+    _add_version(removing, "which PyTorch; without it, every one")
+    removing.set_defaults(run=_remove)
+    _add_run(verbs)
+
+
+def _add_setup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "setup",
+        help="fetch a PyTorch CUDA build, and compile what it needs",
+        description="Fetch PyTorch's CUDA wheel alone (0.5 GiB to download, 1.1 GiB on the disk) "
+        "and compile substitutes for CUDA's libraries (10 s), into the user's cache.",
+    )
+    _add_version(parser, "which PyTorch (default: the version that is installed)")
+    parser.add_argument(
+        "--site",
+        type=Path,
+        metavar="FOLDER",
+        help="take the PyTorch CUDA build that was unpacked into FOLDER, and fetch none",
+    )
+    parser.add_argument(
+        "--cudnn",
+        action="store_true",
+        help="fetch cuDNN's library as well, which convolutions need (0.4 GiB to download)",
+    )
+    parser.set_defaults(run=_setup)
+
+
+def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "run",
+        help="run a program",
+        description="Run a program on the native engine. Its exit status is this command's; what "
+        "it asked for that has no meaning here is told on stderr.",
+        usage="%(prog)s [options] (script.py | -m module) [arguments of the program ...]",
+        allow_abbrev=False,
+    )
+    _add_version(parser, "which PyTorch of those that are set up (default: the newest)")
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME",
+        default="A100-40GB",
+        help="the GPU; see `vramlab gpus` (default: %(default)s)",
+    )
+    parser.add_argument("--count", type=int, default=1, help="how many of them (default: 1)")
+    parser.add_argument(
+        "--streams",
+        choices=("early", "late"),
+        default="early",
+        help="whether events complete at once, or when the program waits (default: %(default)s)",
+    )
+    parser.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as `python -m` does"
+    )
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _add_version(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--torch", metavar="VERSION", help=text)
+
+
+def _setup(arguments: argparse.Namespace) -> int:
+    from vramlab import native
+
+    build = native.set_up(
+        arguments.torch, site=arguments.site, cudnn=arguments.cudnn, report=streams.print_error
+    )
+    print(f"PyTorch {build.torch_version} is set up: {build.size_bytes() / GIB:.2f} GiB")
+    print(f"  in {build.folder}, and {build.site}")
+    if build.cudnn is None:
+        print("  without cuDNN: convolutions are refused (--cudnn fetches it)")
+    print(f"  vramlab native run --torch {build.release} script.py")
+    print(f"  vramlab native remove --torch {build.release}")
+    return _EXIT_OK
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from vramlab import native
+
+    found = native.installed()
+    for build in found:
+        cudnn = "with cuDNN" if build.cudnn else "without cuDNN"
+        size = f"{build.size_bytes() / GIB:.2f} GiB"
+        print(f"{build.torch_version}  {build.python}  {cudnn}  {size}  {build.folder}")
+    if not found:
+        print("Nothing is set up: vramlab native setup")
+    return _EXIT_OK
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    from vramlab import native
+
+    chosen: Sequence[native.Build] = native.installed()
+    if arguments.torch is not None:
+        chosen = [native.find(arguments.torch)]
+    for build in chosen:
+        native.remove(build)
+        print(f"removed PyTorch {build.torch_version}")
+    return _EXIT_OK
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from vramlab import native
+    from vramlab.native.report import as_lines
+
+    words = arguments.program if arguments.module is None else arguments.module
+    if not words:
+        arguments.parser.error("a script, or -m and a module, must be given")
+    if arguments.module is not None:
+        words = ["-m", *words]
+    elif not os.path.exists(words[0]):
+        arguments.parser.error(f"can't open file {words[0]!r}: there is none")
+    gpu = catalogue.find(arguments.gpu)
+    build = native.find(arguments.torch)
+    status, calls = native.run(build, words, gpu, arguments.count, streams=arguments.streams)
+    for line in as_lines(calls):
+        streams.print_error(line)
+    return status

@@ -1,0 +1,138 @@
+"""What is set up: PyTorch builds with their substitutes, in the user's cache.
+
+~/.cache/vramlab/native/
+    sites/torch-2.11.0-cp311/        PyTorch, unpacked
+    sites/nvidia-cudnn-cu13-9.19.0.56/   cuDNN's library, where it was asked for
+    builds/torch-2.11.0+cu130-cp311-0c224d67/
+        lib/                         the substitutes
+        build.json                   what they are for
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from vramlab.native.errors import NativeEngineError
+
+
+@dataclass(frozen=True)
+class Build:
+    """A PyTorch that can be run."""
+
+    folder: Path
+    """Where its substitutes are."""
+    torch_version: str
+    """Such as `2.11.0+cu130`."""
+    cuda_version: int
+    """1000 * major + 10 * minor."""
+    python: str
+    """The Python that it is for, such as `cp311`."""
+    site: Path
+    """The folder that has `torch`."""
+    sources: str
+    """What they were made from, see `substitutes.sources_fingerprint`."""
+    cudnn: Path | None
+    """cuDNN's own library of graphs, to be asked about convolutions; None: it is not here."""
+
+    @property
+    def libraries(self) -> Path:
+        """The folder for LD_LIBRARY_PATH."""
+        return self.folder / "lib"
+
+    @property
+    def release(self) -> str:
+        """The version without what it was built for: `2.11.0`."""
+        return self.torch_version.partition("+")[0]
+
+    def size_bytes(self) -> int:
+        """What it takes on the disk, with its PyTorch and cuDNN where they are in the cache."""
+        folders = [self.folder, *self._own_sites()]
+        files = (path for folder in folders for path in folder.rglob("*"))
+        return sum(path.lstat().st_size for path in files if not path.is_dir())
+
+    def _own_sites(self) -> list[Path]:
+        inside = cache_folder() / "sites"
+        sites = [self.site] if self.site.is_relative_to(inside) else []
+        if self.cudnn is not None and self.cudnn.is_relative_to(inside):
+            sites.append(inside / self.cudnn.relative_to(inside).parts[0])
+        return sites
+
+
+def python_tag() -> str:
+    """The running Python, as wheels name it: `cp311`."""
+    return f"cp{sys.version_info.major}{sys.version_info.minor}"
+
+
+def cache_folder() -> Path:
+    """`vramlab/native` in the user's cache: in $XDG_CACHE_HOME, or else in ~/.cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "vramlab" / "native"
+
+
+def installed() -> list[Build]:
+    """Every build that is set up, older PyTorch versions first."""
+    found = []
+    for path in (cache_folder() / "builds").glob("*/build.json"):
+        try:
+            found.append(_read(path))
+        except (ValueError, KeyError, TypeError):
+            continue  # of a vramlab that wrote it otherwise: set up again
+    return sorted(found, key=lambda build: (_numbers(build.release), build.python))
+
+
+def find(version: str | None = None) -> Build:
+    """Find what is set up for the running Python.
+
+    Args:
+        version: such as `2.11.0`, `2.11` or `2.11.0+cu130`; None: the newest.
+
+    Raises:
+        NativeEngineError: nothing that fits is set up; the message says how to set it up.
+    """
+    mine = [build for build in installed() if build.python == python_tag()]
+    fitting = [build for build in mine if version is None or _fits(build, version)]
+    if fitting:
+        return fitting[-1]
+    wanted = f" --torch {version}" if version else ""
+    have = ", ".join(build.torch_version for build in mine) or "nothing"
+    raise NativeEngineError(
+        f"no PyTorch{f' {version}' if version else ''} is set up for {python_tag()} ({have} is): "
+        f"`vramlab native setup{wanted}`."
+    )
+
+
+def _fits(build: Build, version: str) -> bool:
+    return build.torch_version == version or f"{build.release}.".startswith(f"{version}.")
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(part) if part.isdigit() else 0 for part in release.split(".")]
+
+
+def write(build: Build, folder: Path) -> None:
+    """Write what a build is into a folder, which is to become `build.folder`."""
+    data = asdict(build)
+    del data["folder"]
+    text = json.dumps(data, default=str, indent=2)
+    (folder / "build.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def _read(path: Path) -> Build:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    cudnn = data.pop("cudnn")
+    site = Path(data.pop("site"))
+    return Build(path.parent, site=site, cudnn=Path(cudnn) if cudnn else None, **data)
+
+
+def remove(build: Build) -> None:
+    """Remove a build, and the PyTorch and cuDNN in the cache that no other build uses."""
+    shutil.rmtree(build.folder)
+    in_use = {folder for other in installed() for folder in other._own_sites()}
+    for folder in build._own_sites():
+        if folder not in in_use:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,177 @@
+// CUDA Runtime API, "Execution Control", "Driver Entry Point Access"; and what the host code that
+// nvcc generates calls to make kernels known and to launch them (`nvcc --keep` shows it).
+//
+// A launch does nothing but count as work of its stream.
+#define _GNU_SOURCE
+#include "cudart.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    dim3 grid, block;
+    size_t shared;
+    void *stream;
+} configuration_t;
+
+// Between `kernel<<<...>>>` and its launch, the configuration lies on a stack of the thread.
+static _Thread_local configuration_t stack[16];
+static _Thread_local int depth;
+
+API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream) {
+    if (depth == 16) return 1;
+    stack[depth++] = (configuration_t){grid, block, shared, stream};
+    return 0;
+}
+API int __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
+    if (!depth) return failed(INVALID_VALUE);
+    configuration_t top = stack[--depth];
+    *grid = top.grid, *block = top.block, *shared = top.shared;
+    *(void **)stream = top.stream;
+    return SUCCESS;
+}
+
+// A block must fit: otherwise cudaErrorInvalidConfiguration (9), as on the GPU.
+static int launch(dim3 grid, dim3 block, void *stream) {
+    const vn_gpu_t *gpu = vn_gpu();
+    unsigned long threads = (unsigned long)block.x * block.y * block.z;
+    if (!threads || threads > (unsigned long)gpu->max_threads_per_block) return failed(9);
+    if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535) return failed(9);
+    vn_work(stream);
+    return SUCCESS;
+}
+
+API int cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
+    (void)kernel, (void)arguments, (void)shared;
+    return launch(grid, block, stream);
+}
+API int __cudaLaunchKernel(void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+API int cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                    void *stream) {
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+API int cudaLaunchKernelExC(const configuration_t *configuration, const void *kernel, void **arguments) {
+    (void)kernel, (void)arguments;
+    return launch(configuration->grid, configuration->block, configuration->stream);
+}
+
+// Kernels and variables of a library become known when it is loaded.
+API void **__cudaRegisterFatBinary(void *binary) {
+    void **handle = malloc(sizeof(void *));
+    *handle = binary;
+    return handle;
+}
+API void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
+API void __cudaUnregisterFatBinary(void **handle) { free(handle); }
+API char __cudaInitModule(void **handle) {
+    (void)handle;
+    return 1;
+}
+API void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, void *tid,
+                                void *bid, dim3 *block, dim3 *grid, int *warp) {
+    (void)handle, (void)host, (void)device, (void)name, (void)limit, (void)tid, (void)bid, (void)block, (void)grid, (void)warp;
+}
+API int __cudaGetKernel(void **kernel, const void *host) {
+    *kernel = (void *)host;
+    return SUCCESS;
+}
+
+typedef struct {
+    const void *host;
+    size_t bytes;
+    void *address; // NULL until somebody asks
+} variable_t;
+
+static variable_t *variables;
+static int variable_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+API void __cudaRegisterVar(void **handle, char *host, char *address, const char *name, int external, size_t bytes,
+                           int constant, int global) {
+    (void)handle, (void)address, (void)name, (void)external, (void)constant, (void)global;
+    pthread_mutex_lock(&lock);
+    if (variable_count % 64 == 0) variables = realloc(variables, sizeof *variables * (size_t)(variable_count + 64));
+    variables[variable_count++] = (variable_t){host, bytes, NULL};
+    pthread_mutex_unlock(&lock);
+}
+
+// The address on the GPU of a variable of a kernel library.
+API int cudaGetSymbolAddress(void **address, const void *symbol) {
+    int status = SYMBOL_NOT_FOUND;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < variable_count; i++) {
+        if (variables[i].host != symbol) continue;
+        if (!variables[i].address) variables[i].address = vn_module_memory(variables[i].bytes);
+        *address = variables[i].address;
+        status = *address ? SUCCESS : NOT_INITIALIZED;
+        break;
+    }
+    pthread_mutex_unlock(&lock);
+    return failed(status);
+}
+
+// Copy into such a variable.
+API int cudaMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset, int direction) {
+    void *address;
+    (void)direction;
+    int status = cudaGetSymbolAddress(&address, symbol);
+    return status ? status : failed(vn_copy((char *)address + offset, from, bytes));
+}
+
+struct cudaFuncAttributes { // CUDA Runtime API, "Data Structures"
+    size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
+    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes;
+    int preferredShmemCarveout, clusterDimMustBeSet, requiredClusterWidth, requiredClusterHeight;
+    int requiredClusterDepth, clusterSchedulingPolicyAllowed, nonPortableClusterSizeAllowed, reserved[16];
+};
+
+// What a kernel needs. Its code is not read: 32 registers, no static shared memory, code for the
+// GPU's own capability.
+API int cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *kernel) {
+    const vn_gpu_t *gpu = vn_gpu();
+    (void)kernel;
+    memset(found, 0, sizeof *found);
+    found->maxThreadsPerBlock = (int)gpu->max_threads_per_block;
+    found->numRegs = 32;
+    found->ptxVersion = found->binaryVersion = (int)(10 * gpu->major + gpu->minor);
+    found->maxDynamicSharedSizeBytes = (int)gpu->shared_memory_per_block_bytes;
+    found->preferredShmemCarveout = -1;
+    return SUCCESS;
+}
+
+// Attribute 8 asks for more dynamic shared memory: no more than the GPU lets a block have.
+API int cudaFuncSetAttribute(const void *kernel, int attribute, int value) {
+    (void)kernel;
+    if (attribute == 8 && value > vn_gpu()->shared_memory_per_block_optin_bytes) return failed(INVALID_VALUE);
+    return SUCCESS;
+}
+
+// A function of the driver by its name; always the substitute's, that lies beside this library.
+// Status: cudaDriverEntryPointQueryResult 0 found, 1 not found.
+API int cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                         unsigned long long flags, int *status) {
+    static void *driver;
+    char with_version[128];
+    (void)version, (void)flags;
+    if (!driver) driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    *function = NULL;
+    // Later versions of a function carry a suffix, which callers leave out.
+    for (const char *const *suffix = (const char *const[]){"_v2", "", NULL}; driver && *suffix && !*function; suffix++) {
+        if (strlen(name) + strlen(*suffix) >= sizeof with_version) break;
+        strcat(strcpy(with_version, name), *suffix);
+        *function = dlsym(driver, with_version);
+    }
+    if (status) *status = *function ? 0 : 1;
+    if (!*function) {
+        vn_slot_t *slot = NULL;
+        vn_count(REFUSED, "libcuda.so.1", name, &slot);
+    }
+    return SUCCESS;
+}
+API int cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags, int *status) {
+    return cudaGetDriverEntryPointByVersion(name, function, CUDA_VERSION, flags, status);
+}

@@ -1,0 +1,127 @@
+"""Describe a GPU of the catalogue to the substitute libraries, and to cuDNN."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Literal
+
+from vramlab.catalogue import GPUModel
+from vramlab.native.errors import NativeEngineError
+
+Streams = Literal["early", "late"]
+"""When events complete: at once, or only when the program waits for something."""
+
+MOST_GPUS = 16
+"""`MAX_DEVICES` in csrc/core/core.h."""
+
+_FIGURES = (
+    "total_bytes",
+    "nvml_total_bytes",
+    "context_bytes",
+    "multiprocessors",
+    "max_threads_per_multiprocessor",
+    "max_blocks_per_multiprocessor",
+    "max_threads_per_block",
+    "warp_size",
+    "registers_per_multiprocessor",
+    "shared_memory_per_multiprocessor_bytes",
+    "shared_memory_per_block_bytes",
+    "shared_memory_per_block_optin_bytes",
+    "l2_cache_bytes",
+    "clock_rate_khz",
+    "memory_clock_rate_khz",
+    "memory_bus_width_bits",
+    "pci_device_id",
+)
+"""Fields of `GPUModel` that csrc/core/description.c reads under their own names."""
+
+
+def describe(
+    model: GPUModel, count: int = 1, streams: Streams = "early", host_bytes: int | None = None
+) -> str:
+    """The text of VRAMLAB_NATIVE_GPU: `name=value` pairs with `;` between them.
+
+    Args:
+        model: the GPU.
+        count: how many of it, 1 to 16.
+        streams: when events complete.
+        host_bytes: what a process may take of the host's memory when data is copied to a GPU; by
+            default, half of what is available now.
+
+    Raises:
+        NativeEngineError: too few or too many GPUs.
+    """
+    if not 1 <= count <= MOST_GPUS:
+        raise NativeEngineError(f"{count} GPUs: 1 to {MOST_GPUS} are possible.")
+    major, minor = model.compute_capability
+    figures: dict[str, object] = {
+        "name": model.product_name,
+        "count": count,
+        "late": int(streams == "late"),
+        "host_bytes": available_host_bytes() // 2 if host_bytes is None else host_bytes,
+        "major": major,
+        "minor": minor,
+    }
+    figures |= {name: getattr(model, name) for name in _FIGURES}
+    return ";".join(f"{name}={value}" for name, value in figures.items())
+
+
+def available_host_bytes() -> int:
+    """Memory that this machine, or the container this runs in, has left."""
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            free_bytes = int(line.split()[1]) * 1024
+    limit = "".join(_lines(Path("/sys/fs/cgroup/memory.max"))).strip()
+    return min(free_bytes, int(limit)) if limit.isdigit() else free_bytes
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def cudnn_json(model: GPUModel, cuda_version: int) -> str:
+    """The GPU as cuDNN's device properties descriptor takes it.
+
+    Source of the members: cuDNN backend API, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR; what its log
+    (CUDNN_LOGLEVEL_DBG=3) names as missing.
+
+    Args:
+        model: the GPU.
+        cuda_version: 1000 * major + 10 * minor.
+    """
+    major, minor = model.compute_capability
+    members = {
+        "deviceVer": 100 * major + 10 * minor,
+        "driverVer": cuda_version,
+        "maxGridSize": [2147483647, 65535, 65535],
+        "maxBlockSize": [1024, 1024, 64],
+        "regsPerBlock": model.registers_per_multiprocessor,
+        "multiProcessorCount": model.multiprocessors,
+        "smCountOrigin": 0,
+        "warpSize": model.warp_size,
+        "maxSharedMemoryPerBlock": model.shared_memory_per_block_bytes,
+        "maxSharedMemoryPerBlockOptin": model.shared_memory_per_block_optin_bytes,
+        "oversizedSharedMemoryPerBlock": 0,
+        "reservedSharedMemoryPerBlock": 1024,
+        "maxRegistersPerSM": model.registers_per_multiprocessor,
+        "maxCtasPerSM": model.max_blocks_per_multiprocessor,
+        "maxThreadsPerBlock": model.max_threads_per_block,
+        "maxThreadsPerSM": model.max_threads_per_multiprocessor,
+        "pciDeviceId": 0,
+        "isTccDriver": 0,
+        "supportCoopLaunch": 1,
+        "smClockRateKHz": model.clock_rate_khz,
+        "memClockRateKHz": model.memory_clock_rate_khz,
+        "memoryBusWidth": model.memory_bus_width_bits,
+        "l2CacheSize": model.l2_cache_bytes,
+        "deviceName": model.product_name,
+        "cudaDeviceId": 0,
+        "totalGlobalMem": model.total_bytes,
+    }
+    return json.dumps(members, separators=(",", ":"))

@@ -1,0 +1,153 @@
+"""Start programs on the native engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vramlab import catalogue
+from vramlab.catalogue import GPUModel
+from vramlab.native import report
+from vramlab.native.builds import Build
+from vramlab.native.errors import NativeEngineError
+from vramlab.native.gpu import Streams, cudnn_json, describe
+from vramlab.native.report import Call
+from vramlab.native.substitutes import sources_fingerprint
+
+_TRIAL = """
+import re, sys, torch
+place = torch.zeros(3, device="cuda")
+mapped = {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if ".so" in line}
+real = [path for path in mapped if re.match(r"lib(cuda|cudart|nvidia-ml)\\.so", path.split("/")[-1])
+        and not path.startswith(sys.argv[1])]
+assert not real, f"these were loaded: {real}"
+assert torch.cuda.memory_allocated() == 512, torch.cuda.memory_allocated()
+assert torch.tensor([1.5, 2.5]).cuda().cpu().tolist() == [1.5, 2.5]
+"""
+_TRIAL_TIMEOUT_S = 300
+_LAST_LINES = 12
+
+
+def environment(
+    build: Build,
+    gpu: GPUModel,
+    count: int = 1,
+    *,
+    streams: Streams = "early",
+    libraries: Path | None = None,
+    report_file: Path | None = None,
+    base: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The environment variables with which a process finds the GPU.
+
+    PyTorch comes from the build, every other package from the calling environment. The real GPUs
+    of the machine are never asked for: every library that would is substituted.
+
+    Args:
+        build: from `builds.find`.
+        gpu: from the catalogue.
+        count: how many of it.
+        streams: when events complete.
+        libraries: the substitutes' folder, if it is another than the build's.
+        report_file: from `report.make_file`.
+        base: what to start from; None: this process's own.
+
+    Raises:
+        NativeEngineError: too few or too many GPUs.
+    """
+    values = dict(os.environ if base is None else base)
+    values["LD_LIBRARY_PATH"] = _before(libraries or build.libraries, values.get("LD_LIBRARY_PATH"))
+    values["PYTHONPATH"] = _before(build.site, values.get("PYTHONPATH"))
+    values["VRAMLAB_NATIVE_GPU"] = describe(gpu, count, streams)
+    if build.cudnn is not None:
+        values["VRAMLAB_NATIVE_CUDNN"] = str(build.cudnn)
+        values["VRAMLAB_NATIVE_CUDNN_GPU"] = cudnn_json(gpu, build.cuda_version)
+    if report_file is not None:
+        values["VRAMLAB_NATIVE_REPORT"] = str(report_file)
+    return values
+
+
+def _before(folder: Path, rest: str | None) -> str:
+    return f"{folder}{os.pathsep}{rest}" if rest else str(folder)
+
+
+def run(
+    build: Build,
+    words: Sequence[str],
+    gpu: GPUModel,
+    count: int = 1,
+    *,
+    streams: Streams = "early",
+) -> tuple[int, list[Call]]:
+    """Run Python with some arguments on the native engine, and wait for it.
+
+    Args:
+        build: from `builds.find`.
+        words: what follows `python`: a script and its arguments, or `-m` and a module.
+        gpu: from the catalogue.
+        count: how many of it.
+        streams: when events complete.
+
+    Returns:
+        The exit status as shells count it (128 and more: a signal), and what was called that has
+        no meaning here.
+
+    Raises:
+        NativeEngineError: PyTorch's files are gone, another vramlab made the build, or too few or
+            too many GPUs.
+    """
+    if not (build.site / "torch").is_dir():
+        raise NativeEngineError(
+            f"{build.site} has no PyTorch any more: `vramlab native setup --torch {build.release}`."
+        )
+    if build.sources != sources_fingerprint():
+        raise NativeEngineError(
+            f"PyTorch {build.release} was set up by another version of vramlab: `vramlab native "
+            f"setup --torch {build.release}` compiles its substitutes anew, and downloads nothing."
+        )
+    with tempfile.TemporaryDirectory(prefix="vramlab-native-") as folder:
+        report_file = Path(folder, "calls")
+        report.make_file(report_file)
+        values = environment(build, gpu, count, streams=streams, report_file=report_file)
+        process = subprocess.Popen([sys.executable, *words], env=values)
+        status = _wait(process)
+        return (128 - status if status < 0 else status), report.read_file(report_file)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process; Ctrl+C goes to it as well, and it says when it ends."""
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue
+
+
+def try_out(build: Build, libraries: Path) -> None:
+    """Run a small program on a fresh build.
+
+    Raises:
+        NativeEngineError: it fails; the message has the end of what it said.
+    """
+    values = environment(build, catalogue.find("T4"), libraries=libraries)
+    values["PYTHONPATH"] = str(build.site)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TRIAL, str(libraries)],
+            env=values,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TRIAL_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NativeEngineError(f"PyTorch {build.torch_version} did not start: {error}") from error
+    if done.returncode:
+        said = "\n".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
+        raise NativeEngineError(
+            f"PyTorch {build.torch_version} does not run on the substitutes:\n{said}"
+        )

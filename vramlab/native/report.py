@@ -1,0 +1,75 @@
+"""What a program called that the substitutes have no meaning for, read from a shared file."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+_RECORD = struct.Struct("=IIQ40s72s")
+"""`vn_slot_t` in csrc/core/report.c."""
+_RECORDS = 4096
+_IN_USE = 2
+
+
+class Kind(IntEnum):
+    """What became of calls."""
+
+    REFUSED = 1
+    """They got their library's "not supported"."""
+    COMPUTES = 2
+    """They succeeded; what they would have computed was not."""
+    ASSUMED = 3
+    """They were answered by an assumption."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function that a program called."""
+
+    kind: Kind
+    library: str
+    function: str
+    """Or what was assumed."""
+    count: int
+
+
+def make_file(path: Path) -> None:
+    """Make the file that VRAMLAB_NATIVE_REPORT names: zeros, 512 KiB."""
+    path.write_bytes(bytes(_RECORD.size * _RECORDS))
+
+
+def read_file(path: Path) -> list[Call]:
+    """Read what was counted, the most frequent first of each kind."""
+    calls = []
+    for state, kind, count, library, function in _RECORD.iter_unpack(path.read_bytes()):
+        if state == _IN_USE:
+            calls.append(Call(Kind(kind), _text(library), _text(function), count))
+    return sorted(calls, key=lambda call: (call.kind, -call.count, call.function))
+
+
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode(errors="replace")
+
+
+def as_lines(calls: Sequence[Call]) -> list[str]:
+    """Say what was refused and assumed; computing calls are what this engine leaves out anyway."""
+    headings = {
+        Kind.REFUSED: "refused, as the native engine has no meaning for it:",
+        Kind.ASSUMED: "answered by an assumption:",
+    }
+    lines = []
+    for kind, heading in headings.items():
+        of_kind = [call for call in calls if call.kind == kind]
+        if of_kind:
+            lines.append(heading)
+            lines += [
+                f"  {call.library}: {call.function}, {_times(call.count)}" for call in of_kind
+            ]
+    return lines
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"

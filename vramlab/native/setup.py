@@ -1,0 +1,137 @@
+"""Set up the native engine: a PyTorch CUDA build, and substitutes for what it links with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from vramlab.native import builds
+from vramlab.native.builds import Build, cache_folder, python_tag
+from vramlab.native.compiler import find_compiler
+from vramlab.native.errors import NativeEngineError
+from vramlab.native.fetch import fetch, move_into_place, temporary_folder
+from vramlab.native.launch import try_out
+from vramlab.native.needs import bundled, needs_of, torch_build, versions
+from vramlab.native.substitutes import compile_all, fingerprint, sources_fingerprint
+
+_CUDNN_GRAPH = "libcudnn_graph.so.9"
+
+
+def set_up(
+    torch_version: str | None = None,
+    *,
+    site: Path | None = None,
+    cudnn: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+) -> Build:
+    """Set up a PyTorch; what is there already is not made again.
+
+    Args:
+        torch_version: such as `2.11.0`; None: that of the installed one.
+        site: a folder that has an unpacked PyTorch; None: it is fetched (0.5 GiB to download).
+        cudnn: also fetch cuDNN's library, for convolutions (0.4 GiB to download).
+        report: called with a line for each thing that is done.
+
+    Returns:
+        What can be run now.
+
+    Raises:
+        NativeEngineError: it cannot be set up; nothing half-made stays.
+    """
+    check_platform()
+    compiler = find_compiler()
+    if site is None:
+        release = torch_version or installed_release()
+        if not re.fullmatch(r"\d+\.\d+\.\d+\w*", release):
+            raise NativeEngineError(f"{release!r} is no release of PyTorch, such as 2.11.0.")
+        report(f"PyTorch {release}: looking in the cache, or fetching its CUDA wheel")
+        site = fetch(f"torch==={release}", f"torch-{release}-{python_tag()}")
+    torch = torch_build(site)
+    cudnn_library = _find_cudnn(torch.site, cudnn, report)
+    report(f"reading what PyTorch {torch.version} needs of CUDA's libraries")
+    needs = needs_of(torch)
+    name = f"torch-{torch.version}-{python_tag()}-{fingerprint(needs)}"
+    folder = cache_folder() / "builds" / name
+    build = Build(
+        folder,
+        torch.version,
+        torch.cuda_version,
+        python_tag(),
+        site,
+        sources_fingerprint(),
+        cudnn_library,
+    )
+    if folder.is_dir():
+        builds.write(build, folder)
+        return build
+    with temporary_folder() as temporary:
+        report(f"compiling {len(needs)} libraries with {compiler[0]}")
+        (temporary / "build" / "lib").mkdir(parents=True)
+        macros = {"CUDA_VERSION": torch.cuda_version} | versions(torch.site)
+        compile_all(needs, temporary / "build" / "lib", macros, compiler)
+        builds.write(build, temporary / "build")
+        report("trying it out")
+        try_out(build, temporary / "build" / "lib")
+        folder.parent.mkdir(exist_ok=True)
+        move_into_place(temporary / "build", folder)
+    _remove_outdated(build)
+    return build
+
+
+def check_platform() -> None:
+    """Refuse what PyTorch's CUDA wheels of Linux do not run on.
+
+    Raises:
+        NativeEngineError: this is not Linux on x86-64 with CPython.
+    """
+    here = f"{platform.system()} {platform.machine()}"
+    if here != "Linux x86_64" or sys.implementation.name != "cpython":
+        raise NativeEngineError(
+            "the native engine runs PyTorch's CUDA build for CPython on Linux x86_64; this is "
+            f"{sys.implementation.name} on {here}. The virtual GPU (`vramlab run`) runs anywhere."
+        )
+
+
+def installed_release() -> str:
+    """The installed PyTorch's version, without what it was built for.
+
+    Raises:
+        NativeEngineError: none is installed.
+    """
+    try:
+        return version("torch").partition("+")[0]
+    except PackageNotFoundError:
+        raise NativeEngineError(
+            "no PyTorch is installed here, so say which one: --torch 2.11.0"
+        ) from None
+
+
+def _find_cudnn(site: Path, wanted: bool, report: Callable[[str], None]) -> Path | None:
+    """cuDNN as this PyTorch asks for it: in the cache, or fetched if it is wanted."""
+    requirement = bundled(site, "nvidia-cudnn")
+    if requirement is None:
+        if wanted:
+            raise NativeEngineError("this PyTorch's wheel does not say which cuDNN it needs.")
+        return None
+    name = requirement.replace("==", "-")
+    folder = cache_folder() / "sites" / name
+    if wanted and not folder.is_dir():
+        report(f"fetching {requirement}")
+        folder = fetch(requirement, name)
+    library = folder / "nvidia" / "cudnn" / "lib" / _CUDNN_GRAPH
+    return library if library.exists() else None
+
+
+def _remove_outdated(build: Build) -> None:
+    """Remove substitutes of the same PyTorch that an earlier vramlab made."""
+    for other in builds.installed():
+        same = (other.torch_version, other.python, other.site)
+        if same == (build.torch_version, build.python, build.site) and (
+            os.fspath(other.folder) != os.fspath(build.folder)
+        ):
+            builds.remove(other)
