@@ -11,9 +11,9 @@ from typing import Any
 
 import escapes
 
-from vramlab.grading import jobs
-from vramlab.grading.task import Exercise, Fix, Predict
-from vramlab.grading.vocabulary import OWN_MODULE
+from vramlab_classroom.judge import jobs
+from vramlab_classroom.judge.task import Exercise, Fix, Predict
+from vramlab_classroom.judge.vocabulary import OWN_MODULE
 
 TRUTH = 42
 

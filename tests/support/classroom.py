@@ -23,10 +23,10 @@ from nbgrader.coursedir import CourseDirectory
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 
-from vramlab.classroom.sandbox import LimitsOnly
-from vramlab.grading.gradebooks import Ungraded, ungraded
-from vramlab.grading.notebooks import TEST_SUFFIX, grade_id
-from vramlab.grading.release import course_config
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX, grade_id
+from vramlab_classroom.nbgrader.gradebooks import Ungraded, ungraded
+from vramlab_classroom.nbgrader.release import course_config
+from vramlab_classroom.sandbox.bubblewrap import LimitsOnly
 
 ROOT = Path(__file__).parents[2]
 SEED = "the seed of the tests"

@@ -11,8 +11,8 @@ from typing import Any
 
 from nbgrader.api import Gradebook
 
-from vramlab.classroom.course import Course, find_course
-from vramlab.grading.notebooks import grade_id
+from vramlab_classroom.judge.notebooks import grade_id
+from vramlab_classroom.nbgrader.course import Course, find_course
 
 ROOT = Path(__file__).parents[2]
 EXERCISE = "02_pages_and_blocks"

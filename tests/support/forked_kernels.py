@@ -25,7 +25,12 @@ PROVISIONER = "forked-provisioner"
 IMPORTED = (
     *("ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib_inline.backend_inline"),
     *("torch._dynamo", "torch.distributed.fsdp", "torchinfo", "transformers.modeling_utils"),
-    *("vramlab.experiments", "vramlab.virtual", "vramlab.widgets", "vramlab.plots"),
+    *(
+        "vramlab_course.experiments",
+        "vramlab.gpu",
+        "vramlab_course.widgets",
+        "vramlab_course.plots",
+    ),
 )
 """What the process that is forked has imported. No lesson's own state: nothing here has run."""
 

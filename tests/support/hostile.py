@@ -62,11 +62,11 @@ def input_transformer(solution: Notebook, released: Notebook) -> Submission:
 @attack(loses=ALL)
 def patched_grading(solution: Notebook, released: Notebook) -> Submission:
     cheat = (
-        "import sys, types, vramlab.grading, vramlab.grading.judge as judge\n"
-        "from vramlab.grading.verdict import Grade, Verdict\n"
-        "vramlab.grading.check = lambda *a: None\n"
+        "import sys, types, vramlab_classroom.judge, vramlab_classroom.judge.judge as judge\n"
+        "from vramlab_classroom.judge.verdict import Grade, Verdict\n"
+        "vramlab_classroom.judge.check = lambda *a: None\n"
         "judge.Judge.judge = lambda self, e, n, c: Verdict(n, 99, Grade.PASSED, '')\n"
-        "sys.modules['vramlab.grading'] = types.SimpleNamespace(check=print)\n"
+        "sys.modules['vramlab_classroom.judge'] = types.SimpleNamespace(check=print)\n"
     )
     return with_first_cell(released, cheat)
 
@@ -127,7 +127,7 @@ def measures_instead_of_predicting(solution: Notebook, released: Notebook) -> Su
 def measures_through_a_helper(solution: Notebook, released: Notebook) -> Submission:
     helper = (
         "import importlib\n"
-        "task = importlib.import_module('vramlab.grading.tasks.ex02_pages_and_blocks')\n"
+        "task = importlib.import_module('vramlab_course.tasks.ex02_pages_and_blocks')\n"
         "def truth(n):\n    return task._measure_segment(n)\n"
     )
     answer = "def segment_bytes(requested_bytes):\n    return truth(requested_bytes)"

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from vramlab import cli
-from vramlab.classroom import run
-from vramlab.classroom.marked import Marked
-from vramlab.classroom.reading import Unreadable, clean
-from vramlab.classroom.worker import Conditions, Work
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.run import run
+from vramlab_classroom.run.graded_submission import Marked
+from vramlab_classroom.run.reading import Unreadable, clean
+from vramlab_classroom.run.worker import Conditions, Work
 
 SLOW_SECONDS = 0.05
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramlab.formulas.transformer import Sizes
 from vramlab.planner.models import llama_sizes
+from vramlab.programs.transformer_memory import Sizes
 
 GPT = Sizes(vocabulary=2048, positions=512, width=512, layers=4, heads=8)
 LLAMA = llama_sizes(

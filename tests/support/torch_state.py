@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn.parallel import _functions
 from torch.utils import _python_dispatch
 
-from vramlab.virtual import VirtualGPU, attached
-from vramlab.virtual.patches import Patches
+from vramlab.gpu import VirtualGPU, attached
+from vramlab.gpu.core.patches import Patches
 
 NAMESPACES: dict[str, Any] = {
     "math": math,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from vramlab.grading.task import (
+from vramlab_classroom.judge.task import (
     Diagnose,
     Exercise,
     Fix,

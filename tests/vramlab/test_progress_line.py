@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from vramlab import progress
-from vramlab.commands.grade import StartAndProgress
 from vramlab.progress import working
+from vramlab_classroom.commands.grade import StartAndProgress
 
 
 class Terminal(io.StringIO):

@@ -88,10 +88,13 @@ def test_a_pytorch_built_where_its_source_lies_is_pytorch(
 def test_vramlab_is_told_from_the_programs_that_are_part_of_it() -> None:
     assert told(HERE / "virtual" / "dispatch.py") == (
         CodeOwner.VRAMLAB,
-        "vramlab/virtual/dispatch.py",
+        "vramlab/gpu/core/dispatcher.py",
     )
     assert told(HERE / "attachment.py")[0] is CodeOwner.VRAMLAB
-    assert told(HERE / "models" / "encoder.py") == (CodeOwner.PROGRAM, "vramlab/models/encoder.py")
+    assert told(HERE / "models" / "encoder.py") == (
+        CodeOwner.PROGRAM,
+        "vramlab_course/programs/models/encoder.py",
+    )
     assert [name for name in PROGRAM_FOLDERS if not (HERE / name).is_dir()] == []
 
 

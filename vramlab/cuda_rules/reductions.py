@@ -7,7 +7,7 @@ they matter for peaks, and for the statistics.
 
 from __future__ import annotations
 
-from vramlab.formulas.storage import block_bytes
+from vramlab.cuda_rules.storage import block_bytes
 
 _WARP = 32
 _MAX_THREADS = 512

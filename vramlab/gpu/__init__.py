@@ -1,13 +1,13 @@
 """The virtual GPU: PyTorch's CUDA programs on a GPU that need not be there."""
 
-from vramlab.virtual import (  # noqa: F401  they register handlers of ops
-    backward_in_place,
+from vramlab.gpu.core.virtual_gpu import VirtualGPU, attached
+from vramlab.gpu.ops import (  # noqa: F401  they register handlers
+    copies,
     indexing,
-    sequences,
-    transfers,
-    uniform,
-    without_meta,
+    inplace_backward,
+    known_values,
+    missing_meta,
+    packed_sequence,
 )
-from vramlab.virtual.gpu import VirtualGPU, attached
 
 __all__ = ["VirtualGPU", "attached"]

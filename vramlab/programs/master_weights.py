@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from vramlab.techniques.optimizers import states_of
+from vramlab.programs.optimizers import states_of
 
 
 class MasterWeights:

@@ -14,7 +14,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     ),
     "adamw": lambda parameters, **how: torch.optim.AdamW(parameters, **how),
 }
-"""By their names in `vramlab.formulas.optimizers`."""
+"""By their names in `vramlab.programs.optimizer_states`."""
 
 
 WAYS: dict[str, dict[str, bool]] = {
@@ -22,7 +22,7 @@ WAYS: dict[str, dict[str, bool]] = {
     "foreach": {"foreach": True},
     "fused": {"fused": True},
 }
-"""How step() works, by the names of `vramlab.formulas.optimizers.Implementation`."""
+"""How step() works, by the names of `vramlab.programs.optimizer_states.Implementation`."""
 
 
 def states_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:

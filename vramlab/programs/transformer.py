@@ -1,7 +1,7 @@
 """A transformer in plain PyTorch, in the form that arXiv 2205.05198 counts: GPT-2's.
 
-`vramlab.formulas.transformer` says in closed form what it takes; the sizes come from there. Where
-the formula depends on how something is written, it is written so here:
+`vramlab.programs.transformer_memory` says in closed form what it takes; the sizes come from there.
+Where the formula depends on how something is written, it is written so here:
 
 - Query, key and value come from one Linear layer, and so do the gate and the values of a SwiGLU:
   under autocast every Linear layer keeps a cast of its input of its own.
@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from vramlab.formulas.transformer import Attention, Checkpointing, Sizes
+from vramlab.programs.transformer_memory import Attention, Checkpointing, Sizes
 
 DROPOUT = 0.1
 ROTARY_BASE = 10_000.0
@@ -29,7 +29,7 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
 }
-"""PyTorch's fused kernels by the course's names, those of `vramlab.formulas.transformer`."""
+"""PyTorch's fused kernels by the course's names, those of `vramlab.programs.transformer_memory`."""
 
 Turns = tuple[Tensor, Tensor]
 """Cosines and sines (S, D) by which rotary positions turn a head's numbers."""

@@ -1,6 +1,6 @@
 """What a transformer takes in training: parameters, states, and what its layers keep, term by term.
 
-The model is `vramlab.models.transformer.Transformer`: the layer that arXiv 2205.05198
+The model is `vramlab.programs.transformer.Transformer`: the layer that arXiv 2205.05198
 §4.1 counts (norms in front, dropout after softmax and after each block), with today's variants.
 `transformer_peak` adds what is only there for a moment.
 
@@ -19,13 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from vramlab.formulas.optimizers import (
+from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.programs.optimizer_states import (
     STATES,
     Implementation,
     adam_step_extra_bytes,
     state_bytes,
 )
-from vramlab.formulas.storage import ITEM_BYTES, block_bytes, tensor_bytes
 
 Activation = Literal["gelu", "swiglu"]
 Norm = Literal["layer", "rms"]
@@ -222,7 +222,7 @@ class Run:
     precision: str = "float32"
     """A name in `PRECISIONS`."""
     optimizer: str = "adamw"
-    """A name in `vramlab.formulas.optimizers.STATES`."""
+    """A name in `vramlab.programs.optimizer_states.STATES`."""
     implementation: Implementation = "foreach"
     """How step() works."""
     attention: Attention = "eager"
@@ -310,7 +310,7 @@ def bytes_per_parameter(precision: str, optimizer: str = "adamw") -> dict[str, i
 
     Args:
         precision: a name in `PRECISIONS`.
-        optimizer: a name in `vramlab.formulas.optimizers.STATES`.
+        optimizer: a name in `vramlab.programs.optimizer_states.STATES`.
     """
     chosen = PRECISIONS[precision]
     weight = ITEM_BYTES[chosen.weights]

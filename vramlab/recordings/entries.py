@@ -19,7 +19,8 @@ class NothingToDoError(VramlabError):
 
 def all_entries() -> tuple[str, ...]:
     """The ids of all entries, in the order in which they are recorded."""
-    from vramlab import experiments, zoo
+    from vramlab import zoo
+    from vramlab.recordings import experiments
     from vramlab.zoo import calls
 
     return (

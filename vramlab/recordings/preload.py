@@ -2,9 +2,11 @@
 
 import contextlib
 
-import vramlab.experiments
 import vramlab.recordings.measuring
 import vramlab.zoo  # noqa: F401
+from vramlab.recordings.experiments import all_experiments
+
+all_experiments()
 
 with contextlib.suppress(ImportError):
     import transformers

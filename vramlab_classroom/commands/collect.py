@@ -16,9 +16,9 @@ from vramlab.progress import working
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vramlab.classroom.collecting import Item
-    from vramlab.classroom.course import Course
-    from vramlab.classroom.origins import Layout
+    from vramlab_classroom.lms.collecting import Item
+    from vramlab_classroom.lms.submission_names import Layout
+    from vramlab_classroom.nbgrader.course import Course
 
 _EXIT_OK = 0
 _EXIT_NOT_ALL = 1
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         VramlabError: the assignment is unknown.
     """
     with working("taking in submissions"):
-        from vramlab.classroom.collecting import Destination, collect
-        from vramlab.classroom.course import find_course
+        from vramlab_classroom.lms.collecting import Destination, collect
+        from vramlab_classroom.nbgrader.course import find_course
 
         course = find_course(db_url=arguments.db)
         known, layout, assignment = asked_for(arguments, course)
@@ -88,8 +88,8 @@ def asked_for(
     arguments: argparse.Namespace, course: Course
 ) -> tuple[set[str], Layout | None, str | None]:
     """Give the assignments there are, and what the command line says of a source."""
-    from vramlab.classroom.origins import Layout
-    from vramlab.grading.exercises import exercise_names, find_exercise
+    from vramlab_classroom.judge.exercises import exercise_names, find_exercise
+    from vramlab_classroom.lms.submission_names import Layout
 
     masters = {path.name for path in course.solutions.glob("*") if path.is_dir()}
     known = masters | set(exercise_names())

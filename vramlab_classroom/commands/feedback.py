@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from vramlab.commands.collect import add_source, print_items
 from vramlab.progress import working
+from vramlab_classroom.commands.collect import add_source, print_items
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,9 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
         VramlabError: the assignment is unknown.
     """
     with working("packing feedback"):
-        from vramlab.classroom.course import find_course
-        from vramlab.classroom.returning import feedback_zip
-        from vramlab.commands.collect import asked_for
+        from vramlab_classroom.commands.collect import asked_for
+        from vramlab_classroom.lms.returning import feedback_zip
+        from vramlab_classroom.nbgrader.course import find_course
 
         course = find_course()
         known, layout, assignment = asked_for(arguments, course)

@@ -11,14 +11,14 @@ import argparse
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from vramlab.classroom.progress import Progress
 from vramlab.progress import working
+from vramlab_classroom.run.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vramlab.classroom.run import Outcome
-    from vramlab.classroom.submissions import Stray
+    from vramlab_classroom.run.run import Outcome
+    from vramlab_classroom.run.submissions import Stray
 
 _EXIT_OK = 0
 _EXIT_NEEDS_HUMAN = 1
@@ -84,11 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
         VramlabError: nothing can be graded, or the run could not go on.
     """
     with working("reading the course"):
-        from vramlab.classroom.course import find_course
+        from vramlab_classroom.nbgrader.course import find_course
 
         course = find_course(db_url=arguments.db)
 
-        from vramlab.classroom.run import Options, grade
+        from vramlab_classroom.run.run import Options, grade
 
     options = Options(
         assignments=tuple(arguments.assignments),

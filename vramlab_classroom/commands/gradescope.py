@@ -53,10 +53,10 @@ def _pack(arguments: argparse.Namespace) -> int:
         UnknownExerciseError: no exercise of that name.
     """
     with working(f"packing {arguments.exercise}"):
-        from vramlab.classroom.course import find_course
-        from vramlab.classroom.gradescope_zip import autograder_zip
-        from vramlab.grading.exercises import find_exercise
-        from vramlab.grading.seeds import hidden_seed
+        from vramlab_classroom.judge.exercises import find_exercise
+        from vramlab_classroom.judge.seeds import hidden_seed
+        from vramlab_classroom.lms.gradescope_zip import autograder_zip
+        from vramlab_classroom.nbgrader.course import find_course
 
         course = find_course()
         name = find_exercise(arguments.exercise).name
@@ -78,9 +78,9 @@ def _run(arguments: argparse.Namespace) -> int:
     import json
     import time
 
-    from vramlab.classroom.gradescope import details, mark_folder, results
-    from vramlab.grading.exercises import find_exercise
-    from vramlab.grading.seeds import hidden_seed
+    from vramlab_classroom.judge.exercises import find_exercise
+    from vramlab_classroom.judge.seeds import hidden_seed
+    from vramlab_classroom.lms.gradescope import details, mark_folder, results
 
     arguments.output.unlink(missing_ok=True)
     start = time.monotonic()

@@ -42,11 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     with working("reading the gradebook"):
         from nbgrader.api import Gradebook
 
-        from vramlab.classroom.class_page import class_page
-        from vramlab.classroom.class_report import class_report, report_lines
-        from vramlab.classroom.course import find_course
-        from vramlab.classroom.journal import read_markings
-        from vramlab.classroom.scores import find_assignment, read_scores
+        from vramlab_classroom.nbgrader.course import find_course
+        from vramlab_classroom.nbgrader.scores import find_assignment, read_scores
+        from vramlab_classroom.reports.class_page import class_page
+        from vramlab_classroom.reports.class_report import class_report, report_lines
+        from vramlab_classroom.run.journal import read_markings
 
         course = find_course(db_url=arguments.db)
         with Gradebook(course.db_url) as gradebook:

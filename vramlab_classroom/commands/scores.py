@@ -58,10 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
     with working("reading the gradebook"):
         from nbgrader.api import Gradebook
 
-        from vramlab.classroom.course import find_course
-        from vramlab.classroom.lms import fill_canvas, fill_moodle
-        from vramlab.classroom.scores import Status, find_assignment, read_scores
-        from vramlab.classroom.scores_csv import scores_csv
+        from vramlab_classroom.lms.gradebook_files import fill_canvas, fill_moodle
+        from vramlab_classroom.nbgrader.course import find_course
+        from vramlab_classroom.nbgrader.scores import Status, find_assignment, read_scores
+        from vramlab_classroom.nbgrader.scores_csv import scores_csv
 
         course = find_course(db_url=arguments.db)
         with Gradebook(course.db_url) as gradebook:

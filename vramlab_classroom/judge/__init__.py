@@ -1,7 +1,7 @@
 """Grading: from the cells of a notebook to points that were earned.
 
 What a task is
-    `vramlab/grading/tasks/` has one file per exercise (`task.py` says what it is made of). A task
+    `vramlab_course/tasks/` has one file per exercise (`task.py` says what it is made of). A task
     holds cases and the program that measures their truth, never an expected number; or, if a
     program is to be repaired, what `repair.py` tries answers with.
 
@@ -26,7 +26,7 @@ What if it breaks out
     measured in forks that never ran a learner's code, from a server that never did and that
     remembers no answer and no truth; and a reply is data of one shape, or none (`replies.py`). So
     code that broke out can alter no result but its own. Around the bench
-    `vramlab.classroom.sandbox` puts walls that keep it from files and network, too.
+    `vramlab_classroom.sandbox.bubblewrap` puts walls that keep it from files and network, too.
 
 Who decides
     The judge (`judge.py`), which compares data of exact types with what the bench measured in a
@@ -41,6 +41,6 @@ Three ways in, one verdict
 
 from __future__ import annotations
 
-from vramlab.grading.live import check, evidence
+from vramlab_classroom.judge.notebook_api import check, evidence
 
 __all__ = ["check", "evidence"]

@@ -15,11 +15,18 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vramlab.grading.answers import NoAnswer, find_answer
-from vramlab.grading.gpus import attached_for
-from vramlab.grading.restricted import load
-from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Predict, Task
-from vramlab.grading.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
+from vramlab_classroom.judge.answers import NoAnswer, find_answer
+from vramlab_classroom.judge.restricted import load
+from vramlab_classroom.judge.task import (
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Predict,
+    Task,
+    attached_for,
+)
+from vramlab_classroom.judge.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
 
 MAX_INT_BITS = 1024
 MAX_SHOWN_CHARACTERS = 200

@@ -12,9 +12,9 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 from vramlab.errors import VramlabError
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.judge import shared_judge
-from vramlab.grading.verdict import Grade, WrongAnswer
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.judge import shared_judge
+from vramlab_classroom.judge.verdict import Grade, WrongAnswer
 
 
 def check(exercise: str, task: str) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, cast
 
-from vramlab.grading.vocabulary import BUILTINS, OWN_MODULE, NotAllowed, Vocabulary, words
+from vramlab_classroom.judge.vocabulary import BUILTINS, OWN_MODULE, NotAllowed, Vocabulary, words
 
 METHODS = words(
     "__call__ __contains__ __enter__ __exit__ __getitem__ __init__ __iter__ __len__ __lt__ "

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from html import escape
 from xml.etree import ElementTree
 
-from vramlab.grading.verdict import CaseResult, Verdict
 from vramlab.units import MIB
+from vramlab_classroom.judge.verdict import CaseResult, Verdict
 
 # Sky blue and blue of Okabe and Ito's colours, as in all pictures of this package. Answers are
 # hatched, too, so that a picture printed in grey says the same.

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from vramlab.classroom.submissions import MAX_NOTEBOOK_BYTES, TIMESTAMP, Refused, read_plainly
 from vramlab.errors import VramlabError
+from vramlab_classroom.run.submissions import MAX_NOTEBOOK_BYTES, TIMESTAMP, Refused, read_plainly
 
 MAX_ENTRIES = 200_000
 """In a zip or folder. A class of 1,000 with 23 exercises hands in 23,000 notebooks."""

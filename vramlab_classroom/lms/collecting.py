@@ -17,10 +17,16 @@ from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
 
-from vramlab.classroom.origins import Layout, Origin, find_layout, find_origins, letters
-from vramlab.classroom.parcels import Parcel, opened
-from vramlab.classroom.submissions import TIMESTAMP, Refused, Submission
 from vramlab.errors import VramlabError
+from vramlab_classroom.lms.archives import Parcel, opened
+from vramlab_classroom.lms.submission_names import (
+    Layout,
+    Origin,
+    find_layout,
+    find_origins,
+    letters,
+)
+from vramlab_classroom.run.submissions import TIMESTAMP, Refused, Submission
 
 _COPY_SIGN = re.compile(r"(-[0-9]+|-Copy[0-9]+| ?\([0-9]+\))$")
 """What Canvas, JupyterLab and browsers add to the name of a file that was there already."""

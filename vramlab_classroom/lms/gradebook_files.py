@@ -20,11 +20,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from vramlab.classroom.origins import canvas_id, letters
-from vramlab.classroom.scores import Score, Status
-from vramlab.classroom.scores_csv import number
-from vramlab.classroom.student_ids import student_id
 from vramlab.errors import VramlabError
+from vramlab_classroom.lms.student_ids import student_id
+from vramlab_classroom.lms.submission_names import canvas_id, letters
+from vramlab_classroom.nbgrader.scores import Score, Status
+from vramlab_classroom.nbgrader.scores_csv import number
 
 _CANVAS_STUDENT_COLUMNS = (
     "Student",

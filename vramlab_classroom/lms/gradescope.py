@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vramlab.classroom.marked import Marked
-from vramlab.classroom.parcels import Parcel, opened
-from vramlab.classroom.sandbox import NOBODY, LimitsOnly, Sandbox, SandboxError, best
-from vramlab.classroom.submissions import Refused
-from vramlab.classroom.worker import Conditions, Work, mark
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.verdict import Grade, Verdict
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.lms.archives import Parcel, opened
+from vramlab_classroom.run.graded_submission import Marked
+from vramlab_classroom.run.submissions import Refused
+from vramlab_classroom.run.worker import Conditions, Work, mark
+from vramlab_classroom.sandbox.bubblewrap import NOBODY, LimitsOnly, Sandbox, SandboxError, best
 
 _WITHOUT_SCORE = (
     "This could not be graded, so it has no score yet. That is not a zero: your teachers will look "

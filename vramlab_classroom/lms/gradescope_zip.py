@@ -16,8 +16,8 @@ import zipfile
 from pathlib import Path
 from string import Template
 
-from vramlab.classroom.versions import PACKAGE, package_files
 from vramlab.errors import VramlabError
+from vramlab_classroom.run.versions import PACKAGE, package_files
 
 _SETUP = Template("""\
 #!/usr/bin/env bash

@@ -14,9 +14,9 @@ import zipfile
 from collections.abc import Collection
 from pathlib import Path
 
-from vramlab.classroom.collecting import Item, sort_out
-from vramlab.classroom.origins import Layout
-from vramlab.classroom.parcels import opened
+from vramlab_classroom.lms.archives import opened
+from vramlab_classroom.lms.collecting import Item, sort_out
+from vramlab_classroom.lms.submission_names import Layout
 
 
 def feedback_zip(

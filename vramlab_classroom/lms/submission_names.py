@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
 
-from vramlab.classroom.student_ids import is_safe_id, student_id
+from vramlab_classroom.lms.student_ids import is_safe_id, student_id
 
 _CANVAS_ANONYMOUS = re.compile(
     r"(?P<late>LATE_)?(?P<user>anon_[^\W_]+)_(?P<file>[0-9]+)_(?P<title>.+)"

@@ -1,6 +1,6 @@
 """Starts the master notebook of an exercise from its tasks.
 
-    python -m vramlab.grading.authoring 02_pages_and_blocks
+    python -m vramlab_classroom.nbgrader.authoring 02_pages_and_blocks
 
 writes solutions/02_pages_and_blocks/02_pages_and_blocks.ipynb with a cell for the question, the
 answer and the test of each task, marked as nbgrader wants them. From then on the notebook is the
@@ -16,13 +16,13 @@ from typing import Any
 
 import nbformat
 
-from vramlab.grading.exercises import UnknownExerciseError, find_exercise
-from vramlab.grading.notebooks import TEST_SUFFIX
-from vramlab.grading.task import Diagnose, Exercise, Fix, Task
+from vramlab_classroom.judge.exercises import UnknownExerciseError, find_exercise
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Task
 
 BEGIN_SOLUTION, END_SOLUTION = "### BEGIN SOLUTION", "### END SOLUTION"
 
-SETUP = """from vramlab.grading import check
+SETUP = """from vramlab_classroom.judge import check
 
 MIB = 2**20"""
 
@@ -104,12 +104,12 @@ def _stub(task: Task) -> str:
 
 def main() -> int:
     """Run the command line; answer the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m vramlab.grading.authoring")
+    parser = argparse.ArgumentParser(prog="python -m vramlab_classroom.nbgrader.authoring")
     parser.add_argument("exercise", help="its name, such as 02_pages_and_blocks")
     try:
         exercise = find_exercise(parser.parse_args().exercise)
     except UnknownExerciseError as error:
-        print(f"{error}; write vramlab/grading/tasks/ex<name>.py first", file=sys.stderr)
+        print(f"{error}; write vramlab_course/tasks/ex<name>.py first", file=sys.stderr)
         return 2
     path = Path("solutions", exercise.name, f"{exercise.name}.ipynb")
     if path.exists():

@@ -92,7 +92,7 @@ def find_course(start: Path | None = None, *, db_url: str | None = None) -> Cour
 
 
 def _course(root: Path, db_url: str | None) -> Course:
-    from vramlab.grading.release import course_config
+    from vramlab_classroom.nbgrader.release import course_config
 
     config = course_config(root)
     if db_url:

@@ -7,15 +7,15 @@ from pathlib import Path
 from nbgrader.api import Gradebook
 from nbgrader.plugins import ExportPlugin
 
-from vramlab.classroom.scores import read_scores
-from vramlab.classroom.scores_csv import scores_csv
+from vramlab_classroom.nbgrader.scores import read_scores
+from vramlab_classroom.nbgrader.scores_csv import scores_csv
 
 DEFAULT_FILE = "grades.csv"
 """nbgrader's own."""
 
 
 class ScoresExport(ExportPlugin):  # type: ignore[misc]
-    """Writes scores as CSV; see `vramlab.classroom.scores_csv`."""
+    """Writes scores as CSV; see `vramlab_classroom.nbgrader.scores_csv`."""
 
     def export(self, gradebook: Gradebook) -> None:
         """Write the scores of the assignments and students that were asked for, or of all."""

@@ -14,7 +14,7 @@ from jinja2.filters import do_float, do_round
 from nbgrader.preprocessors import GetGrades
 from nbgrader.utils import is_grade
 
-from vramlab.grading.safe_pages import safe_markdown
+from vramlab_classroom.nbgrader.safe_pages import safe_markdown
 
 Notebook = Any  # nbformat.NotebookNode, whose attributes are its keys
 Resources = dict[str, Any]

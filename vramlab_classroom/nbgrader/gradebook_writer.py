@@ -30,19 +30,19 @@ from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
 from sqlalchemy.orm import scoped_session, sessionmaker
 from traitlets.config import Config
 
-from vramlab.classroom import page_orders
-from vramlab.classroom.attachments import Attachments, find_attachments
-from vramlab.classroom.course import Course
-from vramlab.classroom.marked import Marked
-from vramlab.classroom.submissions import TIMESTAMP, Refused, Stray, Submission, read_plainly
-from vramlab.closing import Closing
+from vramlab.context import Closing
 from vramlab.errors import VramlabError
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.feedback_pages import GetScores
-from vramlab.grading.gradebooks import Ungraded, ungraded
-from vramlab.grading.nbgrader_steps import VERDICTS
-from vramlab.grading.released import ReleasedCell, released_cells
-from vramlab.grading.verdict import Grade, Verdict
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.nbgrader.course import Course
+from vramlab_classroom.nbgrader.feedback_pages import GetScores
+from vramlab_classroom.nbgrader.gradebooks import Ungraded, ungraded
+from vramlab_classroom.nbgrader.nbgrader_steps import VERDICTS
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell, released_cells
+from vramlab_classroom.run import feedback_requests
+from vramlab_classroom.run.attachments import Attachments, find_attachments
+from vramlab_classroom.run.graded_submission import Marked
+from vramlab_classroom.run.submissions import TIMESTAMP, Refused, Stray, Submission, read_plainly
 
 LOCK_SECONDS = 30
 """How long another program, such as the formgrader, may hold the gradebook."""
@@ -53,7 +53,7 @@ by the secret, which only the student has besides, the page is found there."""
 
 MAX_EXCHANGE_FILE_BYTES = 1000
 
-_quiet = logging.getLogger("vramlab.classroom.nbgrader")
+_quiet = logging.getLogger("vramlab_classroom.nbgrader")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
 
@@ -152,7 +152,7 @@ class Book(Closing):
                 shutil.rmtree(place.parent, ignore_errors=True)
         return left
 
-    def page_order(self, marked: Marked) -> page_orders.Order:
+    def page_order(self, marked: Marked) -> feedback_requests.Order:
         """Write down what the feedback page of an entered submission is made from."""
         path = self._course.autograded / marked.student / marked.assignment
         resources: dict[str, Any] = {
@@ -169,7 +169,7 @@ class Book(Closing):
             step = GetScores(config=self._course.config, log=_quiet)
             notebook, resources = step.preprocess(notebook, resources)
         del resources["nbgrader"]["db_url"]  # it may hold a password
-        return page_orders.order(notebook, resources, self._course.config)
+        return feedback_requests.order(notebook, resources, self._course.config)
 
     def return_page(self, student: str, assignment: str, html: str) -> None:
         """Write a feedback page where nbgrader does, whole or not at all."""

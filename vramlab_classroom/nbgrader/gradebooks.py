@@ -8,8 +8,8 @@ from pathlib import Path
 
 from nbgrader.api import Gradebook, MissingEntry
 
-from vramlab.grading.notebooks import TEST_SUFFIX
-from vramlab.grading.verdict import reason_in
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX
+from vramlab_classroom.judge.verdict import reason_in
 
 
 @dataclass(frozen=True)

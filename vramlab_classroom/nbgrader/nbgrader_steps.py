@@ -21,13 +21,13 @@ from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from traitlets import Callable, Unicode
 
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.judge import Judge, shared_judge
-from vramlab.grading.notebooks import TEST_SUFFIX, tasks_with_cells
-from vramlab.grading.released import released_cells, restore
-from vramlab.grading.seeds import hidden_seed
-from vramlab.grading.verdict import Grade, Verdict
-from vramlab.grading.verdict_picture import describe, picture_html
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.judge import Judge, shared_judge
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX, tasks_with_cells
+from vramlab_classroom.judge.seeds import hidden_seed
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.judge.verdict_picture import describe, picture_html
+from vramlab_classroom.nbgrader.released_cells import released_cells, restore
 
 Notebook = Any  # nbformat.NotebookNode, whose attributes are its keys
 Resources = dict[str, Any]

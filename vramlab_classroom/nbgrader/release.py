@@ -1,7 +1,8 @@
 """Generates exercises/ from solutions/ by nbgrader's release step, without touching a gradebook.
 
-python -m vramlab.grading.release            # write exercises/
-python -m vramlab.grading.release --check    # compare only; status 1 if something is stale
+python -m vramlab_classroom.nbgrader.release            # write exercises/
+python -m vramlab_classroom.nbgrader.release --check    # compare only; status 1 if something is
+stale
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _same(fresh: Path, committed: Path) -> bool:
 
 def main() -> int:
     """Run the command line; answer the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m vramlab.grading.release")
+    parser = argparse.ArgumentParser(prog="python -m vramlab_classroom.nbgrader.release")
     parser.add_argument("--check", action="store_true", help="write nothing, compare only")
     arguments = parser.parse_args()
     root = Path.cwd()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vramlab.grading.notebooks import Cell, grade_id
+from vramlab_classroom.judge.notebooks import Cell, grade_id
 
 if TYPE_CHECKING:
     from nbgrader.api import Gradebook

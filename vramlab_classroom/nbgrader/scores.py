@@ -27,9 +27,9 @@ from nbgrader.api import (
 )
 
 from vramlab.errors import VramlabError
-from vramlab.grading.exercises import UnknownExerciseError, find_exercise
-from vramlab.grading.notebooks import TEST_SUFFIX
-from vramlab.grading.verdict import reason_in
+from vramlab_classroom.judge.exercises import UnknownExerciseError, find_exercise
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX
+from vramlab_classroom.judge.verdict import reason_in
 
 NO_REASON = "it could not be processed, or has not been graded yet"
 

@@ -9,7 +9,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from vramlab.classroom.scores import Score
+from vramlab_classroom.nbgrader.scores import Score
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from vramlab.classroom.class_report import OUTCOMES, ClassReport, late_in_words, overview
-from vramlab.classroom.scores_csv import number
+from vramlab_classroom.nbgrader.scores_csv import number
+from vramlab_classroom.reports.class_report import OUTCOMES, ClassReport, late_in_words, overview
 
 
 def class_page(report: ClassReport) -> str:

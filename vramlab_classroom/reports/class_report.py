@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from vramlab.classroom.marked import Marked
-from vramlab.classroom.scores import Score, Status
-from vramlab.classroom.scores_csv import number
-from vramlab.grading.notebooks import grade_id
-from vramlab.grading.verdict import Grade, Verdict
+from vramlab_classroom.judge.notebooks import grade_id
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.nbgrader.scores import Score, Status
+from vramlab_classroom.nbgrader.scores_csv import number
+from vramlab_classroom.run.graded_submission import Marked
 
 ALL = "all points"
 SOME = "some points"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from vramlab.classroom.submissions import TIMESTAMP, Refused, Stray, read_plainly
+from vramlab_classroom.run.submissions import TIMESTAMP, Refused, Stray, read_plainly
 
 MAX_BYTES = 100_000_000
 """Of a submission's files together: what nbgrader's exchange takes by default."""

@@ -24,7 +24,7 @@ from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
 
-from vramlab.closing import Closing
+from vramlab.context import Closing
 from vramlab.errors import VramlabError
 
 CONNECT_SECONDS = 30

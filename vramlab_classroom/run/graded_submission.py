@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from vramlab.grading.verdict import Grade, Verdict
+from vramlab_classroom.judge.verdict import Grade, Verdict
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vramlab.classroom.marked import Marked
-from vramlab.closing import Closing
+from vramlab.context import Closing
 from vramlab.errors import VramlabError
+from vramlab_classroom.run.graded_submission import Marked
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS markings (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vramlab.classroom.entering import Book
-from vramlab.classroom.submissions import Submission
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.gradebooks import Ungraded
-from vramlab.grading.notebooks import TEST_SUFFIX
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX
+from vramlab_classroom.nbgrader.gradebook_writer import Book
+from vramlab_classroom.nbgrader.gradebooks import Ungraded
+from vramlab_classroom.run.submissions import Submission
 
 LATENESS = "lateness"
 FEEDBACK = "feedback"

@@ -18,8 +18,8 @@ from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
-from vramlab.classroom.page_orders import FUNCTION, Order, order
-from vramlab.grading.feedback_pages import PAGE_FILTERS
+from vramlab_classroom.nbgrader.feedback_pages import PAGE_FILTERS
+from vramlab_classroom.run.feedback_requests import FUNCTION, Order, order
 
 
 def render(order: Order, plainly: bool) -> dict[str, str]:

@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vramlab.grading.jobs import find
-from vramlab.grading.notebooks import Cell, cells_of_answers, grade_id
-from vramlab.grading.released import ReleasedCell, restore
+from vramlab_classroom.judge.jobs import find
+from vramlab_classroom.judge.notebooks import Cell, cells_of_answers, grade_id
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell, restore
 
 MAX_CELLS = 2_000
 MAX_SOURCE_CHARACTERS = 2_000_000
@@ -44,7 +44,7 @@ def read(
 
     Returns:
         The `problem`; or the clean `notebook`, and by the name of each task what was `found` (see
-        `vramlab.grading.jobs`) or else the code `cells` to find it in.
+        `vramlab_classroom.judge.jobs`) or else the code `cells` to find it in.
     """
     try:
         notebook = clean(base64.b64decode(data))

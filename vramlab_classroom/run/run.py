@@ -16,32 +16,26 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-from vramlab.classroom.attention import (
+from vramlab_classroom.judge.exercises import exercise_names, find_exercise
+from vramlab_classroom.judge.seeds import hidden_seed
+from vramlab_classroom.nbgrader.course import Course
+from vramlab_classroom.nbgrader.gradebook_writer import Book, NotEntered
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell
+from vramlab_classroom.run.cluster import Workers
+from vramlab_classroom.run.graded_submission import Marked
+from vramlab_classroom.run.journal import Entry, Journal
+from vramlab_classroom.run.needs_review import (
     FEEDBACK,
     LATENESS,
     Attention,
     once_each,
     without_score,
 )
-from vramlab.classroom.cluster import Workers
-from vramlab.classroom.course import Course
-from vramlab.classroom.entering import Book, NotEntered
-from vramlab.classroom.journal import Entry, Journal
-from vramlab.classroom.marked import Marked
-from vramlab.classroom.progress import Progress
-from vramlab.classroom.sandbox import best, named
-from vramlab.classroom.submissions import (
-    Refused,
-    Stray,
-    Submission,
-    find_submissions,
-    select,
-)
-from vramlab.classroom.versions import fingerprint, versions
-from vramlab.classroom.worker import Conditions, UnfitWorkerError, Work, mark, page
-from vramlab.grading.exercises import exercise_names, find_exercise
-from vramlab.grading.released import ReleasedCell
-from vramlab.grading.seeds import hidden_seed
+from vramlab_classroom.run.progress import Progress
+from vramlab_classroom.run.submissions import Refused, Stray, Submission, find_submissions, select
+from vramlab_classroom.run.versions import fingerprint, versions
+from vramlab_classroom.run.worker import Conditions, UnfitWorkerError, Work, mark, page
+from vramlab_classroom.sandbox.bubblewrap import best, named
 
 IN_FLIGHT_PER_WORKER = 3
 """So many submissions are with the workers for each of them: enough that none ever waits."""

@@ -11,17 +11,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import vramlab
-from vramlab.classroom.sources import digest_of_code
-from vramlab.grading.released import ReleasedCell
-from vramlab.grading.task import Exercise
+from vramlab_classroom.judge.task import Exercise
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell
+from vramlab_classroom.run.sources import digest_of_code
 
 PACKAGE = Path(vramlab.__file__).parent
 
 _JUDGING = (
-    "vramlab.classroom.reading",
-    "vramlab.grading.bench_server",
-    "vramlab.grading.judge",
-    "vramlab.virtual",
+    "vramlab_classroom.run.reading",
+    "vramlab_classroom.sandbox.job_server",
+    "vramlab_classroom.judge.judge",
+    "vramlab.gpu",
 )
 """With what they import: the way from a submitted file to a verdict."""
 

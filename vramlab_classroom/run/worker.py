@@ -17,18 +17,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from vramlab.classroom.marked import Marked
-from vramlab.classroom.sandbox import Sandbox, SandboxError
-from vramlab.classroom.versions import versions
 from vramlab.errors import VramlabError
-from vramlab.grading import replies
-from vramlab.grading.bench import Bench, BenchError, JobLate
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.judge import Judge
-from vramlab.grading.released import ReleasedCell
-from vramlab.grading.task import Exercise
-from vramlab.grading.verdict import Grade, Verdict
 from vramlab.units import MIB
+from vramlab_classroom.judge import replies
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.judge import Judge
+from vramlab_classroom.judge.task import Exercise
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell
+from vramlab_classroom.run.graded_submission import Marked
+from vramlab_classroom.run.versions import versions
+from vramlab_classroom.sandbox.bubblewrap import Sandbox, SandboxError
+from vramlab_classroom.sandbox.job_pool import Bench, BenchError, JobLate
 
 READ_CPU_SECONDS = 20
 READ_REPLY_BYTES = 64 * MIB
@@ -130,7 +130,7 @@ def _page(order: Mapping[str, Any], conditions: Conditions) -> str:
     for plainly in (False, True):
         try:
             made = bench.call(
-                "vramlab.classroom.pages",
+                "vramlab_classroom.run.pages",
                 "render",
                 cpu_seconds=PAGE_CPU_SECONDS,
                 reply_bytes=PAGE_REPLY_BYTES,
@@ -152,7 +152,7 @@ def _read(bench: Bench, exercise: Exercise, work: Work) -> Mapping[str, Any]:
     for finding in (True, False):
         try:
             read: dict[str, Any] = bench.call(
-                "vramlab.classroom.reading",
+                "vramlab_classroom.run.reading",
                 "read",
                 cpu_seconds=READ_CPU_SECONDS,
                 reply_bytes=READ_REPLY_BYTES,

@@ -1,9 +1,9 @@
 """The sandbox in which a bench judges: what an answer could reach if it broke out of its language.
 
-An answer runs in a language that can do nothing but answer (`vramlab.grading.restricted`), in a
-fork with limits of its own (`vramlab.grading.orders`), without the system calls that no answer
-needs (`vramlab.grading.syscalls`), which ends with all that it started. A sandbox stands around
-the bench and all of its forks, for the day when that language has a hole:
+An answer runs in a language that can do nothing but answer (`vramlab_classroom.judge.restricted`),
+in a fork with limits of its own (`vramlab_classroom.sandbox.job_limits`), without the system calls
+that no answer needs (`vramlab_classroom.sandbox.syscalls`), which ends with all that it started. A
+sandbox stands around the bench and all of its forks, for the day when that language has a hole:
 
 - `bubblewrap`: no network, and of the file system only the operating system's programs, Python's
   environment and this package, all read-only, with a small private folder for temporary files. No
@@ -60,7 +60,7 @@ COUNTING_KERNEL = (5, 14)
 NAMELESS_USERS = range(61184, 65520)
 """Source: systemd's `DynamicUser=`, which takes these for services, since nobody has them."""
 
-TRIAL = "import os, vramlab.grading.bench_server; print('bench of', os.getpid())"
+TRIAL = "import os, vramlab_classroom.sandbox.job_server; print('bench of', os.getpid())"
 TRIAL_SECONDS = 60
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")

@@ -2,7 +2,7 @@
 
 Linux has all of it; elsewhere a job is a process group, which is killed as one.
 
-Best is to be the first process of a PID namespace, as in the sandboxes of `vramlab.classroom`:
+Best is to be the first process of a PID namespace, as in the sandboxes of `vramlab_classroom`:
 then the bench can kill whatever a job leaves behind with one call, however deep it hides, and the
 kernel lets no job signal the bench. Otherwise what a job leaves behind comes to the bench, as to a
 subreaper, which kills it.

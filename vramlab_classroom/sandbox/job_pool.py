@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import vramlab
-from vramlab.closing import Closing
+from vramlab.context import Closing
 from vramlab.errors import VramlabError
-from vramlab.grading import replies
-from vramlab.grading.frames import read_frame, write_frame
-from vramlab.grading.orders import Limits, Order
-from vramlab.grading.task import Config, Exercise, Task
 from vramlab.units import GIB, MIB
+from vramlab_classroom.judge import replies
+from vramlab_classroom.judge.task import Config, Exercise, Task
+from vramlab_classroom.sandbox.frames import read_frame, write_frame
+from vramlab_classroom.sandbox.job_limits import Limits, Order
 
 ANSWER_CPU_SECONDS = 10
 """An answer that computes longer than this does not end, as far as anybody can tell."""
@@ -36,7 +36,7 @@ MEASURE_REPLY_BYTES = 64 * MIB
 JOB_MEMORY_BYTES = 4 * GIB
 """What a job may take beyond what the bench holds."""
 
-TORCH_MODULES = ("torch", "torch._dynamo", "vramlab.virtual", "vramlab.grading.preloaded")
+TORCH_MODULES = ("torch", "torch._dynamo", "vramlab.gpu", "vramlab_course.tasks.preloaded")
 """Imported once, before the fork. The first op under a torch function mode loads torch._dynamo."""
 
 WALL_TO_CPU = 4
@@ -73,11 +73,16 @@ class Bench(Closing):
 
         Args:
             command: starts a Python interpreter, in a sandbox for example (see
-                `vramlab.classroom.sandbox`); by default this one, without any.
+                `vramlab_classroom.sandbox.bubblewrap`); by default this one, without any.
             search_path: where else the modules of exercises are looked for.
         """
         package = Path(vramlab.__file__).parents[1]
-        self._command = [*(command or [sys.executable]), "-P", "-m", "vramlab.grading.bench_server"]
+        self._command = [
+            *(command or [sys.executable]),
+            "-P",
+            "-m",
+            "vramlab_classroom.sandbox.job_server",
+        ]
         self._search_path = os.pathsep.join(map(str, [package, *search_path]))
         self._process: subprocess.Popen[bytes] | None = None
         self._preload = TORCH_MODULES

@@ -1,6 +1,6 @@
 """The bench's process: does each job in a fork of its own, within limits.
 
-    python -P -m vramlab.grading.bench_server
+    python -P -m vramlab_classroom.sandbox.job_server
 
 Reads requests on stdin and writes replies on stdout, as messages (`frames.py`). A request is an
 order (`orders.py`, for this process) and a job (for the fork); a reply is how the job ended
@@ -28,8 +28,8 @@ import traceback
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vramlab.grading import jobs
-from vramlab.grading.confinement import (
+from vramlab_classroom.judge import jobs
+from vramlab_classroom.sandbox.confinement import (
     clear_temporary_folder,
     confine_bench,
     confine_job,
@@ -37,9 +37,9 @@ from vramlab.grading.confinement import (
     is_spoiled,
     memory_of_job,
 )
-from vramlab.grading.frames import LENGTH, forget, read_frame, write_frame
-from vramlab.grading.orders import Limits, Order
-from vramlab.grading.syscalls import SOCKETS, refuse_system_calls
+from vramlab_classroom.sandbox.frames import LENGTH, forget, read_frame, write_frame
+from vramlab_classroom.sandbox.job_limits import Limits, Order
+from vramlab_classroom.sandbox.syscalls import SOCKETS, refuse_system_calls
 
 LOOK_SECONDS = 0.5
 """How often to look how much memory a job has taken, with all its processes."""

@@ -42,10 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
         VramlabError: its notebook is not there, or is none.
     """
     with working("reading the notebook"):
-        from vramlab.grading.bench import Bench
-        from vramlab.grading.exercises import find_exercise
-        from vramlab.grading.judge import Judge
-        from vramlab.grading.notebooks import cells_of_answers
+        from vramlab_classroom.judge.exercises import find_exercise
+        from vramlab_classroom.judge.judge import Judge
+        from vramlab_classroom.judge.notebooks import cells_of_answers
+        from vramlab_classroom.sandbox.job_pool import Bench
 
         exercise = find_exercise(arguments.exercise)
         notebook = _read(arguments.notebook or _find_notebook(exercise.name))

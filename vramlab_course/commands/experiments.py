@@ -15,8 +15,8 @@ from vramlab.progress import Step, working
 from vramlab.streams import print_error
 
 if TYPE_CHECKING:
-    from vramlab.experiments import Outcome
     from vramlab.measure import StageMeasurement
+    from vramlab_course.experiments import Outcome
 
 _EXIT_OK = 0
 _EXIT_USAGE = 2
@@ -51,8 +51,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """List the experiments or run one; answer the exit status: 2 for an unknown name, else 0."""
     with working("reading the experiments"):
-        from vramlab import experiments
         from vramlab.measure.stages import observed_by
+        from vramlab_course import experiments
 
     if arguments.action == "list":
         print("\n".join(_list()))
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(name: str, gpu: str | None, torch_version: str | None) -> Outcome:
     import vramlab
-    from vramlab import experiments
+    from vramlab_course import experiments
 
     if gpu is None:
         return experiments.run_as_published(name)
@@ -83,7 +83,7 @@ def _run(name: str, gpu: str | None, torch_version: str | None) -> Outcome:
 
 def _list() -> list[str]:
     """One line for each experiment, under a line of headings."""
-    from vramlab import experiments
+    from vramlab_course import experiments
 
     known = [experiments.get(name) for name in experiments.names()]
     rows = [("lesson", "experiment", "question")]

@@ -31,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Print the figures; answer the exit status: 1 for an unexplained difference, else 0."""
     with working("running all experiments with published figures") as step:
-        from vramlab.experiments.survey import survey
+        from vramlab_course.experiments.survey import survey
 
         result = survey(tell=step.tell)
     print(result.markdown() if arguments.markdown else result.table())

@@ -12,7 +12,7 @@ An experiment measures through torch's own interface on whatever GPU is attached
 `run_as_published` attaches the virtual GPU, and stands for the PyTorch, that the documents had.
 """
 
-from vramlab.experiments import (
+from vramlab_course.experiments import (
     accumulation,
     activations,
     batch_size,
@@ -44,9 +44,9 @@ from vramlab.experiments import (
     training_step,
     zero,
 )
-from vramlab.experiments.outcome import Difference, Finding, Outcome, Verdict
-from vramlab.experiments.published import Figure, figure, figures
-from vramlab.experiments.registry import (
+from vramlab_course.experiments.outcome import Difference, Finding, Outcome, Verdict
+from vramlab_course.experiments.published import Figure, figure, figures
+from vramlab_course.experiments.registry import (
     Conditions,
     Experiment,
     experiment,
@@ -55,7 +55,7 @@ from vramlab.experiments.registry import (
     run,
     run_as_published,
 )
-from vramlab.experiments.trial import Trial, expected
+from vramlab_course.experiments.trial import Trial, expected
 
 __all__ = [
     "Conditions",

@@ -8,13 +8,13 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from vramlab.experiments.outcome import Difference, Finding, Outcome
-from vramlab.experiments.published import figure
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import vgg16
-from vramlab.formulas.storage import packed, tensor_bytes
-from vramlab.models.documents import VGG16
+from vramlab.cuda_rules.storage import packed, tensor_bytes
+from vramlab_course.experiments.outcome import Difference, Finding, Outcome
+from vramlab_course.experiments.published import figure
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import vgg16
+from vramlab_course.programs.models.documents import VGG16
 
 _BATCHES = (32, 64)
 

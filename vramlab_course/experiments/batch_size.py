@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import torch
 
-from vramlab.experiments.bert import SEQUENCE, bert_base
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.bert import FIRST_LINEAR, SECOND_LINEAR, Bert
-from vramlab.formulas.optimizers import adam_step_extra_bytes, state_bytes
-from vramlab.formulas.reductions import COLUMNS_PER_BLOCK
-from vramlab.formulas.storage import block_bytes, packed, tensor_bytes
-from vramlab.formulas.training import SCALAR_BYTES
+from vramlab.cuda_rules.reductions import COLUMNS_PER_BLOCK
+from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
 from vramlab.measure.readings import unsplit_bytes
 from vramlab.measure.surroundings import Surroundings
+from vramlab.programs.optimizer_states import adam_step_extra_bytes, state_bytes
+from vramlab_course.experiments.bert import SEQUENCE, bert_base
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.bert import FIRST_LINEAR, SECOND_LINEAR, Bert
+from vramlab_course.formulas.training import SCALAR_BYTES
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32)
 

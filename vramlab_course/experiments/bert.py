@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from vramlab.experiments.outcome import Difference, Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.training_step import workspaces_differ
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.bert import Bert
-from vramlab.formulas.optimizers import state_bytes
-from vramlab.formulas.storage import block_bytes, packed, tensor_bytes
-from vramlab.formulas.training import SCALAR_BYTES
+from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
 from vramlab.measure.readings import unsplit_bytes
+from vramlab.programs.optimizer_states import state_bytes
+from vramlab_course.experiments.outcome import Difference, Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.training_step import workspaces_differ
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.bert import Bert
+from vramlab_course.formulas.training import SCALAR_BYTES
 
 BATCH, SEQUENCE = 32, 512
 DOCUMENTS_RESTS_BYTES = 10_747_904

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.storage import block_bytes
-from vramlab.formulas.transformer import PRECISIONS, bytes_per_parameter
+from vramlab.cuda_rules.storage import block_bytes
 from vramlab.measure import Table
-from vramlab.techniques.master_weights import MasterWeights
-from vramlab.techniques.optimizers import OPTIMIZERS
+from vramlab.programs.master_weights import MasterWeights
+from vramlab.programs.optimizers import OPTIMIZERS
+from vramlab.programs.transformer_memory import PRECISIONS, bytes_per_parameter
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
 
 _WIDTH, _LAYERS = 1024, 8
 _COUNT = _LAYERS * _WIDTH * _WIDTH

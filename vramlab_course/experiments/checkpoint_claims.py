@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
 from vramlab.attachment import attached
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import checkpointing as formulas
-from vramlab.formulas.checkpointing import ChainSizes
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 from vramlab.measure.flops import count_flops
-from vramlab.models.chains import Forward, mlp_chain, prepared, train
-from vramlab.techniques.torch_checkpointing import enable_checkpointing
 from vramlab.units import GIB
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import checkpointing as formulas
+from vramlab_course.formulas.checkpointing import ChainSizes
+from vramlab_course.programs.models.chains import Forward, mlp_chain, prepared, train
+from vramlab_course.programs.techniques.torch_checkpointing import enable_checkpointing
 
 LAYERS, HIDDEN = 12, 768
 """Of BERT-base and GPT-2."""

@@ -13,7 +13,14 @@ from torch.utils.checkpoint import (
     checkpoint_sequential,
 )
 
-from vramlab.checkpointing import (
+from vramlab.measure.flops import count_flops
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import checkpointing as formulas
+from vramlab_course.formulas.checkpointing import ChainSizes
+from vramlab_course.formulas.training import SCALAR_BYTES
+from vramlab_course.programs.checkpointing import (
     Schedule,
     recompute_all,
     revolve,
@@ -21,16 +28,9 @@ from vramlab.checkpointing import (
     simulate,
     store_all,
 )
-from vramlab.checkpointing.execute import execute
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import checkpointing as formulas
-from vramlab.formulas.checkpointing import ChainSizes
-from vramlab.formulas.training import SCALAR_BYTES
-from vramlab.measure.flops import count_flops
-from vramlab.models.chains import Forward, linear_chain, mlp_chain, prepared, train
-from vramlab.techniques.torch_checkpointing import each_step, selective
+from vramlab_course.programs.checkpointing.execute import execute
+from vramlab_course.programs.models.chains import Forward, linear_chain, mlp_chain, prepared, train
+from vramlab_course.programs.techniques.torch_checkpointing import each_step, selective
 
 STEPS, BATCH, WIDTH = 16, 8192, 256
 """The chain of the lesson: 16 steps over (8192, 256), so that a state has 8 MiB."""
@@ -46,7 +46,8 @@ class Exchange:
     strategy: str
     """What it is called."""
     by_torch: bool
-    """Whether torch.utils.checkpoint does it, or a schedule of vramlab.checkpointing."""
+    """Whether torch.utils.checkpoint does it, or a schedule of
+    vramlab_course.programs.checkpointing."""
     predicted_peak_bytes: int
     """Peak beyond parameters, input and workspaces, from a closed form."""
     peak_bytes: int

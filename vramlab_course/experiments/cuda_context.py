@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import torch
 
 from vramlab import catalogue
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.storage import block_bytes, segment_bytes
+from vramlab.cuda_rules.storage import block_bytes, segment_bytes
 from vramlab.measure import Table
 from vramlab.units import MIB
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
 
 
 @experiment(

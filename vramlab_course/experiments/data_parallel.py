@@ -5,24 +5,24 @@ from __future__ import annotations
 import torch
 from torch.nn.parallel import DataParallel
 
-from vramlab.experiments.bert import bert_base
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.bert import Bert
-from vramlab.formulas.data_parallel import (
+from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
+from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.surroundings import require_gpus, start_afresh
+from vramlab.programs.alone import alone
+from vramlab.programs.optimizer_states import state_bytes
+from vramlab_course.experiments.bert import bert_base
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.bert import Bert
+from vramlab_course.formulas.data_parallel import (
     Classifier,
     DataParallelStep,
     DistributedStep,
     Parts,
     pieces,
 )
-from vramlab.formulas.optimizers import state_bytes
-from vramlab.formulas.storage import block_bytes, packed, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
-from vramlab.measure.surroundings import require_gpus, start_afresh
-from vramlab.ranks import alone
-from vramlab.techniques.data_parallel import Training
+from vramlab_course.programs.techniques.data_parallel import Training
 
 RANKS = 4
 

@@ -9,11 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vramlab.experiments.outcome import Difference, Outcome
-from vramlab.experiments.published import figure
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.storage import (
+from vramlab.cuda_rules.storage import (
     LARGE_SEGMENT_BYTES,
     MIN_BLOCK_BYTES,
     SMALL_BLOCK_BYTES,
@@ -22,9 +18,13 @@ from vramlab.formulas.storage import (
     segment_bytes,
     stranded_fraction,
 )
+from vramlab.gpu import VirtualGPU
 from vramlab.measure.figures import UNIT_BYTES
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU
+from vramlab_course.experiments.outcome import Difference, Outcome
+from vramlab_course.experiments.published import figure
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
 
 
 @experiment(

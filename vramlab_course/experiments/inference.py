@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.bert import Bert
-from vramlab.formulas.inference import bert_peak_bytes
-from vramlab.formulas.kv_cache import KVCache
 from vramlab.measure.readings import unsplit_bytes
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.bert import Bert
+from vramlab_course.formulas.inference import bert_peak_bytes
+from vramlab_course.formulas.kv_cache import KVCache
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,21 @@ from dataclasses import replace
 
 import torch
 
-from vramlab.experiments.outcome import Difference, Outcome
-from vramlab.experiments.published import figure
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.transformer_step import Training, take_steps
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import transformer, transformer_peak
-from vramlab.formulas.optimizers import state_bytes
-from vramlab.formulas.per_parameter import ZERO_MIXED_ADAM, zero_states_bytes
-from vramlab.formulas.storage import block_bytes, packed, tensor_bytes
-from vramlab.formulas.transformer import GPT2, Run, Sizes
+from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
 from vramlab.measure.readings import unsplit_bytes
 from vramlab.measure.surroundings import Surroundings, start_afresh
-from vramlab.models.transformer import Transformer
-from vramlab.techniques.master_weights import MasterWeights
+from vramlab.programs import transformer_memory
+from vramlab.programs.master_weights import MasterWeights
+from vramlab.programs.optimizer_states import state_bytes
+from vramlab.programs.transformer import Transformer
+from vramlab.programs.transformer_memory import GPT2, Run, Sizes
+from vramlab_course.experiments.outcome import Difference, Outcome
+from vramlab_course.experiments.published import figure
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.transformer_step import Training, take_steps
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import transformer_peak
+from vramlab_course.formulas.per_parameter import ZERO_MIXED_ADAM, zero_states_bytes
 
 BATCH, SEQUENCE = 32, 1024
 ZERO_PAPER = "arXiv 1910.02054"
@@ -130,7 +131,7 @@ def gpt2_xl_activations() -> Outcome:
         forward.expect(
             expected(
                 "growth",
-                transformer.kept_bytes(sizes, run)
+                transformer_memory.kept_bytes(sizes, run)
                 + trial.surroundings.linear_workspace_bytes()
                 + unsplit_bytes()
                 - rests_bytes,
@@ -142,14 +143,15 @@ def gpt2_xl_activations() -> Outcome:
         start_afresh()
     tokens = BATCH * SEQUENCE * sizes.width
     gelu_bytes = sizes.layers * 8 * tokens
-    paper_bytes = transformer.zero_paper_activations_bytes(
+    paper_bytes = transformer_memory.zero_paper_activations_bytes(
         BATCH, SEQUENCE, sizes.width, sizes.layers
     )
-    layers_bytes = sizes.layers * transformer.layer_kept_bytes(sizes, lean)
+    layers_bytes = sizes.layers * transformer_memory.layer_kept_bytes(sizes, lean)
     trial.find(
         "gpt2-xl-activations",
         measured_bytes,
-        predicted=transformer.kept_bytes(sizes, lean) + trial.surroundings.linear_workspace_bytes(),
+        predicted=transformer_memory.kept_bytes(sizes, lean)
+        + trial.surroundings.linear_workspace_bytes(),
         differences=[
             Difference(
                 paper_bytes - figure("gpt2-xl-activations").nearest_bytes(),

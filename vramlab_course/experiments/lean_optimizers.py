@@ -10,23 +10,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.experiments.outcome import Difference, Outcome
-from vramlab.experiments.published import figure
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.lean_optimizers import (
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.measure.readings import unsplit_bytes
+from vramlab_course.experiments.outcome import Difference, Outcome
+from vramlab_course.experiments.published import figure
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.lean_optimizers import (
     CODEBOOKS_BYTES,
     Shape,
     adafactor_bytes,
     blockwise_bytes,
     gpt2_shapes,
 )
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
-from vramlab.models.chains import linear_chain
-from vramlab.techniques.blockwise_adam import BlockwiseAdamW
-from vramlab.techniques.sign_sgd import SignSGD
-from vramlab.techniques.step_in_backward import step_in_backward
+from vramlab_course.programs.models.chains import linear_chain
+from vramlab_course.programs.techniques.blockwise_adam import BlockwiseAdamW
+from vramlab_course.programs.techniques.sign_sgd import SignSGD
+from vramlab_course.programs.techniques.step_in_backward import step_in_backward
 
 
 def adafactor_with_momentum(params: Iterable[Any], lr: float = 1e-3) -> torch.optim.Optimizer:

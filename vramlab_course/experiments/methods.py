@@ -26,13 +26,13 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from vramlab.attachment import attached, catalogue_model
-from vramlab.experiments.offloading import Block
-from vramlab.experiments.outcome import Difference, Finding, Outcome
-from vramlab.experiments.published import figure
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial
-from vramlab.formulas.durations import copy_seconds
+from vramlab.cuda_rules.durations import copy_seconds
 from vramlab.measure import LeastTime, least_time, record_operators, record_transfers
+from vramlab_course.experiments.offloading import Block
+from vramlab_course.experiments.outcome import Difference, Finding, Outcome
+from vramlab_course.experiments.published import figure
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial
 
 WIDTH, LAYERS, LENGTH, VOCABULARY = 768, 3, 256, 8192
 SMALL, LARGE = 2, 32

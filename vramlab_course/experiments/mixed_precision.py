@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.activations import linear_chain_bytes
-from vramlab.formulas.mixed_precision import (
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.programs.master_weights import MasterWeights
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.activations import linear_chain_bytes
+from vramlab_course.formulas.mixed_precision import (
     STATES_PER_PARAMETER,
     autocast_forward_bytes,
     cast_bytes,
 )
-from vramlab.formulas.parameters import linear_chain_shapes
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.training import SCALAR_BYTES
-from vramlab.models.documents import linear_net
-from vramlab.techniques.master_weights import MasterWeights
+from vramlab_course.formulas.parameters import linear_chain_shapes
+from vramlab_course.formulas.training import SCALAR_BYTES
+from vramlab_course.programs.models.documents import linear_net
 
 
 def autocast(enabled: bool = True) -> AbstractContextManager[Any]:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.mlp_block import MLPBlock
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.mlp_block import MLPBlock
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.nn.functional import scaled_dot_product_attention
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import offloading
-from vramlab.formulas.offloading import HELD_PER_PARAMETER, Saving
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.flops import count_flops
-from vramlab.techniques.offloading import HostOptimizer, SavedOnHost, StreamedLayers
+from vramlab.programs.offloading import HostOptimizer, SavedOnHost, StreamedLayers
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import offloading
+from vramlab_course.formulas.offloading import HELD_PER_PARAMETER, Saving
 
 
 def relu_chain(layers: int, width: int) -> nn.Sequential:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.operators import KEEPS, Sizes, held_bytes
-from vramlab.formulas.storage import block_bytes
+from vramlab.cuda_rules.storage import block_bytes
 from vramlab.measure import SavedTensors, Table, Whose, saved_by
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.operators import KEEPS, Sizes, held_bytes
 
 ROWS, WIDTH = 4096, 1024
 IMAGES = (16, 64, 64, 64)
@@ -33,7 +33,7 @@ class Operator:
     """An operator, and what it is tried on."""
 
     name: str
-    """In `vramlab.formulas.operators.KEEPS`."""
+    """In `vramlab_course.formulas.operators.KEEPS`."""
     apply: Callable[..., Tensor] | None
     """A function of the inputs; None if a module is applied."""
     inputs: Callable[[torch.dtype], Inputs]

@@ -10,15 +10,15 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from vramlab.experiments.outcome import Difference, Outcome
-from vramlab.experiments.published import figure
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import vgg16
-from vramlab.formulas.optimizers import Implementation, adam_step_extra_bytes, state_bytes
-from vramlab.formulas.per_parameter import GRADIENTS, OPTIMIZERS, WEIGHTS, ZERO_MIXED_ADAM
-from vramlab.formulas.storage import packed, tensor_bytes
-from vramlab.models.documents import VGG16
+from vramlab.cuda_rules.storage import packed, tensor_bytes
+from vramlab.programs.optimizer_states import Implementation, adam_step_extra_bytes, state_bytes
+from vramlab_course.experiments.outcome import Difference, Outcome
+from vramlab_course.experiments.published import figure
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import vgg16
+from vramlab_course.formulas.per_parameter import GRADIENTS, OPTIMIZERS, WEIGHTS, ZERO_MIXED_ADAM
+from vramlab_course.programs.models.documents import VGG16
 
 _WIDTH = 4096
 _PARAMETERS = _WIDTH * _WIDTH
@@ -31,7 +31,7 @@ class Optimizer:
     name: str
     """In the experiment's stages."""
     kind: str
-    """In vramlab.formulas.optimizers.STATES."""
+    """In vramlab.programs.optimizer_states.STATES."""
     make: Callable[..., torch.optim.Optimizer]
     """Makes it from parameters."""
 

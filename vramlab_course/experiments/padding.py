@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.attention import kept_bytes
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 from vramlab.measure.readings import unsplit_bytes
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.attention import kept_bytes
 
 LONGEST = 512
 WIDTH, HEADS, VOCABULARY = 768, 12, 30522

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from vramlab.experiments.outcome import Difference, Outcome
-from vramlab.experiments.registry import experiment
-from vramlab.experiments.training_step import FP16_BATCH, FP16_WIDTH
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import parameters as count
-from vramlab.formulas import vgg16
-from vramlab.formulas.storage import packed, tensor_bytes
-from vramlab.models.documents import VGG16, RepeatedLinear
+from vramlab.cuda_rules.storage import packed, tensor_bytes
+from vramlab_course.experiments.outcome import Difference, Outcome
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.training_step import FP16_BATCH, FP16_WIDTH
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import parameters as count
+from vramlab_course.formulas import vgg16
+from vramlab_course.programs.models.documents import VGG16, RepeatedLinear
 
 
 @dataclass(frozen=True)

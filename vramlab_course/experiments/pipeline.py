@@ -1,11 +1,12 @@
 """Lesson 22: what the stages of a pipeline hold, one by one.
 
 A stage here is one rank alone, of a pipeline of any length: PyTorch's own schedule runs, and nobody
-answers (`vramlab.virtual.distributed`). `vramlab.ranks.pipeline` has processes that do answer.
+answers (`vramlab.gpu.stand_ins.distributed`). `vramlab_course.programs.ranks.pipeline` has
+processes that do answer.
 
 Known limitation: who sends holds on to what is sent for a while, and alone nobody does. With gloo
-it is an activation of a micro-batch at the peak (tests/ranks/test_pipeline_ranks.py); what NCCL
-holds has not been measured.
+it is an activation of a micro-batch at the peak
+(tests/course/programs/ranks/test_pipeline_ranks.py); what NCCL holds has not been measured.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.pipeline import ModelParallel, Pipeline, cut, even_stages
-from vramlab.formulas.pipeline_schedules import Name
 from vramlab.measure.sends import record_sends
 from vramlab.measure.surroundings import require_gpus
-from vramlab.ranks import alone, refuse_real_gpu
-from vramlab.techniques.pipeline_stage import LoneStage, linear_layers
+from vramlab.programs.alone import alone
+from vramlab.programs.pipeline_schedules import Name
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.pipeline import ModelParallel, Pipeline, cut, even_stages
+from vramlab_course.programs.ranks import refuse_real_gpu
+from vramlab_course.programs.techniques.pipeline_stage import LoneStage, linear_layers
 
 if TYPE_CHECKING:
     pass
@@ -107,7 +109,7 @@ def pipeline_stages(
     )
     if batch % micro_batches:
         raise ValueError(f"{batch} rows cannot be cut into {micro_batches} equal micro-batches")
-    refuse_real_gpu(f"--nproc-per-node={ranks} -m vramlab.ranks.pipeline")
+    refuse_real_gpu(f"--nproc-per-node={ranks} -m vramlab_course.programs.ranks.pipeline")
     pipeline = Pipeline(
         schedule,
         batch // micro_batches,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from vramlab.experiments.outcome import Outcome
+from vramlab.gpu import VirtualGPU
 from vramlab.measure.surroundings import require_gpu
-from vramlab.virtual import VirtualGPU
+from vramlab_course.experiments.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.residual_network import (
+from vramlab.measure.readings import unsplit_bytes
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.residual_network import (
     BASE,
     CLASSES,
     COLORS,
@@ -23,7 +24,6 @@ from vramlab.formulas.residual_network import (
     parts,
     scaled_stages,
 )
-from vramlab.measure.readings import unsplit_bytes
 
 FIGURE = "checkpoint-resnet1000"
 """The figure, and the experiment."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import torch
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import retention as formulas
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 from vramlab.measure.readings import unsplit_bytes
-from vramlab.models.retention import (
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import retention as formulas
+from vramlab_course.programs.models.retention import (
     CHUNK,
     decays,
     retain_chunkwise,

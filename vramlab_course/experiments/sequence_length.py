@@ -11,20 +11,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.attention import (
+from vramlab.measure.readings import unsplit_bytes
+from vramlab.units import MIB
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.attention import (
     KINDS,
     AttentionKind,
     bert_held_bytes,
     kept_bytes,
     quadratic_bytes,
 )
-from vramlab.formulas.bert import Bert
-from vramlab.formulas.fit import quadratic_fit
-from vramlab.measure.readings import unsplit_bytes
-from vramlab.units import MIB
+from vramlab_course.formulas.bert import Bert
+from vramlab_course.formulas.fit import quadratic_fit
 
 LONGEST = 2560
 """Tokens that document 001's BERT has positions for."""

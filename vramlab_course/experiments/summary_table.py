@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from vramlab.experiments.outcome import Finding, Verdict
 from vramlab.measure import Table
+from vramlab_course.experiments.outcome import Finding, Verdict
 
 
 def summary_table(findings: Sequence[Finding], caption: str) -> Table:

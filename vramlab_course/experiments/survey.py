@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from vramlab.experiments import registry
-from vramlab.experiments.outcome import (
+from vramlab.measure import Table
+from vramlab_course.experiments import registry
+from vramlab_course.experiments.outcome import (
     Finding,
     Verdict,
     format_difference,
     format_number,
     reasons,
 )
-from vramlab.experiments.published import Figure, figures
-from vramlab.measure import Table
+from vramlab_course.experiments.published import Figure, figures
 
 _MOST_PARTS = 8
 """A figure of more numbers than this, such as a whole memory summary, gets one line for all."""

@@ -1,7 +1,8 @@
 """Lesson 21: what one rank of many holds and sends when layers are cut.
 
 Every function here is one rank alone, of a world of any size: PyTorch's own code runs, and nobody
-answers (`vramlab.ranks.alone`). `vramlab.ranks.tensor_parallel` has processes that do answer.
+answers (`vramlab.programs.alone`). `vramlab_course.programs.ranks.tensor_parallel` has processes
+that do answer.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn import functional
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import tensor_parallel as formulas
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.tensor_parallel import DIVISIONS, ORDERS, Division, Order
-from vramlab.formulas.transformer import Sizes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 from vramlab.measure.collectives import Collectives, record_collectives
 from vramlab.measure.readings import held_bytes, unsplit_bytes
 from vramlab.measure.surroundings import start_afresh
-from vramlab.models.transformer import DROPOUT, FeedForward
-from vramlab.ranks import alone, refuse_real_gpu
-from vramlab.techniques.tensor_parallel import Layer, divided, optimizer_of, order_plan, plan
+from vramlab.programs.alone import alone
+from vramlab.programs.tensor_parallel import Layer, divided, optimizer_of, order_plan, plan
+from vramlab.programs.transformer import DROPOUT, FeedForward
+from vramlab.programs.transformer_memory import Sizes
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import tensor_parallel as formulas
+from vramlab_course.formulas.tensor_parallel import DIVISIONS, ORDERS, Division, Order
+from vramlab_course.programs.ranks import refuse_real_gpu
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def ranks_alone(ranks: int) -> Iterator[DeviceMesh]:
     Raises:
         RuntimeError: the GPU is real, where NCCL waits for the others.
     """
-    refuse_real_gpu("--nproc-per-node=2 -m vramlab.ranks.tensor_parallel")
+    refuse_real_gpu("--nproc-per-node=2 -m vramlab_course.programs.ranks.tensor_parallel")
     with alone(ranks):
         yield init_device_mesh("cuda", (ranks,))
 

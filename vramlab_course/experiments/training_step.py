@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from vramlab.experiments.outcome import Difference, Finding, Outcome
-from vramlab.experiments.published import figure
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas.activations import repeated_linear_bytes
-from vramlab.formulas.optimizers import state_bytes
-from vramlab.formulas.parameters import linear_chain_shapes
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.training import SCALAR_BYTES, LinearChain
-from vramlab.formulas.workspaces import BEFORE_HOPPER_BYTES
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.workspaces import BEFORE_HOPPER_BYTES
 from vramlab.measure.surroundings import Surroundings
-from vramlab.models.documents import RepeatedLinear, linear_net
+from vramlab.programs.optimizer_states import state_bytes
 from vramlab.units import KIB
+from vramlab_course.experiments.outcome import Difference, Finding, Outcome
+from vramlab_course.experiments.published import figure
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.activations import repeated_linear_bytes
+from vramlab_course.formulas.parameters import linear_chain_shapes
+from vramlab_course.formulas.training import SCALAR_BYTES, LinearChain
+from vramlab_course.programs.models.documents import RepeatedLinear, linear_net
 
 BATCH, WIDTHS = 10240, (1024, 1024, 1024, 2048)
 """Document 001's model and input."""

@@ -1,6 +1,6 @@
 """A training step of the course's transformer on the attached GPU, measured.
 
-`vramlab.formulas.transformer` and `transformer_peak` predict what this measures.
+`vramlab.programs.transformer_memory` and `transformer_peak` predict what this measures.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vramlab.formulas.transformer import Run, Sizes
 from vramlab.measure import (
     Breakdown,
     Timeline,
@@ -19,9 +18,10 @@ from vramlab.measure import (
     record_timeline,
 )
 from vramlab.measure.categories import blocks_by_category
-from vramlab.models.transformer import DROPOUT, Transformer
-from vramlab.techniques.master_weights import MasterWeights
-from vramlab.techniques.optimizers import OPTIMIZERS, WAYS
+from vramlab.programs.master_weights import MasterWeights
+from vramlab.programs.optimizers import OPTIMIZERS, WAYS
+from vramlab.programs.transformer import DROPOUT, Transformer
+from vramlab.programs.transformer_memory import Run, Sizes
 
 
 class Training:

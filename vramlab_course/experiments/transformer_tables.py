@@ -8,14 +8,15 @@ from dataclasses import replace
 import torch
 
 from vramlab import catalogue
-from vramlab.experiments.transformer_step import Training, take_steps
-from vramlab.formulas import transformer, transformer_peak
-from vramlab.formulas.transformer import Run, Sizes
-from vramlab.formulas.transformer_peak import Gpu
+from vramlab.gpu import VirtualGPU
 from vramlab.measure import Table
 from vramlab.measure.readings import unsplit_bytes
+from vramlab.programs import transformer_memory
+from vramlab.programs.transformer_memory import Run, Sizes
 from vramlab.units import short_size
-from vramlab.virtual import VirtualGPU
+from vramlab_course.experiments.transformer_step import Training, take_steps
+from vramlab_course.formulas import transformer_peak
+from vramlab_course.formulas.transformer_peak import Gpu
 
 
 def layer_terms_table(sizes: Sizes, runs: Mapping[str, Run]) -> Table:
@@ -26,10 +27,12 @@ def layer_terms_table(sizes: Sizes, runs: Mapping[str, Run]) -> Table:
         runs: by the heading of their column; all of one batch and length.
     """
     first = next(iter(runs.values()))
-    paper = transformer.paper_layer_terms(first.batch, first.sequence, sizes.width, sizes.heads)
+    paper = transformer_memory.paper_layer_terms(
+        first.batch, first.sequence, sizes.width, sizes.heads
+    )
     columns = {
         "paper": paper,
-        **{name: transformer.layer_terms(sizes, r) for name, r in runs.items()},
+        **{name: transformer_memory.layer_terms(sizes, r) for name, r in runs.items()},
     }
     names = dict.fromkeys(name for terms in columns.values() for name in terms)
     qkv, project, up, down = (rows * columns for rows, columns in sizes.matrices)

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramlab.experiments.outcome import Difference, Finding, Number, Outcome
-from vramlab.experiments.published import figure
 from vramlab.measure import Expectation, Quantity, StageMeasurement, Stages
 from vramlab.measure.stages import StageHandle
 from vramlab.measure.surroundings import start_afresh, surroundings
+from vramlab_course.experiments.outcome import Difference, Finding, Number, Outcome
+from vramlab_course.experiments.published import figure
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Lesson 20: what one rank of many keeps when states, gradients and parameters are divided.
 
 Every function here is one rank alone, of a world of any size: PyTorch's own code runs, and nobody
-answers (`vramlab.virtual.distributed`). `vramlab.ranks.zero` has processes that do answer.
+answers (`vramlab.gpu.stand_ins.distributed`). `vramlab_course.programs.ranks.zero` has processes
+that do answer.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from typing import Literal
 import torch
 from torch import nn
 
-from vramlab.experiments.outcome import Outcome
-from vramlab.experiments.registry import Conditions, experiment
-from vramlab.experiments.trial import Trial, expected
-from vramlab.formulas import zero
-from vramlab.formulas.zero import Groups, Stage
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.collectives import Collectives, record_collectives
 from vramlab.measure.readings import held_bytes, unsplit_bytes
 from vramlab.measure.surroundings import start_afresh
-from vramlab.ranks import alone, refuse_real_gpu
-from vramlab.techniques.zero import Precision, Training
+from vramlab.programs.alone import alone
+from vramlab_course.experiments.outcome import Outcome
+from vramlab_course.experiments.registry import Conditions, experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import zero
+from vramlab_course.formulas.zero import Groups, Stage
+from vramlab_course.programs.ranks import refuse_real_gpu
+from vramlab_course.programs.techniques.zero import Precision, Training
 
 
 @contextmanager
@@ -34,7 +36,7 @@ def rank_alone(rank: int, ranks: int) -> Iterator[None]:
     Raises:
         RuntimeError: the GPU is real, where NCCL waits for the others.
     """
-    refuse_real_gpu("--nproc-per-node=3 -m vramlab.ranks.zero")
+    refuse_real_gpu("--nproc-per-node=3 -m vramlab_course.programs.ranks.zero")
     with alone(ranks, rank):
         yield
 

@@ -3,7 +3,7 @@
 `durations` alone answers in seconds, as `float`: the least that catalogue figures allow.
 
 Nothing here is measured, and nothing imports torch: each function is arithmetic that fits on a
-sheet of paper, with its source. `vramlab.experiments` holds them against measurements.
+sheet of paper, with its source. `vramlab_course.experiments` holds them against measurements.
 
     accumulation        what a micro-batch holds, and its peak
     storage             what the caching allocator makes of a tensor's bytes

@@ -12,7 +12,7 @@ first gradient is taken as it comes, every later one is added to it in place and
 
 from __future__ import annotations
 
-from vramlab.formulas.training import LinearChain, SumBuffers
+from vramlab_course.formulas.training import LinearChain, SumBuffers
 
 
 def later_moments(chain: LinearChain, sum_buffers_bytes: SumBuffers) -> dict[str, int]:

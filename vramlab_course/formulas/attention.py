@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from vramlab.formulas.bert import Attention, Bert
-from vramlab.formulas.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab_course.formulas.bert import Attention, Bert
 
 AttentionKind = Literal["step by step", "math", "memory-efficient", "flash", "cuDNN"]
 """Step by step: as transformers' "eager". The others are backends of PyTorch's SDPA."""

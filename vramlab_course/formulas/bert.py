@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.training import SCALAR_BYTES, SumBuffers
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab_course.formulas.training import SCALAR_BYTES, SumBuffers
 
 Attention = Literal["eager", "efficient"]
 """How attention is computed: step by step, or by PyTorch's memory-efficient kernel, which is what

@@ -1,8 +1,9 @@
 """What a training step over a chain of equal steps takes under a checkpointing schedule.
 
-Source: the schedules themselves (vramlab.checkpointing), and what a step keeps for its backward
-pass (tools/autograd/derivatives.yaml, PyTorch 2.13): a matrix product its input, GELU its input. A
-product's two gradients are made one after the other, and stay until the step has been gone back.
+Source: the schedules themselves (vramlab_course.programs.checkpointing), and what a step keeps for
+its backward pass (tools/autograd/derivatives.yaml, PyTorch 2.13): a matrix product its input, GELU
+its input. A product's two gradients are made one after the other, and stay until the step has been
+gone back.
 
 Everything is in bytes beyond what is there before the step: parameters, the input and workspaces.
 Letters: n steps, k segments of m steps, a bytes of one state.
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramlab.checkpointing.schedule import Do, Moment, Schedule, simulate
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.training import SCALAR_BYTES
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab_course.formulas.training import SCALAR_BYTES
+from vramlab_course.programs.checkpointing.schedule import Do, Moment, Schedule, simulate
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.training import SCALAR_BYTES
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 from vramlab.units import MIB
+from vramlab_course.formulas.training import SCALAR_BYTES
 
 PARAMETERS = "parameters (a replica)"
 STATES = "optimizer states"

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from vramlab.formulas.bert import Bert
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab_course.formulas.bert import Bert
 
 
 def sequential_peak_bytes(activations_bytes: Sequence[int]) -> int:

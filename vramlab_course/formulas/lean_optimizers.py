@@ -1,7 +1,8 @@
 """States of optimizers that keep less than AdamW. Sizes are those of blocks, without rests.
 
 Source: torch/optim/_adafactor.py and _muon.py of PyTorch 2.13; transformers/optimization.py of
-transformers 5 (Adafactor); vramlab/techniques/blockwise_adam.py, after arXiv 2110.02861.
+transformers 5 (Adafactor); vramlab_course/programs/techniques/blockwise_adam.py, after arXiv
+2110.02861.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 
 Shape = Sequence[int]
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramlab.formulas.operators import INPUT, KEEPS
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab_course.formulas.operators import INPUT, KEEPS
 
 
 @dataclass(frozen=True)

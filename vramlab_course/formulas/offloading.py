@@ -1,7 +1,7 @@
 """What offloading moves, what it leaves on the GPU, and from when on the trips can be hidden.
 
 Hidden means: while the link carries bytes, the GPU computes at least as long. Both times are the
-least that the catalogue allows (`vramlab.formulas.durations`).
+least that the catalogue allows (`vramlab.cuda_rules.durations`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Literal
 
 from vramlab.catalogue import GPUModel
-from vramlab.formulas.durations import Arithmetic, peak_flops_per_s
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.durations import Arithmetic, peak_flops_per_s
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 
 Saving = Literal["on the GPU", "save_on_cpu", "each once"]
 """Where autograd's saved tensors are: as usual; `torch.autograd.graph.save_on_cpu`; on the host,
-but each tensor once, and no parameters (`vramlab.techniques.offloading.SavedOnHost`)."""
+but each tensor once, and no parameters (`vramlab.programs.offloading.SavedOnHost`)."""
 
 HELD_PER_PARAMETER = {"all on the GPU": 16, "optimizer on the host": 4, "gradients leave": 2}
 """Bytes for each parameter on the GPU, in mixed precision with Adam.

@@ -12,7 +12,8 @@ holds
 - in the last stage every output, and at the end all of them once more, merged, unless it is called
   with `return_outputs=False`: `_merge_outputs`, schedules.py.
 
-Source: torch/distributed/pipelining, PyTorch 2.13; backward as in `vramlab.formulas.training`.
+Source: torch/distributed/pipelining, PyTorch 2.13; backward as in
+`vramlab_course.formulas.training`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vramlab.formulas.pipeline_schedules import Name, Plan, plan
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.training import SCALAR_BYTES
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.programs.pipeline_schedules import Name, Plan, plan
+from vramlab_course.formulas.training import SCALAR_BYTES
 
 Parts = dict[str, int]
 """Bytes by what they are."""

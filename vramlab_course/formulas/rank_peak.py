@@ -27,13 +27,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 
-from vramlab.formulas import transformer as kept
-from vramlab.formulas import transformer_peak, zero
-from vramlab.formulas.optimizers import adam_step_extra_bytes, state_bytes
-from vramlab.formulas.pipeline_schedules import Name as Schedule
-from vramlab.formulas.storage import ITEM_BYTES, block_bytes, tensor_bytes
-from vramlab.formulas.transformer import Run, Sizes
-from vramlab.formulas.transformer_peak import Gpu, Moment
+from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.programs import transformer_memory as kept
+from vramlab.programs.optimizer_states import adam_step_extra_bytes, state_bytes
+from vramlab.programs.pipeline_schedules import Name as Schedule
+from vramlab.programs.transformer_memory import Run, Sizes
+from vramlab_course.formulas import transformer_peak, zero
+from vramlab_course.formulas.transformer_peak import Gpu, Moment
 
 BORROWED = "gathered and sent"
 """Parameters that were gathered, and buffers of what is sent and received."""
@@ -276,7 +276,7 @@ class _Replicated:
     # ---- Pipeline ----
 
     def buffers_bytes(self) -> int:
-        """What a stage receives into, and sends: as in `vramlab.formulas.pipeline`."""
+        """What a stage receives into, and sends: as in `vramlab_course.formulas.pipeline`."""
         if self.sharing.pipeline == 1:
             return 0
         ends = (not self.sizes.embeds) + (not self.sizes.predicts)

@@ -1,14 +1,14 @@
 """What retention (RetNet) keeps, in each of its three forms.
 
 Source: arXiv 2307.08621 §2.1 for the forms; what each op saves, tools/autograd/derivatives.yaml of
-PyTorch 2.13, for `vramlab.experiments.retention`, in float32.
+PyTorch 2.13, for `vramlab_course.experiments.retention`, in float32.
 
 Letters of shapes: B batch, H heads, S sequence, D head size, C tokens in a chunk.
 """
 
 from __future__ import annotations
 
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 
 
 def parallel_bytes(batch: int, heads: int, length: int, head_size: int) -> int:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vramlab.formulas.parameters import linear_chain_shapes
-from vramlab.formulas.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab_course.formulas.parameters import linear_chain_shapes
 
 SCALAR_BYTES = block_bytes(4)
 """A loss is 4 bytes, and takes a block of 512."""

@@ -1,6 +1,6 @@
 """The peak of a transformer's training step: the largest of a few moments, each a sum of terms.
 
-The moments are those at which a step of `vramlab.models.transformer.Transformer` can
+The moments are those at which a step of `vramlab.programs.transformer.Transformer` can
 peak, from the second step on: the optimizer's states are there, the gradients are gone.
 
     the forward pass ends      logits beside everything that is kept
@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vramlab.catalogue import GPUModel
-from vramlab.formulas import transformer as kept
-from vramlab.formulas.reductions import COLUMNS_PER_BLOCK, column_sum_bytes
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.transformer import Run, Sizes
-from vramlab.formulas.workspaces import kept_by_linear_bytes
+from vramlab.cuda_rules.reductions import COLUMNS_PER_BLOCK, column_sum_bytes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.workspaces import kept_by_linear_bytes
+from vramlab.programs import transformer_memory as kept
+from vramlab.programs.transformer_memory import Run, Sizes
 
 CATEGORIES = (
     "parameters",

@@ -17,21 +17,16 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from vramlab.formulas.collectives import ring_sent_bytes
-from vramlab.formulas.data_parallel import buckets
-from vramlab.formulas.storage import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
+from vramlab.cuda_rules.collectives import ring_sent_bytes
+from vramlab.cuda_rules.storage import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
+from vramlab.programs.divisions import ZERO_STAGES, ZeROStage
+from vramlab_course.formulas.data_parallel import buckets
 
-Stage = Literal[0, 1, 2, 3]
+Stage = ZeROStage
+STAGES = ZERO_STAGES
+
 Shape = Sequence[int]
 Groups = Sequence[Sequence[Shape]]
-
-STAGES: dict[Stage, str] = {
-    0: "DDP",
-    1: "ZeRO-1",
-    2: "ZeRO-2",
-    3: "ZeRO-3",
-}
-"""What is divided among the ranks: nothing, states, and gradients, and parameters."""
 
 PARAMETERS, GRADIENTS, STATES = "parameters", "gradients", "optimizer states"
 """What is kept, by the names that pictures use."""
@@ -249,7 +244,7 @@ def chain_activations_bytes(layers: int, width: int, rows: int = 1, dtype: str =
 def sent_bytes(
     stage: Stage, groups: Groups, ranks: int, dtype: str = "float32", reduced: str | None = None
 ) -> int:
-    """What a rank sends in a step if all goes around a ring (`vramlab.formulas.collectives`).
+    """What a rank sends in a step if all goes around a ring (`vramlab.cuda_rules.collectives`).
 
     Stage 0 reduces all gradients. Stage 1 does the same, then each rank sends all others what it
     has updated: more than the paper counts, which reduces each gradient to one rank only. Stages 2

@@ -23,28 +23,28 @@ Each returns a `Picture`, which is a matplotlib Figure with alternative text; ea
 `describe_...` that gives the same text without drawing.
 """
 
-from vramlab.plots.breakdown import describe_breakdown, draw_breakdown
-from vramlab.plots.curves import describe_curves, draw_curves
-from vramlab.plots.device import describe_device, draw_device
-from vramlab.plots.durations import describe_durations, draw_durations
-from vramlab.plots.float_formats import describe_float_formats, draw_float_formats
-from vramlab.plots.gantt import describe_gantt, draw_gantt
-from vramlab.plots.picture import Picture
-from vramlab.plots.plans import describe_plan, draw_plan, draw_plans
-from vramlab.plots.roofline import describe_roofline, draw_roofline
-from vramlab.plots.schedules import (
+from vramlab_course.plots.breakdown import describe_breakdown, draw_breakdown
+from vramlab_course.plots.curves import describe_curves, draw_curves
+from vramlab_course.plots.device import describe_device, draw_device
+from vramlab_course.plots.durations import describe_durations, draw_durations
+from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
+from vramlab_course.plots.gantt import describe_gantt, draw_gantt
+from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
+from vramlab_course.plots.roofline import describe_roofline, draw_roofline
+from vramlab_course.plots.schedules import (
     describe_exchange,
     describe_schedule,
     draw_exchange,
     draw_schedule,
 )
-from vramlab.plots.segments import describe_segments, draw_segments
-from vramlab.plots.shards import describe_shards, draw_shards
-from vramlab.plots.stack import describe_stack, draw_stack
-from vramlab.plots.stacks import describe_stacks, draw_stacks
-from vramlab.plots.stages import describe_stages, draw_stages
-from vramlab.plots.timeline import describe_timeline, draw_timeline
-from vramlab.plots.trades import Trade, describe_trades, draw_trades
+from vramlab_course.plots.segments import describe_segments, draw_segments
+from vramlab_course.plots.shards import describe_shards, draw_shards
+from vramlab_course.plots.stack import describe_stack, draw_stack
+from vramlab_course.plots.stacks import describe_stacks, draw_stacks
+from vramlab_course.plots.stages import describe_stages, draw_stages
+from vramlab_course.plots.timeline import describe_timeline, draw_timeline
+from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
 
 __all__ = [
     "Picture",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from vramlab.plots import style
-from vramlab.plots.style import Look, Unit, fits
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.style import Look, Unit, fits
 
 
 @dataclass(frozen=True)

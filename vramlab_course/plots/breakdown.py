@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramlab.measure import Breakdown
-from vramlab.plots import style
-from vramlab.plots.bars import Part
-from vramlab.plots.picture import Picture
-from vramlab.plots.stack import describe_stack, draw_stack
-from vramlab.plots.style import CATEGORY_LOOKS
+from vramlab_course.plots import style
+from vramlab_course.plots.bars import Part
+from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.stack import describe_stack, draw_stack
+from vramlab_course.plots.style import CATEGORY_LOOKS
 
 
 def draw_breakdown(

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from vramlab.plots import style
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Unit
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Unit
 
 Points = Sequence[tuple[float, float]]
 """(x, bytes), in the order of x."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from matplotlib.artist import Artist
 
 from vramlab.measure import DeviceReading
-from vramlab.plots import style
-from vramlab.plots.bars import Part, draw_bar, draw_capacity, name_rows
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.bars import Part, draw_bar, draw_capacity, name_rows
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look, Unit
 
 _LOOKS = {
     "driver": Look(style.GREY, "xx"),

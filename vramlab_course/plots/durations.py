@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vramlab.plots import style
-from vramlab.plots.groups import Bar, draw_groups, height_in
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look
+from vramlab_course.plots import style
+from vramlab_course.plots.groups import Bar, draw_groups, height_in
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look
 
 Groups = Mapping[str, Mapping[str, float]]
 """Seconds by kind, such as "compute", in groups that are drawn together."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from vramlab.formulas.float_formats import FORMATS, FloatFormat, Stored, store
-from vramlab.plots import style
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look
+from vramlab_course.formulas.float_formats import FORMATS, FloatFormat, Stored, store
+from vramlab_course.plots import style
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look
 
 _LOOKS = {
     "sign": Look(style.VERMILLION, text_color="white"),

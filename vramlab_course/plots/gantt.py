@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from vramlab.formulas.pipeline_schedules import Cell, Plan
-from vramlab.plots import style
-from vramlab.plots.bars import name_rows
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, fits
+from vramlab.programs.pipeline_schedules import Cell, Plan
+from vramlab_course.plots import style
+from vramlab_course.plots.bars import name_rows
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look, fits
 
 _FORWARD, _BACKWARD, _WAITS = "forward", "backward", "waits"
 

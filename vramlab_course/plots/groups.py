@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from vramlab.plots import style
-from vramlab.plots.style import Look
+from vramlab_course.plots import style
+from vramlab_course.plots.style import Look
 
 _BAR_IN, _GAP_IN = 0.21, 0.12
 _GAP = 0.6

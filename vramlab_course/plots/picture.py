@@ -15,7 +15,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from vramlab.plots.style import Look
+from vramlab_course.plots.style import Look
 
 WIDTH_IN = 9.0
 """Width of every picture in inches; at `SHOWN_DPI` that is 900 pixels, a notebook's width."""

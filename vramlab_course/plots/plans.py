@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vramlab.formulas.rank_peak import BORROWED, CATEGORIES
 from vramlab.measure import Category
 from vramlab.planner import Estimate, Plan, Report, estimate
-from vramlab.plots.picture import Picture
-from vramlab.plots.stacks import Rows, describe_stacks, draw_stacks
-from vramlab.plots.style import (
-    CACHED_LOOK,
-    CATEGORY_LOOKS,
-    GREY,
-    OUTSIDE_LOOK,
-    YELLOW,
-    Look,
-)
+from vramlab_course.formulas.rank_peak import BORROWED, CATEGORIES
+from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.stacks import Rows, describe_stacks, draw_stacks
+from vramlab_course.plots.style import CACHED_LOOK, CATEGORY_LOOKS, GREY, OUTSIDE_LOOK, YELLOW, Look
 
 _REST, _RESTS, _CONTEXT = "all else", "rests of blocks", "CUDA context"
 _LOOKS = {

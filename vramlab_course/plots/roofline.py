@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramlab.catalogue import GPUModel
-from vramlab.formulas.durations import (
+from vramlab.cuda_rules.durations import (
     Arithmetic,
     peak_flops_per_s,
     ridge_flops_per_byte,
     roof_flops_per_s,
 )
-from vramlab.plots import style
-from vramlab.plots.picture import Picture, new_picture
+from vramlab_course.plots import style
+from vramlab_course.plots.picture import Picture, new_picture
 
 _ROOFS = (
     (style.BLUE, "solid"),

@@ -11,14 +11,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from matplotlib.ticker import StrMethodFormatter
 
-from vramlab.checkpointing import Moment, Simulation
-from vramlab.plots import style
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look, Unit
+from vramlab_course.programs.checkpointing import Moment, Simulation
 
 if TYPE_CHECKING:
-    from vramlab.experiments.checkpointing import Exchange
+    from vramlab_course.experiments.checkpointing import Exchange
 
 _STORED = "stored"
 _RECORDED = "recorded for going back"

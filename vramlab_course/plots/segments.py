@@ -9,11 +9,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from vramlab.plots import style
-from vramlab.plots.bars import name_rows
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit, fits
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.bars import name_rows
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look, Unit, fits
 
 _ALLOCATED = "allocated"
 _WASTED = "rounded up or not split off"

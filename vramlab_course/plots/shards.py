@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from vramlab.plots import style
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import BLUE, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, Look
+from vramlab_course.plots import style
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import BLUE, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, Look
 
 Held = Mapping[str, Sequence[str]]
 """For each moment, in order, the names of the parameters that a GPU holds."""

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from matplotlib.artist import Artist
 
-from vramlab.plots import style
-from vramlab.plots.bars import Part, draw_bar, draw_capacity
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.bars import Part, draw_bar, draw_capacity
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look, Unit
 
 _PLOT_WIDTH_IN = 8.6  # what is left of a picture's width beside the margins
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from matplotlib.artist import Artist
 
-from vramlab.plots import style
-from vramlab.plots.bars import Part, draw_bar, draw_capacity, name_rows
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.stack import LOOKS
-from vramlab.plots.style import Look, Unit
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.bars import Part, draw_bar, draw_capacity, name_rows
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.stack import LOOKS
+from vramlab_course.plots.style import Look, Unit
 
 _ROW_IN = 0.27
 _PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums

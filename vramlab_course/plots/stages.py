@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramlab.measure import Expectation, Quantity, Result
-from vramlab.plots import style
-from vramlab.plots.groups import Bar, draw_groups, height_in
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Look, Unit
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.groups import Bar, draw_groups, height_in
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look, Unit
 
 _LOOKS = {
     "predicted": Look(style.SKY_BLUE, "//"),

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vramlab.measure import Category, Timeline, breakdown, category_curves
-from vramlab.plots import style
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import CATEGORY_LOOKS, Unit
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import CATEGORY_LOOKS, Unit
 
 _PLOT_WIDTH_IN = 8.3  # what is left of a picture's width beside the axis
 _LEVELS = 3

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vramlab.plots import style
-from vramlab.plots.durations import short_time
-from vramlab.plots.picture import Picture, new_picture
-from vramlab.plots.style import Unit
 from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.durations import short_time
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Unit
 
 _MARKS = (
     (style.INK, "o"),

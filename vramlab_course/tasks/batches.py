@@ -6,8 +6,8 @@ from collections.abc import Callable
 from math import prod
 from typing import TypeVar
 
-from vramlab.grading.lazy import torch
-from vramlab.grading.task import NotFixed
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.task import NotFixed
 
 Batch = TypeVar("Batch")
 

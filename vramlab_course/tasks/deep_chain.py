@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vramlab.grading.batches import check_order, numbered_batch
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.repair import Repair, Run, require_close, room
 from vramlab.units import format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.repair import Repair, Run, require_close, room
 
 WIDTH = 512
 WEIGHT_BYTES = 4 * WIDTH * WIDTH

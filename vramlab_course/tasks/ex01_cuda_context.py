@@ -9,12 +9,20 @@ from random import Random
 import pynvml
 
 from vramlab import catalogue
-from vramlab.grading.gpus import GPU, allocate, device
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.repair import Repair, Run, on_host
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.gpus import GPU, allocate, device
+from vramlab_course.tasks.repair import Repair, Run, on_host
 
 GPUS = ("T4", "RTX-3090", "A10", "L4", "V100-16GB")
 """GPUs of the hidden cases; their contexts all differ, so that a context names its GPU."""

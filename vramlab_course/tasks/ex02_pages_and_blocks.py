@@ -6,13 +6,21 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from vramlab.allocator.sizes import round_up
-from vramlab.grading.gpus import GPU, allocate
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.readings import growth_bytes
-from vramlab.grading.repair import Repair, Run, on_host
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import KIB, MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.gpus import GPU, allocate
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run, on_host
 
 T4 = GPU("T4")
 

@@ -9,12 +9,20 @@ from typing import Any
 
 from vramlab.allocator.sizes import round_up
 from vramlab.errors import AllocatorConfigError, UnsupportedOnVirtualGPU
-from vramlab.grading.gpus import GPU, allocate, device, leave
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, instead
-from vramlab.grading.repair import Repair, Run, on_host
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, instead
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.gpus import GPU, allocate, device, leave
+from vramlab_course.tasks.repair import Repair, Run, on_host
 
 T4 = GPU("T4")
 

@@ -7,15 +7,23 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from vramlab.formulas.storage import block_bytes
-from vramlab.grading.batches import numbered_batch
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.readings import growth_bytes
-from vramlab.grading.repair import Repair, Run, require_close
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab.cuda_rules.storage import block_bytes
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.batches import numbered_batch
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run, require_close
 
 T4 = GPU("T4")
 

@@ -7,14 +7,14 @@ from math import prod
 from random import Random
 from typing import Any
 
-from vramlab.formulas.storage import block_bytes
-from vramlab.grading.deep_chain import training
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.readings import peak_growth_bytes
-from vramlab.grading.task import Diagnose, Exercise, Fix, Observation, Predict
+from vramlab.cuda_rules.storage import block_bytes
 from vramlab.units import MIB
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Observation, Predict
+from vramlab_course.tasks.deep_chain import training
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.readings import peak_growth_bytes
 
 T4 = GPU("T4")
 

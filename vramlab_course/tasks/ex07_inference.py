@@ -8,14 +8,22 @@ from operator import itemgetter
 from random import Random
 from typing import Any
 
-from vramlab.grading.batches import check_order, numbered_batch
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.readings import growth_bytes, peak_growth_bytes
-from vramlab.grading.repair import Repair, Run, require_close
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.readings import growth_bytes, peak_growth_bytes
+from vramlab_course.tasks.repair import Repair, Run, require_close
 
 T4 = GPU("T4")
 

@@ -6,12 +6,20 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import of
-from vramlab.grading.readings import growth_bytes
-from vramlab.grading.repair import Repair, Run, require_close, room
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run, require_close, room
 
 T4 = GPU("T4")
 

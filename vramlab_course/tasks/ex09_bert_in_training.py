@@ -7,15 +7,23 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from vramlab.formulas.storage import block_bytes
-from vramlab.grading.batches import check_order, numbered_batch
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, instead, of
-from vramlab.grading.readings import growth_bytes
-from vramlab.grading.repair import InTurn, Repair, Run, require_close, room
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab.cuda_rules.storage import block_bytes
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, instead, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import InTurn, Repair, Run, require_close, room
 
 T4 = GPU("T4")
 
@@ -32,7 +40,7 @@ def _measure_layer(
     **dropouts: float,
 ) -> int:
     """Growth over the forward pass of one layer, whose input is there and whose output is held."""
-    from vramlab.models.encoder import Layer
+    from vramlab_course.programs.models.encoder import Layer
 
     layer = Layer(width, heads, feed_forward, attention=attention, **dropouts).to("cuda")
     layer.train(train)
@@ -356,7 +364,7 @@ def _train(model: Any, load: Load, steps: int) -> Any:
 
 
 def _model_and_data(run: Run, sizes: _Sizes, steps: int) -> tuple[Any, ...]:
-    from vramlab.models.encoder import Encoder
+    from vramlab_course.programs.models.encoder import Encoder
 
     torch.manual_seed(sizes.layers)
     how = {"hidden_dropout": 0.0, "attention_dropout": 0.0}

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.limits import limit_memory
-from vramlab.grading.mistakes import Mistake, instead, of
-from vramlab.grading.repair import Repair, Run, require_close
-from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Observation
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, instead, of
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.limits import limit_memory
+from vramlab_course.tasks.repair import Repair, Run, require_close
 
 T4 = GPU("T4")
 

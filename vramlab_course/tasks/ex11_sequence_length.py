@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from vramlab.formulas.attention import KINDS
-from vramlab.formulas.storage import block_bytes
-from vramlab.grading.gpus import GPU, NO_RESTS
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.readings import growth_bytes
-from vramlab.grading.repair import InTurn, Repair, Run
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
-from vramlab.grading.workspaces import take_workspaces
+from vramlab.cuda_rules.storage import block_bytes
 from vramlab.units import format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.formulas.attention import KINDS
+from vramlab_course.tasks.gpus import GPU, NO_RESTS
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import InTurn, Repair, Run
+from vramlab_course.tasks.workspaces import take_workspaces
 
 A100 = GPU("A100-40GB", alloc_conf=NO_RESTS)
 T4 = GPU("T4")
@@ -41,7 +49,7 @@ def _kept_bytes(
     layers: int = 1,
 ) -> int:
     """What attention keeps, layer upon layer, its inputs not counted."""
-    from vramlab.experiments.sequence_length import attend
+    from vramlab_course.experiments.sequence_length import attend
 
     (chosen,) = (known for known in KINDS if known == kind)
     query, key, value = _inputs(batch, heads, length, head_size, dtype)

@@ -8,22 +8,30 @@ from random import Random
 from typing import Any
 
 from vramlab import catalogue
-from vramlab.formulas.transformer import (
+from vramlab.programs.transformer_memory import (
     PRECISIONS,
     Attention,
     Sizes,
     bytes_per_parameter,
     layer_terms,
 )
-from vramlab.formulas.transformer import Run as TransformerRun
-from vramlab.formulas.transformer_peak import Gpu, check_kernels
-from vramlab.grading.gpus import GPU, NO_RESTS
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.readings import growth_bytes
-from vramlab.grading.repair import Repair, Run
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab.programs.transformer_memory import Run as TransformerRun
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.formulas.transformer_peak import Gpu, check_kernels
+from vramlab_course.tasks.gpus import GPU, NO_RESTS
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run
 
 A100 = GPU("A100-40GB")
 
@@ -35,15 +43,16 @@ NAMES = {
     "pure": "pure bfloat16",
     "master": "bfloat16, float32 master",
 }
-"""The precisions of the exercise, and what they are called in vramlab.formulas.transformer."""
+"""The precisions of the exercise, and what they are called in
+vramlab.programs.transformer_memory."""
 
 OPTIMIZERS = {"SGD": "sgd", "SGD with momentum": "sgd with momentum", "AdamW": "adamw"}
 
 
 def _measure_lasting(rows: int, precision: str, optimizer: str) -> int:
     """What one weight (rows, 1024) leaves on the GPU after a step, before zero_grad()."""
-    from vramlab.techniques import optimizers
-    from vramlab.techniques.master_weights import MasterWeights
+    from vramlab.programs import optimizers
+    from vramlab.programs.master_weights import MasterWeights
 
     chosen = PRECISIONS[NAMES[precision]]
     weights = getattr(torch, chosen.weights)
@@ -157,7 +166,7 @@ def _layer_run(batch: int, sequence: int, precision: str, attention: Attention) 
 def _measure_layer(
     batch: int, sequence: int, width: int, heads: int, precision: str, attention: Attention
 ) -> int:
-    from vramlab.experiments.transformer_tables import measure_layer
+    from vramlab_course.experiments.transformer_tables import measure_layer
 
     return measure_layer(_sizes(width, heads), _layer_run(batch, sequence, precision, attention))
 
@@ -272,7 +281,7 @@ RUNS: Mapping[str, Mapping[str, str]] = {
 
 
 def _observe_run(run: str, layers: int, width: int, batch: int, sequence: int) -> Observation:
-    from vramlab.experiments.transformer_step import Training
+    from vramlab_course.experiments.transformer_step import Training
 
     sizes = Sizes(vocabulary=1024, positions=sequence, width=width, layers=layers, heads=8)
     attention: Attention = "efficient"
@@ -348,7 +357,7 @@ WHICH = Diagnose(
 
 def _observe_batches(layers: int, width: int, sequence: int, batch: int) -> Observation:
     """Peaks at two batch sizes, and a limit between the peaks of `batch` and one more."""
-    from vramlab.experiments.transformer_step import take_steps
+    from vramlab_course.experiments.transformer_step import take_steps
 
     sizes = Sizes(vocabulary=4096, positions=sequence, width=width, layers=layers, heads=8)
 
@@ -453,7 +462,7 @@ def _micro_batches(run: Run) -> int:
 
 
 def _two_steps(run: Run) -> None:
-    from vramlab.experiments.transformer_step import Training
+    from vramlab_course.experiments.transformer_step import Training
 
     training = Training(T4_SIZES, run.program)
     for _ in range(2):

@@ -6,15 +6,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from vramlab.grading.batches import check_order
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, instead, of
-from vramlab.grading.repair import Repair, Run, room
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
-from vramlab.grading.weight_changes import tanh_chain, times_as_far, weight_changes
-from vramlab.grading.workspaces import take_workspaces
 from vramlab.units import MIB
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, instead, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.batches import check_order
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.weight_changes import tanh_chain, times_as_far, weight_changes
+from vramlab_course.tasks.workspaces import take_workspaces
 
 T4 = GPU("T4")
 
@@ -125,7 +133,7 @@ LOOPS = ("divided", "not divided", "added to itself", "graphs retained")
 
 def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The same small batch `count` times, so that every batch has the same gradient."""
-    from vramlab.experiments.document_loops import small_data
+    from vramlab_course.experiments.document_loops import small_data
 
     return list(small_data(1)) * count
 
@@ -139,7 +147,7 @@ class _Gradients:
         self.percents: list[int] = []
 
     def step(self) -> None:
-        from vramlab.experiments.document_loops import gradient_of
+        from vramlab_course.experiments.document_loops import gradient_of
 
         applied = gradient_of(self.model)
         times = float(applied @ self.right / (self.right @ self.right))
@@ -148,7 +156,7 @@ class _Gradients:
 
 def _start() -> tuple[torch.nn.Module, _Gradients]:
     """A model, and an optimizer that knows the gradient of the one batch there is."""
-    from vramlab.experiments.document_loops import gradient_of, small_model
+    from vramlab_course.experiments.document_loops import gradient_of, small_model
 
     model = small_model()
     [(inputs, targets)] = _batches(1)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from math import comb, isqrt
 from typing import Any
 
-from vramlab.checkpointing import revolve
-from vramlab.grading.gpus import GPU
-from vramlab.grading.gradients import collect_gradients
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, instead, of
-from vramlab.grading.readings import growth_bytes, peak_growth_bytes
-from vramlab.grading.repair import InTurn, Repair, Run, room
-from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, instead, of
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab_course.programs.checkpointing import revolve
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.gradients import collect_gradients
+from vramlab_course.tasks.readings import growth_bytes, peak_growth_bytes
+from vramlab_course.tasks.repair import InTurn, Repair, Run, room
 
 T4 = GPU("T4")
 
@@ -30,7 +30,7 @@ def _last(steps: int, segments: int, rest: bool = True) -> int:
 def _measure_kept(steps: int, segments: int, rows: int, width: int) -> int:
     from torch.utils.checkpoint import checkpoint_sequential
 
-    from vramlab.models.chains import mlp_chain, prepared
+    from vramlab_course.programs.models.chains import mlp_chain, prepared
 
     x = torch.zeros(rows, width, device="cuda")
     chain = prepared(mlp_chain(steps, width), x)
@@ -100,7 +100,7 @@ KEPT = Predict(
 def _measure_peak(steps: int, segments: int) -> int:
     from torch.utils.checkpoint import checkpoint_sequential
 
-    from vramlab.models.chains import linear_chain, prepared
+    from vramlab_course.programs.models.chains import linear_chain, prepared
 
     rows, width = 8192, 64
     x = torch.zeros(rows, width, device="cuda")
@@ -158,8 +158,8 @@ PEAK = Predict(
 
 
 def _measure_revolve(steps: int, slots: int) -> int:
-    from vramlab.checkpointing.execute import execute
-    from vramlab.models.chains import linear_chain
+    from vramlab_course.programs.checkpointing.execute import execute
+    from vramlab_course.programs.models.chains import linear_chain
 
     chain = linear_chain(steps, 8).to("cuda")
     x = torch.zeros(8, 8, device="cuda")
@@ -233,7 +233,7 @@ def _observe_strategy(strategy: str, steps: int, segments: int, rows: int) -> Ob
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    from vramlab.models.chains import mlp_chain, prepared
+    from vramlab_course.programs.models.chains import mlp_chain, prepared
 
     width = 64
     reentrant = strategy == "each step, reentrant"
@@ -262,7 +262,7 @@ def _forward(
 ) -> Callable[[torch.nn.Sequential, torch.Tensor], torch.Tensor]:
     from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-    from vramlab.techniques.torch_checkpointing import each_step, selective
+    from vramlab_course.programs.techniques.torch_checkpointing import each_step, selective
 
     def in_segments(chain: Any, x: Any) -> Any:
         return checkpoint_sequential(chain, segments, x, use_reentrant=False)

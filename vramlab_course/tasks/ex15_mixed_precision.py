@@ -7,15 +7,23 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from vramlab.grading.batches import check_order
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.repair import Repair, Run, room
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
-from vramlab.grading.weight_changes import tanh_chain, times_as_far, weight_changes
-from vramlab.grading.workspaces import take_workspaces
 from vramlab.units import MIB
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.batches import check_order
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.weight_changes import tanh_chain, times_as_far, weight_changes
+from vramlab_course.tasks.workspaces import take_workspaces
 
 T4 = GPU("T4")
 
@@ -211,7 +219,7 @@ def _observe_recipe(recipe: str, rows: int, width: int, layers: int) -> Observat
         width: of the layers, and of the input.
         layers: how many.
     """
-    from vramlab.techniques.master_weights import MasterWeights
+    from vramlab.programs.master_weights import MasterWeights
 
     half = recipe.startswith("16 bit")
     dtype = torch.float16 if half else torch.float32

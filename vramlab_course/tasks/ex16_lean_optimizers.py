@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from math import prod
 from random import Random
 
-from vramlab.formulas.storage import block_bytes
-from vramlab.grading.deep_chain import training
-from vramlab.grading.gpus import GPU, NO_RESTS
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.readings import growth_bytes
-from vramlab.grading.task import Diagnose, Exercise, Fix, Observation, Predict
-from vramlab.grading.workspaces import take_workspaces
+from vramlab.cuda_rules.storage import block_bytes
 from vramlab.units import MIB
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Observation, Predict
+from vramlab_course.tasks.deep_chain import training
+from vramlab_course.tasks.gpus import GPU, NO_RESTS
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.workspaces import take_workspaces
 
 T4 = GPU("T4", alloc_conf=NO_RESTS)
 
@@ -127,7 +127,7 @@ ADAFACTOR = Predict(
 
 
 def _measure_blockwise(block: int, shapes: Shapes) -> int:
-    from vramlab.techniques.blockwise_adam import BlockwiseAdamW
+    from vramlab_course.programs.techniques.blockwise_adam import BlockwiseAdamW
 
     return _state_growth(shapes, lambda parameters: BlockwiseAdamW(parameters, block=block))
 
@@ -206,7 +206,7 @@ ANSWERS = (
 
 def _observe_optimizer(optimizer: str, rows: int, columns: int) -> Observation:
     """Read the states of a matrix, and of a vector with as many numbers."""
-    from vramlab.experiments.lean_optimizers import LEAN_OPTIMIZERS
+    from vramlab_course.experiments.lean_optimizers import LEAN_OPTIMIZERS
 
     make = LEAN_OPTIMIZERS[optimizer].make
     evidence = {
@@ -275,7 +275,7 @@ SAME = 1e-5
 
 
 def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
-    from vramlab.techniques.step_in_backward import step_in_backward
+    from vramlab_course.programs.techniques.step_in_backward import step_in_backward
 
     step_in_backward(
         model.parameters(), lambda parameters: torch.optim.AdamW(parameters, fused=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vramlab.grading.batches import check_order, numbered_batch
-from vramlab.grading.gpus import GPU
-from vramlab.grading.gradients import collect_gradients, require_gradients
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.readings import growth_bytes
-from vramlab.grading.repair import Repair, Run, require_close, room
-from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.gradients import collect_gradients, require_gradients
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run, require_close, room
 
 T4 = GPU("T4")
 
@@ -34,7 +34,7 @@ def _measure_moved(
     way: str, layers: int, batch: int, width: int, bias: bool, input_gradient: bool
 ) -> int:
     from vramlab.measure import record_transfers
-    from vramlab.techniques.offloading import SavedOnHost
+    from vramlab.programs.offloading import SavedOnHost
 
     model = _chain(layers, width, bias).to("cuda")
     addresses = {parameter.data_ptr() for parameter in model.parameters()}
@@ -149,7 +149,7 @@ HELD = {"all on the GPU": 16, "optimizer on the host": 4, "gradients leave": 2}
 
 
 def _measure_held(way: str, layers: int, width: int) -> int:
-    from vramlab.techniques.offloading import HostOptimizer
+    from vramlab.programs.offloading import HostOptimizer
 
     x = torch.zeros(16, width, dtype=torch.float16, device="cuda")
     first = _chain(layers, width).half().to("cuda")
@@ -237,7 +237,7 @@ def _observe_copies(
         batch: sequences in a step.
         length: tokens of each.
     """
-    from vramlab.experiments.offloading import read_step
+    from vramlab_course.experiments.offloading import read_step
 
     parts = {"layers": "parameters"}
     chosen = {} if offloaded == "nothing" else {parts.get(offloaded, offloaded): True}

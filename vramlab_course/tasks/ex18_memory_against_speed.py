@@ -8,16 +8,24 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from vramlab import catalogue
-from vramlab.formulas.durations import copy_seconds
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.repair import Repair, Run
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab.cuda_rules.durations import copy_seconds
 from vramlab.units import format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.repair import Repair, Run
 
 if TYPE_CHECKING:
-    from vramlab.experiments.methods import Reading
+    from vramlab_course.experiments.methods import Reading
 
 A100 = GPU("A100-40GB")
 
@@ -227,7 +235,7 @@ def _observe_step(batch: int, autocast: bool, image_bytes: int) -> Observation:
         autocast: products in float16.
         image_bytes: what is sent to the GPU for each sequence.
     """
-    from vramlab.experiments.methods import Setting, read_step
+    from vramlab_course.experiments.methods import Setting, read_step
 
     card = catalogue.find(A100.name)
     setting = Setting(batch, autocast=autocast, width=256, layers=2, length=64, vocabulary=512)
@@ -338,7 +346,7 @@ ROOM = 0.45
 
 def _read(batch: int, chosen: Mapping[str, Any]) -> Reading:
     """Train a step on the attached GPU."""
-    from vramlab.experiments.methods import Setting, read_step
+    from vramlab_course.experiments.methods import Setting, read_step
 
     return read_step(Setting(batch, width=256, layers=2, length=256, vocabulary=2048, **chosen))
 

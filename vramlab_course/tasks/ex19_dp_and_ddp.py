@@ -6,14 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from vramlab.formulas.data_parallel import Classifier
-from vramlab.grading.gpus import GPU
-from vramlab.grading.gradients import collect_gradients
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, instead, of
-from vramlab.grading.repair import Repair, Run, require_close
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, instead, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.formulas.data_parallel import Classifier
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.gradients import collect_gradients
+from vramlab_course.tasks.repair import Repair, Run, require_close
 
 T4 = GPU("T4")
 OLD_T4 = GPU("T4", torch_version="1.13")
@@ -29,7 +37,7 @@ STATES = {"SGD": 0, "AdamW": 2}
 def _measure_data_parallel(
     gpu: int, gpus: int, batch: int, width: int, layers: int, classes: int, optimizer: str
 ) -> int:
-    from vramlab.techniques.data_parallel import Training
+    from vramlab_course.programs.techniques.data_parallel import Training
 
     training = Training(Classifier(width, layers, classes, STATES[optimizer]), batch)
     training.with_data_parallel(gpus, loss_inside=False)
@@ -177,7 +185,7 @@ MOMENTS = ("before the first step", "after backward", "after zero_grad")
 
 
 def _measure_ddp(way: str, moment: str, optimizer: str, width: int, layers: int) -> int:
-    from vramlab.ranks import alone
+    from vramlab.programs.alone import alone
 
     def forward_and_backward(module: torch.nn.Module) -> None:
         module(torch.zeros(8, width, device="cuda")).sum().backward()
@@ -284,7 +292,7 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 
 def _measure_sent(ranks: int, layers: int, width: int, dtype: str, frozen: int) -> int:
     from vramlab.measure import record_collectives
-    from vramlab.ranks import alone
+    from vramlab.programs.alone import alone
 
     kind = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
     with alone(ranks):
@@ -389,8 +397,8 @@ def _observe_way(way: str, batch: int, layers: int, classes: int) -> Observation
         layers: hidden ones, 1024 wide.
         classes: of the head.
     """
-    from vramlab.ranks import alone
-    from vramlab.techniques.data_parallel import Training
+    from vramlab.programs.alone import alone
+    from vramlab_course.programs.techniques.data_parallel import Training
 
     sizes = Classifier(1024, layers, classes, states=0)
 
@@ -508,7 +516,7 @@ def _model() -> torch.nn.Sequential:
 
 def _train_step(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor) -> None:
     """The loss inside: for knowing what it needs."""
-    from vramlab.techniques.data_parallel import WithLoss
+    from vramlab_course.programs.techniques.data_parallel import WithLoss
 
     torch.nn.parallel.DataParallel(WithLoss(model))(x, labels).mean().backward()
 

@@ -6,13 +6,21 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from vramlab.grading.gpus import GPU
-from vramlab.grading.gradients import require_gradients
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import of
-from vramlab.grading.repair import InTurn, Repair, Run, room
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.gradients import require_gradients
+from vramlab_course.tasks.repair import InTurn, Repair, Run, room
 
 T4 = GPU("T4")
 
@@ -23,7 +31,7 @@ STAGES = {"DDP": 0, "ZeRO-1": 1, "ZeRO-2": 2, "ZeRO-3": 3}
 
 
 def _measure_kept(stage: str, layers: int, width: int, ranks: int, rank: int) -> int:
-    from vramlab.experiments.zero import read_kept
+    from vramlab_course.experiments.zero import read_kept
 
     number = STAGES[stage]
     return read_kept(number, ranks, rank, layers=layers, width=width)  # type: ignore[arg-type]
@@ -129,9 +137,9 @@ KEPT = Predict(
 
 
 def _measure_sent(stage: str, layers: int, width: int, ranks: int) -> int:
-    from vramlab.experiments.zero import rank_alone
     from vramlab.measure.collectives import record_collectives
-    from vramlab.techniques.zero import Training
+    from vramlab_course.experiments.zero import rank_alone
+    from vramlab_course.programs.techniques.zero import Training
 
     with rank_alone(0, ranks):
         training = Training(STAGES[stage], layers, width)  # type: ignore[arg-type]
@@ -227,7 +235,7 @@ def _observe_stage(stage: str, layers: int, width: int, ranks: int) -> Observati
         width: of each, a multiple of the ranks.
         ranks: how many there are.
     """
-    from vramlab.experiments.zero import read_rank
+    from vramlab_course.experiments.zero import read_rank
 
     reading = read_rank(STAGES[stage], ranks, layers=layers, width=width)  # type: ignore[arg-type]
     readings = {
@@ -324,7 +332,7 @@ def _reference(model: Any, fully_shard: Callable[..., Any]) -> None:
 
 def _shard_on_meta(run: Run) -> None:
     """Be a rank of `RANKS` for a step."""
-    from vramlab.experiments.zero import rank_alone, warm_up
+    from vramlab_course.experiments.zero import rank_alone, warm_up
 
     with rank_alone(0, RANKS):
         warm_up()
@@ -382,7 +390,7 @@ def _held_layers(run: Run) -> str:
 
 def _learn(run: Run) -> list[torch.Tensor]:
     """Be the only rank for a step; or none, with the model as it is. Give the gradients."""
-    from vramlab.experiments.zero import rank_alone
+    from vramlab_course.experiments.zero import rank_alone
 
     if run.program is _as_it_was:
         model = _model(run.case["layers"], "cuda")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.readings import growth_bytes
-from vramlab.grading.repair import Repair, Run, on_host, require_close, room
-from vramlab.grading.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run, on_host, require_close, room
 
 A100 = GPU("A100-40GB")
 
@@ -20,8 +20,8 @@ A100 = GPU("A100-40GB")
 
 
 def _measure_parameters(up: str, down: str, width: int, inner: int, ranks: int) -> int:
-    from vramlab.experiments.tensor_parallel import ranks_alone
-    from vramlab.techniques.tensor_parallel import divided, order_plan
+    from vramlab.programs.tensor_parallel import divided, order_plan
+    from vramlab_course.experiments.tensor_parallel import ranks_alone
 
     with ranks_alone(ranks) as mesh:
         with torch.device("meta"):
@@ -96,7 +96,7 @@ PARAMETERS = Predict(
 def _measure_activations(
     division: str, batch: int, sequence: int, width: int, heads: int, ranks: int
 ) -> int:
-    from vramlab.experiments.tensor_parallel import read_layer
+    from vramlab_course.experiments.tensor_parallel import read_layer
 
     reading = read_layer(ranks, division, batch, sequence, width, heads)  # type: ignore[arg-type]
     return reading.kept_bytes
@@ -188,7 +188,7 @@ ACTIVATIONS = Predict(
 def _measure_sent(
     division: str, shared_input: bool, batch: int, sequence: int, width: int, ranks: int
 ) -> int:
-    from vramlab.experiments.tensor_parallel import read_layer
+    from vramlab_course.experiments.tensor_parallel import read_layer
 
     reading = read_layer(
         ranks,
@@ -287,7 +287,7 @@ def _observe_cuts(first: str, second: str, rows: int, width: int, ranks: int) ->
         width: W.
         ranks: how many there are.
     """
-    from vramlab.experiments.tensor_parallel import read_order
+    from vramlab_course.experiments.tensor_parallel import read_order
 
     reading = read_order((first, second), ranks, rows, width)  # type: ignore[arg-type]
     evidence = {

@@ -7,15 +7,23 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from vramlab.formulas.pipeline import Pipeline, cut, even_stages
-from vramlab.formulas.pipeline_schedules import plan
-from vramlab.formulas.storage import block_bytes
-from vramlab.grading.gpus import GPU
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, instead, of
-from vramlab.grading.repair import Repair, Run
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab.cuda_rules.storage import block_bytes
+from vramlab.programs.pipeline_schedules import plan
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, instead, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.formulas.pipeline import Pipeline, cut, even_stages
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.repair import Repair, Run
 
 A100 = GPU("A100-40GB")
 OLD_A100 = GPU("A100-40GB", torch_version="1.13")
@@ -98,8 +106,8 @@ FEWEST = Predict(
 
 def _growth_bytes(pipeline: Pipeline, rank: int) -> int:
     """From the first forward pass of a step until its first backward pass, on one rank alone."""
-    from vramlab.ranks import alone
-    from vramlab.techniques.pipeline_stage import LoneStage
+    from vramlab.programs.alone import alone
+    from vramlab_course.programs.techniques.pipeline_stage import LoneStage
 
     readings: dict[str, int] = {}
 
@@ -414,7 +422,7 @@ def _checked(answer: Any) -> Mapping[str, Any]:
 
 
 def _peaks_of_ranks(run: Run) -> list[int]:
-    from vramlab.experiments.pipeline import read_stage
+    from vramlab_course.experiments.pipeline import read_stage
 
     micro_batches = run.program["micro_batches"]
     stages = cut(WIDTHS, run.program["layers"])

@@ -9,16 +9,29 @@ from math import sqrt
 from random import Random
 from typing import Any
 
-from vramlab.formulas.optimizers import STATES
-from vramlab.formulas.transformer import PRECISIONS, Sizes, bytes_per_parameter, layer_kept_bytes
-from vramlab.grading.gpus import GPU
-from vramlab.grading.gradients import collect_gradients, require_gradients
-from vramlab.grading.lazy import torch
-from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.repair import Repair, Run, room
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.planner import Plan, estimate, simulate
+from vramlab.programs.optimizer_states import STATES
+from vramlab.programs.transformer_memory import (
+    PRECISIONS,
+    Sizes,
+    bytes_per_parameter,
+    layer_kept_bytes,
+)
 from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.gradients import collect_gradients, require_gradients
+from vramlab_course.tasks.repair import Repair, Run, room
 
 A100 = GPU("A100-80GB")
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import vramlab
-from vramlab.grading.lazy import torch
+from vramlab_classroom.judge.lazy import torch
 
 if TYPE_CHECKING:
     from vramlab import VirtualGPU
-    from vramlab.virtual.machine import VirtualDevice
+    from vramlab.gpu.core.machine import VirtualDevice
 
 NO_RESTS = "expandable_segments:True"
 """Allocator settings under which no block keeps a rest: lesson 02 is about those."""
@@ -42,20 +40,9 @@ class GPU:
         return replace(self, **changes)
 
 
-ForCase = GPU | Callable[..., GPU] | None
-"""The GPU that a task runs on: always the same, or one for each case; None attaches none."""
-
-
-def attached_for(gpu: ForCase, case: Mapping[str, Any]) -> AbstractContextManager[object]:
-    """Attach the GPU on which a case is measured, for `with`."""
-    if gpu is None:
-        return nullcontext()
-    return (gpu if isinstance(gpu, GPU) else gpu(**case)).attached()
-
-
 def device(index: int = 0) -> VirtualDevice:
     """Give a device of the attached virtual GPU, to see or change what no program can."""
-    from vramlab.virtual import attached
+    from vramlab.gpu import attached
 
     gpu = attached()
     assert gpu is not None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramlab.grading.lazy import torch
-from vramlab.grading.repair import Run
-from vramlab.grading.task import NotFixed
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.task import NotFixed
+from vramlab_course.tasks.repair import Run
 
 
 def collect_gradients(run: Run, returned: object) -> list[torch.Tensor]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from vramlab.grading.lazy import torch
+from vramlab_classroom.judge.lazy import torch
 
 
 def limit_memory(limit_bytes: int, gpu: int | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramlab.grading.lazy import torch
+from vramlab_classroom.judge.lazy import torch
 
 
 def growth_bytes(run: Callable[[], object]) -> int:

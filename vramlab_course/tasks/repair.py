@@ -22,12 +22,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramlab.grading.batches import noting
-from vramlab.grading.gpus import GPU, leave
-from vramlab.grading.lazy import torch
-from vramlab.grading.limits import limited
-from vramlab.grading.task import Config, NotFixed
 from vramlab.units import format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.task import Config, NotFixed
+from vramlab_course.tasks.batches import noting
+from vramlab_course.tasks.gpus import GPU, leave
+from vramlab_course.tasks.limits import limited
 
 Program = Any
 """What `Repair.call` can run: a function, most often."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramlab.grading.lazy import torch
+from vramlab_classroom.judge.lazy import torch
 
 
 def take_workspaces() -> None:

@@ -24,39 +24,39 @@
     planner_explorer()          which plan fits a transformer's training on given GPUs
     float_explorer()            how a number is stored in each floating point format
     mixed_precision_explorer()  a training step in less precision
-    Explorer, View              the base of further ones: see `vramlab.widgets.explorer`
+    Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
 notebook is left alone. Importing this package in a notebook lets cells that run for long say what
 they are at (`running_cell`).
 """
 
-from vramlab.widgets.accumulation_explorer import accumulation_explorer
-from vramlab.widgets.allocator_explorer import allocator_explorer
-from vramlab.widgets.attention_explorer import attention_explorer
-from vramlab.widgets.batch_explorer import batch_explorer
-from vramlab.widgets.bert_explorer import bert_explorer
-from vramlab.widgets.checkpointing_explorer import checkpointing_explorer
-from vramlab.widgets.context_explorer import context_explorer
-from vramlab.widgets.data_parallel_explorer import data_parallel_explorer
-from vramlab.widgets.explorer import Explorer, View
-from vramlab.widgets.float_explorer import float_explorer
-from vramlab.widgets.kv_cache_explorer import kv_cache_explorer
-from vramlab.widgets.lean_optimizer_explorer import lean_optimizer_explorer
-from vramlab.widgets.methods_explorer import methods_explorer
-from vramlab.widgets.mixed_precision_explorer import mixed_precision_explorer
-from vramlab.widgets.offloading_explorer import offloading_explorer
-from vramlab.widgets.optimizer_explorer import optimizer_explorer
-from vramlab.widgets.parameters_explorer import parameters_explorer
-from vramlab.widgets.pipeline_explorer import pipeline_explorer
-from vramlab.widgets.planner_explorer import planner_explorer
-from vramlab.widgets.predict import Prediction, predict
-from vramlab.widgets.running_cell import say_what_long_cells_do
-from vramlab.widgets.saved_tensors_explorer import saved_tensors_explorer
-from vramlab.widgets.tensor_parallel_explorer import tensor_parallel_explorer
-from vramlab.widgets.training_step_explorer import training_step_explorer
-from vramlab.widgets.transformer_explorer import transformer_explorer
-from vramlab.widgets.zero_explorer import zero_explorer
+from vramlab_course.widgets.accumulation_explorer import accumulation_explorer
+from vramlab_course.widgets.allocator_explorer import allocator_explorer
+from vramlab_course.widgets.attention_explorer import attention_explorer
+from vramlab_course.widgets.batch_explorer import batch_explorer
+from vramlab_course.widgets.bert_explorer import bert_explorer
+from vramlab_course.widgets.checkpointing_explorer import checkpointing_explorer
+from vramlab_course.widgets.context_explorer import context_explorer
+from vramlab_course.widgets.data_parallel_explorer import data_parallel_explorer
+from vramlab_course.widgets.explorer import Explorer, View
+from vramlab_course.widgets.float_explorer import float_explorer
+from vramlab_course.widgets.kv_cache_explorer import kv_cache_explorer
+from vramlab_course.widgets.lean_optimizer_explorer import lean_optimizer_explorer
+from vramlab_course.widgets.methods_explorer import methods_explorer
+from vramlab_course.widgets.mixed_precision_explorer import mixed_precision_explorer
+from vramlab_course.widgets.offloading_explorer import offloading_explorer
+from vramlab_course.widgets.optimizer_explorer import optimizer_explorer
+from vramlab_course.widgets.parameters_explorer import parameters_explorer
+from vramlab_course.widgets.pipeline_explorer import pipeline_explorer
+from vramlab_course.widgets.planner_explorer import planner_explorer
+from vramlab_course.widgets.predict import Prediction, predict
+from vramlab_course.widgets.running_cell import say_what_long_cells_do
+from vramlab_course.widgets.saved_tensors_explorer import saved_tensors_explorer
+from vramlab_course.widgets.tensor_parallel_explorer import tensor_parallel_explorer
+from vramlab_course.widgets.training_step_explorer import training_step_explorer
+from vramlab_course.widgets.transformer_explorer import transformer_explorer
+from vramlab_course.widgets.zero_explorer import zero_explorer
 
 __all__ = [
     "Explorer",

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from vramlab import VirtualGPU
-from vramlab.experiments.document_loops import gradient_of, small_data, small_model
 from vramlab.measure import Table, Timeline, record_timeline
-from vramlab.models.documents import linear_net
-from vramlab.plots import draw_timeline
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice, powers
-from vramlab.widgets.explorer import View, explorer
+from vramlab_course.experiments.document_loops import gradient_of, small_data, small_model
+from vramlab_course.plots import draw_timeline
+from vramlab_course.programs.models.documents import linear_net
+from vramlab_course.widgets.controls import choice, powers
+from vramlab_course.widgets.explorer import View, explorer
 
 _LAYERS = 3
 

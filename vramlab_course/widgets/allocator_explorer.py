@@ -7,11 +7,11 @@ from typing import Annotated
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, segments
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.measure import Table
-from vramlab.plots import draw_segments
 from vramlab.units import MIB, format_mib, short_size
-from vramlab.widgets import allocator_program
-from vramlab.widgets.controls import paragraph, slider, text
-from vramlab.widgets.explorer import View, explorer
+from vramlab_course.plots import draw_segments
+from vramlab_course.widgets import allocator_program
+from vramlab_course.widgets.controls import paragraph, slider, text
+from vramlab_course.widgets.explorer import View, explorer
 
 DEFAULT_PROGRAM = """\
 a 6 MiB

@@ -8,15 +8,15 @@ from typing import Annotated
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.experiments.sequence_length import AttentionMemory, can_run, measure_attention
-from vramlab.formulas.attention import KINDS, AttentionKind
 from vramlab.measure import Table
-from vramlab.plots import draw_curves
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice, powers, slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import AnyGPU
-from vramlab.widgets.parameters_explorer import DTYPES
+from vramlab_course.experiments.sequence_length import AttentionMemory, can_run, measure_attention
+from vramlab_course.formulas.attention import KINDS, AttentionKind
+from vramlab_course.plots import draw_curves
+from vramlab_course.widgets.controls import choice, powers, slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import AnyGPU
+from vramlab_course.widgets.parameters_explorer import DTYPES
 
 MODES = ("training with dropout", "training without dropout", "no_grad")
 DROPOUT = 0.1

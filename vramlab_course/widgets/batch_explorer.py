@@ -12,12 +12,12 @@ from torch import nn
 
 from vramlab import VirtualGPU
 from vramlab.measure import Table
-from vramlab.plots import draw_curves
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import AnyGPU, roomy
-from vramlab.widgets.training_step_explorer import OPTIMIZERS
+from vramlab_course.plots import draw_curves
+from vramlab_course.widgets.controls import choice
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import AnyGPU, roomy
+from vramlab_course.widgets.training_step_explorer import OPTIMIZERS
 
 PROBES = (8, 16)
 """Batches whose peaks give the line."""
@@ -51,7 +51,7 @@ def _tokens(batch: int) -> torch.Tensor:
 
 
 def _vgg16() -> nn.Module:
-    from vramlab.models.documents import VGG16
+    from vramlab_course.programs.models.documents import VGG16
 
     return VGG16()
 

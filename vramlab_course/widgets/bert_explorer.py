@@ -9,14 +9,14 @@ from typing import Annotated
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.experiments.bert_modes import IMPLEMENTATIONS
-from vramlab.formulas.bert import PARTS, Bert
 from vramlab.measure import StageMeasurement, Stages, Table
-from vramlab.plots import draw_stacks
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice, powers, slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import AnyGPU
+from vramlab_course.experiments.bert_modes import IMPLEMENTATIONS
+from vramlab_course.formulas.bert import PARTS, Bert
+from vramlab_course.plots import draw_stacks
+from vramlab_course.widgets.controls import choice, powers, slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import AnyGPU
 
 HEAD_SIZE = 64
 """Width of an attention head, as in BERT; a model has as many heads as fit into its width."""

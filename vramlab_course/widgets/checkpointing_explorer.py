@@ -12,7 +12,10 @@ import ipywidgets
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.checkpointing import (
+from vramlab.measure import Table
+from vramlab.units import format_mib, short_size
+from vramlab_course.plots import draw_schedule
+from vramlab_course.programs.checkpointing import (
     Do,
     Schedule,
     Simulation,
@@ -22,13 +25,10 @@ from vramlab.checkpointing import (
     simulate,
     store_all,
 )
-from vramlab.checkpointing.execute import Reading, execute
-from vramlab.measure import Table
-from vramlab.models.chains import linear_chain, prepared
-from vramlab.plots import draw_schedule
-from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice, slider
-from vramlab.widgets.explorer import Explorer, View, explorer
+from vramlab_course.programs.checkpointing.execute import Reading, execute
+from vramlab_course.programs.models.chains import linear_chain, prepared
+from vramlab_course.widgets.controls import choice, slider
+from vramlab_course.widgets.explorer import Explorer, View, explorer
 
 STRATEGIES: dict[str, Callable[[int, int], Schedule]] = {
     "store all": lambda steps, _: store_all(steps),

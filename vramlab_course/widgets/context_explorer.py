@@ -8,11 +8,11 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.measure import DeviceReading, Table, read_device
-from vramlab.plots import draw_device
 from vramlab.units import MIB, format_mib, short_size
-from vramlab.widgets.controls import slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import AnyGPU
+from vramlab_course.plots import draw_device
+from vramlab_course.widgets.controls import slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import AnyGPU
 
 
 @explorer("Processes that share a GPU", height_px=430)

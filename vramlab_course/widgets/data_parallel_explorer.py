@@ -8,22 +8,22 @@ from typing import Annotated
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.formulas.data_parallel import (
+from vramlab.measure import Table, record_collectives
+from vramlab.measure.surroundings import surroundings
+from vramlab.programs.alone import alone
+from vramlab.units import format_mib, short_size
+from vramlab_course.formulas.data_parallel import (
     Classifier,
     DataParallelStep,
     DistributedStep,
     Parts,
     in_order,
 )
-from vramlab.measure import Table, record_collectives
-from vramlab.measure.surroundings import surroundings
-from vramlab.plots.stacks import draw_stacks
-from vramlab.ranks import alone
-from vramlab.techniques.data_parallel import Training
-from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice, powers
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import UnlistedGPU
+from vramlab_course.plots.stacks import draw_stacks
+from vramlab_course.programs.techniques.data_parallel import Training
+from vramlab_course.widgets.controls import choice, powers
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import UnlistedGPU
 
 WORKSPACES = "workspaces of cuBLAS"
 WIDTH, LAYERS = 1024, 12

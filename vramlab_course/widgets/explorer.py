@@ -34,9 +34,9 @@ from typing import Any, ParamSpec, Protocol, cast, get_type_hints
 import ipywidgets
 
 from vramlab.measure import Table
-from vramlab.plots import Picture
-from vramlab.widgets.accessible import MENDS_ITS_BOX, status_html
-from vramlab.widgets.controls import Control
+from vramlab_course.plots import Picture
+from vramlab_course.widgets.accessible import MENDS_ITS_BOX, status_html
+from vramlab_course.widgets.controls import Control
 
 P = ParamSpec("P")
 

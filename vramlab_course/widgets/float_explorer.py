@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from vramlab.formulas.float_formats import FORMATS, FloatFormat, store
 from vramlab.measure import Table
-from vramlab.plots import draw_float_formats
-from vramlab.widgets.controls import text
-from vramlab.widgets.explorer import View, explorer
+from vramlab_course.formulas.float_formats import FORMATS, FloatFormat, store
+from vramlab_course.plots import draw_float_formats
+from vramlab_course.widgets.controls import text
+from vramlab_course.widgets.explorer import View, explorer
 
 
 @explorer("How a number is stored", height_px=720)

@@ -8,7 +8,7 @@ from typing import Annotated
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.units import GIB
-from vramlab.widgets.controls import Control, choice
+from vramlab_course.widgets.controls import Control, choice
 
 _ROOM_BYTES = 2**50
 """More than any model of an explorer needs."""

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import torch
 
 from vramlab import VirtualGPU, catalogue
-from vramlab.formulas.kv_cache import KVCache
-from vramlab.formulas.storage import ITEM_BYTES
+from vramlab.cuda_rules.storage import ITEM_BYTES
 from vramlab.measure import Table
-from vramlab.plots import draw_stack
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice, powers, slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import gpu_choice
+from vramlab_course.formulas.kv_cache import KVCache
+from vramlab_course.plots import draw_stack
+from vramlab_course.widgets.controls import choice, powers, slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import gpu_choice
 
 DTYPES = ("float16", "bfloat16", "float32")
 _LARGEST_WEIGHT_BYTES = 256 * 2**20

@@ -9,14 +9,14 @@ from typing import Annotated
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.experiments.lean_optimizers import LEAN_OPTIMIZERS
 from vramlab.measure import Category, Table
-from vramlab.plots import draw_stacks
-from vramlab.plots.style import CATEGORY_LOOKS
 from vramlab.units import short_size
-from vramlab.widgets.controls import choice, powers, slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import UnlistedGPU
+from vramlab_course.experiments.lean_optimizers import LEAN_OPTIMIZERS
+from vramlab_course.plots import draw_stacks
+from vramlab_course.plots.style import CATEGORY_LOOKS
+from vramlab_course.widgets.controls import choice, powers, slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import UnlistedGPU
 
 _LOOKS = {
     "weights": CATEGORY_LOOKS[Category.PARAMETERS],

@@ -7,14 +7,14 @@ from functools import cache
 from typing import Annotated, Any
 
 from vramlab import VirtualGPU
-from vramlab.experiments.methods import OPTIMIZERS, Reading, Setting, read_step
 from vramlab.measure import Table
-from vramlab.plots.durations import short_time
-from vramlab.plots.trades import Trade, draw_trades
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import checkboxes, choice, powers
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import TensorCoreGPU
+from vramlab_course.experiments.methods import OPTIMIZERS, Reading, Setting, read_step
+from vramlab_course.plots.durations import short_time
+from vramlab_course.plots.trades import Trade, draw_trades
+from vramlab_course.widgets.controls import checkboxes, choice, powers
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import TensorCoreGPU
 
 ON = {
     "accumulation": "Accumulate (4 parts)",

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from vramlab import VirtualGPU
-from vramlab.experiments.mixed_precision import autocast
 from vramlab.measure import StageMeasurement, Stages, Table, Timeline, record_timeline
-from vramlab.plots import draw_timeline
-from vramlab.techniques.master_weights import MasterWeights
+from vramlab.programs.master_weights import MasterWeights
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice, powers, slider
-from vramlab.widgets.explorer import View, explorer
+from vramlab_course.experiments.mixed_precision import autocast
+from vramlab_course.plots import draw_timeline
+from vramlab_course.widgets.controls import choice, powers, slider
+from vramlab_course.widgets.explorer import View, explorer
 
 MODES = ("float32", "autocast", "16 bit", "16 bit, float32 copies")
 """float32 throughout; autocast in float16; all in bfloat16; the same with float32 copies of the

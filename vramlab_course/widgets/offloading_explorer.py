@@ -7,15 +7,15 @@ from functools import cache
 from typing import Annotated
 
 from vramlab import VirtualGPU, catalogue
-from vramlab.experiments.offloading import StepReading, read_step
-from vramlab.formulas.durations import compute_seconds, copy_seconds
+from vramlab.cuda_rules.durations import compute_seconds, copy_seconds
 from vramlab.measure import Table
-from vramlab.plots import draw_durations
-from vramlab.plots.durations import short_time
 from vramlab.units import GIB, format_mib, short_size
-from vramlab.widgets.controls import checkboxes, powers, slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import TensorCoreGPU, roomy
+from vramlab_course.experiments.offloading import StepReading, read_step
+from vramlab_course.plots import draw_durations
+from vramlab_course.plots.durations import short_time
+from vramlab_course.widgets.controls import checkboxes, powers, slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import TensorCoreGPU, roomy
 
 PARTS = {
     "activations": "Saved activations on the host",

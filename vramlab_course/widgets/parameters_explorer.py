@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from vramlab import VirtualGPU
-from vramlab.formulas import parameters as count
 from vramlab.measure import Category, Table, breakdown, record_timeline
-from vramlab.plots import draw_breakdown
 from vramlab.units import format_mib, short_size, signed_bytes
-from vramlab.widgets.controls import choice, powers, slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.training_step_explorer import OPTIMIZERS
+from vramlab_course.formulas import parameters as count
+from vramlab_course.plots import draw_breakdown
+from vramlab_course.widgets.controls import choice, powers, slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.training_step_explorer import OPTIMIZERS
 
 GPU = "H200"
 """The GPU of the catalogue with much memory, so that most settings fit."""

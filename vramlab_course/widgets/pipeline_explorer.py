@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from vramlab import VirtualGPU
-from vramlab.experiments.pipeline import read_stage
-from vramlab.formulas.pipeline import BUFFERS, IN_FLIGHT, Pipeline, even_stages
-from vramlab.formulas.pipeline_schedules import NAMES, Name, plan
 from vramlab.measure import Table
-from vramlab.plots import draw_gantt
+from vramlab.programs.pipeline_schedules import NAMES, Name, plan
 from vramlab.units import format_mib
-from vramlab.widgets.controls import choice, slider
-from vramlab.widgets.explorer import View, explorer
+from vramlab_course.experiments.pipeline import read_stage
+from vramlab_course.formulas.pipeline import BUFFERS, IN_FLIGHT, Pipeline, even_stages
+from vramlab_course.plots import draw_gantt
+from vramlab_course.widgets.controls import choice, slider
+from vramlab_course.widgets.explorer import View, explorer
 
 BATCH = 4096
 """Rows, cut into as many micro-batches as are asked for."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from vramlab.formulas.pipeline_schedules import Name as Schedule
-from vramlab.formulas.transformer import (
+from vramlab.planner import MODELS, Plan, describe, find_model, report
+from vramlab.planner.plan import OFFLOADS, Offload
+from vramlab.programs.pipeline_schedules import Name as Schedule
+from vramlab.programs.transformer_memory import (
     ATTENTIONS,
     CHECKPOINTINGS,
     PRECISIONS,
     Attention,
     Checkpointing,
 )
-from vramlab.formulas.zero import Stage
-from vramlab.planner import MODELS, Plan, describe, find_model, report
-from vramlab.planner.plan import OFFLOADS, Offload
-from vramlab.plots import draw_plan
-from vramlab.widgets.controls import checkbox, choice, powers, run_button
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import AnyGPU
+from vramlab_course.formulas.zero import Stage
+from vramlab_course.plots import draw_plan
+from vramlab_course.widgets.controls import checkbox, choice, powers, run_button
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import AnyGPU
 
 _SCHEDULES: tuple[Schedule, ...] = ("1F1B", "GPipe")
 _TOOLTIP = "Run one rank on a fresh virtual GPU; large models take some seconds"

@@ -19,7 +19,7 @@ import ipywidgets
 
 from vramlab.measure import Table
 from vramlab.measure.figures import UNIT_BYTES
-from vramlab.widgets.accessible import MENDS_ITS_BOX, status_html
+from vramlab_course.widgets.accessible import MENDS_ITS_BOX, status_html
 
 NO_PREDICTION = "no prediction made"
 

@@ -1,6 +1,6 @@
 """Display below a notebook cell that runs for long how long it has run, and the stage it measures.
 
-    say_what_long_cells_do()     once; `vramlab.widgets` does it when it is imported
+    say_what_long_cells_do()     once; `vramlab_course.widgets` does it when it is imported
 
 Only where a person works: programs that run notebooks, as nbclient and nbgrader do, tell the kernel
 that nobody can be asked for input, and get the same outputs at every run. The line goes when the

@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from vramlab import VirtualGPU
 from vramlab.measure import SavedTensors, Table, record_saved_tensors
-from vramlab.plots import draw_stack
 from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice, powers
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.parameters_explorer import DTYPES
+from vramlab_course.plots import draw_stack
+from vramlab_course.widgets.controls import choice, powers
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.parameters_explorer import DTYPES
 
 NOTHING = "-"
 NO_YES = ("no", "yes")

@@ -6,23 +6,23 @@ from functools import cache
 from typing import Annotated
 
 from vramlab import VirtualGPU, catalogue
-from vramlab.experiments.tensor_parallel import LayerReading, read_layer
-from vramlab.formulas.collectives import interconnects_of, link_seconds
-from vramlab.formulas.durations import compute_seconds
-from vramlab.formulas.tensor_parallel import (
+from vramlab.cuda_rules.collectives import interconnects_of, link_seconds
+from vramlab.cuda_rules.durations import compute_seconds
+from vramlab.measure import Table
+from vramlab.units import format_mib, short_size
+from vramlab_course.experiments.tensor_parallel import LayerReading, read_layer
+from vramlab_course.formulas.tensor_parallel import (
     Division,
     kept_parts,
     layer_flops,
     paper_kept_bytes,
     parameters_bytes,
 )
-from vramlab.measure import Table
-from vramlab.plots import draw_stacks
-from vramlab.plots.durations import short_time
-from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import checkbox, powers
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import TensorCoreGPU, roomy
+from vramlab_course.plots import draw_stacks
+from vramlab_course.plots.durations import short_time
+from vramlab_course.widgets.controls import checkbox, powers
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import TensorCoreGPU, roomy
 
 HEAD_SIZE = 64
 

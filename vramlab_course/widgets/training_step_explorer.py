@@ -10,11 +10,11 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.measure import Timeline, breakdown, record_timeline
-from vramlab.plots import draw_timeline
 from vramlab.units import short_size
-from vramlab.widgets.controls import choice, powers, slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import AnyGPU
+from vramlab_course.plots import draw_timeline
+from vramlab_course.widgets.controls import choice, powers, slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import AnyGPU
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "SGD": partial(torch.optim.SGD, lr=0.1),

@@ -7,9 +7,13 @@ from typing import Annotated
 import torch
 
 from vramlab import VirtualGPU, catalogue
-from vramlab.experiments.transformer_step import StepMeasurement, measure_step
-from vramlab.formulas import transformer, transformer_peak
-from vramlab.formulas.transformer import (
+from vramlab.measure import Category, Table
+from vramlab.planner.estimate import fitting_of
+from vramlab.planner.models import llama_sizes
+from vramlab.planner.simulator import in_short
+from vramlab.programs import transformer_memory
+from vramlab.programs.optimizers import OPTIMIZERS
+from vramlab.programs.transformer_memory import (
     ATTENTIONS,
     CHECKPOINTINGS,
     PRECISIONS,
@@ -18,13 +22,12 @@ from vramlab.formulas.transformer import (
     Run,
     Sizes,
 )
-from vramlab.formulas.transformer_peak import CATEGORIES, Gpu, Moment
-from vramlab.measure import Category, Table
-from vramlab.planner.estimate import fitting_of
-from vramlab.planner.models import llama_sizes
-from vramlab.planner.simulator import in_short
-from vramlab.plots import draw_stacks
-from vramlab.plots.style import (
+from vramlab.units import format_mib, short_size
+from vramlab_course.experiments.transformer_step import StepMeasurement, measure_step
+from vramlab_course.formulas import transformer_peak
+from vramlab_course.formulas.transformer_peak import CATEGORIES, Gpu, Moment
+from vramlab_course.plots import draw_stacks
+from vramlab_course.plots.style import (
     BLUE,
     CACHED_LOOK,
     CATEGORY_LOOKS,
@@ -34,11 +37,9 @@ from vramlab.plots.style import (
     YELLOW,
     Look,
 )
-from vramlab.techniques.optimizers import OPTIMIZERS
-from vramlab.units import format_mib, short_size
-from vramlab.widgets.controls import choice, powers, run_button, slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import AnyGPU
+from vramlab_course.widgets.controls import choice, powers, run_button, slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import AnyGPU
 
 STYLES = ("GPT-2", "Llama")
 """Layers with LayerNorm, GELU, biases and dropout; or with RMSNorm and SwiGLU, without the rest."""
@@ -174,11 +175,11 @@ def _kept_parts(sizes: Sizes, run: Run) -> dict[str, int]:
     """Divide what the forward pass keeps into a few parts that add up to all of it."""
     parts = dict.fromkeys((_SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS), 0)
     if run.checkpointing == "full":
-        parts[_NORMS] = sizes.layers * transformer.layer_kept_bytes(sizes, run)
+        parts[_NORMS] = sizes.layers * transformer_memory.layer_kept_bytes(sizes, run)
     else:
-        for name, size_bytes in transformer.layer_terms(sizes, run).items():
+        for name, size_bytes in transformer_memory.layer_terms(sizes, run).items():
             parts[_part_of(name)] += sizes.layers * size_bytes
-    parts[_ENDS] = transformer.kept_bytes(sizes, run) - sum(parts.values())
+    parts[_ENDS] = transformer_memory.kept_bytes(sizes, run) - sum(parts.values())
     return parts
 
 
@@ -224,13 +225,15 @@ def _categories(predicted: Moment, measured: StepMeasurement | None) -> Table:
 
 def _terms(sizes: Sizes, run: Run) -> Table:
     """List what the forward pass keeps, term by term."""
-    terms = dict(transformer.embedding_kept(sizes, run))
+    terms = dict(transformer_memory.embedding_kept(sizes, run))
     if run.checkpointing == "full":
-        terms["inputs of the layers"] = sizes.layers * transformer.layer_kept_bytes(sizes, run)
+        terms["inputs of the layers"] = sizes.layers * transformer_memory.layer_kept_bytes(
+            sizes, run
+        )
     else:
-        for name, size_bytes in transformer.layer_terms(sizes, run).items():
+        for name, size_bytes in transformer_memory.layer_terms(sizes, run).items():
             terms[name] = sizes.layers * size_bytes
-    terms.update(transformer.head_kept(sizes, run))
+    terms.update(transformer_memory.head_kept(sizes, run))
     kept_bytes = sum(terms.values())
     large = {name: size for name, size in terms.items() if size >= _SMALL * kept_bytes}
     rest_bytes = kept_bytes - sum(large.values())

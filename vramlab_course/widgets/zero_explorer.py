@@ -7,16 +7,24 @@ from typing import Annotated, Literal, get_args
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.catalogue import GPUModel
-from vramlab.experiments.zero import RankReading, read_rank
-from vramlab.formulas import zero
-from vramlab.formulas.zero import GATHERED, GRADIENTS, PARAMETERS, STAGES, STATES, Groups, Stage
 from vramlab.measure import Category, Table
-from vramlab.plots import draw_stacks
-from vramlab.plots.style import BLUE, CATEGORY_LOOKS, OUTSIDE_LOOK, Look
 from vramlab.units import GIB, format_mib, short_size
-from vramlab.widgets.controls import choice, powers, slider
-from vramlab.widgets.explorer import View, explorer
-from vramlab.widgets.gpus import AnyGPU, roomy
+from vramlab_course.experiments.zero import RankReading, read_rank
+from vramlab_course.formulas import zero
+from vramlab_course.formulas.zero import (
+    GATHERED,
+    GRADIENTS,
+    PARAMETERS,
+    STAGES,
+    STATES,
+    Groups,
+    Stage,
+)
+from vramlab_course.plots import draw_stacks
+from vramlab_course.plots.style import BLUE, CATEGORY_LOOKS, OUTSIDE_LOOK, Look
+from vramlab_course.widgets.controls import choice, powers, slider
+from vramlab_course.widgets.explorer import View, explorer
+from vramlab_course.widgets.gpus import AnyGPU, roomy
 
 WIDTHS = (1000, 1024, 2048, 4096, 5000, 8192, 10000, 12500, 16384)
 MOST_RANKS = 16_384

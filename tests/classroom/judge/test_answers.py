@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.grading.answers import NoAnswer, find_answer
+from vramlab_classroom.judge.answers import NoAnswer, find_answer
 
 
 def test_answer_is_the_last_cell_that_binds_the_name() -> None:

@@ -9,8 +9,8 @@ import nbformat
 import pytest
 from nbgrader.nbgraderformat import MetadataValidator
 
-from vramlab.grading.authoring import main, master
-from vramlab.grading.task import Exercise
+from vramlab_classroom.judge.task import Exercise
+from vramlab_classroom.nbgrader.authoring import main, master
 
 
 def test_each_task_gets_a_question_an_answer_and_a_test(toy: Exercise) -> None:
@@ -40,4 +40,4 @@ def test_a_master_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_exercise_without_tasks_is_told(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["authoring", "99_nope"])
     assert main() == 2
-    assert "write vramlab/grading/tasks/ex<name>.py first" in capsys.readouterr().err
+    assert "write vramlab_course/tasks/ex<name>.py first" in capsys.readouterr().err

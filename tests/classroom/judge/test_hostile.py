@@ -8,7 +8,7 @@ import pytest
 from classroom import Classroom
 from hostile import ALL, ATTACKS, BROKEN
 
-from vramlab.grading.exercises import find_exercise
+from vramlab_classroom.judge.exercises import find_exercise
 
 EXERCISE = "02_pages_and_blocks"
 FULL = {task.name: task.points for task in find_exercise(EXERCISE).tasks}
@@ -27,7 +27,7 @@ def graded(tmp_path_factory) -> Classroom:
     for name, text in BROKEN.items():
         classroom.submit(name, text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vramlab.grading.bench.ANSWER_CPU_SECONDS", 2)
+        patch.setattr("vramlab_classroom.sandbox.job_pool.ANSWER_CPU_SECONDS", 2)
         assert not classroom.autograde()  # the broken files are reported
     return classroom
 

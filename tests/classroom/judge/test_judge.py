@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.grading.bench import Bench, JobDied, JobLate
-from vramlab.grading.judge import Judge
-from vramlab.grading.task import Exercise
-from vramlab.grading.verdict import Grade, Verdict
+from vramlab_classroom.judge.judge import Judge
+from vramlab_classroom.judge.task import Exercise
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.sandbox.job_pool import Bench, JobDied, JobLate
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_what_cannot_be_graded_has_no_score(judge, how: str) -> None:
 
 
 def test_an_answer_without_end_earns_nothing(judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramlab.grading.bench.ANSWER_CPU_SECONDS", 1)
+    monkeypatch.setattr("vramlab_classroom.sandbox.job_pool.ANSWER_CPU_SECONDS", 1)
     verdict = judge("double", "def double(size):\n    while True:\n        pass")
     assert (verdict.grade, verdict.score) == (Grade.FAILED, 0)
     assert verdict.message == "No answer: it did not end within 1 seconds of computing."
@@ -182,7 +182,7 @@ def test_what_could_not_be_graded_is_tried_again(
 def test_it_remembers_a_bounded_number_of_verdicts(
     bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vramlab.grading.judge.MAX_REMEMBERED", 2)
+    monkeypatch.setattr("vramlab_classroom.judge.judge.MAX_REMEMBERED", 2)
     judge = Judge(bench)
     for number in range(4):
         judge.judge(toy, "cause", [f"cause = 'leak {number}'"])

@@ -14,8 +14,8 @@ from nbgrader.preprocessors import AssignLatePenalties
 from traitlets import TraitError
 from traitlets.config import Config
 
-from vramlab.grading.late import LatePenalty
-from vramlab.grading.release import course_config
+from vramlab_classroom.nbgrader.late_penalty import LatePenalty
+from vramlab_classroom.nbgrader.release import course_config
 
 HOUR = 60 * 60
 DAY = 24 * HOUR

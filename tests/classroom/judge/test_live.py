@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from vramlab.errors import VramlabError
-from vramlab.grading import check, evidence
-from vramlab.grading.verdict import Grade, WrongAnswer
+from vramlab_classroom.judge.verdict import Grade, WrongAnswer
+from vramlab_course import check, evidence
 
 EXERCISE = "02_pages_and_blocks"
 RIGHT = "def block_bytes(requested_bytes):\n    return -(-requested_bytes // 512) * 512"
@@ -20,7 +20,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of executed cells that check() will see."""
     cells: list[str] = [""]  # IPython's history begins with an empty entry
     shell = SimpleNamespace(history_manager=SimpleNamespace(input_hist_raw=cells))
-    monkeypatch.setattr("vramlab.grading.live.get_ipython", lambda: shell)
+    monkeypatch.setattr("vramlab_classroom.judge.notebook_api.get_ipython", lambda: shell)
     return cells
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from vramlab.grading.frames import forget, read_frame, write_frame
+from vramlab_classroom.sandbox.frames import forget, read_frame, write_frame
 
 
 @pytest.fixture

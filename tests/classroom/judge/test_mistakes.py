@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.grading.mistakes import Mistake, instead, of
+from vramlab_classroom.judge.mistakes import Mistake, instead, of
 
 
 def weights_bytes(width: int, layers: int, *, item_bytes: int = 2, biases: bool = True) -> int:

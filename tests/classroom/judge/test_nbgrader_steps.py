@@ -10,9 +10,9 @@ import nbformat
 import pytest
 from classroom import ROOT
 
-from vramlab.grading import nbgrader_steps
-from vramlab.grading.nbgrader_steps import JudgeTasks
-from vramlab.grading.verdict import Grade, Verdict
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.nbgrader import nbgrader_steps
+from vramlab_classroom.nbgrader.nbgrader_steps import JudgeTasks
 
 EXERCISE = "02_pages_and_blocks"
 

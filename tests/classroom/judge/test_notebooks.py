@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramlab.grading.notebooks import cells_of_answers
+from vramlab_classroom.judge.notebooks import cells_of_answers
 
 
 def cell(source: str, name: str = "", cell_type: str = "code") -> dict[str, Any]:

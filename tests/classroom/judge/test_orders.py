@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from vramlab.grading.orders import Limits, Order
+from vramlab_classroom.sandbox.job_limits import Limits, Order
 
 
 def test_an_order_comes_back_as_it_went() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from classroom import ROOT
 
-from vramlab.grading.release import release, stale
+from vramlab_classroom.nbgrader.release import release, stale
 
 NAME = "02_pages_and_blocks"
 

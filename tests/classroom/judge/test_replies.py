@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.grading import replies
-from vramlab.grading.replies import NoReply
+from vramlab_classroom.judge import replies
+from vramlab_classroom.judge.replies import NoReply
 
 OUTCOME = {"type": "int", "value": 6, "shown": "6"}
 

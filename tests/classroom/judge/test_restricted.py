@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from vramlab.grading.restricted import load
-from vramlab.grading.vocabulary import PLAIN, NotAllowed, torch_vocabulary
+from vramlab_classroom.judge.restricted import load
+from vramlab_classroom.judge.vocabulary import PLAIN, NotAllowed, torch_vocabulary
 
 ORDINARY = """
 from __future__ import annotations
@@ -219,8 +219,8 @@ def test_what_is_refused_is_named_with_what_to_do() -> None:
 def test_a_prediction_does_not_load_torch() -> None:
     program = (
         "import sys\n"
-        "from vramlab.grading.restricted import load\n"
-        "from vramlab.grading.vocabulary import PLAIN\n"
+        "from vramlab_classroom.judge.restricted import load\n"
+        "from vramlab_classroom.judge.vocabulary import PLAIN\n"
         "load('class A:\\n    pass\\na = A()\\na.x = 1', PLAIN)\n"
         "sys.exit('torch' in sys.modules)"
     )

@@ -10,10 +10,10 @@ from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
-from vramlab.grading.nbgrader_steps import verdict_outputs
-from vramlab.grading.release import course_config
-from vramlab.grading.safe_pages import safe_markdown
-from vramlab.grading.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.nbgrader.nbgrader_steps import verdict_outputs
+from vramlab_classroom.nbgrader.release import course_config
+from vramlab_classroom.nbgrader.safe_pages import safe_markdown
 
 
 def test_markdown_looks_as_always() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.grading.seeds import hidden_seed
+from vramlab_classroom.judge.seeds import hidden_seed
 
 
 def test_a_seed_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The filter of system calls, run on paper for each kind of processor.
 
-What it does to real processes is in `tests/classroom/test_escapes.py`.
+What it does to real processes is in `tests/classroom/run/test_escapes.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.grading import syscalls
+from vramlab_classroom.sandbox import syscalls
 
 HEADERS = {
     "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from vramlab.grading.verdict import CaseResult, Grade, Verdict, reason_in
+from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict, reason_in
 
 
 def test_a_passed_task_shows_its_cases_in_columns() -> None:

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from vramlab.grading.verdict import CaseResult, Grade, Verdict
-from vramlab.grading.verdict_picture import describe, picture_html, picture_svg
 from vramlab.units import MIB
+from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.judge.verdict_picture import describe, picture_html, picture_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

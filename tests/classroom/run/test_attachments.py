@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom import attachments
-from vramlab.classroom.attachments import find_attachments
+from vramlab_classroom.run import attachments
+from vramlab_classroom.run.attachments import find_attachments
 
 IGNORED = ["__pycache__", "*.pyc"]
 

@@ -1,6 +1,6 @@
 """A class of attackers, graded by `vramlab grade`: no unearned point, and everybody else graded.
 
-What stands in their notebooks is in `tests/grading/hostile.py`, where nbgrader's own autograde
+What stands in their notebooks is in `tests/support/hostile.py`, where nbgrader's own autograde
 meets it; what they do to files and folders is here. `test_escapes.py` goes on from where an answer
 would have broken out of its language.
 """
@@ -18,10 +18,10 @@ import pytest
 from course_folder import EXERCISE, gradebook_of, make_course, notebook, submit
 from hostile import ALL, ATTACKS, BROKEN
 
-from vramlab.classroom import run
-from vramlab.classroom.course import Course, find_course
-from vramlab.classroom.run import Options, Outcome, grade
-from vramlab.grading.exercises import find_exercise
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.nbgrader.course import Course, find_course
+from vramlab_classroom.run import run
+from vramlab_classroom.run.run import Options, Outcome, grade
 
 FULL = {task.name: task.points for task in find_exercise(EXERCISE).tasks}
 NOTHING: dict[str, float | None] = dict.fromkeys(FULL)
@@ -129,7 +129,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Course, Outcome]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("VRAMLAB_GRADEBOOK", raising=False)
         patch.setattr(run, "Workers", inline_workers.InlineWorkers)
-        patch.setattr("vramlab.grading.bench.ANSWER_CPU_SECONDS", 2)
+        patch.setattr("vramlab_classroom.sandbox.job_pool.ANSWER_CPU_SECONDS", 2)
         outcome = grade(course, Options(feedback=False))
         grade(course, Options(students=RETURNED))
     return course, outcome

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from html.parser import HTMLParser
 
-from vramlab.classroom.class_page import class_page
-from vramlab.classroom.class_report import ClassReport, class_report, report_lines
-from vramlab.classroom.marked import Marked
-from vramlab.classroom.scores import Score, TaskScore
-from vramlab.grading.verdict import Grade, Verdict
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.nbgrader.scores import Score, TaskScore
+from vramlab_classroom.reports.class_page import class_page
+from vramlab_classroom.reports.class_report import ClassReport, class_report, report_lines
+from vramlab_classroom.run.graded_submission import Marked
 
 ATTACK = "<script>alert('learner')</script>"
 

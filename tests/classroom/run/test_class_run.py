@@ -17,15 +17,15 @@ import pytest
 from course_folder import EXERCISE, gradebook_of, make_course, notebook, submit
 from nbgrader.api import Gradebook
 
-from vramlab.classroom import entering
-from vramlab.classroom.attention import Attention
-from vramlab.classroom.cluster import WorkerDied
-from vramlab.classroom.course import find_course
-from vramlab.classroom.entering import GradebookError
-from vramlab.classroom.journal import Journal
-from vramlab.classroom.run import Options, Outcome, grade
-from vramlab.classroom.worker import Conditions, OtherVersionsError, Work
-from vramlab.grading.exercises import find_exercise
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.nbgrader import gradebook_writer
+from vramlab_classroom.nbgrader.course import find_course
+from vramlab_classroom.nbgrader.gradebook_writer import GradebookError
+from vramlab_classroom.run.cluster import WorkerDied
+from vramlab_classroom.run.journal import Journal
+from vramlab_classroom.run.needs_review import Attention
+from vramlab_classroom.run.run import Options, Outcome, grade
+from vramlab_classroom.run.worker import Conditions, OtherVersionsError, Work
 
 POINTS = {f"{task.name}-test": task.points for task in find_exercise(EXERCISE).tasks}
 HERE = Path(__file__).parent
@@ -89,7 +89,7 @@ def test_nbgraders_own_autograde_enters_the_same(folder: Path) -> None:
     passed = {verdict.task: verdict for verdict in _marked(folder, "first").verdicts}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "vramlab.grading.nbgrader_steps.shared_judge",
+            "vramlab_classroom.nbgrader.nbgrader_steps.shared_judge",
             lambda seed, command: _Judge(passed),
         )
         Autograde(coursedir=CourseDirectory(config=course.config), config=course.config).start()
@@ -130,7 +130,7 @@ def test_again_grades_all(folder: Path) -> None:
 
 
 def test_a_mended_task_is_graded_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramlab.classroom.run.fingerprint", lambda *facts: "mended")
+    monkeypatch.setattr("vramlab_classroom.run.run.fingerprint", lambda *facts: "mended")
     assert run(folder).graded == 1
     assert run(folder).kept == 1
 
@@ -233,16 +233,16 @@ def test_a_broken_second_version_takes_the_scores_of_the_first_away(folder: Path
 def test_what_nbgrader_does_not_take_stops_nobody(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
-    steps = entering.Autograde.convert_single_notebook
+    steps = gradebook_writer.Autograde.convert_single_notebook
     refused: list[str] = []
 
-    def refusing(self: entering.Autograde, filename: str) -> None:
+    def refusing(self: gradebook_writer.Autograde, filename: str) -> None:
         if "/odd/" in filename and len(refused) < tries:
             refused.append(filename)
             raise ValueError("a cell that nobody has thought of")
         steps(self, filename)
 
-    monkeypatch.setattr(entering.Autograde, "convert_single_notebook", refusing)
+    monkeypatch.setattr(gradebook_writer.Autograde, "convert_single_notebook", refusing)
     submit(folder, "odd", notebook())
     submit(folder, "second", notebook())
     outcome = run(folder)
@@ -261,7 +261,7 @@ def _fail(*arguments: object) -> None:
 def test_who_has_no_score_is_listed_once_even_if_no_page_can_be_made(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vramlab.classroom.run.page", _fail)
+    monkeypatch.setattr("vramlab_classroom.run.run.page", _fail)
     submit(folder, "crash", notebook())
     submit(folder, "open", notebook())
     submit(folder, "second", notebook())
@@ -278,10 +278,10 @@ def test_what_nbgrader_refuses_is_listed_once_though_an_earlier_version_has_no_s
     submit(folder, "odd", b"{")
     run(folder)
 
-    def refuse(self: entering.Autograde, filename: str) -> None:
+    def refuse(self: gradebook_writer.Autograde, filename: str) -> None:
         raise ValueError("a cell that nobody has thought of")
 
-    monkeypatch.setattr(entering.Autograde, "convert_single_notebook", refuse)
+    monkeypatch.setattr(gradebook_writer.Autograde, "convert_single_notebook", refuse)
     submit(folder, "odd", notebook())
     reason = "nbgrader did not take it: a cell that nobody has thought of"
     assert run(folder).attention == [Attention("odd", EXERCISE, "", reason)]
@@ -321,7 +321,7 @@ def test_workers_of_another_version_stop_the_run(
     def refuse(work: Work, conditions: Conditions) -> None:
         raise OtherVersionsError("a worker has torch 1.0, but this machine has torch 2.0")
 
-    monkeypatch.setattr("vramlab.classroom.run.mark", refuse)
+    monkeypatch.setattr("vramlab_classroom.run.run.mark", refuse)
     submit(folder, "second", notebook())
     with pytest.raises(OtherVersionsError, match=r"torch 1\.0, but this machine has torch 2\.0"):
         run(folder)
@@ -375,7 +375,7 @@ def test_late_penalties_are_kept(folder: Path) -> None:
 def test_a_locked_gradebook_is_told_and_nothing_is_lost(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entering, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(gradebook_writer, "LOCK_SECONDS", 0.05)
     submit(folder, "second", notebook())
     run(folder, students=("first",))
     other = sqlite3.connect(folder / "autograder" / "gradebook.db")

@@ -11,7 +11,7 @@ import pytest
 from nbgrader.api import Gradebook
 from small_gradebook import DUE, EXERCISE, add_assignment, add_submission, make_gradebook
 
-from vramlab.classroom.scores import (
+from vramlab_classroom.nbgrader.scores import (
     NO_REASON,
     Score,
     Status,

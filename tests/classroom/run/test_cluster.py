@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom import cluster
-from vramlab.classroom.cluster import ClusterError, WorkerDied, Workers
+from vramlab_classroom.run import cluster
+from vramlab_classroom.run.cluster import ClusterError, WorkerDied, Workers
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from nbgrader.coursedir import CourseDirectory
 
-from vramlab.classroom.collecting import Destination, Item, collect
-from vramlab.classroom.origins import Layout
 from vramlab.errors import VramlabError
+from vramlab_classroom.lms.collecting import Destination, Item, collect
+from vramlab_classroom.lms.submission_names import Layout
 
 EXERCISE = "02_pages_and_blocks"
 KNOWN = {EXERCISE, "05_one_training_step"}

@@ -11,15 +11,15 @@ import pytest
 from nbgrader.api import Gradebook
 from small_gradebook import EXERCISE, add_submission, make_gradebook
 
-from vramlab.classroom.attention import Attention
-from vramlab.classroom.nbgrader_export import ScoresExport
-from vramlab.classroom.run import Outcome
-from vramlab.classroom.submissions import Stray
 from vramlab.cli import main
-from vramlab.commands.grade import summary
-from vramlab.grading.release import course_config
+from vramlab_classroom.commands.grade import summary
+from vramlab_classroom.nbgrader.export import ScoresExport
+from vramlab_classroom.nbgrader.release import course_config
+from vramlab_classroom.run.needs_review import Attention
+from vramlab_classroom.run.run import Outcome
+from vramlab_classroom.run.submissions import Stray
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

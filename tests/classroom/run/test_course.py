@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom.course import NoCourseError, find_course
+from vramlab_classroom.nbgrader.course import NoCourseError, find_course
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

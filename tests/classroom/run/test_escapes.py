@@ -18,12 +18,19 @@ import broken_language
 import escapes
 import pytest
 
-from vramlab.classroom.sandbox import SCRATCH, Bubblewrap, LimitsOnly, Sandbox, SandboxError, named
-from vramlab.grading import bench as bench_module
-from vramlab.grading.bench import Bench, BenchError, JobDied
-from vramlab.grading.judge import Judge
-from vramlab.grading.verdict import Grade
 from vramlab.units import MIB
+from vramlab_classroom.judge.judge import Judge
+from vramlab_classroom.judge.verdict import Grade
+from vramlab_classroom.sandbox import job_pool as bench_module
+from vramlab_classroom.sandbox.bubblewrap import (
+    SCRATCH,
+    Bubblewrap,
+    LimitsOnly,
+    Sandbox,
+    SandboxError,
+    named,
+)
+from vramlab_classroom.sandbox.job_pool import Bench, BenchError, JobDied
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
 

@@ -22,11 +22,11 @@ from nbgrader.exchange.default.exchange import Exchange
 from nbgrader.utils import get_username
 from traitlets.config import Config
 
-from vramlab.classroom.course import find_course
-from vramlab.classroom.entering import Book
-from vramlab.classroom.submissions import find_submissions
+from vramlab_classroom.nbgrader.course import find_course
+from vramlab_classroom.nbgrader.gradebook_writer import Book
+from vramlab_classroom.run.submissions import find_submissions
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXERCISE = "02_pages_and_blocks"
 
 

@@ -15,7 +15,7 @@ import pytest
 from course_folder import EXERCISE, ROOT, gradebook_of, make_course, notebook, submit, with_answers
 
 from vramlab import cli
-from vramlab.grading.exercises import find_exercise
+from vramlab_classroom.judge.exercises import find_exercise
 
 POINTS = {f"{task.name}-test": float(task.points) for task in find_exercise(EXERCISE).tasks}
 WRONG = "def releasable_bytes(segments):\n    return 1"

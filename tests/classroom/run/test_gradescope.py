@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from vramlab.classroom.gradescope import AsNobody, Outcome, details, mark_folder, results
-from vramlab.classroom.gradescope_zip import autograder_zip
-from vramlab.classroom.marked import Marked
 from vramlab.cli import main
 from vramlab.errors import VramlabError
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.lms.gradescope import AsNobody, Outcome, details, mark_folder, results
+from vramlab_classroom.lms.gradescope_zip import autograder_zip
+from vramlab_classroom.run.graded_submission import Marked
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXERCISE = "02_pages_and_blocks"
 
 # docs/specs.md of gradescope/autograder_samples

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom.journal import Journal, JournalError
-from vramlab.classroom.marked import Marked
-from vramlab.grading.verdict import Grade, Verdict
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.run.graded_submission import Marked
+from vramlab_classroom.run.journal import Journal, JournalError
 
 MARKED = Marked("ada", "02", "ab", (Verdict("f", 2, Grade.PASSED, ""),), notebook={"cells": []})
 
@@ -71,8 +71,8 @@ def test_it_survives_a_process_that_is_killed(path: Path) -> None:
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from vramlab.classroom.journal import Journal\n"
-        "from vramlab.classroom.marked import Marked\n"
+        "from vramlab_classroom.run.journal import Journal\n"
+        "from vramlab_classroom.run.graded_submission import Marked\n"
         "journal = Journal(Path(sys.argv[1]))\n"
         "for count in range(3):\n"
         "    journal.record(Marked(f's{count}', '02', 'ab'), 'judge')\n"

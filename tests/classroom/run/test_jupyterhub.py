@@ -23,11 +23,11 @@ import pytest
 from course_folder import EXERCISE, make_course, notebook
 from nbgrader.utils import get_username
 
-from vramlab.grading.notebooks import grade_id
+from vramlab_classroom.judge.notebooks import grade_id
 
 PROXY = "configurable-http-proxy"
 TOKEN = "the-token-of-this-test"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 CONFIG = """
 c = get_config()

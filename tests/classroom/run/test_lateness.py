@@ -11,13 +11,13 @@ import pytest
 from course_folder import EXERCISE, make_course, notebook, submit
 from nbgrader.api import Gradebook
 
-from vramlab.classroom.course import Course, find_course
-from vramlab.classroom.entering import Book
-from vramlab.classroom.marked import Marked
-from vramlab.classroom.run import Options, grade
-from vramlab.classroom.scores import Score, Status, read_scores
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.verdict import Grade, Verdict
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.nbgrader.course import Course, find_course
+from vramlab_classroom.nbgrader.gradebook_writer import Book
+from vramlab_classroom.nbgrader.scores import Score, Status, read_scores
+from vramlab_classroom.run.graded_submission import Marked
+from vramlab_classroom.run.run import Options, grade
 
 DUE = datetime(2026, 3, 1, 12)
 ON_TIME, NEXT_DAY = "2026-03-01 11:59:59 UTC", "2026-03-02 13:00:00 UTC"

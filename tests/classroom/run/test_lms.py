@@ -7,8 +7,13 @@ import io
 
 import pytest
 
-from vramlab.classroom.lms import NotAnExportError, PointsDifferError, fill_canvas, fill_moodle
-from vramlab.classroom.scores import Score, TaskScore
+from vramlab_classroom.lms.gradebook_files import (
+    NotAnExportError,
+    PointsDifferError,
+    fill_canvas,
+    fill_moodle,
+)
+from vramlab_classroom.nbgrader.scores import Score, TaskScore
 
 CANVAS = """\
 Student,ID,SIS User ID,SIS Login ID,Section,02 Pages and Blocks (4711),Essay (12),Final Score

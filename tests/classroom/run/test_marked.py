@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from vramlab.classroom.marked import Marked
-from vramlab.grading.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.run.graded_submission import Marked
 
 CASE = CaseResult({"size": 4}, True, "512", "512", visible=False)
 PASSED = Verdict("f", 2, Grade.PASSED, "", (CASE,))

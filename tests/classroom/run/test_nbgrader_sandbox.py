@@ -15,14 +15,14 @@ import escapes
 import pytest
 from classroom import Classroom, with_cells
 
-from vramlab.classroom import sandbox
-from vramlab.classroom.sandbox import Bubblewrap, LimitsOnly, SandboxError, best_command
+from vramlab_classroom.sandbox import bubblewrap
+from vramlab_classroom.sandbox.bubblewrap import Bubblewrap, LimitsOnly, SandboxError, best_command
 
 EXERCISE = "02_pages_and_blocks"
 
 WITHOUT_LANGUAGE = """
-from vramlab.grading import bench_server, jobs
-from vramlab.grading.vocabulary import OWN_MODULE
+from vramlab_classroom.judge import bench_server, jobs
+from vramlab_classroom.judge.vocabulary import OWN_MODULE
 
 def run_anything(source, vocabulary):
     namespace = {}
@@ -139,7 +139,7 @@ def test_without_a_sandbox_there_is_a_warning(monkeypatch: pytest.MonkeyPatch) -
     def refuse(self: Bubblewrap) -> None:
         raise SandboxError("there is no bwrap")
 
-    monkeypatch.setattr(sandbox.Bubblewrap, "try_out", refuse)
+    monkeypatch.setattr(bubblewrap.Bubblewrap, "try_out", refuse)
     best_command.cache_clear()
     try:
         command, warning = best_command(Path("/course"))

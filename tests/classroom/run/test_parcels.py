@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom import parcels
-from vramlab.classroom.parcels import UnusableParcelError, opened
-from vramlab.classroom.submissions import MAX_NOTEBOOK_BYTES, Refused
+from vramlab_classroom.lms import archives
+from vramlab_classroom.lms.archives import UnusableParcelError, opened
+from vramlab_classroom.run.submissions import MAX_NOTEBOOK_BYTES, Refused
 
 
 def _zip(path: Path, *entries: tuple[str | zipfile.ZipInfo, bytes]) -> Path:
@@ -111,7 +111,7 @@ def test_what_is_no_zip_is_an_error(tmp_path: Path) -> None:
 
 
 def test_too_many_entries_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parcels, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(archives, "MAX_ENTRIES", 2)
     packed = _zip(tmp_path / "in.zip", *((f"{number}.ipynb", b"") for number in range(3)))
     with pytest.raises(UnusableParcelError, match="more than 2 entries"), opened(packed):
         pass

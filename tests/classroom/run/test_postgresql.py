@@ -11,9 +11,9 @@ import pytest
 from course_folder import gradebook_of, make_course, notebook, submit
 from postgresql_server import Server
 
-from vramlab.classroom.course import find_course
-from vramlab.classroom.entering import GradebookError
-from vramlab.classroom.run import Options, grade
+from vramlab_classroom.nbgrader.course import find_course
+from vramlab_classroom.nbgrader.gradebook_writer import GradebookError
+from vramlab_classroom.run.run import Options, grade
 
 pytestmark = pytest.mark.skipif(
     postgresql_server.programs() is None, reason="PostgreSQL is not installed"

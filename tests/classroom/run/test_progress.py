@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from vramlab.classroom.progress import Progress
+from vramlab_classroom.run.progress import Progress
 
 
 class Terminal(io.StringIO):

@@ -10,9 +10,9 @@ from typing import Any
 import nbformat
 import pytest
 
-from vramlab.classroom import reading
-from vramlab.classroom.reading import Unreadable, clean, read
-from vramlab.grading.released import ReleasedCell
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell
+from vramlab_classroom.run import reading
+from vramlab_classroom.run.reading import Unreadable, clean, read
 
 MIB = 2**20
 
@@ -167,6 +167,6 @@ def test_a_file_that_is_none_gives_its_problem() -> None:
 def test_no_source_is_longer_than_what_the_bench_gives_back() -> None:
     # JSON writes a character beyond the first plane with twelve: \ud83d\ude00. Each source comes
     # back in the notebook, and again as an answer.
-    from vramlab.classroom.worker import READ_REPLY_BYTES
+    from vramlab_classroom.run.worker import READ_REPLY_BYTES
 
     assert reading.MAX_SOURCE_CHARACTERS * 12 * 2 < READ_REPLY_BYTES

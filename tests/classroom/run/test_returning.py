@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom.collecting import Destination, collect
-from vramlab.classroom.parcels import UnusableParcelError
-from vramlab.classroom.returning import feedback_zip
+from vramlab_classroom.lms.archives import UnusableParcelError
+from vramlab_classroom.lms.collecting import Destination, collect
+from vramlab_classroom.lms.returning import feedback_zip
 
 EXERCISE = "02_pages_and_blocks"
 

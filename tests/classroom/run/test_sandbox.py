@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 import vramlab
-from vramlab.classroom import sandbox as sandbox_module
-from vramlab.classroom.sandbox import (
+from vramlab_classroom.sandbox import bubblewrap as sandbox_module
+from vramlab_classroom.sandbox.bubblewrap import (
     Bubblewrap,
     Docker,
     LimitsOnly,
@@ -26,7 +26,7 @@ from vramlab.classroom.sandbox import (
 )
 
 PACKAGE = Path(vramlab.__file__).resolve().parent
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

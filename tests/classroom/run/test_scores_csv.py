@@ -8,8 +8,8 @@ from datetime import datetime
 
 import pytest
 
-from vramlab.classroom.scores import Score, TaskScore
-from vramlab.classroom.scores_csv import number, plain_text, scores_csv
+from vramlab_classroom.nbgrader.scores import Score, TaskScore
+from vramlab_classroom.nbgrader.scores_csv import number, plain_text, scores_csv
 
 GRADED = Score(
     student="ada",

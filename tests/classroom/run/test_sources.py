@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom import sources
-from vramlab.classroom.sources import digest_of_code
+from vramlab_classroom.run import sources
+from vramlab_classroom.run.sources import digest_of_code
 
 SOURCE = '''"""Measures."""
 
@@ -83,11 +83,11 @@ def test_comments_and_other_modules_do_not(package: Path, name: str, old: str, n
 
 
 def test_the_virtual_gpu_is_among_what_judges_and_reports_are_not() -> None:
-    found = sources._closure(["vramlab.grading.judge", "vramlab.virtual"])
-    assert {"vramlab.grading.restricted", "vramlab.allocator.sizes"} & set(found) == {
+    found = sources._closure(["vramlab_classroom.judge.judge", "vramlab.gpu"])
+    assert {"vramlab_classroom.judge.restricted", "vramlab.allocator.sizes"} & set(found) == {
         "vramlab.allocator.sizes"
     }
-    found |= sources._closure(["vramlab.grading.bench_server"])
-    assert "vramlab.grading.restricted" in found
-    assert "vramlab.classroom.class_report" not in found
+    found |= sources._closure(["vramlab_classroom.sandbox.job_server"])
+    assert "vramlab_classroom.judge.restricted" in found
+    assert "vramlab_classroom.reports.class_report" not in found
     assert all(path.is_file() for path in found.values())

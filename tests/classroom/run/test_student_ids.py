@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramlab.classroom.student_ids import MAX_CHARACTERS, is_safe_id, student_id
+from vramlab_classroom.lms.student_ids import MAX_CHARACTERS, is_safe_id, student_id
 
 
 @pytest.mark.parametrize(

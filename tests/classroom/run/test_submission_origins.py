@@ -6,7 +6,13 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from vramlab.classroom.origins import Layout, Origin, canvas_id, find_layout, find_origins
+from vramlab_classroom.lms.submission_names import (
+    Layout,
+    Origin,
+    canvas_id,
+    find_layout,
+    find_origins,
+)
 
 KNOWN = {"02_pages_and_blocks", "05_one_training_step"}
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom.submissions import (
+from vramlab.errors import VramlabError
+from vramlab_classroom.run.submissions import (
     Refused,
     Submission,
     find_submissions,
     read_plainly,
     select,
 )
-from vramlab.errors import VramlabError
 
 KNOWN = ("01_context", "02_pages")
 

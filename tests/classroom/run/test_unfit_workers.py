@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom import worker
-from vramlab.classroom.sandbox import LimitsOnly, SandboxError
-from vramlab.classroom.worker import Conditions, OtherSandboxError, Work, mark
+from vramlab_classroom.run import worker
+from vramlab_classroom.run.worker import Conditions, OtherSandboxError, Work, mark
+from vramlab_classroom.sandbox.bubblewrap import LimitsOnly, SandboxError
 
 CONDITIONS = Conditions("the seed of the tests", LimitsOnly(), (), {})
 WORK = Work("ada", "02_pages_and_blocks", b"", ())

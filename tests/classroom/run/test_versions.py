@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.classroom.versions import digest, fingerprint, versions
-from vramlab.grading.released import ReleasedCell
-from vramlab.grading.task import Exercise
+from vramlab_classroom.judge.task import Exercise
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell
+from vramlab_classroom.run.versions import digest, fingerprint, versions
 
 CELL = ReleasedCell("f-test", "code", "check('f')", "c", locked=True, is_answer=False, points=2.0)
 

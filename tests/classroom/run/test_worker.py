@@ -13,17 +13,17 @@ import pytest
 from course_folder import EXERCISE, notebook, with_answers
 
 from vramlab import cli
-from vramlab.classroom import worker
-from vramlab.classroom.marked import Marked
-from vramlab.classroom.sandbox import LimitsOnly
-from vramlab.classroom.worker import Conditions, OtherVersionsError, Work, mark, page
-from vramlab.grading import live
-from vramlab.grading.bench import Bench, BenchError, JobDied
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.judge import Judge
-from vramlab.grading.notebooks import tasks_with_cells
-from vramlab.grading.released import ReleasedCell
-from vramlab.grading.verdict import Grade, Verdict, WrongAnswer
+from vramlab_classroom.judge import notebook_api
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.judge import Judge
+from vramlab_classroom.judge.notebooks import tasks_with_cells
+from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell
+from vramlab_classroom.run import worker
+from vramlab_classroom.run.graded_submission import Marked
+from vramlab_classroom.run.worker import Conditions, OtherVersionsError, Work, mark, page
+from vramlab_classroom.sandbox.bubblewrap import LimitsOnly
+from vramlab_classroom.sandbox.job_pool import Bench, BenchError, JobDied
 
 CONDITIONS = Conditions("the seed of the tests", LimitsOnly(), (), {})
 
@@ -67,8 +67,8 @@ def bench() -> Iterator[Bench]:
         judges = {seed: Judge(bench, seed) for seed in (None, CONDITIONS.seed)}
         patch.setattr(worker, "_bench", lambda sandbox, hidden: bench)
         patch.setattr(worker, "_judge", lambda sandbox, hidden, seed: judges[seed])
-        patch.setattr(live, "shared_judge", lambda: judges[None])
-        patch.setattr("vramlab.grading.judge.Judge", lambda bench: judges[None])
+        patch.setattr(notebook_api, "shared_judge", lambda: judges[None])
+        patch.setattr("vramlab_classroom.judge.judge.Judge", lambda bench: judges[None])
         yield bench
 
 
@@ -87,9 +87,9 @@ def by_check(
     shown = {}
     for task, _, above in tasks_with_cells(flat):
         shell = SimpleNamespace(history_manager=SimpleNamespace(input_hist_raw=above))
-        patch.setattr(live, "get_ipython", lambda shell=shell: shell)
+        patch.setattr(notebook_api, "get_ipython", lambda shell=shell: shell)
         try:
-            live.check(EXERCISE, task)
+            notebook_api.check(EXERCISE, task)
             shown[task] = capsys.readouterr().out.rstrip("\n")
         except WrongAnswer as wrong:
             shown[task] = "\n".join(wrong._render_traceback_())
@@ -220,7 +220,9 @@ ORDER = {
     "settings": json.dumps(
         {
             "HTMLExporter": {
-                "filters": {"markdown2html": "function vramlab.grading.safe_pages:safe_markdown"}
+                "filters": {
+                    "markdown2html": "function vramlab_classroom.nbgrader.safe_pages:safe_markdown"
+                }
             },
             "steps": ["function nbconvert.preprocessors.csshtmlheader:CSSHTMLHeaderPreprocessor"],
         }

@@ -9,7 +9,7 @@ import pytest
 
 from vramlab.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAME = "02_pages_and_blocks"
 
 

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from vramlab import experiments, progress
+from vramlab import progress
 from vramlab.cli import main
-from vramlab.commands.experiments import ToldStages
-from vramlab.experiments import Finding, Outcome, registry
 from vramlab.measure.stages import observed_by
 from vramlab.progress import Step
+from vramlab_course import experiments
+from vramlab_course.commands.experiments import ToldStages
+from vramlab_course.experiments import Finding, Outcome, registry
 
 
 def test_the_list_has_a_line_for_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from vramlab import VirtualGPU, experiments
-from vramlab.experiments.accumulation import (
+from vramlab import VirtualGPU
+from vramlab.units import MIB
+from vramlab_course import experiments
+from vramlab_course.experiments.accumulation import (
     TransformersAdamW,
     attention_of_2023,
     published_difference_bytes,
 )
-from vramlab.units import MIB
 
 
 @pytest.mark.parametrize("name", ["accumulation-linear", "autocast-chain", "precision-modes"])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab import VirtualGPU, experiments
-from vramlab.experiments.batch_size import STEP, bert_batch, shape, step_peak
-from vramlab.formulas.bert import FIRST_LINEAR, SECOND_LINEAR, WEIGHTS, Bert
-from vramlab.formulas.storage import tensor_bytes
+from vramlab import VirtualGPU
+from vramlab.cuda_rules.storage import tensor_bytes
 from vramlab.measure.surroundings import surroundings
+from vramlab_course import experiments
+from vramlab_course.experiments.batch_size import STEP, bert_batch, shape, step_peak
+from vramlab_course.formulas.bert import FIRST_LINEAR, SECOND_LINEAR, WEIGHTS, Bert
 
 
 def test_a_line_is_a_line_to_the_byte() -> None:

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 import vramlab
-from vramlab import experiments
-from vramlab.experiments.checkpoint_claims import deepest_chains
-from vramlab.experiments.checkpointing import exchanges
+from vramlab_course import experiments
+from vramlab_course.experiments.checkpoint_claims import deepest_chains
+from vramlab_course.experiments.checkpointing import exchanges
 
 
 def test_every_strategy_takes_what_is_predicted() -> None:
@@ -68,8 +68,8 @@ _COUNTS = {"checkpoint-sequential": {"counts": (1, 2, 3, 9)}}
 
 
 def test_the_residual_network_has_its_layers() -> None:
-    from vramlab.experiments.residual_network import residual_network
-    from vramlab.formulas.residual_network import scaled_stages
+    from vramlab_course.experiments.residual_network import residual_network
+    from vramlab_course.formulas.residual_network import scaled_stages
 
     assert scaled_stages(66) == (3, 24, 36, 3)
     assert sum(scaled_stages(333)) == 333

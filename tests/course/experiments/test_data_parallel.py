@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab import VirtualGPU, experiments
-from vramlab.experiments import Outcome
+from vramlab import VirtualGPU
+from vramlab_course import experiments
+from vramlab_course.experiments import Outcome
 
 
 def missed(outcome: Outcome) -> list[str]:

@@ -12,9 +12,9 @@ from functools import cache
 import pytest
 import torch
 
-from vramlab import experiments
-from vramlab.experiments import Finding, Outcome, Verdict
 from vramlab.units import MIB
+from vramlab_course import experiments
+from vramlab_course.experiments import Finding, Outcome, Verdict
 
 FAMILIES = ("tiny", "context", "three-linear", "fp16-linear", "vgg16", "fragment", "oom")
 """Beginnings of the ids of what lessons 01 to 06 reproduce."""

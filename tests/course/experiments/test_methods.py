@@ -8,8 +8,15 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.experiments import Verdict
-from vramlab.experiments.methods import LARGE, SMALL, MethodTable, Reading, Setting, read_step
+from vramlab_course.experiments import Verdict
+from vramlab_course.experiments.methods import (
+    LARGE,
+    SMALL,
+    MethodTable,
+    Reading,
+    Setting,
+    read_step,
+)
 
 TINY = Setting(4, width=64, layers=1, length=16, vocabulary=32)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vramlab import VirtualGPU
-from vramlab.experiments.offloading import Block, StepReading, read_step
-from vramlab.formulas import offloading
+from vramlab_course.experiments.offloading import Block, StepReading, read_step
+from vramlab_course.formulas import offloading
 
 WIDTH, LAYERS, BATCH, LENGTH = 256, 3, 2, 128
 

@@ -7,19 +7,20 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from vramlab import VirtualGPU, experiments
-from vramlab.experiments.mlp_block import MLP
-from vramlab.experiments.operators import (
+from vramlab import VirtualGPU
+from vramlab.cuda_rules.storage import block_bytes
+from vramlab.measure import Whose, saved_by
+from vramlab_course import experiments
+from vramlab_course.experiments.mlp_block import MLP
+from vramlab_course.experiments.operators import (
     OPERATORS,
     Operator,
     operator,
     operators_table,
     saved_by_operator,
 )
-from vramlab.formulas.mlp_block import MLPBlock
-from vramlab.formulas.operators import KEEPS, held_bytes
-from vramlab.formulas.storage import block_bytes
-from vramlab.measure import Whose, saved_by
+from vramlab_course.formulas.mlp_block import MLPBlock
+from vramlab_course.formulas.operators import KEEPS, held_bytes
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import vramlab
-from vramlab import experiments
-from vramlab.experiments import Outcome, Verdict
 from vramlab.units import MIB
+from vramlab_course import experiments
+from vramlab_course.experiments import Outcome, Verdict
 
 
 def run_on(gpu: str, name: str, torch_version: str | None = None, **parameters: object) -> Outcome:

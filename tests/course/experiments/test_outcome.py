@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from vramlab.experiments import Difference, Finding, Outcome, Verdict
-from vramlab.experiments.outcome import findings_table
 from vramlab.measure import Result
 from vramlab.units import MIB
+from vramlab_course.experiments import Difference, Finding, Outcome, Verdict
+from vramlab_course.experiments.outcome import findings_table
 
 
 def finding(**changes: Any) -> Finding:

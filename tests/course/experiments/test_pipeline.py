@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from torch.distributed.pipelining import PipelineStage
 
-from vramlab import VirtualGPU, experiments
-from vramlab.experiments import Outcome
-from vramlab.experiments.pipeline import read_cut, read_stage
-from vramlab.formulas.pipeline import Pipeline, cut, even_stages, sent_bytes
-from vramlab.formulas.pipeline_schedules import Name, plan
+from vramlab import VirtualGPU
+from vramlab.programs.pipeline_schedules import Name, plan
+from vramlab_course import experiments
+from vramlab_course.experiments import Outcome
+from vramlab_course.experiments.pipeline import read_cut, read_stage
+from vramlab_course.formulas.pipeline import Pipeline, cut, even_stages, sent_bytes
 
 
 def missed(outcome: Outcome) -> list[str]:

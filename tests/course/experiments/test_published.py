@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from vramlab.experiments import figure, figures
+from vramlab_course.experiments import figure, figures
 
 
 def test_digits_stay_as_printed() -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import vramlab
-from vramlab import experiments
-from vramlab.experiments import Verdict
-from vramlab.experiments.padding import EncoderLayer, in_buckets, text_lengths
-from vramlab.experiments.sequence_length import can_run, chosen_by_torch, measure_attention
-from vramlab.formulas.attention import KINDS, kept_bytes
-from vramlab.models.retention import Retention
+from vramlab_course import experiments
+from vramlab_course.experiments import Verdict
+from vramlab_course.experiments.padding import EncoderLayer, in_buckets, text_lengths
+from vramlab_course.experiments.sequence_length import can_run, chosen_by_torch, measure_attention
+from vramlab_course.formulas.attention import KINDS, kept_bytes
+from vramlab_course.programs.models.retention import Retention
 
 NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramlab.experiments.outcome import Finding
-from vramlab.experiments.summary_table import summary_table
+from vramlab_course.experiments.outcome import Finding
+from vramlab_course.experiments.summary_table import summary_table
 
 
 def finding(part: str, published: int, measured: int, unit: str = "KiB, cut") -> Finding:

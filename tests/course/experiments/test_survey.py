@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.experiments import figures, registry
-from vramlab.experiments.survey import survey
+from vramlab_course.experiments import figures, registry
+from vramlab_course.experiments.survey import survey
 
 
 def test_lines_of_chosen_experiments() -> None:

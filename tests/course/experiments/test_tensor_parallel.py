@@ -9,12 +9,13 @@ import torch
 from torch.distributed.tensor.debug import CommDebugMode
 
 import vramlab
-from vramlab import VirtualGPU, experiments
-from vramlab.experiments import tensor_parallel
-from vramlab.experiments.tensor_parallel import read_layer, read_order
-from vramlab.formulas import tensor_parallel as formulas
-from vramlab.formulas.tensor_parallel import Division, Order
+from vramlab import VirtualGPU
 from vramlab.measure.collectives import Collectives
+from vramlab_course import experiments
+from vramlab_course.experiments import tensor_parallel
+from vramlab_course.experiments.tensor_parallel import read_layer, read_order
+from vramlab_course.formulas import tensor_parallel as formulas
+from vramlab_course.formulas.tensor_parallel import Division, Order
 
 LAYER = {"batch": 2, "sequence": 128, "width": 256, "heads": 8}
 

@@ -12,12 +12,20 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.experiments.large_models import facts
-from vramlab.experiments.transformer_step import Training, measure_step
-from vramlab.formulas import transformer, transformer_peak
-from vramlab.formulas.transformer import GPT2, PRECISIONS, Attention, Checkpointing, Run, Sizes
 from vramlab.measure.readings import unsplit_bytes
 from vramlab.measure.surroundings import surroundings
+from vramlab.programs import transformer_memory
+from vramlab.programs.transformer_memory import (
+    GPT2,
+    PRECISIONS,
+    Attention,
+    Checkpointing,
+    Run,
+    Sizes,
+)
+from vramlab_course.experiments.large_models import facts
+from vramlab_course.experiments.transformer_step import Training, measure_step
+from vramlab_course.formulas import transformer_peak
 
 SMALL = Sizes(vocabulary=2048, positions=512, width=256, layers=2, heads=4)
 LLAMA = replace(
@@ -71,7 +79,7 @@ def test_what_the_forward_pass_keeps_is_predicted_to_the_byte() -> None:
             loss = training.forward()
             after_bytes = torch.cuda.memory_allocated() - unsplit_bytes()
             del loss, training
-        assert after_bytes - before_bytes == transformer.kept_bytes(sizes, run), (sizes, run)
+        assert after_bytes - before_bytes == transformer_memory.kept_bytes(sizes, run), (sizes, run)
 
 
 LARGER = replace(SMALL, width=512, heads=8, layers=3)
@@ -103,7 +111,7 @@ def test_the_peak_is_predicted_to_the_byte(gpu: str, sizes: Sizes, run: Run) -> 
         measured = measure_step(sizes, run)
         here = facts(surroundings())
     predicted = transformer_peak.peak(sizes, run, here)
-    assert measured.kept_bytes == transformer.kept_bytes(sizes, run)
+    assert measured.kept_bytes == transformer_memory.kept_bytes(sizes, run)
     assert measured.peak_bytes - measured.rests_bytes == predicted.total_bytes, predicted
     assert measured.bytes_by_category == {
         name: size for name, size in predicted.bytes_by_category.items() if size

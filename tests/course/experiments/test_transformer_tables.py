@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import vramlab
-from vramlab import catalogue, experiments
-from vramlab.experiments.bytes_per_parameter import per_parameter_table
-from vramlab.experiments.large_models import most_layers
-from vramlab.experiments.transformer_tables import gpus_table, layer_terms_table, measure_layer
-from vramlab.formulas import transformer
-from vramlab.formulas.transformer import PRECISIONS, Run, Sizes
-from vramlab.formulas.transformer_peak import Gpu
+from vramlab import catalogue
+from vramlab.programs import transformer_memory
+from vramlab.programs.transformer_memory import PRECISIONS, Run, Sizes
+from vramlab_course import experiments
+from vramlab_course.experiments.bytes_per_parameter import per_parameter_table
+from vramlab_course.experiments.large_models import most_layers
+from vramlab_course.experiments.transformer_tables import (
+    gpus_table,
+    layer_terms_table,
+    measure_layer,
+)
+from vramlab_course.formulas.transformer_peak import Gpu
 
 SMALL = Sizes(vocabulary=1024, positions=256, width=256, layers=1, heads=4)
 
@@ -39,7 +44,7 @@ def test_a_layers_terms_are_told_per_number() -> None:
 def test_a_layer_is_measured_as_what_one_more_keeps() -> None:
     run = Run(2, 128, "autocast bfloat16")
     with vramlab.VirtualGPU("A100-40GB"):
-        assert measure_layer(SMALL, run) == transformer.layer_kept_bytes(SMALL, run)
+        assert measure_layer(SMALL, run) == transformer_memory.layer_kept_bytes(SMALL, run)
 
 
 def test_gpus_are_listed_by_their_memory_and_tried_where_asked() -> None:

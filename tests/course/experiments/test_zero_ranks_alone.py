@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vramlab import VirtualGPU, experiments
-from vramlab.experiments import zero as experiment
-from vramlab.experiments.zero import read_rank
-from vramlab.formulas import zero
+from vramlab import VirtualGPU
 from vramlab.measure import record_timeline
-from vramlab.techniques.master_weights import MasterAdamW
+from vramlab.programs.master_weights import MasterAdamW
+from vramlab_course import experiments
+from vramlab_course.experiments import zero as experiment
+from vramlab_course.experiments.zero import read_rank
+from vramlab_course.formulas import zero
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +99,7 @@ def test_masters_are_twelve_bytes_a_parameter() -> None:
 
 def test_a_real_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # Imported by name: the package gives the function of the same name.
-    module = importlib.import_module("vramlab.ranks.alone")
+    module = importlib.import_module("vramlab.programs.alone")
     monkeypatch.setattr(module, "attached", lambda: SimpleNamespace(virtual=False))
     with (
         pytest.raises(RuntimeError, match="is there on a virtual GPU only"),

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas.attention import bert_held_bytes, kept_bytes, quadratic_bytes, score_bytes
-from vramlab.formulas.bert import Bert
-from vramlab.formulas.fit import quadratic_fit
-from vramlab.formulas.retention import chunkwise_bytes, parallel_bytes, state_bytes
+from vramlab_course.formulas.attention import (
+    bert_held_bytes,
+    kept_bytes,
+    quadratic_bytes,
+    score_bytes,
+)
+from vramlab_course.formulas.bert import Bert
+from vramlab_course.formulas.fit import quadratic_fit
+from vramlab_course.formulas.retention import chunkwise_bytes, parallel_bytes, state_bytes
 
 
 def test_bytes_of_a_score() -> None:

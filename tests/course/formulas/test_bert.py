@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.formulas import bert
-from vramlab.formulas.bert import Bert
 from vramlab.measure import Timeline, record_timeline
 from vramlab.measure.surroundings import surroundings
 from vramlab.units import KIB, MIB
+from vramlab_course.formulas import bert
+from vramlab_course.formulas.bert import Bert
 
 HIDDEN = 32 * 512 * 768 * 4  # 48 MiB
 SCORES = 32 * 12 * 512 * 512 * 4  # 384 MiB

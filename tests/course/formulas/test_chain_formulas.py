@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.checkpointing import recompute_all, segments, store_all
-from vramlab.formulas.checkpointing import (
+from vramlab.units import KIB, MIB
+from vramlab_course.formulas.checkpointing import (
     best_count,
     deepest,
     linear_sizes,
@@ -20,7 +20,7 @@ from vramlab.formulas.checkpointing import (
     transformer_flops,
     transformer_kept_bytes,
 )
-from vramlab.units import KIB, MIB
+from vramlab_course.programs.checkpointing import recompute_all, segments, store_all
 
 LINEAR = linear_sizes(8192, 64)  # states of 8192 x 64 x 4 B = 2 MiB, weights of 16 KiB
 MLP = mlp_sizes(8192, 64)  # 8 MiB before GELU and after it; two weights of 64 KiB

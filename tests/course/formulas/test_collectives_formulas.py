@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab import catalogue
-from vramlab.formulas.collectives import interconnects_of, link_seconds, ring_sent_bytes
+from vramlab.cuda_rules.collectives import interconnects_of, link_seconds, ring_sent_bytes
 
 
 def test_an_all_reduce_sends_each_piece_twice_but_to_the_last() -> None:

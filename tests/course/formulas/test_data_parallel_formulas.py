@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from vramlab.formulas import data_parallel as dp
-from vramlab.formulas.data_parallel import (
+from vramlab.units import KIB, MIB
+from vramlab_course.formulas import data_parallel as dp
+from vramlab_course.formulas.data_parallel import (
     Classifier,
     DataParallelStep,
     DistributedStep,
@@ -11,7 +12,6 @@ from vramlab.formulas.data_parallel import (
     pieces,
     rows_of,
 )
-from vramlab.units import KIB, MIB
 
 MODEL = Classifier(width=1024, layers=4, classes=8192)
 """Weights of 4 x 4 MiB and 32 MiB: 48 MiB."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab import catalogue
-from vramlab.formulas import durations
+from vramlab.cuda_rules import durations
 
 T4 = catalogue.find("T4")  # 320 GB/s, 8.1 TFLOPS, 65 in float16, PCIe 3.0 x16
 A100 = catalogue.find("A100-40GB")  # 1555 GB/s, 19.5 TFLOPS, 156 tf32, 312 float16

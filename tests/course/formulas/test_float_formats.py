@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from vramlab.formulas.float_formats import (
+from vramlab_course.formulas.float_formats import (
     FLOAT8_E4M3,
     FLOAT16,
     FORMATS,

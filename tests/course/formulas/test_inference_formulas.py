@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from vramlab import VirtualGPU
-from vramlab.formulas.bert import Bert
-from vramlab.formulas.inference import bert_peak_bytes, sequential_peak_bytes
-from vramlab.formulas.kv_cache import KVCache
 from vramlab.units import GIB, KIB, MIB
+from vramlab_course.formulas.bert import Bert
+from vramlab_course.formulas.inference import bert_peak_bytes, sequential_peak_bytes
+from vramlab_course.formulas.kv_cache import KVCache
 
 
 def test_the_documents_model_needs_an_output_and_an_input_at_once() -> None:

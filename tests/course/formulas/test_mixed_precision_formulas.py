@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas.mixed_precision import autocast_forward_bytes, cast_bytes, crossover_rows
 from vramlab.units import MIB
+from vramlab_course.formulas.mixed_precision import (
+    autocast_forward_bytes,
+    cast_bytes,
+    crossover_rows,
+)
 
 WIDTHS = (1024,) * 5
 

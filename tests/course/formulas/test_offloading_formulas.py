@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU, catalogue
-from vramlab.experiments.offloading import relu_chain, saving
-from vramlab.formulas import offloading
 from vramlab.measure import record_transfers
+from vramlab_course.experiments.offloading import relu_chain, saving
+from vramlab_course.formulas import offloading
 
 T4, A100 = catalogue.find("T4"), catalogue.find("A100-40GB")
 

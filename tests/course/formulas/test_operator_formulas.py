@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas.mlp_block import MLPBlock
-from vramlab.formulas.operators import KEEPS, Sizes, held_bytes
 from vramlab.units import MIB
+from vramlab_course.formulas.mlp_block import MLPBlock
+from vramlab_course.formulas.operators import KEEPS, Sizes, held_bytes
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from vramlab.formulas import bert, parameters, vgg16
-from vramlab.models.documents import VGG16, LinearWithOwnAdd, linear_net
+from vramlab_course.formulas import bert, parameters, vgg16
+from vramlab_course.programs.models.documents import VGG16, LinearWithOwnAdd, linear_net
 
 
 def count(module: nn.Module) -> int:

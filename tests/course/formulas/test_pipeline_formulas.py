@@ -1,12 +1,13 @@
-"""What stages of a pipeline hold, by hand; tests/experiments/test_pipeline.py measures it."""
+"""What stages of a pipeline hold, by hand; tests/course/experiments/test_pipeline.py measures
+it."""
 
 from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas.pipeline import ModelParallel, Pipeline, cut, even_stages, sent_bytes
-from vramlab.formulas.pipeline_schedules import Name
+from vramlab.programs.pipeline_schedules import Name
 from vramlab.units import MIB
+from vramlab_course.formulas.pipeline import ModelParallel, Pipeline, cut, even_stages, sent_bytes
 
 ROWS = 512
 A = 2 * MIB

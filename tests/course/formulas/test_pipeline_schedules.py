@@ -7,13 +7,7 @@ from fractions import Fraction
 import pytest
 from torch.distributed.pipelining import schedules as of_torch
 
-from vramlab.formulas.pipeline_schedules import (
-    Name,
-    Work,
-    bubble_fraction,
-    in_flight,
-    plan,
-)
+from vramlab.programs.pipeline_schedules import Name, Work, bubble_fraction, in_flight, plan
 
 Order = list[tuple[str, int, int | None]]
 
@@ -37,7 +31,7 @@ def order_of_torch(ranks: int, micro_batches: int, rank: int, stages_per_rank: i
     ]
 
 
-# tests/experiments/test_pipeline.py holds GPipe and 1F1B against what PyTorch runs.
+# tests/course/experiments/test_pipeline.py holds GPipe and 1F1B against what PyTorch runs.
 @pytest.mark.parametrize(
     ("ranks", "micro_batches", "stages_per_rank"), [(4, 8, 2), (2, 6, 3), (4, 4, 2), (3, 9, 1)]
 )

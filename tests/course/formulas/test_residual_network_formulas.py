@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramlab.formulas.residual_network import (
+from vramlab_course.formulas.residual_network import (
     Part,
     best_cuts,
     cuts_by_budget,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramlab.allocator import CachingAllocator, DeviceMemory
-from vramlab.formulas.storage import (
+from vramlab.cuda_rules.storage import (
     block_bytes,
     packed,
     segment_bytes,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas import tensor_parallel as tp
-from vramlab.formulas.transformer import paper_layer_bytes
+from vramlab.programs.transformer_memory import paper_layer_bytes
+from vramlab_course.formulas import tensor_parallel as tp
 
 SBH = 2048 * 4 * 1024  # s = 2048, b = 4, h = 1024, and a = 16: 5 as/h = 160
 SIZES = {"batch": 4, "sequence": 2048, "width": 1024, "heads": 16}

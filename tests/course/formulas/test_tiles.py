@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas.tiles import (
+from vramlab_course.formulas.tiles import (
     A100_ALIGNED_BYTES,
     TILE,
     Tiling,

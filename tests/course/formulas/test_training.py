@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas import activations, optimizers, per_parameter, reductions, workspaces
-from vramlab.formulas.training import LinearChain
+from vramlab.cuda_rules import reductions, workspaces
+from vramlab.programs import optimizer_states
 from vramlab.units import MIB
+from vramlab_course.formulas import activations, per_parameter
+from vramlab_course.formulas.training import LinearChain
 
 DOCUMENT = LinearChain(batch=10240, widths=(1024, 1024, 1024, 2048))
 KIB16 = 16_793_600  # 16.015625 MiB: 4 x (2 x 1024 x 1024 + 1024 x 2048 + 1024 + 1024 + 2048)
@@ -117,19 +119,21 @@ def test_sum_over_rows() -> None:
 
 def test_optimizer_states() -> None:
     sizes = [4 * MIB, 4096, 100]
-    assert optimizers.state_bytes("sgd", sizes) == 0
-    assert optimizers.state_bytes("sgd with momentum", sizes) == 4 * MIB + 4096 + 512
-    assert optimizers.state_bytes("adamw", sizes) == 2 * (4 * MIB + 4096 + 512)
+    assert optimizer_states.state_bytes("sgd", sizes) == 0
+    assert optimizer_states.state_bytes("sgd with momentum", sizes) == 4 * MIB + 4096 + 512
+    assert optimizer_states.state_bytes("adamw", sizes) == 2 * (4 * MIB + 4096 + 512)
     # Fused, the step counts are on the GPU: 512 B each.
-    assert optimizers.state_bytes("adam", sizes, "fused") == 2 * (4 * MIB + 4096 + 512) + 3 * 512
+    assert (
+        optimizer_states.state_bytes("adam", sizes, "fused") == 2 * (4 * MIB + 4096 + 512) + 3 * 512
+    )
 
 
 def test_extra_of_adams_step() -> None:
-    assert optimizers.adam_step_extra_bytes([4 * MIB], "loop") == 8 * MIB
+    assert optimizer_states.adam_step_extra_bytes([4 * MIB], "loop") == 8 * MIB
     # The quotient of the layer before, 4 MiB, and two of 16 MiB.
-    assert optimizers.adam_step_extra_bytes([4 * MIB, 16 * MIB, MIB], "loop") == 36 * MIB
-    assert optimizers.adam_step_extra_bytes([4 * MIB, 16 * MIB, MIB], "foreach") == 21 * MIB
-    assert optimizers.adam_step_extra_bytes([4 * MIB, 16 * MIB], "fused") == 0
+    assert optimizer_states.adam_step_extra_bytes([4 * MIB, 16 * MIB, MIB], "loop") == 36 * MIB
+    assert optimizer_states.adam_step_extra_bytes([4 * MIB, 16 * MIB, MIB], "foreach") == 21 * MIB
+    assert optimizer_states.adam_step_extra_bytes([4 * MIB, 16 * MIB], "fused") == 0
 
 
 def test_bytes_per_parameter() -> None:

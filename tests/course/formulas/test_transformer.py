@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from vramlab.formulas import transformer
-from vramlab.formulas.transformer import GPT2, Run, Sizes
+from vramlab.programs import transformer_memory
+from vramlab.programs.transformer_memory import GPT2, Run, Sizes
 
 TINY = Sizes(vocabulary=1024, positions=256, width=512, layers=2, heads=8)
 
@@ -31,7 +31,9 @@ def test_parameters_by_hand() -> None:
     # 512, 2048 x 512 + 2048, 512 x 2048 + 512 and two norms of 2 x 512; a last norm of 2 x 512.
     layer = 787_968 + 262_656 + 1_050_624 + 1_049_088 + 2048
     assert TINY.parameters() == 655_360 + 2 * layer + 1024
-    assert transformer.parameters_bytes(TINY) == 4 * TINY.parameters()  # all multiples of 512 B
+    assert (
+        transformer_memory.parameters_bytes(TINY) == 4 * TINY.parameters()
+    )  # all multiples of 512 B
 
 
 def test_a_llama_shaped_model() -> None:
@@ -60,8 +62,8 @@ def test_pure_16_bit_is_the_papers_formula_and_the_norms_statistics(recomputatio
     batch, sequence, width, heads = 4, 256, 512, 8
     run = Run(batch, sequence, "pure bfloat16", checkpointing=recomputation)  # type: ignore[arg-type]
     statistics = 0 if recomputation == "full" else 2 * 8 * batch * sequence
-    paper = transformer.paper_layer_bytes(batch, sequence, width, heads, recomputation)  # type: ignore[arg-type]
-    assert transformer.layer_kept_bytes(TINY, run) == paper + statistics
+    paper = transformer_memory.paper_layer_bytes(batch, sequence, width, heads, recomputation)  # type: ignore[arg-type]
+    assert transformer_memory.layer_kept_bytes(TINY, run) == paper + statistics
     tokens = batch * sequence * width
     by_hand = {
         "none": 34 * tokens + 5 * heads * sequence * sequence * batch,
@@ -73,7 +75,9 @@ def test_pure_16_bit_is_the_papers_formula_and_the_norms_statistics(recomputatio
 
 def test_what_autocast_adds_to_the_paper() -> None:
     pure, autocast = Run(4, 256, "pure bfloat16"), Run(4, 256, "autocast bfloat16")
-    more = transformer.layer_kept_bytes(TINY, autocast) - transformer.layer_kept_bytes(TINY, pure)
+    more = transformer_memory.layer_kept_bytes(
+        TINY, autocast
+    ) - transformer_memory.layer_kept_bytes(TINY, pure)
     tokens, scores = 4 * 256 * 512, 4 * 8 * 256 * 256
     # Norms keep their input in float32: 2 B more, twice. Softmax is in float32: 2 B more. And the
     # casts of the weights: 12 x 512 x 512 numbers.
@@ -84,7 +88,7 @@ def test_float32_is_not_twice_the_paper() -> None:
     run = Run(4, 256)
     tokens, scores = 4 * 256 * 512, 4 * 8 * 256 * 256
     # Masks stay at one byte: 2 x 34 - 2 for the two of width h, and 2 x 5 - 1 for softmax's.
-    kept = transformer.layer_kept_bytes(TINY, run)
+    kept = transformer_memory.layer_kept_bytes(TINY, run)
     assert kept == 66 * tokens + 9 * scores + 16 * 4 * 256
 
 
@@ -93,12 +97,12 @@ def test_fused_attention_keeps_no_scores() -> None:
     tokens = 4 * 256 * 512
     # 34 less two masks of 1 B; a float32 for each query of each head; two seeds of 512 B; norms.
     expected = 32 * tokens + 4 * 4 * 8 * 256 + 1024 + 16 * 4 * 256
-    assert transformer.layer_kept_bytes(TINY, flash) == expected
+    assert transformer_memory.layer_kept_bytes(TINY, flash) == expected
 
 
 def test_logits_under_autocast_are_kept_twice() -> None:
-    pure = transformer.head_kept(TINY, Run(4, 256, "pure bfloat16"))
-    autocast = transformer.head_kept(TINY, Run(4, 256, "autocast bfloat16"))
+    pure = transformer_memory.head_kept(TINY, Run(4, 256, "pure bfloat16"))
+    autocast = transformer_memory.head_kept(TINY, Run(4, 256, "autocast bfloat16"))
     logits = 4 * 256 * 1024
     assert pure["logarithms of softmax"] == 2 * logits
     assert autocast["logarithms of softmax"] == 2 * logits
@@ -107,16 +111,18 @@ def test_logits_under_autocast_are_kept_twice() -> None:
 
 def test_bytes_of_states() -> None:
     count = TINY.parameters()
-    assert transformer.states_bytes(TINY, Run(1, 8, optimizer="sgd")) == 0
-    assert transformer.states_bytes(TINY, Run(1, 8, optimizer="sgd with momentum")) == 4 * count
-    assert transformer.states_bytes(TINY, Run(1, 8)) == 8 * count
-    assert transformer.states_bytes(TINY, Run(1, 8, "pure bfloat16")) == 4 * count
-    assert transformer.states_bytes(TINY, Run(1, 8, "float16, float32 master")) == 12 * count
+    assert transformer_memory.states_bytes(TINY, Run(1, 8, optimizer="sgd")) == 0
+    assert (
+        transformer_memory.states_bytes(TINY, Run(1, 8, optimizer="sgd with momentum")) == 4 * count
+    )
+    assert transformer_memory.states_bytes(TINY, Run(1, 8)) == 8 * count
+    assert transformer_memory.states_bytes(TINY, Run(1, 8, "pure bfloat16")) == 4 * count
+    assert transformer_memory.states_bytes(TINY, Run(1, 8, "float16, float32 master")) == 12 * count
 
 
 def test_the_zero_papers_sixty_gigabytes() -> None:
     # 2 x 12 x 1600 x 32 x 1024 x 48
-    assert transformer.zero_paper_activations_bytes(32, 1024, 1600, 48) == 60_397_977_600
+    assert transformer_memory.zero_paper_activations_bytes(32, 1024, 1600, 48) == 60_397_977_600
 
 
 def test_what_cannot_be_is_refused() -> None:

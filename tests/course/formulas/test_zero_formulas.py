@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas import zero
 from vramlab.units import MIB
+from vramlab_course.formulas import zero
 
 ADAM = 12
 """Bytes of states for each parameter in mixed precision."""

@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 
 from docs.builder import colab
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LESSONS = sorted((ROOT / "lessons").glob("*.ipynb"))
 
 MOST_MINUTES = 25

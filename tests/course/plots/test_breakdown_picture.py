@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from vramlab.measure import BlockLife, Breakdown, Category, Moment
-from vramlab.plots import Picture, describe_breakdown, draw_breakdown
 from vramlab.units import MIB
+from vramlab_course.plots import Picture, describe_breakdown, draw_breakdown
 
 
 def life(mib: int) -> BlockLife:

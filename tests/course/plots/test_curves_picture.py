@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.plots import describe_curves, draw_curves
 from vramlab.units import MIB
+from vramlab_course.plots import describe_curves, draw_curves
 
 CURVES = {
     "square": [(x, x * x * MIB) for x in (1, 2, 4, 8)],

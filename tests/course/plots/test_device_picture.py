@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from vramlab.measure import DeviceReading
-from vramlab.plots import describe_device, draw_device
 from vramlab.units import MIB
+from vramlab_course.plots import describe_device, draw_device
 
 BEFORE = DeviceReading(400 * MIB, 0, 0, 0, 8000 * MIB)
 AFTER = DeviceReading(400 * MIB, 250 * MIB, 100 * MIB, 300 * MIB, 7350 * MIB)

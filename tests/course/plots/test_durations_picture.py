@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.plots import describe_durations, draw_durations
-from vramlab.plots.durations import short_time
+from vramlab_course.plots import describe_durations, draw_durations
+from vramlab_course.plots.durations import short_time
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramlab.formulas.float_formats import FLOAT16, FORMATS, TF32
-from vramlab.plots import describe_float_formats, draw_float_formats
+from vramlab_course.formulas.float_formats import FLOAT16, FORMATS, TF32
+from vramlab_course.plots import describe_float_formats, draw_float_formats
 
 
 def test_every_bit_of_memory_has_a_box() -> None:

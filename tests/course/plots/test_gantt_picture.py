@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.collections import PolyCollection
 
-from vramlab.formulas.pipeline_schedules import plan
-from vramlab.plots import describe_gantt, draw_gantt
+from vramlab.programs.pipeline_schedules import plan
+from vramlab_course.plots import describe_gantt, draw_gantt
 
 
 def boxes(picture: object) -> list[tuple[float, float, float]]:

@@ -8,9 +8,9 @@ import re
 import matplotlib as mpl
 import pytest
 
-from vramlab.plots.picture import new_picture
-from vramlab.plots.style import Unit, house_style
 from vramlab.units import GIB, KIB, MIB
+from vramlab_course.plots.picture import new_picture
+from vramlab_course.plots.style import Unit, house_style
 
 
 def test_html_has_real_alternative_text_and_a_png() -> None:

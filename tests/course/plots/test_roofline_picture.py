@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab import catalogue
-from vramlab.plots import describe_roofline, draw_roofline
+from vramlab_course.plots import describe_roofline, draw_roofline
 
 T4 = catalogue.find("T4")  # 320 GB/s; 8.1 and 65 TFLOPS
 

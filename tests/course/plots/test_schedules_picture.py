@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 
-from vramlab.checkpointing import segments, simulate, store_all
-from vramlab.experiments.checkpointing import Exchange
-from vramlab.plots import describe_exchange, describe_schedule, draw_exchange, draw_schedule
 from vramlab.units import MIB
+from vramlab_course.experiments.checkpointing import Exchange
+from vramlab_course.plots import describe_exchange, describe_schedule, draw_exchange, draw_schedule
+from vramlab_course.programs.checkpointing import segments, simulate, store_all
 
 
 def bars(picture: object, axes: int) -> list[tuple[float, float, float]]:

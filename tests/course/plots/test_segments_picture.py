@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from matplotlib.patches import Rectangle
 
-from vramlab.plots import Picture, describe_segments, draw_segments
 from vramlab.units import KIB, MIB
+from vramlab_course.plots import Picture, describe_segments, draw_segments
 
 ADDRESS = 0x7F00_0000_0000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.patches import Rectangle
 
-from vramlab.plots import describe_stack, draw_stack
 from vramlab.units import GIB, MIB
+from vramlab_course.plots import describe_stack, draw_stack
 
 
 def test_parts_lie_end_to_end_in_their_order() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from matplotlib.patches import Rectangle
 
-from vramlab.plots import Picture, describe_stacks, draw_stacks
-from vramlab.plots.style import BLUE, ORANGE, Look
 from vramlab.units import MIB
+from vramlab_course.plots import Picture, describe_stacks, draw_stacks
+from vramlab_course.plots.style import BLUE, ORANGE, Look
 
 ROWS = {
     "first": {"inputs": 10 * MIB, "outputs": 30 * MIB},

@@ -7,8 +7,8 @@ from dataclasses import replace
 from matplotlib.patches import Rectangle
 
 from vramlab.measure import Expectation, Published, Result, StageMeasurement
-from vramlab.plots import Picture, draw_stages
 from vramlab.units import KIB, MIB
+from vramlab_course.plots import Picture, draw_stages
 
 FORWARD = StageMeasurement(
     name="forward",

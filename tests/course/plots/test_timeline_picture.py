@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 
 from vramlab.measure import BlockLife, Category, Sighting, Stage, Timeline
-from vramlab.plots import Picture, describe_timeline, draw_timeline
-from vramlab.plots.style import CATEGORY_LOOKS
 from vramlab.units import MIB
+from vramlab_course.plots import Picture, describe_timeline, draw_timeline
+from vramlab_course.plots.style import CATEGORY_LOOKS
 
 
 def life(mib: int, born: int, freed: int | None) -> BlockLife:

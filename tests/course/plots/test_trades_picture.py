@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.plots.trades import Trade, describe_trades, draw_trades
 from vramlab.units import MIB
+from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
 
 
 def test_each_way_is_a_point() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.grading.batches import check_order, noting, numbered_batch
-from vramlab.grading.task import NotFixed
 from vramlab.units import MIB
+from vramlab_classroom.judge.task import NotFixed
+from vramlab_course.tasks.batches import check_order, noting, numbered_batch
 
 
 def test_numbers_go_up_and_begin_again() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from vramlab.grading.deep_chain import WEIGHT_BYTES, Train, training
-from vramlab.grading.task import NotFixed
 from vramlab.units import MIB
+from vramlab_classroom.judge.task import NotFixed
+from vramlab_course.tasks.deep_chain import WEIGHT_BYTES, Train, training
 
 LAYERS = 6
 

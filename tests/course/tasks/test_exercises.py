@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from classroom import ROOT, Classroom, WrongAnswer, with_cells, wrong_answers
 
-from vramlab.grading.exercises import exercise_names, find_exercise
-from vramlab.grading.notebooks import grade_id
-from vramlab.grading.release import stale
-from vramlab.grading.task import Exercise
+from vramlab_classroom.judge.exercises import exercise_names, find_exercise
+from vramlab_classroom.judge.notebooks import grade_id
+from vramlab_classroom.judge.task import Exercise
+from vramlab_classroom.nbgrader.release import stale
 
 WRONG = {
     name: wrong_answers(name, [task.name for task in find_exercise(name).tasks])

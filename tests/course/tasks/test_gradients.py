@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vramlab.grading.gradients import collect_gradients, require_gradients
-from vramlab.grading.repair import Run
-from vramlab.grading.task import NotFixed
+from vramlab_classroom.judge.task import NotFixed
+from vramlab_course.tasks.gradients import collect_gradients, require_gradients
+from vramlab_course.tasks.repair import Run
 
 EXPECTED = [torch.tensor([100.0, 0.0]), torch.tensor([1.0])]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.grading.limits import limited
 from vramlab.units import MIB
+from vramlab_course.tasks.limits import limited
 
 
 def tensor(size_bytes: int) -> torch.Tensor:

@@ -20,8 +20,8 @@ from classroom import ROOT
 from forked_kernels import ForkedKernelManager
 from nbgrader.validator import Validator
 
-from vramlab.grading.exercises import exercise_names
-from vramlab.grading.release import course_config
+from vramlab_classroom.judge.exercises import exercise_names
+from vramlab_classroom.nbgrader.release import course_config
 
 EXERCISE = "02_pages_and_blocks"
 SUCCESS = "Success! Your notebook passes all the tests.\n"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from vramlab.formulas.pipeline import Pipeline, cut
-from vramlab.formulas.workspaces import BEFORE_HOPPER_BYTES
-from vramlab.grading.task import NotFixed
-from vramlab.grading.tasks.ex22_pipeline_parallel import (
+from vramlab.cuda_rules.workspaces import BEFORE_HOPPER_BYTES
+from vramlab_classroom.judge.task import NotFixed
+from vramlab_course.formulas.pipeline import Pipeline, cut
+from vramlab_course.tasks.ex22_pipeline_parallel import (
     BATCH,
     CHOOSE,
     GOOD,

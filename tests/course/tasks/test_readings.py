@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 import vramlab
-from vramlab.grading.gpus import allocate
-from vramlab.grading.readings import growth_bytes, peak_growth_bytes
 from vramlab.units import MIB
+from vramlab_course.tasks.gpus import allocate
+from vramlab_course.tasks.readings import growth_bytes, peak_growth_bytes
 
 
 def step() -> torch.Tensor:

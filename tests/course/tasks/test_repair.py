@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.grading.gpus import GPU, allocate
-from vramlab.grading.repair import InTurn, Repair, Run, on_host, require_close, room
-from vramlab.grading.task import NotFixed
 from vramlab.units import MIB
+from vramlab_classroom.judge.task import NotFixed
+from vramlab_course.tasks.gpus import GPU, allocate
+from vramlab_course.tasks.repair import InTurn, Repair, Run, on_host, require_close, room
 
 T4 = GPU("T4", values=True)
 

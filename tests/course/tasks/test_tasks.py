@@ -7,17 +7,16 @@ import sys
 
 import pytest
 
-from vramlab.grading.exercises import exercise_names, find_exercise
-from vramlab.grading.gpus import attached_for
-from vramlab.grading.repair import InTurn, Repair
-from vramlab.grading.task import Diagnose, Exercise, Fix, Predict
+from vramlab_classroom.judge.exercises import exercise_names, find_exercise
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Predict, attached_for
+from vramlab_course.tasks.repair import InTurn, Repair
 
 READ_ALL = """
 import sys
-from vramlab.grading.exercises import exercise_names, find_exercise
+from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 tasks = [task for name in exercise_names() for task in find_exercise(name).tasks]
 assert len(tasks) > 90
-print(*{"torch", "transformers", "vramlab.virtual", "vramlab.experiments"} & set(sys.modules))
+print(*{"torch", "transformers", "vramlab.gpu", "vramlab_course.experiments"} & set(sys.modules))
 """
 
 

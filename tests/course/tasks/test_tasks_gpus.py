@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vramlab.grading.gpus import GPU, NO_RESTS, allocate, attached_for, device, leave
-from vramlab.grading.readings import growth_bytes
 from vramlab.units import MIB
+from vramlab_classroom.judge.task import attached_for
+from vramlab_course.tasks.gpus import GPU, NO_RESTS, allocate, device, leave
+from vramlab_course.tasks.readings import growth_bytes
 
 
 def rest_bytes() -> int:

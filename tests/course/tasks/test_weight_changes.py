@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.grading.weight_changes import tanh_chain, times_as_far, weight_changes
+from vramlab_course.tasks.weight_changes import tanh_chain, times_as_far, weight_changes
 
 
 def test_the_chain_has_a_tanh_after_each_layer_and_no_bias() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import vramlab
-from vramlab.grading.workspaces import take_workspaces
+from vramlab_course.tasks.workspaces import take_workspaces
 
 
 def test_both_threads_have_theirs() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.widgets import accumulation_explorer
-from vramlab.widgets.accumulation_explorer import LOSSES, measure_gradient, measure_step
+from vramlab_course.widgets import accumulation_explorer
+from vramlab_course.widgets.accumulation_explorer import LOSSES, measure_gradient, measure_step
 
 
 @pytest.mark.parametrize(

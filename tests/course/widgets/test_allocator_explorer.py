@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import KIB, MIB
-from vramlab.widgets import allocator_explorer
-from vramlab.widgets.allocator_program import ProgramError, Step, parse
+from vramlab_course.widgets import allocator_explorer
+from vramlab_course.widgets.allocator_program import ProgramError, Step, parse
 
 
 def test_a_program_has_one_step_a_line() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramlab.formulas.attention import KINDS
-from vramlab.widgets import attention_explorer
+from vramlab_course.formulas.attention import KINDS
+from vramlab_course.widgets import attention_explorer
 
 
 def test_it_shows_what_stays_and_how_that_grows() -> None:

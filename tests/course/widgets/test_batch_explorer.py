@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from vramlab.units import GIB, MIB
-from vramlab.widgets import batch_explorer
-from vramlab.widgets.batch_explorer import PRECISIONS, WORKLOADS, Line, Workload
-from vramlab.widgets.training_step_explorer import OPTIMIZERS
+from vramlab_course.widgets import batch_explorer
+from vramlab_course.widgets.batch_explorer import PRECISIONS, WORKLOADS, Line, Workload
+from vramlab_course.widgets.training_step_explorer import OPTIMIZERS
 
 
 def numbers(text: str) -> tuple[int, int]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from vramlab import VirtualGPU
-from vramlab.experiments.bert_modes import IMPLEMENTATIONS
-from vramlab.formulas.bert import Bert
 from vramlab.units import MIB
-from vramlab.widgets import bert_explorer
-from vramlab.widgets.bert_explorer import MODES, measure_bert
+from vramlab_course.experiments.bert_modes import IMPLEMENTATIONS
+from vramlab_course.formulas.bert import Bert
+from vramlab_course.widgets import bert_explorer
+from vramlab_course.widgets.bert_explorer import MODES, measure_bert
 
 SMALL = Bert(layers=2, width=128, heads=2, feed_forward=512)
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas.checkpointing import linear_sizes, moments_bytes
 from vramlab.units import MIB
-from vramlab.widgets import checkpointing_explorer
-from vramlab.widgets.checkpointing_explorer import (
-    BATCH,
-    STRATEGIES,
-    WIDTH,
-    play_schedule,
-)
+from vramlab_course.formulas.checkpointing import linear_sizes, moments_bytes
+from vramlab_course.widgets import checkpointing_explorer
+from vramlab_course.widgets.checkpointing_explorer import BATCH, STRATEGIES, WIDTH, play_schedule
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from vramlab.errors import UnknownGPUError
-from vramlab.widgets import controls
-from vramlab.widgets.controls import Control
-from vramlab.widgets.gpus import gpu_choice
+from vramlab_course.widgets import controls
+from vramlab_course.widgets.controls import Control
+from vramlab_course.widgets.gpus import gpu_choice
 
 LAYERS = controls.slider("Layers", 1, 4)
 BATCH = controls.powers("Batch", 2, 16)

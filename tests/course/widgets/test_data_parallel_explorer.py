@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.widgets import data_parallel_explorer
-from vramlab.widgets.data_parallel_explorer import WAYS
+from vramlab_course.widgets import data_parallel_explorer
+from vramlab_course.widgets.data_parallel_explorer import WAYS
 
 SMALL = {"gpus": 2, "batch": 64, "optimizer": "SGD", "classes": 1024}
 

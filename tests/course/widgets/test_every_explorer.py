@@ -12,9 +12,10 @@ import ipywidgets
 import pytest
 import torch
 
-from vramlab import VirtualGPU, widgets
+from vramlab import VirtualGPU
 from vramlab.units import MIB
-from vramlab.widgets import Explorer
+from vramlab_course import widgets
+from vramlab_course.widgets import Explorer
 
 FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "accumulation_explorer": ({"rows": 64, "steps": 1, "width": 256}, "loss", "sum"),

@@ -11,10 +11,10 @@ import ipywidgets
 import pytest
 
 from vramlab.measure import Table
-from vramlab.plots.picture import new_picture
-from vramlab.widgets import Explorer, View
-from vramlab.widgets import explorer as parts
-from vramlab.widgets.controls import choice, paragraph, powers, slider
+from vramlab_course.plots.picture import new_picture
+from vramlab_course.widgets import Explorer, View
+from vramlab_course.widgets import explorer as parts
+from vramlab_course.widgets.controls import choice, paragraph, powers, slider
 
 
 def view(batch: int, optimizer: str) -> View:
@@ -146,7 +146,7 @@ def test_the_view_is_to_be_had_alone() -> None:
 def test_signature_and_docstring_tell_values() -> None:
     assert str(inspect.signature(things_explorer, eval_str=True)) == (
         "(batch: int = 32, optimizer: str = 'SGD', gpu: str = 'T4') -> "
-        "vramlab.widgets.explorer.Explorer"
+        "vramlab_course.widgets.explorer.Explorer"
     )
     assert things_explorer.__doc__ is not None
     assert things_explorer.__doc__.startswith("Show things.\n\nAnd sizes.\n\nMeasurements run on ")

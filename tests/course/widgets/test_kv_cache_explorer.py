@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas.kv_cache import KVCache
 from vramlab.units import GIB
-from vramlab.widgets import kv_cache_explorer
-from vramlab.widgets.kv_cache_explorer import measure_cache, parameter_count
+from vramlab_course.formulas.kv_cache import KVCache
+from vramlab_course.widgets import kv_cache_explorer
+from vramlab_course.widgets.kv_cache_explorer import measure_cache, parameter_count
 
 LLAMA_8B = {"layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 

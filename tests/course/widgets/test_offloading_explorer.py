@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.widgets import offloading_explorer
-from vramlab.widgets.explorer import Explorer
+from vramlab_course.widgets import offloading_explorer
+from vramlab_course.widgets.explorer import Explorer
 
 SMALL = {"width": 256, "layers": 1, "batch": 1, "length": 64}
 PARAMETERS = 12 * 256**2 + 13 * 256  # 789,760

@@ -6,8 +6,8 @@ import pytest
 
 from vramlab import VirtualGPU
 from vramlab.units import MIB
-from vramlab.widgets import optimizer_explorer
-from vramlab.widgets.optimizer_explorer import IMPLEMENTATIONS, OPTIMIZERS, measure_steps
+from vramlab_course.widgets import optimizer_explorer
+from vramlab_course.widgets.optimizer_explorer import IMPLEMENTATIONS, OPTIMIZERS, measure_steps
 
 WEIGHT_BYTES = 4 * MIB  # 1024 * 1024 * 4 B
 LAYERS = 4

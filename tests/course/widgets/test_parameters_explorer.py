@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.widgets import parameters_explorer
-from vramlab.widgets.parameters_explorer import LAYERS
+from vramlab_course.widgets import parameters_explorer
+from vramlab_course.widgets.parameters_explorer import LAYERS
 
 
 def cells(view: object) -> tuple[str, str, str]:

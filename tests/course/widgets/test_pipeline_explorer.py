@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas.pipeline_schedules import NAMES, Name
-from vramlab.widgets import pipeline_explorer
-from vramlab.widgets.pipeline_explorer import KEPT
+from vramlab.programs.pipeline_schedules import NAMES, Name
+from vramlab_course.widgets import pipeline_explorer
+from vramlab_course.widgets.pipeline_explorer import KEPT
 
 
 @pytest.mark.parametrize("kept", KEPT)

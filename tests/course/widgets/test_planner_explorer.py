@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from vramlab.widgets import planner_explorer
-from vramlab.widgets.explorer import Explorer
+from vramlab_course.widgets import planner_explorer
+from vramlab_course.widgets.explorer import Explorer
 
 
 @pytest.fixture

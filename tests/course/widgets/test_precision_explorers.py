@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.widgets import float_explorer, mixed_precision_explorer
-from vramlab.widgets.mixed_precision_explorer import MODES, measure_mode
+from vramlab_course.widgets import float_explorer, mixed_precision_explorer
+from vramlab_course.widgets.mixed_precision_explorer import MODES, measure_mode
 
 WORKSPACES_BYTES = 2 * 8_519_680  # two threads, 8.125 MiB each
 

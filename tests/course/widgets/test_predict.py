@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import MIB
-from vramlab.widgets import Prediction, predict
+from vramlab_course.widgets import Prediction, predict
 
 QUESTION = "How much does the first forward pass add?"
 MEASURED_BYTES = 176_291_840  # 168.125 MiB

@@ -10,10 +10,10 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 import vramlab
-from vramlab import experiments
 from vramlab.measure import stages
-from vramlab.widgets import running_cell
-from vramlab.widgets.running_cell import RunningCell
+from vramlab_course import experiments
+from vramlab_course.widgets import running_cell
+from vramlab_course.widgets.running_cell import RunningCell
 
 
 class Shown(list[str]):
@@ -74,7 +74,7 @@ def test_the_stage_of_an_experiment_is_named_while_it_runs() -> None:
 
 WAITING = """
 from types import SimpleNamespace
-from vramlab.widgets import running_cell
+from vramlab_course.widgets import running_cell
 running_cell.SECONDS_BEFORE = 0.2
 running_cell.time = SimpleNamespace(monotonic=lambda: 0.0)
 """

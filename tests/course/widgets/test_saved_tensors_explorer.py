@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from vramlab.units import MIB
-from vramlab.widgets import saved_tensors_explorer
-from vramlab.widgets.saved_tensors_explorer import OPERATORS, ChainMemory, measure_chain
+from vramlab_course.widgets import saved_tensors_explorer
+from vramlab_course.widgets.saved_tensors_explorer import OPERATORS, ChainMemory, measure_chain
 
 UNIT = 16  # MiB: 4096 x 1024 x 4 B
 

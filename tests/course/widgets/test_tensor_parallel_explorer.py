@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.formulas import tensor_parallel as formulas
-from vramlab.widgets import tensor_parallel_explorer
-from vramlab.widgets.explorer import Explorer
+from vramlab_course.formulas import tensor_parallel as formulas
+from vramlab_course.widgets import tensor_parallel_explorer
+from vramlab_course.widgets.explorer import Explorer
 
 SMALL = {"width": 1024, "batch": 2, "sequence": 256, "ranks": 4}
 STREAM_BYTES = 2 * 2 * 256 * 1024

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.widgets import training_step_explorer
-from vramlab.widgets.training_step_explorer import OPTIMIZERS, record_training
+from vramlab_course.widgets import training_step_explorer
+from vramlab_course.widgets.training_step_explorer import OPTIMIZERS, record_training
 
 SMALL = {"batch": 64, "width": 256, "depth": 2, "optimizer": "SGD", "steps": 1, "gpu": "T4"}
 

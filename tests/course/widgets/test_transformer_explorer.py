@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vramlab.formulas import transformer
-from vramlab.formulas.transformer import Run
-from vramlab.widgets import Explorer, transformer_explorer
-from vramlab.widgets.transformer_explorer import sizes_of
+from vramlab.programs import transformer_memory
+from vramlab.programs.transformer_memory import Run
+from vramlab_course.widgets import Explorer, transformer_explorer
+from vramlab_course.widgets.transformer_explorer import sizes_of
 
 
 def small(**settings: object) -> Explorer:
@@ -69,4 +69,4 @@ def test_styles_differ_in_their_layers() -> None:
     llama = sizes_of("Llama", 2, 768, 64, 1024, 128)
     # 8 x 768 / 3 = 2048, a multiple of 256 already
     assert (llama.inner, llama.heads, llama.bias, llama.tied) == (2048, 12, False, False)
-    assert transformer.layer_kept_bytes(llama, Run(1, 8, dropout=False)) > 0
+    assert transformer_memory.layer_kept_bytes(llama, Run(1, 8, dropout=False)) > 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.widgets import zero_explorer
-from vramlab.widgets.explorer import Explorer
+from vramlab_course.widgets import zero_explorer
+from vramlab_course.widgets.explorer import Explorer
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from vramlab.cli import main
-from vramlab.formulas.transformer import Sizes
 from vramlab.planner import Plan, describe, estimate, find_model, next_changes, report
+from vramlab.programs.transformer_memory import Sizes
 
 TINY = ("--layers", "1", "--width", "64", "--heads", "4", "--vocabulary", "512")
 FEW = ("--batch", "1", "--sequence", "64")

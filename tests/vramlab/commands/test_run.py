@@ -14,7 +14,7 @@ import torch
 from vramlab.cli import main
 from vramlab.units import MIB
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 MLP = str(SCRIPTS / "train_mlp.py")
 
 
@@ -188,7 +188,7 @@ def test_out_of_memory_is_the_one_that_the_user_would_have_met(
     assert "does NOT fit: out of memory on cuda:0 in the backward pass of " in run.err
     assert "train_mlp.py:16 Network.forward: hidden = torch.relu(self.first(x))" in run.err
     assert "OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has" in run.err
-    assert "vramlab/virtual" not in run.err  # the traceback is the one of a real GPU
+    assert "vramlab/gpu" not in run.err  # the traceback is the one of a real GPU
     assert run.report["fits"] is False
     (failed,) = run.report["out_of_memory"]
     assert (failed["count"], failed["segment_bytes"], failed["in_backward"]) == (1, 4 << 30, True)

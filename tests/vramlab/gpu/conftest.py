@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramlab.allocator.invariants import check
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 @contextmanager

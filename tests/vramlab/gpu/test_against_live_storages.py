@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 OPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": lambda x, y: x + y.mean(),

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from vramlab.gpu import VirtualGPU
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU
 
 KIB4 = 4096
 """1024 float32: 4 KiB, a multiple of 512."""

@@ -18,8 +18,8 @@ import vramlab
 from vramlab import attachment, catalogue
 from vramlab.attachment import RealGPU, catalogue_model
 from vramlab.errors import UnknownGPUError
+from vramlab.gpu import VirtualGPU, attached
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU, attached
 
 
 def test_detaching_restores_torch_exactly() -> None:

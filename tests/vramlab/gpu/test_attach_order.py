@@ -18,7 +18,7 @@ from torch_state import state_of_thread, state_of_torch, train_a_little
 
 import vramlab
 from vramlab import attachment
-from vramlab.virtual import VirtualGPU, attached
+from vramlab.gpu import VirtualGPU, attached
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 FLASH, EFFICIENT, CUDNN, MATH = (
     SDPBackend.FLASH_ATTENTION,

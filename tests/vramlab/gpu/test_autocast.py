@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vramlab.virtual import VirtualGPU, autocast
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.ops import autocast
 
 FP16, BF16, FP32 = torch.float16, torch.bfloat16, torch.float32
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
+from vramlab.gpu import VirtualGPU
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU
 
 K = 4096
 """Bytes of 1024 float32."""

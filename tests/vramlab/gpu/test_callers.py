@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.errors import NoValuesError
-from vramlab.virtual import VirtualGPU
-from vramlab.virtual.callers import CALLERS, Caller, _code
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.ops.callers import CALLERS, Caller, _code
 
 FUNCTIONS = [caller for caller in CALLERS if caller.function]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812  the name that everybody uses
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 @pytest.mark.parametrize("activation", [F.silu, F.gelu, F.softplus, F.hardswish, F.mish, F.elu])

@@ -8,8 +8,8 @@ from torch import nn
 from torch.cuda import memory
 
 from vramlab.allocator.invariants import check
+from vramlab.gpu import VirtualGPU
 from vramlab.units import KIB
-from vramlab.virtual import VirtualGPU
 
 VERSIONS = ("1.13", "2.5", "2.11", "2.13", "2.15")
 """In which cuBLAS has none, cuBLASLt borrows, keeps, shares, and both borrow."""

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu import VirtualGPU
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU
 
 
 def test_the_current_stream(gpu: VirtualGPU) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 def found(common: str, other: str) -> str:

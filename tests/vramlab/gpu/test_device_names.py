@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 CUDA0, CUDA1 = torch.device("cuda", 0), torch.device("cuda", 1)
 

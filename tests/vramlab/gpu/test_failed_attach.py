@@ -14,10 +14,12 @@ from torch import overrides
 from torch_state import changed_names, state_of_torch, train_a_little
 
 import vramlab
+from vramlab.gpu import VirtualGPU, attached
+from vramlab.gpu.core import modes, virtual_gpu
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.stand_ins import distributed
+from vramlab.gpu.stand_ins.nvml import NvmlStandIn
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU, attached, distributed, gpu, modes
-from vramlab.virtual.nvml import NvmlStandIn
-from vramlab.virtual.patches import Patches
 
 
 class Failure(Exception):
@@ -36,27 +38,27 @@ IN_THE_THREAD: dict[str, tuple[Any, str]] = {
 """Steps by which a thread comes to see GPUs, once for all that are attached."""
 
 IN_ALL_THREADS: dict[str, tuple[Any, str]] = {
-    "C layer": (gpu.CLayer, "install"),
-    "CUDA's paths": (gpu.CudaPaths, "install"),
+    "C layer": (virtual_gpu.CLayer, "install"),
+    "CUDA's paths": (virtual_gpu.CudaPaths, "install"),
     "NVML": (NvmlStandIn, "install"),
-    "autocast": (gpu.Autocast, "install"),
-    "bodies": (gpu.bodies, "install"),
-    "callbacks": (gpu.callbacks, "install"),
-    "communication": (gpu.communication, "install"),
-    "compiling": (gpu.compiling, "install"),
+    "autocast": (virtual_gpu.Autocast, "install"),
+    "bodies": (virtual_gpu.swap_tensors, "install"),
+    "callbacks": (virtual_gpu.callbacks, "install"),
+    "communication": (virtual_gpu.data_parallel_comm, "install"),
+    "compiling": (virtual_gpu.compile, "install"),
     "distributed": (distributed, "install"),
-    "generators": (gpu.generators, "install"),
-    "grouping": (gpu.grouping, "install"),
-    "leftovers": (gpu.leftovers, "prepare"),
+    "generators": (virtual_gpu.generators, "install"),
+    "grouping": (virtual_gpu.foreach_grouping, "install"),
+    "leftovers": (virtual_gpu.autograd_queue, "prepare"),
     "library": (torch.library, "Library"),
-    "processes": (gpu.processes, "install"),
-    "profiling": (gpu.profiling, "install"),
-    "safetensors": (gpu.safetensors_files, "install"),
-    "serialization": (gpu.serialization, "install"),
-    "storages": (gpu.storages, "install"),
+    "processes": (virtual_gpu.multiprocessing, "install"),
+    "profiling": (virtual_gpu.profiler, "install"),
+    "safetensors": (virtual_gpu.safetensors, "install"),
+    "serialization": (virtual_gpu.serialization, "install"),
+    "storages": (virtual_gpu.storages, "install"),
     "swap": (torch.__future__, "set_swap_module_params_on_conversion"),
-    "tensor types": (gpu.tensor_types, "install"),
-    "threads": (gpu, "inherit_modes"),
+    "tensor types": (virtual_gpu.cuda_tensor_types, "install"),
+    "threads": (virtual_gpu, "inherit_modes"),
 }
 
 STEPS = IN_THE_THREAD | IN_ALL_THREADS

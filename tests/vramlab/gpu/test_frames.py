@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.virtual import VirtualGPU
-from vramlab.virtual.frames import user_line
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.core.stack_frames import user_line
 
 
 def allocations(stacks: str) -> list[tuple[int, list[str]]]:

@@ -14,9 +14,11 @@ from torch.autograd import profiler
 from torch.utils.checkpoint import checkpoint
 
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu import VirtualGPU, attached
+from vramlab.gpu.core import assumptions
+from vramlab.gpu.ops import inplace_backward
 from vramlab.measure import record_timeline
 from vramlab.report.origins import Origins
-from vramlab.virtual import VirtualGPU, assumptions, attached, backward_in_place
 
 SIZE_BYTES = 4_000_000
 
@@ -265,7 +267,7 @@ class TestAssumptions:
     @pytest.fixture(autouse=True)
     def as_in_a_new_process(self, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(assumptions, "check", assumptions.check.__wrapped__)
-        monkeypatch.setattr(backward_in_place._only_engine, "numbers", None)
+        monkeypatch.setattr(inplace_backward._only_engine, "numbers", None)
 
     def test_they_hold(self) -> None:
         for _ in range(2):
@@ -277,9 +279,9 @@ class TestAssumptions:
         self, count: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As where a CPython borrowed what this one counts."""
-        honest = backward_in_place.Holders.of
+        honest = inplace_backward.Holders.of
         always_one = staticmethod(lambda tensor: honest(tensor)._replace(**{count: 1}))
-        monkeypatch.setattr(backward_in_place.Holders, "of", always_one)
+        monkeypatch.setattr(inplace_backward.Holders, "of", always_one)
         with pytest.raises(UnsupportedOnVirtualGPU, match=r"Python 3\S+ with PyTorch 2\.1\d"):
             VirtualGPU("T4").attach()
         assert attached() is None
@@ -288,7 +290,7 @@ class TestAssumptions:
     def test_an_engine_that_is_called_from_elsewhere_is_told(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(backward_in_place, "_ENGINE", on_the_host.__code__)
+        monkeypatch.setattr(inplace_backward, "_ENGINE", on_the_host.__code__)
         with pytest.raises(UnsupportedOnVirtualGPU, match=r"used twice .*in_place=1.*in_place=0"):
             VirtualGPU("T4").attach()
 

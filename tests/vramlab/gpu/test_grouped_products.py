@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import grouped_mm
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

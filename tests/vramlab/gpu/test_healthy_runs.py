@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 def test_questions_of_a_training_loop(gpu: VirtualGPU) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], object]] = {
     "linear": lambda x: functional.linear(x, x[0, 0], x[0, 0, 0]),

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import rnn
 
 from vramlab.errors import NoValuesError
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 def test_there_and_back(gpu: VirtualGPU) -> None:

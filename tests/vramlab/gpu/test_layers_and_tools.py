@@ -15,8 +15,8 @@ from torch.nn.utils import rnn
 from torch.utils.data import DataLoader, TensorDataset
 
 from vramlab.errors import NoValuesError, UnsupportedOnVirtualGPU
+from vramlab.gpu import VirtualGPU
 from vramlab.units import GIB, MIB
-from vramlab.virtual import VirtualGPU
 
 CUDA0 = torch.device("cuda", 0)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 def test_hooks_of_before_run_after(gpu: VirtualGPU) -> None:

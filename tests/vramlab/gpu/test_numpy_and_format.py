@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from vramlab.errors import NoValuesError
-from vramlab.virtual import VirtualGPU
-from vramlab.virtual.values import AnswerNan
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.ops.values import AnswerNan
 
 
 def reads(gpu: VirtualGPU) -> dict[str, int]:

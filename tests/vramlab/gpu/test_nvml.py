@@ -15,8 +15,8 @@ from pynvml import nvmlDeviceGetHandleByIndex, nvmlDeviceGetMemoryInfo, nvmlInit
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
+from vramlab.gpu.stand_ins.nvml import NvmlStandIn
 from vramlab.units import MIB
-from vramlab.virtual.nvml import NvmlStandIn
 
 T4 = catalogue.find("T4")
 A100 = catalogue.find("A100-40GB")

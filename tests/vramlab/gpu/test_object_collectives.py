@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from vramlab.errors import UnknownTorchVersionError
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.core.virtual_gpu import OLDEST_RULES
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU
-from vramlab.virtual.gpu import OLDEST_RULES
 
 SIZE_BYTES = 4 * MIB  # of 1024 x 1024 floats
 

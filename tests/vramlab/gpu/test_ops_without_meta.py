@@ -9,7 +9,7 @@ from torch.distributions import Beta, Dirichlet
 from torch.nn.functional import multi_margin_loss, multilabel_margin_loss
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 def test_samples_with_gradients(gpu: VirtualGPU) -> None:

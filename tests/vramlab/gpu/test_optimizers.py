@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.optim import swa_utils
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 W = 1024 * 64 * 4
 """Bytes of the weight, 256 KiB."""

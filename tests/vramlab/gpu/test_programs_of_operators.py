@@ -9,8 +9,8 @@ from torch._ops import HigherOrderOperator
 from torch.nn.attention.flex_attention import flex_attention
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual import VirtualGPU
-from vramlab.virtual.higher_order import in_eager
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.ops.higher_order import in_eager
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without", "ignore:torch.compile is not")

@@ -11,7 +11,7 @@ from torch import nn, zeros
 from torch.nn import functional
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 Program = Callable[[str], object]
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save, save_file
 
 from vramlab.errors import NoValuesError
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 WEIGHT_BYTES = 1024 * 256 * 4  # of Linear(256, 1024) in float32: 1 MiB
 BIAS_BYTES = 1024 * 4

@@ -11,8 +11,8 @@ from torch.cuda import comm
 from torch.nn.parallel import DataParallel, gather, parallel_apply, replicate, scatter
 
 from vramlab.allocator.invariants import check
+from vramlab.gpu import VirtualGPU
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU
 
 
 @pytest.fixture

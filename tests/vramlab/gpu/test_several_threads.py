@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from vramlab.allocator.invariants import check
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 def test_sharing_is_refused_with_what_to_do_instead(gpu: VirtualGPU) -> None:

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import vramlab
-from vramlab.virtual.shortcuts import IN_PLACE, NEW, SHORTCUTS
+from vramlab.gpu.ops.fast_meta import IN_PLACE, NEW, SHORTCUTS
 
 aten = torch.ops.aten
 Make = Callable[..., torch.Tensor]

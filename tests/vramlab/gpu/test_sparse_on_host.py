@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.multiprocessing
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 def work(rank: int, folder: str) -> None:

@@ -16,8 +16,8 @@ from torch.cuda import _memory_viz, memory
 
 from vramlab import catalogue
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu import VirtualGPU
 from vramlab.units import GIB, MIB
-from vramlab.virtual import VirtualGPU
 
 
 def test_counters_agree_with_each_other(gpu: VirtualGPU) -> None:
@@ -211,7 +211,7 @@ def test_history_of_a_program(gpu: VirtualGPU, tmp_path: Path) -> None:
     frame = python_frames[0]
     assert os.path.samefile(frame["filename"], __file__)
     assert (frame["line"], frame["name"]) == (line, "test_history_of_a_program")
-    assert not any("vramlab/virtual" in f["filename"] for f in trace[1]["frames"])
+    assert not any("vramlab/gpu" in f["filename"] for f in trace[1]["frames"])
     assert memory._snapshot()["device_traces"] == [[]]  # stopping forgets
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 transformers = pytest.importorskip("transformers")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 def flags(value: bool) -> torch.Tensor:

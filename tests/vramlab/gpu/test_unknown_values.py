@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from vramlab.errors import NoValuesError
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.ops.values import AnswerNan
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU
-from vramlab.virtual.values import AnswerNan
 
 KNOWN: dict[str, tuple[Callable[[], Tensor], float]] = {
     "ones": (lambda: torch.ones(1, device="cuda"), 1),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vramlab.errors import NoValuesError
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 Op = Callable[[torch.Tensor], torch.Tensor]
 

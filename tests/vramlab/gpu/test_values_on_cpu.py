@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.cuda import memory
 from torch.utils.checkpoint import checkpoint
 
+from vramlab.gpu import VirtualGPU
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU
 
 Trace = list[tuple[str, int, int]]
 

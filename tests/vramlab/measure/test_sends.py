@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from vramlab import VirtualGPU
 from vramlab.measure import record_sends
-from vramlab.ranks import alone
+from vramlab.programs.alone import alone
 
 
 def test_sends_are_counted_by_who_gets_them() -> None:

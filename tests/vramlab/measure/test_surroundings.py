@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from vramlab.gpu import VirtualGPU
 from vramlab.measure.surroundings import start_afresh, surroundings
-from vramlab.virtual import VirtualGPU
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from vramlab.native.launch import environment
 from vramlab.native.report import Kind
 from vramlab.units import MIB
 
-RECORDING = Path(__file__).parents[2] / "assets" / "recordings" / "h200-torch2.11.0.json"
+RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
 
 
 @pytest.fixture(scope="module")

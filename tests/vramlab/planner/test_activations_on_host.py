@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from small_models import GPT, LLAMA
 
-from vramlab.formulas.transformer import Sizes
 from vramlab.planner import Plan, estimate, estimate_stage, next_changes, simulate
+from vramlab.programs.transformer_memory import Sizes
 
 PURE = "pure bfloat16"
 SGD = {"precision": "float32", "optimizer": "sgd", "attention": "efficient"}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from small_models import GPT, LLAMA
 
-from vramlab.formulas.transformer import Sizes
 from vramlab.planner import Plan, estimate, estimate_stage, simulate
+from vramlab.programs.transformer_memory import Sizes
 
 MODELS = {"GPT": GPT, "Llama": LLAMA}
 

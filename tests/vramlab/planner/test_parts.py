@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from vramlab.formulas.transformer import Sizes
 from vramlab.planner import UnevenParts, find_model, one_rank_of
 from vramlab.planner.parts import layers_of_stages
+from vramlab.programs.transformer_memory import Sizes
 
 LLAMA = find_model("llama-3.1-8b")
 

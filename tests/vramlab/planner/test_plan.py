@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from vramlab.errors import UnknownGPUError
-from vramlab.formulas.transformer import Sizes
 from vramlab.planner import Plan, UnevenParts, UnsupportedPlan, find_model
+from vramlab.programs.transformer_memory import Sizes
 
 LLAMA = find_model("llama-3.2-1b")
 GPT = find_model("gpt2")

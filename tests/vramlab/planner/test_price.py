@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from vramlab.formulas.collectives import ring_sent_bytes
-from vramlab.formulas.transformer import Sizes
+from vramlab.cuda_rules.collectives import ring_sent_bytes
 from vramlab.planner import Plan, estimate, price, simulate
 from vramlab.planner.price import compared_table, ladder_table, measure_price, price_table
+from vramlab.programs.transformer_memory import Sizes
 from vramlab.units import GIB
 
 SMALL = Sizes(vocabulary=512, positions=64, width=128, layers=5, heads=4, bias=False, tied=False)

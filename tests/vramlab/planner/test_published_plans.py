@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from vramlab.formulas.transformer import Sizes, layer_kept_bytes
-from vramlab.formulas.zero import PAPER_TABLE_GB, Stage
 from vramlab.planner import Estimate, Plan, estimate_stage, find_model, simulate
 from vramlab.planner.models import llama_sizes
+from vramlab.programs.transformer_memory import Sizes, layer_kept_bytes
 from vramlab.units import GIB, MIB
+from vramlab_course.formulas.zero import PAPER_TABLE_GB, Stage
 
 # ---- arXiv 1910.02054 (ZeRO), figure 1: 7.5 billion parameters on 64 GPUs ----
 

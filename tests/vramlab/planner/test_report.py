@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from vramlab.formulas.rank_peak import CATEGORIES
-from vramlab.formulas.transformer import Sizes
-from vramlab.formulas.transformer_peak import Moment
 from vramlab.planner import Estimate, Plan, Report, Simulation, describe, find_model, report
+from vramlab.programs.transformer_memory import Sizes
 from vramlab.units import GIB, MIB
+from vramlab_course.formulas.rank_peak import CATEGORIES
+from vramlab_course.formulas.transformer_peak import Moment
 
 SMALL = Sizes(vocabulary=512, positions=64, width=64, layers=1, heads=4)
 LLAMA = find_model("llama-3.1-8b")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from recorded_entries import GPU, TORCH, Recorder
 
+from vramlab.gpu import VirtualGPU
 from vramlab.recordings.entries import trace_group
 from vramlab.recordings.machine import describe_machine
 from vramlab.recordings.measuring import measure
 from vramlab.recordings.store import Entry, RecordingFile
 from vramlab.recordings.worker import as_data
-from vramlab.virtual import VirtualGPU
 
 
 @pytest.fixture

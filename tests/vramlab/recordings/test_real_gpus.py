@@ -16,7 +16,7 @@ from vramlab.recordings.entries import RULE
 from vramlab.recordings.store import OK, RecordingFile
 from vramlab.zoo.calls import rules_called
 
-RECORDING = Path(__file__).parents[2] / "assets" / "recordings" / "h200-torch2.11.0.json"
+RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
 
 CUDNN = {"aten.convolution.default", "aten.convolution_backward.default"}
 """Rules of which cuDNN decides a part."""

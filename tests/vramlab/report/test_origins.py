@@ -11,10 +11,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import vramlab
+from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
 from vramlab.report.peak import LiveBlock
 from vramlab.report.watch import Watch
-from vramlab.virtual import VirtualGPU
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
 from vramlab.report.attribution import category_of
 from vramlab.report.peak import LiveBlocks
 from vramlab.report.watch import Watch
-from vramlab.virtual import VirtualGPU
 
 SIDE = 64
 WEIGHT_BYTES = SIDE * SIDE * 4  # a square float32 matrix: 16 KiB

@@ -7,9 +7,9 @@ import gc
 import pytest
 
 from vramlab import zoo
+from vramlab.gpu import VirtualGPU
 from vramlab.measure import Result
 from vramlab.units import MIB
-from vramlab.virtual import VirtualGPU
 from vramlab.zoo.subjects import SUBJECTS
 from vramlab.zoo.table import UnknownWorkloadError
 from vramlab.zoo.workload import Workload

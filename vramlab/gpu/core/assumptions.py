@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual.dispatch import AllocationMode, Dispatcher
-from vramlab.virtual.machine import Machine
-from vramlab.virtual.values import RefuseValues
+from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher
+from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.ops.values import RefuseValues
 
 aten = torch.ops.aten
 

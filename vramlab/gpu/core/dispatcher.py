@@ -24,19 +24,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.allocator import Block
 from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
-from vramlab.kernels import TABLE, Marker, Rule, replay
-from vramlab.kernels.cublas import workspaces
-from vramlab.virtual.checks import CHECKS, Check
-from vramlab.virtual.cuda_paths import CUDA_PATHS, WHOLE_ON_CUDA
-from vramlab.virtual.errors import (
-    device_mismatch,
-    is_written_to,
-    no_kernel,
-    raise_as_on_cpu,
-)
-from vramlab.virtual.higher_order import in_eager
-from vramlab.virtual.layouts import LAYOUTS, Layout
-from vramlab.virtual.ledger import (
+from vramlab.gpu.core.errors import device_mismatch, is_written_to, no_kernel, raise_as_on_cpu
+from vramlab.gpu.core.machine import AUTOGRAD_THREAD, Machine
+from vramlab.gpu.core.storage_record import (
     ATTRIBUTE,
     HOST,
     Holding,
@@ -45,8 +35,13 @@ from vramlab.virtual.ledger import (
     holding_of,
     wraps,
 )
-from vramlab.virtual.machine import AUTOGRAD_THREAD, Machine
-from vramlab.virtual.shortcuts import SHORTCUTS, Shortcut
+from vramlab.gpu.ops.cuda_paths import CUDA_PATHS, WHOLE_ON_CUDA
+from vramlab.gpu.ops.fast_meta import SHORTCUTS, Shortcut
+from vramlab.gpu.ops.higher_order import in_eager
+from vramlab.gpu.ops.layouts import LAYOUTS, Layout
+from vramlab.gpu.ops.operand_checks import CHECKS, Check
+from vramlab.kernels import TABLE, Marker, Rule, replay
+from vramlab.kernels.cublas import workspaces
 
 # An op that consists of others has a kernel for the first of these and none for the second.
 _COMPOSITE_KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.CPU)

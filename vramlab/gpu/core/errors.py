@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.errors import NoValuesError, UnsupportedOnVirtualGPU
-from vramlab.virtual.ledger import HOST, holding_of
+from vramlab.gpu.core.storage_record import HOST, holding_of
 
 
 def device_name(tensor: torch.Tensor) -> str:

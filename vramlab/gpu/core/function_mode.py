@@ -19,14 +19,14 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual.bodies import exchange_bodies
-from vramlab.virtual.dispatch import Dispatcher, pin, tensors_in
-from vramlab.virtual.errors import raise_in_torchs_words, type_name
-from vramlab.virtual.healthy import UNKNOWN
-from vramlab.virtual.ledger import HOST, Holding, has_values, holding_of
-from vramlab.virtual.tensor_types import cuda_type
-from vramlab.virtual.transfers import use_on_stream
-from vramlab.virtual.values import known, known_numbers, remember
+from vramlab.gpu.core.dispatcher import Dispatcher, pin, tensors_in
+from vramlab.gpu.core.errors import raise_in_torchs_words, type_name
+from vramlab.gpu.core.storage_record import HOST, Holding, has_values, holding_of
+from vramlab.gpu.ops.copies import use_on_stream
+from vramlab.gpu.ops.values import known, known_numbers, remember
+from vramlab.gpu.stand_ins.cuda_tensor_types import cuda_type
+from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN
+from vramlab.gpu.stand_ins.swap_tensors import exchange_bodies
 
 Answer = Callable[..., Any]
 

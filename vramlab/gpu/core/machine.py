@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from vramlab.allocator import AllocatorSettings, Block, CachingAllocator, DeviceMemory
 from vramlab.catalogue import GPUModel
 from vramlab.errors import OutOfDeviceMemory
+from vramlab.gpu.core.handles import HandlePool
 from vramlab.kernels import Launch
 from vramlab.kernels.cublas import Workspace
-from vramlab.virtual.handles import HandlePool
 
 DEFAULT_STREAM = 0
 

@@ -23,9 +23,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vramlab.virtual.autocast import switch_key
-from vramlab.virtual.dispatch import AllocationMode, Dispatcher
-from vramlab.virtual.functions import DeviceMode, Service
+from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher
+from vramlab.gpu.core.function_mode import DeviceMode, Service
+from vramlab.gpu.ops.autocast import switch_key
 
 
 class _Served:

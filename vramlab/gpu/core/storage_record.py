@@ -16,7 +16,7 @@ import torch
 
 if TYPE_CHECKING:
     from vramlab.allocator import Block
-    from vramlab.virtual.machine import Machine
+    from vramlab.gpu.core.machine import Machine
 
 HOST = -1
 """The place of a host tensor that holds no values."""

@@ -15,37 +15,35 @@ from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.errors import UnknownTorchVersionError
-from vramlab.units import MIB
-from vramlab.virtual import (
-    assumptions,
-    bodies,
+from vramlab.gpu.core import assumptions, modes, warning_lines
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.function_mode import Answers, Service
+from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.modes import EnteredModes
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.ops.autocast import Autocast
+from vramlab.gpu.ops.cuda_paths import CudaPaths
+from vramlab.gpu.ops.values import AnswerNan, RefuseValues, ValuePolicy
+from vramlab.gpu.stand_ins import (
+    autograd_queue,
     callbacks,
-    communication,
-    compiling,
+    compile,
+    cuda_tensor_types,
+    data_parallel_comm,
+    foreach_grouping,
     generators,
-    grouping,
-    healthy,
-    leftovers,
-    modes,
-    processes,
-    profiling,
-    safetensors_files,
+    multiprocessing,
+    nan_sentinel,
+    profiler,
+    safetensors,
     serialization,
     storages,
-    tensor_types,
-    warning_lines,
+    swap_tensors,
 )
-from vramlab.virtual.autocast import Autocast
-from vramlab.virtual.cuda_paths import CudaPaths
-from vramlab.virtual.dispatch import Dispatcher
-from vramlab.virtual.functions import Answers, Service
-from vramlab.virtual.machine import Machine
-from vramlab.virtual.modes import EnteredModes
-from vramlab.virtual.nvml import NvmlStandIn
-from vramlab.virtual.patches import Patches
-from vramlab.virtual.threads import inherit_modes
-from vramlab.virtual.torch_c import CLayer
-from vramlab.virtual.values import AnswerNan, RefuseValues, ValuePolicy
+from vramlab.gpu.stand_ins.nvml import NvmlStandIn
+from vramlab.gpu.stand_ins.threads import inherit_modes
+from vramlab.gpu.stand_ins.torch_c import CLayer
+from vramlab.units import MIB
 
 HOST_VALUES_BELOW_BYTES = 16 * MIB
 """Host tensors from this size on hold no values, so that building a large model on the host, before
@@ -234,30 +232,30 @@ class VirtualGPU:
         self._undo.close()
 
     def _install(self, undo: ExitStack) -> None:
-        leftovers.prepare()
+        autograd_queue.prepare()
         patches = Patches()
         undo.callback(patches.undo)
         library = torch.library.Library("aten", "IMPL")
         undo.callback(library._destroy)
         CLayer(self.machine).install(patches)
         storages.install(self.machine, patches)
-        communication.install(patches)
+        data_parallel_comm.install(patches)
         serialization.install(self.values, patches)
-        safetensors_files.install(self.values, patches)
+        safetensors.install(self.values, patches)
         callbacks.install(modes.device_mode, patches)
-        compiling.install(patches)
+        compile.install(patches)
         if torch.distributed.is_available():
-            from vramlab.virtual import distributed  # not in every build of PyTorch
+            from vramlab.gpu.stand_ins import distributed  # not in every build of PyTorch
 
             distributed.install(patches, self.machine.thread, self.dispatcher.carrier)
         generators.install(self.machine, patches)
-        grouping.install(patches)
-        bodies.install(patches)
+        foreach_grouping.install(patches)
+        swap_tensors.install(patches)
         if isinstance(self.values, AnswerNan) and self.dispatcher.carrier.type == "meta":
-            healthy.install(patches)
-        processes.install(VirtualGPU, self._options, patches)
-        profiling.install(patches)
-        tensor_types.install(patches)
+            nan_sentinel.install(patches)
+        multiprocessing.install(VirtualGPU, self._options, patches)
+        profiler.install(patches)
+        cuda_tensor_types.install(patches)
         warning_lines.install(patches)
         CudaPaths(self.machine, self.dispatcher.carrier).install(library)
         Autocast().install(library, patches)

@@ -13,9 +13,9 @@ import warnings
 from types import FrameType
 from typing import Any
 
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.stack_frames import user_frame
 from vramlab.source_files import CodeOwner, owner_of
-from vramlab.virtual.frames import user_frame
-from vramlab.virtual.patches import Patches
 
 _PASSED_OVER = (CodeOwner.VRAMLAB, CodeOwner.PYTORCH, CodeOwner.PYTHON)
 

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.virtual.ledger import holding_of
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.storage_record import holding_of
 
 
 def _names(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 
 import torch
 
-from vramlab.virtual.ledger import Scalar
+from vramlab.gpu.core.storage_record import Scalar
 
 
 @dataclass(frozen=True)

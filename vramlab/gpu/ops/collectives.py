@@ -13,8 +13,8 @@ from torch._C._distributed_c10d import Work
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
-from vramlab.virtual.dispatch import Dispatcher, handles, tensors_in
-from vramlab.virtual.ledger import holding_of
+from vramlab.gpu.core.dispatcher import Dispatcher, handles, tensors_in
+from vramlab.gpu.core.storage_record import holding_of
 
 c10d = torch.ops.c10d
 functional = torch.ops._c10d_functional

@@ -12,9 +12,9 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual.dispatch import Dispatcher, handles, pin
-from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
-from vramlab.virtual.values import known, known_numbers, remember, remember_numbers
+from vramlab.gpu.core.dispatcher import Dispatcher, handles, pin
+from vramlab.gpu.core.storage_record import HOST, Holding, attach_holding, has_values, holding_of
+from vramlab.gpu.ops.values import known, known_numbers, remember, remember_numbers
 
 aten = torch.ops.aten
 

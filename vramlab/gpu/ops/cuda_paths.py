@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from vramlab.virtual.attention import AttentionCall, additive, run_attention
-from vramlab.virtual.ledger import holding_of
-from vramlab.virtual.machine import Machine
+from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.ops.sdpa import AttentionCall, additive, run_attention
 
 aten = torch.ops.aten
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.virtual.dispatch import Dispatcher, handles, tensors_in
-from vramlab.virtual.ledger import HOST, has_values
+from vramlab.gpu.core.dispatcher import Dispatcher, handles, tensors_in
+from vramlab.gpu.core.storage_record import HOST, has_values
 
 aten = torch.ops.aten
 Tensor = torch.Tensor

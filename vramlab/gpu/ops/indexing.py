@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.virtual.dispatch import Dispatcher, handles
-from vramlab.virtual.errors import device_name
-from vramlab.virtual.ledger import has_values, holding_of
-from vramlab.virtual.value_shapes import all_of
+from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.errors import device_name
+from vramlab.gpu.core.storage_record import has_values, holding_of
+from vramlab.gpu.ops.data_dependent import all_of
 
 aten = torch.ops.aten
 

@@ -29,8 +29,8 @@ import torch
 from torch._ops import OpOverload
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 
-from vramlab.virtual.dispatch import AllocationMode, Dispatcher, handles
-from vramlab.virtual.indexing import index
+from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher, handles
+from vramlab.gpu.ops.indexing import index
 
 aten = torch.ops.aten
 

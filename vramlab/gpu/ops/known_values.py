@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.virtual.dispatch import Dispatcher, handles
-from vramlab.virtual.ledger import Scalar, holding_of
-from vramlab.virtual.values import known, remember
+from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.storage_record import Scalar, holding_of
+from vramlab.gpu.ops.values import known, remember
 
 aten = torch.ops.aten
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from vramlab.virtual import grouped_products
-from vramlab.virtual.dispatch import Dispatcher, handles
+from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.ops import grouped_mm
 
 aten = torch.ops.aten
 
@@ -65,7 +65,7 @@ def _least_squares(self: Tensor, b: Tensor, *_: object, **__: object) -> Outputs
 _OUTPUTS: dict[OpOverload, Callable[..., Outputs]] = {
     aten._dirichlet_grad.default: _like,
     aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _with_mask,
-    aten._grouped_mm.default: grouped_products.product,
+    aten._grouped_mm.default: grouped_mm.product,
     aten._masked_softmax.default: _like,
     aten._sample_dirichlet.default: _like,
     aten._standard_gamma_grad.default: _like,

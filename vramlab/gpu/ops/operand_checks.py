@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from vramlab.virtual.errors import type_name
+from vramlab.gpu.core.errors import type_name
 
 aten = torch.ops.aten
 

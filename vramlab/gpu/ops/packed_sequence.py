@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from vramlab.virtual.dispatch import Dispatcher, handles
-from vramlab.virtual.errors import device_name
-from vramlab.virtual.ledger import has_values, holding_of
+from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.errors import device_name
+from vramlab.gpu.core.storage_record import has_values, holding_of
 
 aten = torch.ops.aten
 

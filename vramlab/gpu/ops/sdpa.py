@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.attention import SDPBackend
 
-from vramlab.virtual.checks import cpp_name
+from vramlab.gpu.ops.operand_checks import cpp_name
 
 aten = torch.ops.aten
 

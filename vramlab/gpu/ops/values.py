@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.virtual.callers import asking
-from vramlab.virtual.dispatch import Dispatcher, handles
-from vramlab.virtual.errors import no_values
-from vramlab.virtual.frames import user_line
-from vramlab.virtual.ledger import Scalar, has_values, holding_of, wraps
+from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.errors import no_values
+from vramlab.gpu.core.stack_frames import user_line
+from vramlab.gpu.core.storage_record import Scalar, has_values, holding_of, wraps
+from vramlab.gpu.ops.callers import asking
 
 aten = torch.ops.aten
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch.autograd.graph
 
-from vramlab.virtual import leftovers
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.stand_ins import autograd_queue
 
 
 def install(mode: Callable[[], AbstractContextManager[Any]], patches: Patches) -> None:
@@ -37,7 +37,7 @@ def install(mode: Callable[[], AbstractContextManager[Any]], patches: Patches) -
                 with mode():
                     return function(*args, **kwargs)
             except BaseException:
-                leftovers.drop()
+                autograd_queue.drop()
                 raise
 
         return call

@@ -16,8 +16,8 @@ import torch.onnx
 from torch import nn
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual.patches import Patches
-from vramlab.virtual.warning_lines import warn
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.warning_lines import warn
 
 
 def install(patches: Patches) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
 
 _DTYPES = {
     "FloatTensor": torch.float32,

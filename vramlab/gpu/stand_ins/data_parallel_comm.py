@@ -17,7 +17,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.nn.parallel import _functions
 from torch.utils._python_dispatch import _disable_current_modes
 
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
 
 
 def install(patches: Patches) -> None:

@@ -27,12 +27,10 @@ from torch._C._distributed_c10d import FakeProcessGroup
 from torch._subclasses import fake_tensor
 from torch.distributed import distributed_c10d
 
-from vramlab.virtual import (
-    collectives,  # noqa: F401  it registers handlers of ops
-    object_collectives,
-)
-from vramlab.virtual.machine import ThreadState
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.machine import ThreadState
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.ops import collectives  # noqa: F401  it registers handlers
+from vramlab.gpu.stand_ins import object_collectives
 
 NCCL_VERSION = 2 << 32 | 28 << 16 | 9
 """Which errors of torch.distributed tell. That of PyTorch 2.11's wheels for CUDA 13.0: 2.28.9."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
 
 Group = tuple[list[list[Tensor | None]], list[int]]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from vramlab.virtual.machine import Machine
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.patches import Patches
 
 
 class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]

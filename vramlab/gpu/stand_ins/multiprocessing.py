@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.multiprocessing
 
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
 
 Attach = Callable[..., Any]
 """Makes the context in which a GPU is attached, from the options that it was made with."""

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
 
 UNKNOWN = float("nan")
 """The nan that stands for a number that nobody knows. Arithmetic with it gives ordinary ones."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from vramlab.virtual.nvml_library import NvmlDevice, NvmlLibrary
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.stand_ins.nvml_library import NvmlDevice, NvmlLibrary
 
 
 class NvmlStandIn:

@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import FakeProcessGroup
 from torch.distributed import distributed_c10d
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
 
 Collective = Callable[..., Any]
 

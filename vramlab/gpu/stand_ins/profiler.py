@@ -11,8 +11,8 @@ from typing import Any
 
 from torch.autograd import profiler
 
-from vramlab.virtual.patches import Patches
-from vramlab.virtual.warning_lines import warn
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.warning_lines import warn
 
 
 def install(patches: Patches) -> None:

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from vramlab.virtual.ledger import has_values, holding_of
-from vramlab.virtual.patches import Patches
-from vramlab.virtual.values import ValuePolicy
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.storage_record import has_values, holding_of
+from vramlab.gpu.ops.values import ValuePolicy
 
 _ALIGNMENT_BYTES = 8
 

@@ -18,10 +18,10 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.errors import NoValuesError
-from vramlab.virtual.functions import device_of
-from vramlab.virtual.ledger import HOST, Holding, attach_holding, has_values, holding_of
-from vramlab.virtual.patches import Patches
-from vramlab.virtual.values import ValuePolicy
+from vramlab.gpu.core.function_mode import device_of
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.storage_record import HOST, Holding, attach_holding, has_values, holding_of
+from vramlab.gpu.ops.values import ValuePolicy
 
 MapLocation = str | torch.device | Mapping[str, str] | Callable[[Any, str], Any] | None
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual.functions import device_of
-from vramlab.virtual.ledger import HOST, holding_of_storage
-from vramlab.virtual.machine import Machine
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.function_mode import device_of
+from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.storage_record import HOST, holding_of_storage
 
 
 def install(machine: Machine, patches: Patches) -> None:

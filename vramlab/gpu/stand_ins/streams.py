@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.virtual.machine import DEFAULT_STREAM, Machine
+from vramlab.gpu.core.machine import DEFAULT_STREAM, Machine
 
 _DEVICE_TYPE_CUDA = 1  # c10::DeviceType::CUDA in torch/headeronly/core/DeviceType.h
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module
 
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
 
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from vramlab.virtual import leftovers
-from vramlab.virtual.patches import Patches
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.stand_ins import autograd_queue
 
 
 def inherit_modes(
@@ -27,7 +27,7 @@ def inherit_modes(
         run = thread.run
 
         def run_attached() -> None:
-            leftovers.prepare()
+            autograd_queue.prepare()
             try:
                 with modes():
                     run()

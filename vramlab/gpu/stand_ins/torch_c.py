@@ -21,11 +21,11 @@ import torch.cuda
 from vramlab.allocator import snapshot
 from vramlab.allocator.history import History
 from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
-from vramlab.virtual.frames import AllFrames, Frames
-from vramlab.virtual.machine import Machine, VirtualDevice
-from vramlab.virtual.nvml_library import device_uuid, pci_bus
-from vramlab.virtual.patches import Patches
-from vramlab.virtual.streams import (
+from vramlab.gpu.core.machine import Machine, VirtualDevice
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.stack_frames import AllFrames, Frames
+from vramlab.gpu.stand_ins.nvml_library import device_uuid, pci_bus
+from vramlab.gpu.stand_ins.streams import (
     current_stream_data,
     default_stream_data,
     stream_and_event_types,

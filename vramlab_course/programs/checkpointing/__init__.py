@@ -6,11 +6,11 @@
 
 For example:
 
-    from vramlab.checkpointing import revolve, simulate
+    from vramlab_course.programs.checkpointing import revolve, simulate
     simulate(revolve(12, slots=3)).forwards
 """
 
-from vramlab.checkpointing.schedule import (
+from vramlab_course.programs.checkpointing.schedule import (
     Action,
     Do,
     InvalidSchedule,
@@ -19,7 +19,7 @@ from vramlab.checkpointing.schedule import (
     Simulation,
     simulate,
 )
-from vramlab.checkpointing.strategies import (
+from vramlab_course.programs.checkpointing.strategies import (
     binomial,
     recompute_all,
     revolve,

@@ -1,4 +1,4 @@
-"""What the course trains, in plain PyTorch: sizes come from `vramlab.formulas`.
+"""What the course trains, in plain PyTorch: sizes come from `vramlab_course.formulas`.
 
 documents    the documents' models: VGG16, Linear layers
 chains       chains of equal steps

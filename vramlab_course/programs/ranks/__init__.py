@@ -12,8 +12,8 @@ With enough real GPUs the processes use them, and NCCL. Else each has virtual GP
 gloo moves real numbers between them.
 """
 
-from vramlab.ranks.alone import alone, refuse_real_gpu
-from vramlab.ranks.join import Rank, join
-from vramlab.ranks.launch import torchrun
+from vramlab.programs.alone import alone, refuse_real_gpu
+from vramlab_course.programs.ranks.join import Rank, join
+from vramlab_course.programs.ranks.launch import torchrun
 
 __all__ = ["Rank", "alone", "join", "refuse_real_gpu", "torchrun"]

@@ -1,6 +1,6 @@
 """Train a small model with DistributedDataParallel: one of the processes that torchrun starts.
 
-    torchrun --nproc-per-node=2 -m vramlab.ranks.ddp ROWS STEPS
+    torchrun --nproc-per-node=2 -m vramlab_course.programs.ranks.ddp ROWS STEPS
 
 ROWS is the batch size of every process; together they see `ROWS x processes` rows in a step. All of
 it is in float64, so that what is left of rounding is far below what training changes. It trains
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from vramlab.ranks.join import Rank, join
+from vramlab_course.programs.ranks.join import Rank, join
 
 WIDTH = 8
 LEARNING_RATE = 0.1

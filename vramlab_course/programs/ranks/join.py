@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 REPORTS = "VRAMLAB_REPORTS"
 """Environment variable: the folder into which each rank writes its report."""

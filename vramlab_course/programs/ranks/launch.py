@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from vramlab.ranks.join import REPORTS
+from vramlab_course.programs.ranks.join import REPORTS
 
 LIMIT_S = 300
 """After which a world that does not end is stopped: ranks that wait for each other wait forever."""
@@ -20,7 +20,7 @@ def torchrun(module: str, processes: int, *arguments: object) -> list[dict[str, 
     """Run `torchrun --nproc-per-node=PROCESSES -m MODULE ARGUMENTS...` on this machine.
 
     Args:
-        module: a module that joins the world (`vramlab.ranks.join`) and reports.
+        module: a module that joins the world (`vramlab_course.programs.ranks.join`) and reports.
         processes: how many; each has a GPU.
         arguments: of the program.
 

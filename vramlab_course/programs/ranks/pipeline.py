@@ -1,12 +1,13 @@
 """Train a small model in a pipeline: one of the processes that torchrun starts.
 
-    torchrun --nproc-per-node=2 -m vramlab.ranks.pipeline
+    torchrun --nproc-per-node=2 -m vramlab_course.programs.ranks.pipeline
 
 Each rank runs a step of the same batch with every schedule, and reports
 
 - by the schedule's name, the gradients of its own layers. In float64, so that what is left of
   rounding is far below what training changes;
-- `peaks_bytes`: what a stage of `vramlab.formulas.pipeline` holds at most among its neighbours.
+- `peaks_bytes`: what a stage of `vramlab_course.formulas.pipeline` holds at most among its
+  neighbours.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
-from vramlab.formulas.pipeline import Pipeline, even_stages
-from vramlab.formulas.pipeline_schedules import Name
 from vramlab.measure.surroundings import surroundings
-from vramlab.ranks.join import Rank, join
-from vramlab.techniques.pipeline_stage import LoneStage, schedule_of_torch
+from vramlab.programs.pipeline_schedules import Name, schedule_of_torch
+from vramlab_course.formulas.pipeline import Pipeline, even_stages
+from vramlab_course.programs.ranks.join import Rank, join
+from vramlab_course.programs.techniques.pipeline_stage import LoneStage
 
 SCHEDULES: tuple[Name, ...] = ("GPipe", "1F1B")
 WIDTH, LAYERS = 8, 8

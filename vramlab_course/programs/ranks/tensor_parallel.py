@@ -1,11 +1,11 @@
 """Cut a transformer layer among processes that torchrun starts, and train it.
 
-    torchrun --nproc-per-node=2 -m vramlab.ranks.tensor_parallel
+    torchrun --nproc-per-node=2 -m vramlab_course.programs.ranks.tensor_parallel
 
-Each rank reports, for each division (`vramlab.formulas.tensor_parallel`) but "whole", and for each
-order in which a feed-forward layer can be cut: all parameters after some steps of AdamW, put
-together again from all ranks, and how many of them this rank has. In float64, so that what is left
-of rounding is far below what training changes.
+Each rank reports, for each division (`vramlab_course.formulas.tensor_parallel`) but "whole", and
+for each order in which a feed-forward layer can be cut: all parameters after some steps of AdamW,
+put together again from all ranks, and how many of them this rank has. In float64, so that what is
+left of rounding is far below what training changes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
-from vramlab.formulas.tensor_parallel import ORDERS
-from vramlab.formulas.transformer import Sizes
-from vramlab.models.transformer import FeedForward
-from vramlab.ranks.join import Rank, join
-from vramlab.techniques.tensor_parallel import Layer, Plan, optimizer_of, order_plan, plan
+from vramlab.programs.tensor_parallel import Layer, Plan, optimizer_of, order_plan, plan
+from vramlab.programs.transformer import FeedForward
+from vramlab.programs.transformer_memory import Sizes
+from vramlab_course.formulas.tensor_parallel import ORDERS
+from vramlab_course.programs.ranks.join import Rank, join
 
 STEPS, BATCH, SEQUENCE = 3, 2, 8
 SIZES = Sizes(width=16, heads=4)

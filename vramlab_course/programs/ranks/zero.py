@@ -1,6 +1,6 @@
 """Divide a model among processes that torchrun starts: see who holds what, and train.
 
-    torchrun --nproc-per-node=3 -m vramlab.ranks.zero
+    torchrun --nproc-per-node=3 -m vramlab_course.programs.ranks.zero
 
 Each rank reports
 
@@ -23,8 +23,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from vramlab.formulas.zero import STAGES, Stage
-from vramlab.ranks.join import Rank, join
+from vramlab_course.formulas.zero import STAGES, Stage
+from vramlab_course.programs.ranks.join import Rank, join
 
 LAYERS = "abc"
 """La, Lb and Lc."""

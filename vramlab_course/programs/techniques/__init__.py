@@ -14,5 +14,5 @@
     tensor_parallel      layers whose matrices are cut
     pipeline_stage       stages of a pipeline
 
-Schedules of checkpointing have a package of their own, `vramlab.checkpointing`.
+Schedules of checkpointing have a package of their own, `vramlab_course.programs.checkpointing`.
 """

@@ -4,7 +4,7 @@
     training.with_data_parallel(gpus=4, loss_inside=False)
     training.forward()          # and compute_loss(), backward(), step()
 
-`vramlab.formulas.data_parallel` says what each GPU holds at each moment.
+`vramlab_course.formulas.data_parallel` says what each GPU holds at each moment.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from vramlab.formulas.data_parallel import Classifier
+from vramlab_course.formulas.data_parallel import Classifier
 
 
 def classifier(sizes: Classifier) -> nn.Sequential:
-    """The model of `vramlab.formulas.data_parallel`, on the host: (rows, W) to (rows, C)."""
+    """The model of `vramlab_course.formulas.data_parallel`, on the host: (rows, W) to (rows, C)."""
     layers = [nn.Linear(sizes.width, sizes.width, bias=False) for _ in range(sizes.layers)]
     return nn.Sequential(*layers, nn.Linear(sizes.width, sizes.classes, bias=False))
 

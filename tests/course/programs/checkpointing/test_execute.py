@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import vramlab
-from vramlab.checkpointing import (
+from vramlab_course.formulas.checkpointing import linear_sizes, mlp_sizes, moments_bytes
+from vramlab_course.programs.checkpointing import (
     Schedule,
     recompute_all,
     revolve,
@@ -15,8 +16,7 @@ from vramlab.checkpointing import (
     simulate,
     store_all,
 )
-from vramlab.checkpointing.execute import execute
-from vramlab.formulas.checkpointing import linear_sizes, mlp_sizes, moments_bytes
+from vramlab_course.programs.checkpointing.execute import execute
 
 STEPS = 6
 SCHEDULES = [

@@ -9,7 +9,7 @@ from math import comb, isqrt
 
 import pytest
 
-from vramlab.checkpointing import (
+from vramlab_course.programs.checkpointing import (
     Action,
     Do,
     InvalidSchedule,
@@ -146,5 +146,5 @@ def test_impossible_sizes_are_refused() -> None:
 
 
 def test_planning_imports_no_torch() -> None:
-    program = "import sys, vramlab.checkpointing; sys.exit('torch' in sys.modules)"
+    program = "import sys, vramlab_course.programs.checkpointing; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from vramlab import VirtualGPU
-from vramlab.ranks import alone
+from vramlab.programs.alone import alone
 
 
 def test_it_is_the_rank_that_was_asked_for() -> None:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import vramlab
-from vramlab.experiments.pipeline import read_stage
-from vramlab.formulas.pipeline_schedules import Name
-from vramlab.ranks import torchrun
-from vramlab.ranks.pipeline import LAYERS, SCHEDULES, WIDTH, chain, train_alone
+from vramlab.programs.pipeline_schedules import Name
+from vramlab_course.experiments.pipeline import read_stage
+from vramlab_course.programs.ranks import torchrun
+from vramlab_course.programs.ranks.pipeline import LAYERS, SCHEDULES, WIDTH, chain, train_alone
 
 
 @cache
 def two_ranks() -> list[dict[str, Any]]:
-    return torchrun("vramlab.ranks.pipeline", 2)
+    return torchrun("vramlab_course.programs.ranks.pipeline", 2)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

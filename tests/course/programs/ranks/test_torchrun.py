@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import vramlab
-from vramlab.ranks import torchrun
-from vramlab.ranks.ddp import train_alone
+from vramlab_course.programs.ranks import torchrun
+from vramlab_course.programs.ranks.ddp import train_alone
 
 STEPS = 3
 
 
 @cache
 def two_ranks() -> list[dict[str, Any]]:
-    return torchrun("vramlab.ranks.ddp", 2, 4, STEPS)
+    return torchrun("vramlab_course.programs.ranks.ddp", 2, 4, STEPS)
 
 
 def test_each_rank_reports_by_its_number_from_a_process_of_its_own() -> None:
@@ -49,4 +49,4 @@ def test_ranks_learn_what_one_process_learns_from_all_rows() -> None:
 
 def test_says_what_a_process_said_that_failed() -> None:
     with pytest.raises(RuntimeError, match=r"No module named vramlab\.ranks\.nobody"):
-        torchrun("vramlab.ranks.nobody", 1)
+        torchrun("vramlab_course.programs.ranks.nobody", 1)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import vramlab
-from vramlab.formulas.zero import STAGES
-from vramlab.ranks import torchrun
-from vramlab.ranks.zero import NAMES, train
+from vramlab_course.formulas.zero import STAGES
+from vramlab_course.programs.ranks import torchrun
+from vramlab_course.programs.ranks.zero import NAMES, train
 
 
 @cache
 def three_ranks() -> list[dict[str, Any]]:
-    return torchrun("vramlab.ranks.zero", 3)
+    return torchrun("vramlab_course.programs.ranks.zero", 3)
 
 
 def test_each_value_has_a_name() -> None:

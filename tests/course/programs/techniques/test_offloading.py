@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vramlab import VirtualGPU
 from vramlab.measure import record_transfers
-from vramlab.techniques.offloading import HostOptimizer, SavedOnHost, StreamedLayers
+from vramlab.programs.offloading import HostOptimizer, SavedOnHost, StreamedLayers
 
 WIDTH = 64
 BATCH = 16

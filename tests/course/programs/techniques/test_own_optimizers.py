@@ -8,10 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from vramlab.techniques import blockwise_adam
-from vramlab.techniques.blockwise_adam import BlockwiseAdamW, codebook, dequantize, quantize
-from vramlab.techniques.sign_sgd import SignSGD
-from vramlab.techniques.step_in_backward import step_in_backward
+from vramlab_course.programs.techniques import blockwise_adam
+from vramlab_course.programs.techniques.blockwise_adam import (
+    BlockwiseAdamW,
+    codebook,
+    dequantize,
+    quantize,
+)
+from vramlab_course.programs.techniques.sign_sgd import SignSGD
+from vramlab_course.programs.techniques.step_in_backward import step_in_backward
 
 
 def model() -> nn.Sequential:
