@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 from vramlab.units import mib
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
 from vramlab_classroom.judge.mistakes import Mistake
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
 from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
-from vramlab_classroom.sandbox.job_pool import Bench, BenchError, JobDied, JobLate
 
 MAX_REMEMBERED = 1_000
 """So many verdicts are remembered, a class's on a task or two: memory stays flat."""

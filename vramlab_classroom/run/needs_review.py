@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.notebooks import TEST_SUFFIX
-from vramlab_classroom.nbgrader.gradebook_writer import Book
 from vramlab_classroom.nbgrader.gradebooks import Ungraded
+from vramlab_classroom.run.gradebook_writer import Book
 from vramlab_classroom.run.submissions import Submission
 
 LATENESS = "lateness"

@@ -19,9 +19,9 @@ from typing import Any
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.seeds import hidden_seed
 from vramlab_classroom.nbgrader.course import Course
-from vramlab_classroom.nbgrader.gradebook_writer import Book, NotEntered
 from vramlab_classroom.nbgrader.released_cells import ReleasedCell
 from vramlab_classroom.run.cluster import Workers
+from vramlab_classroom.run.gradebook_writer import Book, NotEntered
 from vramlab_classroom.run.graded_submission import Marked
 from vramlab_classroom.run.journal import Entry, Journal
 from vramlab_classroom.run.needs_review import (

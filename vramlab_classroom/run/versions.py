@@ -19,7 +19,7 @@ PACKAGE = Path(vramlab.__file__).parent
 
 _JUDGING = (
     "vramlab_classroom.run.reading",
-    "vramlab_classroom.sandbox.job_server",
+    "vramlab_classroom.judge.job_server",
     "vramlab_classroom.judge.judge",
     "vramlab.gpu",
 )

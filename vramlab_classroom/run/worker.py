@@ -21,6 +21,7 @@ from vramlab.errors import VramlabError
 from vramlab.units import MIB
 from vramlab_classroom.judge import replies
 from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobLate
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.task import Exercise
 from vramlab_classroom.judge.verdict import Grade, Verdict
@@ -28,7 +29,6 @@ from vramlab_classroom.nbgrader.released_cells import ReleasedCell
 from vramlab_classroom.run.graded_submission import Marked
 from vramlab_classroom.run.versions import versions
 from vramlab_classroom.sandbox.bubblewrap import Sandbox, SandboxError
-from vramlab_classroom.sandbox.job_pool import Bench, BenchError, JobLate
 
 READ_CPU_SECONDS = 20
 READ_REPLY_BYTES = 64 * MIB

@@ -60,7 +60,7 @@ COUNTING_KERNEL = (5, 14)
 NAMELESS_USERS = range(61184, 65520)
 """Source: systemd's `DynamicUser=`, which takes these for services, since nobody has them."""
 
-TRIAL = "import os, vramlab_classroom.sandbox.job_server; print('bench of', os.getpid())"
+TRIAL = "import os, vramlab_classroom.judge.job_server; print('bench of', os.getpid())"
 TRIAL_SECONDS = 60
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")

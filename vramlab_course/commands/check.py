@@ -43,9 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     with working("reading the notebook"):
         from vramlab_classroom.judge.exercises import find_exercise
+        from vramlab_classroom.judge.job_pool import Bench
         from vramlab_classroom.judge.judge import Judge
         from vramlab_classroom.judge.notebooks import cells_of_answers
-        from vramlab_classroom.sandbox.job_pool import Bench
 
         exercise = find_exercise(arguments.exercise)
         notebook = _read(arguments.notebook or _find_notebook(exercise.name))

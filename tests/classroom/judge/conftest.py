@@ -11,8 +11,8 @@ import toy_exercise
 from sqlalchemy import Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
+from vramlab_classroom.judge.job_pool import Bench
 from vramlab_classroom.judge.task import Exercise
-from vramlab_classroom.sandbox.job_pool import Bench
 
 HERE = Path(__file__).parent
 

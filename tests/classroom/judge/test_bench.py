@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from vramlab_classroom.judge import job_pool as bench_module
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
 from vramlab_classroom.judge.task import Exercise
-from vramlab_classroom.sandbox import job_pool as bench_module
-from vramlab_classroom.sandbox.job_pool import Bench, BenchError, JobDied, JobLate
 
 
 def ask(bench: Bench, toy: Exercise, source: str) -> dict:

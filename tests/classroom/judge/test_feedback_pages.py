@@ -11,8 +11,8 @@ from classroom import Classroom, with_cells
 from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 
+from vramlab_classroom.judge.job_pool import Bench, JobDied
 from vramlab_classroom.nbgrader.feedback_pages import as_float, rounded
-from vramlab_classroom.sandbox.job_pool import Bench, JobDied
 
 EXERCISE = "02_pages_and_blocks"
 WRONG = {"releasable_bytes": "def releasable_bytes(segments):\n    return 1"}

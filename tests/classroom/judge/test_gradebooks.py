@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from classroom import Classroom
 
+from vramlab_classroom.judge.job_pool import Bench, JobDied
 from vramlab_classroom.nbgrader.gradebooks import Ungraded
-from vramlab_classroom.sandbox.job_pool import Bench, JobDied
 
 EXERCISE = "02_pages_and_blocks"
 

@@ -27,7 +27,7 @@ def graded(tmp_path_factory) -> Classroom:
     for name, text in BROKEN.items():
         classroom.submit(name, text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vramlab_classroom.sandbox.job_pool.ANSWER_CPU_SECONDS", 2)
+        patch.setattr("vramlab_classroom.judge.job_pool.ANSWER_CPU_SECONDS", 2)
         assert not classroom.autograde()  # the broken files are reported
     return classroom
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from vramlab_classroom.judge.job_pool import Bench, JobDied, JobLate
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.task import Exercise
 from vramlab_classroom.judge.verdict import Grade, Verdict
-from vramlab_classroom.sandbox.job_pool import Bench, JobDied, JobLate
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_what_cannot_be_graded_has_no_score(judge, how: str) -> None:
 
 
 def test_an_answer_without_end_earns_nothing(judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramlab_classroom.sandbox.job_pool.ANSWER_CPU_SECONDS", 1)
+    monkeypatch.setattr("vramlab_classroom.judge.job_pool.ANSWER_CPU_SECONDS", 1)
     verdict = judge("double", "def double(size):\n    while True:\n        pass")
     assert (verdict.grade, verdict.score) == (Grade.FAILED, 0)
     assert verdict.message == "No answer: it did not end within 1 seconds of computing."

@@ -129,7 +129,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Course, Outcome]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("VRAMLAB_GRADEBOOK", raising=False)
         patch.setattr(run, "Workers", inline_workers.InlineWorkers)
-        patch.setattr("vramlab_classroom.sandbox.job_pool.ANSWER_CPU_SECONDS", 2)
+        patch.setattr("vramlab_classroom.judge.job_pool.ANSWER_CPU_SECONDS", 2)
         outcome = grade(course, Options(feedback=False))
         grade(course, Options(students=RETURNED))
     return course, outcome

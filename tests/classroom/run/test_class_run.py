@@ -18,10 +18,10 @@ from course_folder import EXERCISE, gradebook_of, make_course, notebook, submit
 from nbgrader.api import Gradebook
 
 from vramlab_classroom.judge.exercises import find_exercise
-from vramlab_classroom.nbgrader import gradebook_writer
 from vramlab_classroom.nbgrader.course import find_course
-from vramlab_classroom.nbgrader.gradebook_writer import GradebookError
+from vramlab_classroom.run import gradebook_writer
 from vramlab_classroom.run.cluster import WorkerDied
+from vramlab_classroom.run.gradebook_writer import GradebookError
 from vramlab_classroom.run.journal import Journal
 from vramlab_classroom.run.needs_review import Attention
 from vramlab_classroom.run.run import Options, Outcome, grade

@@ -19,9 +19,10 @@ import escapes
 import pytest
 
 from vramlab.units import MIB
+from vramlab_classroom.judge import job_pool as bench_module
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.verdict import Grade
-from vramlab_classroom.sandbox import job_pool as bench_module
 from vramlab_classroom.sandbox.bubblewrap import (
     SCRATCH,
     Bubblewrap,
@@ -30,7 +31,6 @@ from vramlab_classroom.sandbox.bubblewrap import (
     SandboxError,
     named,
 )
-from vramlab_classroom.sandbox.job_pool import Bench, BenchError, JobDied
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
 

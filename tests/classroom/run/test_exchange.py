@@ -23,7 +23,7 @@ from nbgrader.utils import get_username
 from traitlets.config import Config
 
 from vramlab_classroom.nbgrader.course import find_course
-from vramlab_classroom.nbgrader.gradebook_writer import Book
+from vramlab_classroom.run.gradebook_writer import Book
 from vramlab_classroom.run.submissions import find_submissions
 
 ROOT = Path(__file__).parents[3]

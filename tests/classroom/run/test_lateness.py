@@ -14,8 +14,8 @@ from nbgrader.api import Gradebook
 from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.verdict import Grade, Verdict
 from vramlab_classroom.nbgrader.course import Course, find_course
-from vramlab_classroom.nbgrader.gradebook_writer import Book
 from vramlab_classroom.nbgrader.scores import Score, Status, read_scores
+from vramlab_classroom.run.gradebook_writer import Book
 from vramlab_classroom.run.graded_submission import Marked
 from vramlab_classroom.run.run import Options, grade
 

@@ -12,7 +12,7 @@ from course_folder import gradebook_of, make_course, notebook, submit
 from postgresql_server import Server
 
 from vramlab_classroom.nbgrader.course import find_course
-from vramlab_classroom.nbgrader.gradebook_writer import GradebookError
+from vramlab_classroom.run.gradebook_writer import GradebookError
 from vramlab_classroom.run.run import Options, grade
 
 pytestmark = pytest.mark.skipif(

@@ -87,7 +87,7 @@ def test_the_virtual_gpu_is_among_what_judges_and_reports_are_not() -> None:
     assert {"vramlab_classroom.judge.restricted", "vramlab.allocator.sizes"} & set(found) == {
         "vramlab.allocator.sizes"
     }
-    found |= sources._closure(["vramlab_classroom.sandbox.job_server"])
+    found |= sources._closure(["vramlab_classroom.judge.job_server"])
     assert "vramlab_classroom.judge.restricted" in found
     assert "vramlab_classroom.reports.class_report" not in found
     assert all(path.is_file() for path in found.values())

@@ -15,6 +15,7 @@ from course_folder import EXERCISE, notebook, with_answers
 from vramlab import cli
 from vramlab_classroom.judge import notebook_api
 from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.notebooks import tasks_with_cells
 from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
@@ -23,7 +24,6 @@ from vramlab_classroom.run import worker
 from vramlab_classroom.run.graded_submission import Marked
 from vramlab_classroom.run.worker import Conditions, OtherVersionsError, Work, mark, page
 from vramlab_classroom.sandbox.bubblewrap import LimitsOnly
-from vramlab_classroom.sandbox.job_pool import Bench, BenchError, JobDied
 
 CONDITIONS = Conditions("the seed of the tests", LimitsOnly(), (), {})
 

@@ -1,6 +1,6 @@
 """The bench's process: does each job in a fork of its own, within limits.
 
-    python -P -m vramlab_classroom.sandbox.job_server
+    python -P -m vramlab_classroom.judge.job_server
 
 Reads requests on stdin and writes replies on stdout, as messages (`frames.py`). A request is an
 order (`orders.py`, for this process) and a job (for the fork); a reply is how the job ended

@@ -81,7 +81,7 @@ class Bench(Closing):
             *(command or [sys.executable]),
             "-P",
             "-m",
-            "vramlab_classroom.sandbox.job_server",
+            "vramlab_classroom.judge.job_server",
         ]
         self._search_path = os.pathsep.join(map(str, [package, *search_path]))
         self._process: subprocess.Popen[bytes] | None = None
