@@ -1,6 +1,5 @@
 """The virtual GPU: PyTorch's CUDA programs on a GPU that need not be there."""
 
-from vramlab.gpu.core.virtual_gpu import VirtualGPU, attached
 from vramlab.gpu.ops import (  # noqa: F401  they register handlers
     copies,
     indexing,
@@ -9,5 +8,6 @@ from vramlab.gpu.ops import (  # noqa: F401  they register handlers
     missing_meta,
     packed_sequence,
 )
+from vramlab.gpu.virtual_gpu import VirtualGPU, attached
 
 __all__ = ["VirtualGPU", "attached"]

@@ -14,8 +14,8 @@ from torch import overrides
 from torch_state import changed_names, state_of_torch, train_a_little
 
 import vramlab
-from vramlab.gpu import VirtualGPU, attached
-from vramlab.gpu.core import modes, virtual_gpu
+from vramlab.gpu import VirtualGPU, attached, virtual_gpu
+from vramlab.gpu.core import modes
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.stand_ins import distributed
 from vramlab.gpu.stand_ins.nvml import NvmlStandIn

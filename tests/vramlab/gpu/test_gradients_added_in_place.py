@@ -14,8 +14,7 @@ from torch.autograd import profiler
 from torch.utils.checkpoint import checkpoint
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu import VirtualGPU, attached
-from vramlab.gpu.core import assumptions
+from vramlab.gpu import VirtualGPU, assumptions, attached
 from vramlab.gpu.ops import inplace_backward
 from vramlab.measure import record_timeline
 from vramlab.report.origins import Origins

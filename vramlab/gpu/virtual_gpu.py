@@ -15,7 +15,8 @@ from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.errors import UnknownTorchVersionError
-from vramlab.gpu.core import assumptions, modes, warning_lines
+from vramlab.gpu import assumptions
+from vramlab.gpu.core import modes, warning_lines
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.function_mode import Answers, Service
 from vramlab.gpu.core.machine import Machine
