@@ -17,6 +17,7 @@ from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu import attached as attached_virtual
+from vramlab.gpu.attached import ATTACHED
 from vramlab.units import GIB
 
 ENVIRONMENT = "VRAMLAB_GPU"
@@ -42,8 +43,6 @@ class RealGPU:
 
 
 AttachedGPU = VirtualGPU | RealGPU
-
-_by_attach: VirtualGPU | None = None
 
 
 def attach(
@@ -93,10 +92,8 @@ def attach(
 
 def detach() -> None:
     """Take away the virtual GPU that `attach()` has attached. Without one, nothing happens."""
-    global _by_attach
-    if _by_attach is not None:
-        _by_attach.detach()
-        _by_attach = None
+    if ATTACHED.for_program is not None:
+        ATTACHED.for_program.detach()
 
 
 def attached() -> AttachedGPU | None:
@@ -129,10 +126,9 @@ def describe(gpu: AttachedGPU) -> str:
 
 
 def _attach_virtual(name: str | None, count: int | None, values: bool) -> VirtualGPU:
-    global _by_attach
     model = catalogue.find(name or DEFAULT)
-    _by_attach = VirtualGPU(model.name, count or 1, values=values).attach()
-    return _by_attach
+    ATTACHED.for_program = VirtualGPU(model.name, count or 1, values=values).attach()
+    return ATTACHED.for_program
 
 
 def _attach_machines(insists: bool) -> AttachedGPU:

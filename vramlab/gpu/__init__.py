@@ -1,13 +1,6 @@
 """The virtual GPU: PyTorch's CUDA programs on a GPU that need not be there."""
 
-from vramlab.gpu.ops import (  # noqa: F401  they register handlers
-    copies,
-    indexing,
-    inplace_backward,
-    known_values,
-    missing_meta,
-    packed_sequence,
-)
-from vramlab.gpu.virtual_gpu import VirtualGPU, attached
+from vramlab.gpu.attached import attached
+from vramlab.gpu.virtual_gpu import VirtualGPU
 
 __all__ = ["VirtualGPU", "attached"]

@@ -22,11 +22,10 @@ from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.dispatcher import Dispatcher, pin, tensors_in
 from vramlab.gpu.core.errors import raise_in_torchs_words, type_name
 from vramlab.gpu.core.storage_record import HOST, Holding, has_values, holding_of
+from vramlab.gpu.core.tensor_impl import swap_impls
+from vramlab.gpu.core.tensor_types import cuda_type
 from vramlab.gpu.ops.copies import use_on_stream
-from vramlab.gpu.ops.values import known, known_numbers, remember
-from vramlab.gpu.stand_ins.cuda_tensor_types import cuda_type
-from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN
-from vramlab.gpu.stand_ins.swap_tensors import exchange_bodies
+from vramlab.gpu.ops.values import UNKNOWN_VALUE, known, known_numbers, remember
 
 Answer = Callable[..., Any]
 
@@ -298,7 +297,7 @@ class Answers:
         use_on_stream(self._dispatcher, tensor, stream.stream_id)
 
     def set_data(self, tensor: torch.Tensor, new: torch.Tensor) -> None:
-        """`tensor.data = new`. C++ refuses to change between host and meta: they swap bodies."""
+        """`tensor.data = new`. C++ refuses to change between host and meta: they swap impls."""
         if tensor.device.type == new.device.type:
             tensor.data = new
         else:
@@ -306,7 +305,7 @@ class Answers:
             body = new.detach().requires_grad_(requires_grad)
             if isinstance(tensor, torch.nn.Parameter):
                 body = torch.nn.Parameter(body, requires_grad=requires_grad)
-            exchange_bodies(tensor, body)
+            swap_impls(tensor, body)
 
     def set_grad(self, tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
         """`tensor.grad = grad`. To C++ all GPUs are one; their indices must be equal."""
@@ -343,7 +342,7 @@ class Answers:
     def item(self, tensor: torch.Tensor) -> Any:
         value = tensor.item()
         unknown = value != value and tensor.is_meta and known(tensor) is None
-        return UNKNOWN if unknown and isinstance(value, float) else value
+        return UNKNOWN_VALUE if unknown and isinstance(value, float) else value
 
     def item_as_float(self, tensor: torch.Tensor) -> float:
         return float(self.item(tensor))

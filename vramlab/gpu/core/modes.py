@@ -25,7 +25,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher
 from vramlab.gpu.core.function_mode import DeviceMode, Service
-from vramlab.gpu.ops.autocast import switch_key
 
 
 class _Served:
@@ -116,6 +115,17 @@ def in_new_thread() -> Iterator[None]:
         yield
     finally:
         reason.leave()
+
+
+def switch_key(included: bool) -> bool:
+    """Let the calling thread's ops pass autocast's kernels whenever autocast is on.
+
+    Returns:
+        Whether they did before.
+    """
+    before = torch._C._dispatch_tls_is_dispatch_key_included("AutocastCUDA")
+    torch._C._dispatch_tls_set_dispatch_key_included("AutocastCUDA", included)
+    return bool(before)
 
 
 def _put_in_function_mode(mode: DeviceMode) -> None:

@@ -21,6 +21,7 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import holding_of
 
 
@@ -75,6 +76,11 @@ _KEY = torch._C.DispatchKey.AutocastCUDA
 _KEY_SET = torch._C.DispatchKeySet(_KEY)
 
 Kernel = Callable[..., Any]
+
+
+def install(session: Session) -> None:
+    """Register autocast's kernels for CUDA, and a cache of cast weights."""
+    Autocast().install(session.library, session.patches)
 
 
 class Autocast:
@@ -200,17 +206,6 @@ class Autocast:
                 return func(*args, **kwargs)
 
         return kernel
-
-
-def switch_key(included: bool) -> bool:
-    """Let the calling thread's ops pass autocast's kernels whenever autocast is on.
-
-    Returns:
-        Whether they did before.
-    """
-    before = torch._C._dispatch_tls_is_dispatch_key_included("AutocastCUDA")
-    torch._C._dispatch_tls_set_dispatch_key_included("AutocastCUDA", included)
-    return bool(before)
 
 
 def _is_eligible(arg: Any) -> bool:

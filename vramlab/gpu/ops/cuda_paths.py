@@ -15,6 +15,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import holding_of
 from vramlab.gpu.ops.sdpa import AttentionCall, additive, run_attention
 
@@ -31,6 +32,11 @@ CUDA_PATHS = (
 
 WHOLE_ON_CUDA = (aten._fused_rms_norm.default,)
 """Ops that have a kernel on CUDA, and elsewhere are taken apart."""
+
+
+def install(session: Session) -> None:
+    """Register CUDA's paths for the tensors of the session's GPUs."""
+    CudaPaths(session.machine, session.backing_device).install(session.library)
 
 
 class CudaPaths:

@@ -26,6 +26,9 @@ from vramlab.gpu.ops.callers import asking
 
 aten = torch.ops.aten
 
+UNKNOWN_VALUE = float("nan")
+"""The nan that stands for a number that nobody knows. Arithmetic with it gives ordinary ones."""
+
 # Factories of a known value -> the value, or the position of the argument that holds it.
 _FILLS: dict[OpOverload, Callable[[tuple[Any, ...]], Any]] = {
     aten.zeros.default: lambda args: 0,

@@ -18,10 +18,17 @@ import threading
 
 import torch
 
+from vramlab.gpu.core.session import Session
+
 _own = threading.local()
 
 
-def prepare() -> None:
+def install(session: Session) -> None:
+    """Arm the thread that attaches a GPU."""
+    arm()
+
+
+def arm() -> None:
     """Make this thread's oldest node; numbers are counted for each thread."""
     if not hasattr(_own, "oldest"):
         with torch.enable_grad():
@@ -29,8 +36,8 @@ def prepare() -> None:
             _own.oldest = _own.leaf.clone()
 
 
-def drop() -> None:
-    """Clear this thread's queue; nothing happens where `prepare` was not called.
+def drain() -> None:
+    """Clear this thread's queue; nothing happens where `arm` was not called.
 
     Nor inside of another backward pass, whose nodes are in the queue as well.
     """

@@ -17,11 +17,12 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.nn.parallel import _functions
 from torch.utils._python_dispatch import _disable_current_modes
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 
 
-def install(patches: Patches) -> None:
-    """Set the stand-ins on `torch._C`; `patches.undo()` removes them."""
+def install(session: Session) -> None:
+    """Set the copies on `torch._C`, where torch.nn.parallel calls them."""
+    patches = session.patches
     patches.set(torch._C, "_broadcast", broadcast)
     patches.set(torch._C, "_broadcast_coalesced", broadcast_coalesced)
     patches.set(torch._C, "_scatter", scatter)

@@ -29,6 +29,7 @@ from torch.distributed import distributed_c10d
 
 from vramlab.gpu.core.machine import ThreadState
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.ops import collectives  # noqa: F401  it registers handlers
 from vramlab.gpu.stand_ins import object_collectives
 
@@ -42,9 +43,10 @@ NCCL_TIMEOUT = timedelta(minutes=10)
 """As in a PyTorch with NCCL. Source: `kBackendDefaultTimeout` of ProcessGroupNCCL.hpp, 2.13."""
 
 
-def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> None:
-    """Set the stand-ins on torch.distributed; `patches.undo()` removes them."""
-    has_values = carrier.type == "cpu"
+def install(session: Session) -> None:
+    """Let torch.distributed find NCCL."""
+    patches, thread = session.patches, session.machine.thread
+    carrier, has_values = session.backing_device, session.has_values
     # Each init_process_group wraps it, to begin every line with the rank, and nobody unwraps it.
     patches.set(sys, "excepthook", sys.excepthook)
     patches.set(dist, "is_nccl_available", lambda: True)
@@ -65,7 +67,7 @@ def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> Non
         verify = _distributed_c10d._verify_params_across_processes
         patches.set(dist, "_verify_params_across_processes", _on_gpu_of_params(verify, thread))
     else:
-        object_collectives.install(patches)
+        object_collectives.install(session)
         patches.set(dist, "Logger", _SilentLogger)
         patches.set(FakeProcessGroup, "_set_sequence_number_for_group", lambda group: None)
         patches.set(dist, "_verify_params_across_processes", trust_params_across_processes)

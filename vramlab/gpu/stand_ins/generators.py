@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.core.machine import Machine
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 
 
 class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
@@ -21,9 +20,9 @@ class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
         return isinstance(instance, torch._C.Generator)
 
 
-def install(machine: Machine, patches: Patches) -> None:
+def install(session: Session) -> None:
     """Replace `torch.Generator` by one that knows the machine's GPUs."""
-
+    machine, patches = session.machine, session.patches
     base: Any = torch._C.Generator
 
     class Generator(base, metaclass=_AnyGenerator):  # type: ignore[misc]

@@ -17,17 +17,17 @@ from torch._C._distributed_c10d import FakeProcessGroup
 from torch.distributed import distributed_c10d
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 
 Collective = Callable[..., Any]
 
 
-def install(patches: Patches) -> None:
-    """Replace the collectives where they are called; `patches.undo()` restores them."""
+def install(session: Session) -> None:
+    """Replace the collectives where they are called."""
     for name, alone in _ALONE.items():
         stand_in = _where_alone(getattr(distributed_c10d, name), alone)
-        patches.set(distributed_c10d, name, stand_in)
-        patches.set(dist, name, stand_in)
+        session.patches.set(distributed_c10d, name, stand_in)
+        session.patches.set(dist, name, stand_in)
 
 
 def _where_alone(collective: Collective, alone: Collective) -> Collective:

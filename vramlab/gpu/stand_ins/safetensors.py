@@ -18,9 +18,8 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import has_values, holding_of
-from vramlab.gpu.ops.values import ValuePolicy
 
 _ALIGNMENT_BYTES = 8
 
@@ -55,8 +54,9 @@ class _Shapes:
         return sum(tensor.numel() * tensor.dtype.itemsize for tensor in self.tensors.values())
 
 
-def install(values: ValuePolicy, patches: Patches) -> None:
+def install(session: Session) -> None:
     """Let safetensors, where it is installed, save tensors without values."""
+    values, patches = session.values, session.patches
     if importlib.util.find_spec("safetensors") is None:
         return
     library: Any = importlib.import_module("safetensors.torch")

@@ -19,9 +19,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.errors import NoValuesError
 from vramlab.gpu.core.function_mode import device_of
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import HOST, Holding, attach_holding, has_values, holding_of
-from vramlab.gpu.ops.values import ValuePolicy
 
 MapLocation = str | torch.device | Mapping[str, str] | Callable[[Any, str], Any] | None
 
@@ -36,8 +35,9 @@ class _Loading(threading.local):
 _loading = _Loading()
 
 
-def install(values: ValuePolicy, patches: Patches) -> None:
-    """Decide how tensors are pickled; `patches.undo()` restores PyTorch's way."""
+def install(session: Session) -> None:
+    """Decide how tensors are pickled."""
+    values, patches = session.values, session.patches
     reduce = torch.Tensor._reduce_ex_internal
 
     def reduce_ex(tensor: torch.Tensor, protocol: int) -> Any:

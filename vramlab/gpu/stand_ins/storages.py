@@ -12,13 +12,13 @@ import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.function_mode import device_of
-from vramlab.gpu.core.machine import Machine
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import HOST, holding_of_storage
 
 
-def install(machine: Machine, patches: Patches) -> None:
-    """Set the answers on `torch.UntypedStorage`; `patches.undo()` removes them."""
+def install(session: Session) -> None:
+    """Set the answers on `torch.UntypedStorage`."""
+    machine, patches = session.machine, session.patches
     raw: Any = torch._C.StorageBase
     cls = torch.UntypedStorage
 

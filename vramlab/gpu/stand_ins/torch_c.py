@@ -23,6 +23,7 @@ from vramlab.allocator.history import History
 from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
 from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.stack_frames import AllFrames, Frames
 from vramlab.gpu.stand_ins.nvml_library import device_uuid, pci_bus
 from vramlab.gpu.stand_ins.streams import (
@@ -34,7 +35,7 @@ from vramlab.gpu.stand_ins.streams import (
 _OF_CUDA = "_cuda_"
 """How the names of the C functions begin that only a PyTorch with CUDA has."""
 
-_HARMLESS = ("cudnn", "getCompiledVersion")
+_SAFE_WITHOUT_GPU = ("cudnn", "getCompiledVersion")
 """What these say needs no GPU: settings that C++ keeps, and what PyTorch was built with."""
 
 CUDA_VERSION = "13.0"
@@ -79,14 +80,14 @@ class CudaDeviceProperties:
         )
 
 
-class NotInTheCLayer(UnsupportedOnVirtualGPU, AttributeError):
+class NoStandIn(UnsupportedOnVirtualGPU, AttributeError):
     """A C function without a stand-in. Also an AttributeError, for code that asks by hasattr()."""
 
 
 def _missing(name: str) -> Any:
     """`torch._C.name` where there is no such attribute."""
     if name.startswith(_OF_CUDA):
-        raise NotInTheCLayer(
+        raise NoStandIn(
             f"torch._C.{name} is not modelled by the virtual GPU, nor what torch.cuda builds on it"
         )
     raise AttributeError(f"module 'torch._C' has no attribute '{name}'")
@@ -108,6 +109,11 @@ class _NoMarkers:
         return lambda *args: 0
 
 
+def install(session: Session) -> None:
+    """Put the C functions of torch.cuda where torch looks for them."""
+    CLayer(session.machine).install(session.patches)
+
+
 class CLayer:
     """The C functions of torch.cuda over one machine."""
 
@@ -116,11 +122,11 @@ class CLayer:
         self._raw_blocks: dict[int, tuple[int, Any]] = {}
 
     def install(self, patches: Patches) -> None:
-        """Put the stand-ins where torch looks for them; `patches.undo()` removes them."""
+        """Put the stand-ins where torch looks for them."""
         functions = self._c_functions()
         # A PyTorch with CUDA has them all; those without a stand-in could start the real CUDA.
         for name in [name for name in vars(torch._C) if name.startswith(_OF_CUDA)]:
-            if name not in functions and not any(word in name for word in _HARMLESS):
+            if name not in functions and not any(word in name for word in _SAFE_WITHOUT_GPU):
                 patches.remove(torch._C, name)
         for name, function in functions.items():
             patches.set(torch._C, name, function)
@@ -139,11 +145,6 @@ class CLayer:
         patches.set(torch.cuda, "_cached_device_count", len(self._machine.devices))
         patches.set(torch.cuda, "_is_in_bad_fork", lambda: False)
         patches.set(torch.cuda, "_get_device_properties", self._device_properties)
-        patches.set(
-            torch.cuda,
-            "default_generators",
-            tuple(torch.Generator() for _ in self._machine.devices),
-        )
         # Without cuDNN's kernels recurrent layers take PyTorch's own; torch would warn of it.
         patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
         patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
