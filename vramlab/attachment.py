@@ -17,7 +17,7 @@ from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu import attached as attached_virtual
-from vramlab.gpu.attached import ATTACHED
+from vramlab.gpu.attached_gpus import ATTACHED
 from vramlab.units import GIB
 
 ENVIRONMENT = "VRAMLAB_GPU"

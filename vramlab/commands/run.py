@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from vramlab import catalogue, streams
+from vramlab.gpu.torch_internals import dump_snapshot, record_memory_history
 from vramlab.progress import working
 
 if TYPE_CHECKING:
@@ -158,12 +159,10 @@ def _at_least_one(text: str) -> int:
 
 
 def _record() -> None:
-    import torch
 
-    torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python")
+    record_memory_history("all", context="alloc", stacks="python")
 
 
 def _dump(path: str) -> None:
-    import torch
 
-    torch.cuda.memory._dump_snapshot(path)
+    dump_snapshot(path)

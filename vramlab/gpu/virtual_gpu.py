@@ -16,8 +16,8 @@ from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.errors import UnknownTorchVersionError
-from vramlab.gpu import assumptions
-from vramlab.gpu.attached import ATTACHED
+from vramlab.gpu import assumptions, torch_internals
+from vramlab.gpu.attached_gpus import ATTACHED
 from vramlab.gpu.core import modes, warning_lines
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.function_mode import Answers, Service
@@ -55,6 +55,7 @@ from vramlab.gpu.stand_ins import (
     threads,
     torch_c,
 )
+from vramlab.gpu.torch_internals import destroy
 from vramlab.units import MIB
 
 
@@ -220,10 +221,12 @@ class VirtualGPU:
 
         Raises:
             RuntimeError: it is attached already.
-            UnsupportedOnVirtualGPU: what is assumed of CPython and PyTorch does not hold.
+            UnsupportedOnVirtualGPU: PyTorch has not the private names that are needed, or what is
+                assumed of CPython and PyTorch does not hold.
         """
         if self in ATTACHED:
             raise RuntimeError(f"{self!r} is attached already")
+        torch_internals.check()
         assumptions.check()
         with ExitStack() as undo:  # of what is done, should the rest fail
             if (outer := ATTACHED.newest) is not None:
@@ -282,7 +285,7 @@ class VirtualGPU:
         patches = Patches()
         undo.callback(patches.undo)
         library = torch.library.Library("aten", "IMPL")
-        undo.callback(library._destroy)
+        undo.callback(destroy, library)
         return Session(
             machine=self.machine,
             dispatcher=self.dispatcher,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
+from vramlab.gpu.torch_internals import suggest_memory_format
 from vramlab.kernels.operands import nbytes
 from vramlab.kernels.reductions import reduction_steps
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule

@@ -27,7 +27,8 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
+
+from vramlab.gpu.torch_internals import OpOverload, OpOverloadPacket
 
 
 class GPUModel(Protocol):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vramlab.gpu.torch_internals import clear_cublas_workspaces
 from vramlab.measure import Result, Stages
 
 F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -71,7 +72,7 @@ def run(rule: str) -> Result:
     stages = Stages(rule)
     for call in calls_of(rule):
         operands = [made() if callable(made) else made for made in call.operands]
-        torch._C._cuda_clearCublasWorkspaces()
+        clear_cublas_workspaces()
         torch.cuda.empty_cache()
         result = None
         with suppress(RuntimeError), stages.stage(call.label):

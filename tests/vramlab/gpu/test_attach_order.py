@@ -19,7 +19,7 @@ from torch_state import state_of_thread, state_of_torch, train_a_little
 import vramlab
 from vramlab import attachment
 from vramlab.gpu import VirtualGPU, attached
-from vramlab.gpu.attached import ATTACHED
+from vramlab.gpu.attached_gpus import ATTACHED
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ from typing import Any
 import pynvml
 import pytest
 import torch
-from torch import overrides
 from torch_state import changed_names, state_of_torch, train_a_little
 
 import vramlab
@@ -49,7 +48,7 @@ def failing_once(original: Callable[..., Any]) -> Callable[..., Any]:
 IN_THE_THREAD: dict[str, tuple[Any, str]] = {
     "autocast key": (modes, "switch_key"),
     "dispatch mode": (modes, "AllocationMode"),
-    "function mode": (overrides, "_push_mode"),
+    "function mode": (modes, "push_function_mode"),
 }
 """Steps by which a thread comes to see GPUs, once for all that are attached."""
 

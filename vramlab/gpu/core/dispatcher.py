@@ -14,13 +14,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
-from torch._ops import HigherOrderOperator, OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.allocator import Block
 from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
@@ -40,6 +36,19 @@ from vramlab.gpu.ops.fast_meta import SHORTCUTS, Shortcut
 from vramlab.gpu.ops.higher_order import in_eager
 from vramlab.gpu.ops.layouts import LAYOUTS, Layout
 from vramlab.gpu.ops.operand_checks import CHECKS, Check
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    DispatchKey,
+    HigherOrderOperator,
+    OpOverload,
+    TorchDispatchMode,
+    TorchDispatchModeKey,
+    current_graph_task_id,
+    get_dispatch_mode,
+    kernel_of,
+    schema_of,
+    sparse_parts,
+)
 from vramlab.kernels import TABLE, Marker, Rule, replay
 from vramlab.kernels.cublas import workspaces
 
@@ -47,7 +56,7 @@ from vramlab.kernels.cublas import workspaces
 _COMPOSITE_KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.CPU)
 
 # While fake tensors are computed, which stand for shapes: DTensor asks them for those of a whole.
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_FAKE = TorchDispatchModeKey.FAKE
 
 Handler = Callable[["Dispatcher", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -93,7 +102,7 @@ class Plan:
 
 
 def _plan(func: OpOverload) -> Plan:
-    schema = func._schema
+    schema = schema_of(func)
     arguments = schema.arguments
     mutated = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
     name = schema.name.removeprefix("aten::")
@@ -145,7 +154,7 @@ class Dispatcher:
     def _take_apart(self, func: OpOverload) -> Callable[..., Any] | None:
         if func in CUDA_PATHS:
             key = DispatchKey.Meta if self.carrier.type == "meta" else DispatchKey.CPU
-            return partial(func._op_dk, key)
+            return kernel_of(func, key)
         if func in WHOLE_ON_CUDA and self.carrier.type == "meta":
             return None
         if func.namespace == "prim":  # questions to a tensor; C++ has no functions for them
@@ -283,9 +292,7 @@ class Dispatcher:
             return self.carrier
         place = self.place_of(func, args, {})
         if place is None and (
-            self.carrier.type == "meta"
-            or thread.means_gpu
-            or torch._C._current_graph_task_id() != -1
+            self.carrier.type == "meta" or thread.means_gpu or current_graph_task_id() != -1
         ):
             place = thread.recent
         if place is None:
@@ -333,7 +340,7 @@ class Dispatcher:
         self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """Run an op on host tensors of which at least one holds no values: nor will its result."""
-        if func._schema.is_mutable:
+        if schema_of(func).is_mutable:
             if not any(tensor.is_meta for tensor in tensors_in(args[:1])):
                 return args[0]  # host memory whose values are unknown before and after
             args = (args[0], *(_without_values(a) for a in args[1:]))
@@ -373,8 +380,8 @@ class Dispatcher:
                 f"a tensor of layout {tensor.layout}: a virtual GPU models dense tensors, and "
                 "sparse ones of layout torch.sparse_coo"
             )
-        self.hold(tensor._indices(), place)
-        self.hold(tensor._values(), place)
+        for part in sparse_parts(tensor):
+            self.hold(part, place)
 
     def resize(self, tensor: torch.Tensor, place: int) -> None:
         """Allocate anew where an op has made a storage larger than its block."""
@@ -421,7 +428,7 @@ class Dispatcher:
 
     def handle_owner(self) -> object:
         """Whose library handle is used: the backward pass runs on a thread of its own on CUDA."""
-        if torch._C._current_graph_task_id() != -1:
+        if current_graph_task_id() != -1:
             return AUTOGRAD_THREAD
         return threading.get_ident()
 
@@ -539,7 +546,7 @@ class AllocationMode(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         dispatcher = self._served()
-        if dispatcher is None or torch._C._get_dispatch_mode(_FAKE) is not None:
+        if dispatcher is None or get_dispatch_mode(_FAKE) is not None:
             return func(*args, **(kwargs or {}))
         if isinstance(func, HigherOrderOperator):
             with self:
@@ -550,7 +557,7 @@ class AllocationMode(TorchDispatchMode):
             with self:
                 return path(*args, **(kwargs or {}))
         # In the backward pass the function mode is still on; kernels must see tensors as they are.
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             try:
                 return dispatcher.run(func, args, kwargs or {})
             except OutOfDeviceMemory as error:

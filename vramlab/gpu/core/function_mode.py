@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils._device
-from torch._ops import OpOverload
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
@@ -26,6 +24,7 @@ from vramlab.gpu.core.tensor_impl import swap_impls
 from vramlab.gpu.core.tensor_types import cuda_type
 from vramlab.gpu.ops.copies import use_on_stream
 from vramlab.gpu.ops.values import UNKNOWN_VALUE, known, known_numbers, remember
+from vramlab.gpu.torch_internals import DisableTorchFunction, OpOverload, default_device, parse_to
 
 Answer = Callable[..., Any]
 
@@ -151,7 +150,7 @@ class Answers:
             torch.isinf: self.isinf,
             tensor.isinf: self.isinf,
             torch.device: self.torch_device,
-            torch._C._nn._parse_to: self.parse_to,
+            parse_to: self.parse_to,
         }
 
     # What a tensor says of itself
@@ -210,7 +209,7 @@ class Answers:
         """What `Module.to` reads its arguments with."""
         if args and isinstance(args[0], int):
             args = (_cuda(args[0]), *args[1:])
-        return torch._C._nn._parse_to(*args, **kwargs)
+        return parse_to(*args, **kwargs)
 
     # Moving
 
@@ -259,7 +258,7 @@ class Answers:
             moved = torch.ops.aten._to_copy.default(
                 tensor, dtype=dtype, device=torch.device("meta")
             )
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             self._dispatcher.hold_on_host(moved)
         return moved
 
@@ -490,7 +489,7 @@ class Answers:
     ) -> torch.Tensor:
         """Make it on the host first, as PyTorch does, then copy."""
         if device is None:
-            device = torch.utils._device.CURRENT_DEVICE or _CPU
+            device = default_device() or _CPU
         device = torch.device(device)
         if device.type != "cuda":
             return make(data, device=device, **kwargs)
@@ -507,7 +506,7 @@ class _Transfer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, options: dict[str, Any], answers: Answers) -> Any:
         ctx.device, ctx.dtype, ctx.answers = answers.device(tensor), tensor.dtype, answers
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             ctx.without_values = tensor.is_meta
         return answers.copy_to(tensor, options)
 
@@ -528,5 +527,5 @@ def _parse_to(
     if len(args) == expected:  # copy is the last positional argument
         *front, copy = args
         args = tuple(front)
-    device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+    device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
     return device, dtype, non_blocking, copy, memory_format or torch.preserve_format

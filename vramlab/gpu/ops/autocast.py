@@ -18,11 +18,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    DispatchKey,
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    OpOverload,
+    dispatch_has_kernel_for_dispatch_key,
+    schema_of,
+)
 
 
 def _names(text: str) -> list[str]:
@@ -72,8 +80,8 @@ PROMOTE = _names(
 
 BANNED = ["binary_cross_entropy"]
 
-_KEY = torch._C.DispatchKey.AutocastCUDA
-_KEY_SET = torch._C.DispatchKeySet(_KEY)
+_KEY = DispatchKey.AutocastCUDA
+_KEY_SET = DispatchKeySet(_KEY)
 
 Kernel = Callable[..., Any]
 
@@ -146,7 +154,7 @@ class Autocast:
 
     def _casting(self, func: OpOverload, dtype: Callable[[tuple[Any, ...]], torch.dtype]) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+            with ExcludeDispatchKeyGuard(_KEY_SET):
                 to = dtype((*args, *kwargs.values()))
                 # The last first: in C++ the casts are arguments of one call, and GCC, which
                 # PyTorch is built with, evaluates arguments from the right.
@@ -171,9 +179,9 @@ class Autocast:
 
     def _float32_output(self, func: OpOverload) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+            with ExcludeDispatchKeyGuard(_KEY_SET):
                 if _is_eligible(args[0]) and kwargs.get("dtype") is None:
-                    arguments = [argument.name for argument in func._schema.arguments]
+                    arguments = [argument.name for argument in schema_of(func).arguments]
                     at = arguments.index("dtype")
                     if len(args) > at:
                         args = (*args[:at], args[at] or torch.float32, *args[at + 1 :])
@@ -185,7 +193,7 @@ class Autocast:
 
     def _norm(self, func: OpOverload) -> Kernel:
         def kernel(tensor: torch.Tensor, p: Any = 2, *args: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+            with ExcludeDispatchKeyGuard(_KEY_SET):
                 if not _is_eligible(tensor):
                     return func(tensor, p, *args)
                 return torch.ops.aten.norm(tensor, p, *args, dtype=torch.float32)
@@ -194,7 +202,7 @@ class Autocast:
 
     def _banned(self, func: OpOverload) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+            with ExcludeDispatchKeyGuard(_KEY_SET):
                 if any(_is_eligible(t) for t in _tensors(args)):
                     raise RuntimeError(
                         "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe "
@@ -211,7 +219,7 @@ class Autocast:
 def _is_eligible(arg: Any) -> bool:
     if not isinstance(arg, torch.Tensor) or not arg.is_floating_point():
         return False
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         holding = holding_of(arg)
     return holding is not None and holding.place >= 0 and arg.dtype != torch.float64
 
@@ -226,7 +234,7 @@ def _tensors(args: tuple[Any, ...]) -> Iterator[torch.Tensor]:
 
 def _overload(name: str) -> OpOverload | None:
     """The op of that name, if the PyTorch that is installed has it on autocast's lists."""
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCUDA"):
+    if not dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCUDA"):
         return None
     packet_name, _, overload_name = name.partition(".")
     overload = getattr(getattr(torch.ops.aten, packet_name), overload_name or "default")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.dispatcher import Dispatcher, handles, pin
 from vramlab.gpu.core.storage_record import HOST, Holding, attach_holding, has_values, holding_of
 from vramlab.gpu.ops.values import known, known_numbers, remember, remember_numbers
+from vramlab.gpu.torch_internals import OpOverload, current_graph_task_id, storage_id
 
 aten = torch.ops.aten
 
@@ -65,7 +65,7 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
         return _to_host(dispatcher, func, source, kwargs)
     carried = source if source.device == dispatcher.carrier else _on_carrier(dispatcher, source)
     result: torch.Tensor = func(carried, **{**kwargs, "device": dispatcher.carrier})
-    if result.untyped_storage()._cdata == source.untyped_storage()._cdata:
+    if storage_id(result.untyped_storage()) == storage_id(source.untyped_storage()):
         result = result.clone()
     dispatcher.hold(result, target_place)
     if source_place != target_place:
@@ -168,7 +168,7 @@ def _to_host(
     value = known(source)
     if value is not None and result.nbytes < dispatcher.host_values_below_bytes:
         return torch.full(result.size(), value, dtype=result.dtype, device="cpu")
-    if torch._C._current_graph_task_id() != -1:
+    if current_graph_task_id() != -1:
         # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
         return torch.full(result.size(), float("nan"), dtype=result.dtype, device="cpu")
     attach_holding(result, Holding(HOST))

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
 
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import holding_of
 from vramlab.gpu.ops.sdpa import AttentionCall, additive, run_attention
+from vramlab.gpu.torch_internals import DisableTorchFunction, OpOverload, OpOverloadPacket
 
 aten = torch.ops.aten
 
@@ -226,6 +226,6 @@ def _fused_rms_norm(
 def _place(arg: Any) -> int | None:
     if not isinstance(arg, torch.Tensor):
         return None
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         holding = holding_of(arg)
     return None if holding is None or holding.place < 0 else holding.place

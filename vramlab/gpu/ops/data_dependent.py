@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher, handles, tensors_in
 from vramlab.gpu.core.storage_record import HOST, has_values
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -96,7 +96,7 @@ def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwarg
         result = func(*args, **kwargs)
         outputs = result if isinstance(result, tuple) else (result,)
     else:
-        name = func._schema.name.removeprefix("aten::")
+        name = schema_of(func).name.removeprefix("aten::")
         dispatcher.values.assume_all(f"{name}()", args[0])
         outputs = _LARGEST[func](*args, **kwargs)
         result = outputs if len(outputs) > 1 else outputs[0]

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+
+from vramlab.gpu.torch_internals import OpOverload, len_torch_dispatch_stack
 
 Result = torch.Tensor | tuple[torch.Tensor, ...]
 
@@ -238,7 +239,7 @@ def _is_plain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         elif type(option) is not float and type(option) is not int:
             return False
     # What is below the virtual GPU's mode, as make_fx's is, wants to see the op itself.
-    return bool(torch._C._len_torch_dispatch_stack() == 0)
+    return bool(len_torch_dispatch_stack() == 0)
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher, handles
 from vramlab.gpu.core.storage_record import Scalar, holding_of
 from vramlab.gpu.ops.values import known, remember
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -58,14 +58,14 @@ def _ops() -> list[OpOverload]:
 
 
 def _fits(func: OpOverload) -> bool:
-    types = [str(argument.type) for argument in func._schema.arguments]
+    types = [str(argument.type) for argument in schema_of(func).arguments]
     return types[0] == "Tensor" and len(types) <= 2
 
 
 @handles(*_ops())
 def logic(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """One of these ops: its result is known where its operands, or the deciding one, are."""
-    name = func._schema.name.removeprefix("aten::").removesuffix("_")
+    name = schema_of(func).name.removeprefix("aten::").removesuffix("_")
     values = [_value(arg) for arg in args]
     result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
     if result.is_meta and holding_of(result) is not None:

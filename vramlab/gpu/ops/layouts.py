@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from vramlab.gpu.torch_internals import OpOverload
 from vramlab.kernels.convolution import memory_format
 
 Layout = Callable[[Sequence[Any], Any], Any]

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher, handles
 from vramlab.gpu.ops import grouped_mm
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -87,7 +87,7 @@ def in_shapes_of_cuda(dispatcher: Dispatcher, func: OpOverload, args: Any, kwarg
     if not args[0].is_meta or place is None or place < 0:
         return dispatcher.run_plain(func, args, kwargs)
     outputs = _OUTPUTS[func](*args, **kwargs)
-    result = outputs if len(func._schema.returns) > 1 else outputs[0]
+    result = outputs if len(schema_of(func).returns) > 1 else outputs[0]
     dispatcher.note(func, place)
     dispatcher.account(func, args, kwargs, result, place)
     return result

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.errors import type_name
+from vramlab.gpu.torch_internals import OpOverload
 
 aten = torch.ops.aten
 

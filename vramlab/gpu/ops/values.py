@@ -16,13 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher, handles
 from vramlab.gpu.core.errors import no_values
 from vramlab.gpu.core.stack_frames import user_line
 from vramlab.gpu.core.storage_record import Scalar, has_values, holding_of, wraps
 from vramlab.gpu.ops.callers import asking
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -205,7 +205,7 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
         return False
     if dispatcher.machine.thread.finds_no_fault:
         return False
-    name = func._schema.name.removeprefix("aten::")
+    name = schema_of(func).name.removeprefix("aten::")
     return bool(dispatcher.values.truth(f"torch.{name}", True, left))
 
 

@@ -19,6 +19,7 @@ import threading
 import torch
 
 from vramlab.gpu.core.session import Session
+from vramlab.gpu.torch_internals import current_graph_task_id, execution_engine
 
 _own = threading.local()
 
@@ -41,8 +42,8 @@ def drain() -> None:
 
     Nor inside of another backward pass, whose nodes are in the queue as well.
     """
-    if not hasattr(_own, "oldest") or torch._C._current_graph_task_id() != -1:
+    if not hasattr(_own, "oldest") or current_graph_task_id() != -1:
         return
-    engine = torch.autograd.Variable._execution_engine
+    engine = execution_engine()
     gradient = (_own.oldest.detach(),)
     engine.run_backward((_own.oldest,), gradient, True, False, (_own.leaf,), accumulate_grad=False)

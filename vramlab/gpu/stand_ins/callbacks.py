@@ -16,6 +16,7 @@ import torch.autograd.graph
 from vramlab.gpu.core.modes import device_mode
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.stand_ins import autograd_queue
+from vramlab.gpu.torch_internals import Replaced
 
 
 def install(session: Session) -> None:
@@ -42,8 +43,8 @@ def install(session: Session) -> None:
 
         return call
 
-    for module in (torch.autograd, torch.autograd.graph):
-        session.patches.set(module, "_engine_run_backward", backward(module._engine_run_backward))
+    for engine in (Replaced.ENGINE_OF_AUTOGRAD, Replaced.ENGINE_OF_GRAPH):
+        session.patches.set(*engine.at, backward(engine.value()))
     hooks = torch.autograd.graph.saved_tensors_hooks
     initialise = hooks.__init__
 

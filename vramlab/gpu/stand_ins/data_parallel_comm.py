@@ -13,27 +13,28 @@ from typing import Any
 import torch
 import torch.cuda.nccl
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
-from torch.nn.parallel import _functions
-from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.gpu.core.session import Session
+from vramlab.gpu.torch_internals import (
+    Broadcast,
+    DisableTorchFunction,
+    Replaced,
+    disable_current_modes,
+    flatten_dense_tensors,
+    unflatten_dense_tensors,
+)
 
 
 def install(session: Session) -> None:
     """Set the copies on `torch._C`, where torch.nn.parallel calls them."""
     patches = session.patches
-    patches.set(torch._C, "_broadcast", broadcast)
-    patches.set(torch._C, "_broadcast_coalesced", broadcast_coalesced)
-    patches.set(torch._C, "_scatter", scatter)
-    patches.set(torch._C, "_gather", gather)
-    patches.set(_functions, "Broadcast", BroadcastToGPUs)
+    patches.set(*Replaced.BROADCAST.at, broadcast)
+    patches.set(*Replaced.BROADCAST_COALESCED.at, broadcast_coalesced)
+    patches.set(*Replaced.SCATTER.at, scatter)
+    patches.set(*Replaced.GATHER.at, gather)
+    patches.set(*Replaced.BROADCAST_FUNCTION.at, BroadcastToGPUs)
     patches.set(torch.cuda.nccl, "is_available", can_be_added)
     patches.set(torch.cuda.nccl, "reduce", add_up)
-
-
-Broadcast = _functions.Broadcast
-"""PyTorch's own, also while it is replaced."""
 
 
 class BroadcastToGPUs(Broadcast):
@@ -77,9 +78,9 @@ def broadcast_coalesced(
     copies: list[list[Tensor]] = [[*tensors] for _ in devices]
     for numbers in _chunks(tensors, buffer_bytes):
         chunk = [tensors[number] for number in numbers]
-        flat = broadcast(_flatten_dense_tensors(chunk), devices)
+        flat = broadcast(flatten_dense_tensors(chunk), devices)
         for output, copied in zip(copies[1:], flat[1:], strict=True):
-            pieces = _unflatten_dense_tensors(copied, chunk)
+            pieces = unflatten_dense_tensors(copied, chunk)
             for number, piece in zip(numbers, pieces, strict=True):
                 output[number] = piece.detach()
     return copies
@@ -105,7 +106,7 @@ def can_be_added(tensors: Sequence[Tensor]) -> bool:
 def add_up(inputs: Sequence[Tensor], output: Tensor, root: int = 0) -> None:
     """Add tensors of several GPUs into `output`, on the GPU of `inputs[root]`."""
     # What NCCL does is no op of PyTorch's, and takes nothing of its memory.
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
+    with DisableTorchFunction(), disable_current_modes():
         output.copy_(inputs[root])
         for number, tensor in enumerate(inputs):
             if number != root:

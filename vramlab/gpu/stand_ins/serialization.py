@@ -15,12 +15,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.errors import NoValuesError
 from vramlab.gpu.core.function_mode import device_of
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import HOST, Holding, attach_holding, has_values, holding_of
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    Replaced,
+    disable_current_modes,
+    make_subclass,
+    storage_id,
+)
 
 MapLocation = str | torch.device | Mapping[str, str] | Callable[[Any, str], Any] | None
 
@@ -38,20 +44,20 @@ _loading = _Loading()
 def install(session: Session) -> None:
     """Decide how tensors are pickled."""
     values, patches = session.values, session.patches
-    reduce = torch.Tensor._reduce_ex_internal
+    reduce = Replaced.REDUCE_TENSOR.value()
 
     def reduce_ex(tensor: torch.Tensor, protocol: int) -> Any:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             holding = holding_of(tensor)
             if holding is None or has_values(tensor):
                 return reduce(tensor, protocol)
             values.save(tensor)
             storage = tensor.untyped_storage()
-            place = (storage._cdata, storage.nbytes(), str(device_of(holding)))
+            place = (storage_id(storage), storage.nbytes(), str(device_of(holding)))
             view = (tensor.size(), tensor.stride(), tensor.storage_offset())
             return rebuild, (place, tensor.dtype, view, tensor.requires_grad)
 
-    patches.set(torch.Tensor, "_reduce_ex_internal", reduce_ex)
+    patches.set(*Replaced.REDUCE_TENSOR.at, reduce_ex)
     patches.set(torch.Tensor, "__copy__", _copy)
     load = torch.load
 
@@ -114,7 +120,7 @@ def _device_for(location: str) -> torch.device:
 def _without_values(numel: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.empty(numel, dtype=dtype, device=device)
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
+    with DisableTorchFunction(), disable_current_modes():
         made = torch.empty(numel, dtype=dtype, device="meta")
         attach_holding(made, Holding(HOST))
     return made
@@ -122,6 +128,6 @@ def _without_values(numel: int, dtype: torch.dtype, device: torch.device) -> tor
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """`copy.copy(tensor)`, which PyTorch makes by pickling: another tensor of the same storage."""
-    same = torch.Tensor._make_subclass(type(tensor), tensor.detach(), tensor.requires_grad)
+    same = make_subclass(type(tensor), tensor.detach(), tensor.requires_grad)
     same.__dict__.update(tensor.__dict__)
     return same

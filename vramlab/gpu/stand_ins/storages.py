@@ -14,12 +14,13 @@ from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.function_mode import device_of
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import HOST, holding_of_storage
+from vramlab.gpu.torch_internals import Replaced, StorageBase, get_device_index
 
 
 def install(session: Session) -> None:
     """Set the answers on `torch.UntypedStorage`."""
     machine, patches = session.machine, session.patches
-    raw: Any = torch._C.StorageBase
+    raw: Any = StorageBase
     cls = torch.UntypedStorage
 
     def device(storage: torch.UntypedStorage) -> torch.device:
@@ -60,7 +61,7 @@ def install(session: Session) -> None:
     def cuda(
         storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False
     ) -> torch.UntypedStorage:
-        index = torch.cuda._utils._get_device_index(device, optional=True)
+        index = get_device_index(device, optional=True)
         return to(storage, device=torch.device("cuda", index), non_blocking=non_blocking)
 
     original_to = cls.to
@@ -78,4 +79,4 @@ def install(session: Session) -> None:
     patches.set(cls, "get_device", get_device)
     patches.set(cls, "data_ptr", data_ptr)
     patches.set(cls, "resize_", resize_)
-    patches.set(cls, "_share_cuda_", share_cuda)
+    patches.set(*Replaced.SHARE_STORAGE.at, share_cuda)

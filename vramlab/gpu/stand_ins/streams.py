@@ -13,6 +13,7 @@ import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.machine import DEFAULT_STREAM, Machine
+from vramlab.gpu.torch_internals import get_device_index
 
 _DEVICE_TYPE_CUDA = 1  # c10::DeviceType::CUDA in torch/headeronly/core/DeviceType.h
 
@@ -42,7 +43,7 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
                     "libraries. Make one with torch.cuda.Stream()."
                 )
             if device_index is None:
-                device_index = torch.cuda._utils._get_device_index(device, optional=True)
+                device_index = get_device_index(device, optional=True)
             machine.device(device_index)
             made: Stream = super().__new__(
                 cls,

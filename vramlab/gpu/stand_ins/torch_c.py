@@ -31,9 +31,13 @@ from vramlab.gpu.stand_ins.streams import (
     default_stream_data,
     stream_and_event_types,
 )
-
-_OF_CUDA = "_cuda_"
-"""How the names of the C functions begin that only a PyTorch with CUDA has."""
+from vramlab.gpu.torch_internals import (
+    CUDA_FUNCTIONS,
+    CUDA_PREFIX,
+    Replaced,
+    names_in_cuda_build,
+    undeclared,
+)
 
 _SAFE_WITHOUT_GPU = ("cudnn", "getCompiledVersion")
 """What these say needs no GPU: settings that C++ keeps, and what PyTorch was built with."""
@@ -86,7 +90,7 @@ class NoStandIn(UnsupportedOnVirtualGPU, AttributeError):
 
 def _missing(name: str) -> Any:
     """`torch._C.name` where there is no such attribute."""
-    if name.startswith(_OF_CUDA):
+    if name.startswith(CUDA_PREFIX):
         raise NoStandIn(
             f"torch._C.{name} is not modelled by the virtual GPU, nor what torch.cuda builds on it"
         )
@@ -125,33 +129,33 @@ class CLayer:
         """Put the stand-ins where torch looks for them."""
         functions = self._c_functions()
         # A PyTorch with CUDA has them all; those without a stand-in could start the real CUDA.
-        for name in [name for name in vars(torch._C) if name.startswith(_OF_CUDA)]:
+        for name in names_in_cuda_build():
             if name not in functions and not any(word in name for word in _SAFE_WITHOUT_GPU):
-                patches.remove(torch._C, name)
+                patches.remove(*undeclared(name).at)
         for name, function in functions.items():
-            patches.set(torch._C, name, function)
-        patches.set(torch._C, "__getattr__", _missing)
+            patches.set(*CUDA_FUNCTIONS[name].at, function)
+        patches.set(*Replaced.C_GETATTR.at, _missing)
         stream, event = stream_and_event_types(self._machine)
         for module in (torch, torch.cuda, torch.cuda.streams):
             patches.set(module, "Stream", stream)
             patches.set(module, "Event", event)
         patches.set(torch.cuda, "ExternalStream", stream.ExternalStream)  # type: ignore[attr-defined]
-        patches.set(torch.cuda, "_exchange_device", self._machine.set_device)
-        patches.set(torch.cuda, "_maybe_exchange_device", self._machine.set_device)
-        patches.set(torch.cuda, "_cudart", self._cudart())
+        patches.set(*Replaced.EXCHANGE_DEVICE.at, self._machine.set_device)
+        patches.set(*Replaced.MAYBE_EXCHANGE_DEVICE.at, self._machine.set_device)
+        patches.set(*Replaced.CUDART.at, self._cudart())
         in_use = any(device.memory.context_bytes for device in self._machine.devices)
-        patches.set(torch.cuda, "_initialized", in_use)
-        patches.set(torch.cuda, "_queued_calls", [])
-        patches.set(torch.cuda, "_cached_device_count", len(self._machine.devices))
-        patches.set(torch.cuda, "_is_in_bad_fork", lambda: False)
-        patches.set(torch.cuda, "_get_device_properties", self._device_properties)
+        patches.set(*Replaced.INITIALIZED.at, in_use)
+        patches.set(*Replaced.QUEUED_CALLS.at, [])
+        patches.set(*Replaced.CACHED_DEVICE_COUNT.at, len(self._machine.devices))
+        patches.set(*Replaced.IS_IN_BAD_FORK.at, lambda: False)
+        patches.set(*Replaced.GET_DEVICE_PROPERTIES.at, self._device_properties)
         # Without cuDNN's kernels recurrent layers take PyTorch's own; torch would warn of it.
         patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
-        patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
-        patches.set(torch.cuda.nvtx, "_nvtx", _NoMarkers())
+        patches.set(*Replaced.IS_CAPTURING.at, lambda: False)
+        patches.set(*Replaced.NVTX.at, _NoMarkers())
         for module in (torch.cuda, torch.cuda.graphs):
             patches.set(module, "CUDAGraph", _RefusedGraph)
-        patches.set(torch._C, "_has_cuda", True)
+        patches.set(*Replaced.HAS_CUDA.at, True)
         patches.set(torch.version, "cuda", CUDA_VERSION)
         self._machine.when_used = torch.cuda.init
 
