@@ -21,7 +21,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from vramlab import catalogue, streams
-from vramlab.gpu.torch_internals import dump_snapshot, record_memory_history
 from vramlab.progress import working
 
 if TYPE_CHECKING:
@@ -159,10 +158,12 @@ def _at_least_one(text: str) -> int:
 
 
 def _record() -> None:
+    from vramlab.gpu.torch_internals import record_memory_history
 
     record_memory_history("all", context="alloc", stacks="python")
 
 
 def _dump(path: str) -> None:
+    from vramlab.gpu.torch_internals import dump_snapshot
 
     dump_snapshot(path)

@@ -12,6 +12,9 @@ They are looked up when they are first imported from here. `check()` looks for a
 The oldest version that is looked at is the oldest that vramlab supports: most names are older.
 """
 
+# What is imported for its type is for others:
+# ruff: noqa: F401
+
 from __future__ import annotations
 
 import functools
@@ -28,29 +31,53 @@ import torch
 from vramlab.errors import UnsupportedOnVirtualGPU
 
 if TYPE_CHECKING:
-    from torch._C import DisableTorchFunction as DisableTorchFunction
-    from torch._C import DispatchKey as DispatchKey
-    from torch._C import DispatchKeySet as DispatchKeySet
-    from torch._C import Generator as Generator
-    from torch._C import StorageBase as StorageBase
-    from torch._C._distributed_c10d import FakeProcessGroup as FakeProcessGroup
-    from torch._ops import HigherOrderOperator as HigherOrderOperator
-    from torch._ops import OpOverload as OpOverload
-    from torch._ops import OpOverloadPacket as OpOverloadPacket
-    from torch._prims_common import (
-        is_non_overlapping_and_dense_or_false as is_non_overlapping_and_dense_or_false,
+    from torch._C import DisableTorchFunction, DispatchKey, DispatchKeySet, Generator, StorageBase
+    from torch._C import _current_autograd_node as current_autograd_node
+    from torch._C import _current_graph_task_id as current_graph_task_id
+    from torch._C import _dispatch_dump as dispatch_dump
+    from torch._C import (
+        _dispatch_has_kernel_for_dispatch_key as dispatch_has_kernel_for_dispatch_key,
     )
-    from torch._prims_common import suggest_memory_format as suggest_memory_format
-    from torch.distributed._functional_collectives import (
-        AsyncCollectiveTensor as AsyncCollectiveTensor,
+    from torch._C import (
+        _dispatch_tls_is_dispatch_key_included as dispatch_tls_is_dispatch_key_included,
     )
-    from torch.nn.parallel._functions import Broadcast as Broadcast
-    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+    from torch._C import (
+        _dispatch_tls_set_dispatch_key_included as dispatch_tls_set_dispatch_key_included,
+    )
+    from torch._C import _ExcludeDispatchKeyGuard as ExcludeDispatchKeyGuard
+    from torch._C import _get_dispatch_mode as get_dispatch_mode
+    from torch._C import _get_sdp_priority_order as get_sdp_priority_order
+    from torch._C import _len_torch_dispatch_stack as len_torch_dispatch_stack
+    from torch._C import _swap_tensor_impl as swap_tensor_impl
+    from torch._C import _TorchDispatchModeKey as TorchDispatchModeKey
+    from torch._C._autograd import _get_sequence_nr as get_sequence_nr
+    from torch._C._distributed_c10d import Backend as ProcessGroupBackend
+    from torch._C._distributed_c10d import FakeProcessGroup
+    from torch._C._nn import _parse_to as parse_to
+    from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+    from torch._prims_common import is_non_overlapping_and_dense_or_false, suggest_memory_format
+    from torch._utils import _flatten_dense_tensors as flatten_dense_tensors
+    from torch._utils import _unflatten_dense_tensors as unflatten_dense_tensors
+    from torch.autograd.graph import _engine_run_backward as engine_run_backward
+    from torch.cuda import _get_nvml_device_index as get_nvml_device_index
+    from torch.cuda._utils import _get_device_index as get_device_index
+    from torch.cuda.memory import _dump_snapshot as dump_snapshot
+    from torch.cuda.memory import _record_memory_history as record_memory_history
+    from torch.cuda.memory import _set_memory_metadata as set_memory_metadata
+    from torch.cuda.memory import _snapshot as memory_snapshot
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+    from torch.nn.parallel._functions import Broadcast
+    from torch.overrides import _get_current_function_mode_stack as get_function_mode_stack
+    from torch.overrides import _pop_mode as pop_function_mode
+    from torch.overrides import _push_mode as push_function_mode
+    from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+    from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
     from torch.utils._python_dispatch import (
-        is_traceable_wrapper_subclass as is_traceable_wrapper_subclass,
+        _get_current_dispatch_mode_stack as get_dispatch_mode_stack,
     )
-    from torch.utils._pytree import tree_leaves as tree_leaves
-    from torch.utils._pytree import tree_map as tree_map
+    from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
+    from torch.utils._python_dispatch import _push_mode as push_dispatch_mode
+    from torch.utils._pytree import tree_leaves, tree_map
 
     make_subclass: Callable[..., torch.Tensor]
     storage_use_count: Callable[[int], int]

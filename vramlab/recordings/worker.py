@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from vramlab.errors import NeedsMoreGPUs
-from vramlab.gpu.torch_internals import is_in_bad_fork
 from vramlab.recordings.store import SKIPPED
 
 PRELOADED = ("torch", "vramlab.recordings.preload")
@@ -59,8 +58,8 @@ def run(entry: str, target: Target, answer: str, log: str) -> None:
 
 
 def _answer(entry: str, target: Target) -> dict[str, Any]:
-
     import vramlab
+    from vramlab.gpu.torch_internals import is_in_bad_fork
     from vramlab.recordings.machine import describe_machine
     from vramlab.recordings.measuring import Stacks, measure
 

@@ -127,7 +127,7 @@ class CLayer:
 
     def install(self, patches: Patches) -> None:
         """Put the stand-ins where torch looks for them."""
-        functions = self._c_functions()
+        functions = self.functions()
         # A PyTorch with CUDA has them all; those without a stand-in could start the real CUDA.
         for name in names_in_cuda_build():
             if name not in functions and not any(word in name for word in _SAFE_WITHOUT_GPU):
@@ -159,7 +159,7 @@ class CLayer:
         patches.set(torch.version, "cuda", CUDA_VERSION)
         self._machine.when_used = torch.cuda.init
 
-    def _c_functions(self) -> dict[str, Callable[..., Any]]:
+    def functions(self) -> dict[str, Callable[..., Any]]:
         machine = self._machine
         allocator = lambda device: machine.device(device).allocator  # noqa: E731
         return {
