@@ -23,6 +23,7 @@ from vramlab.grading import bench as bench_module
 from vramlab.grading.bench import Bench, BenchError, JobDied
 from vramlab.grading.judge import Judge
 from vramlab.grading.verdict import Grade
+from vramlab.grading.warm_benches import VARIABLE
 from vramlab.units import MIB
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
@@ -52,6 +53,8 @@ def bench_in(sandbox: Sandbox, hidden: Path) -> Bench:
 def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_module, "TORCH_MODULES", ())
+        patch.setattr(bench_module, "TRIAL_MODULES", ())
+        patch.delenv(VARIABLE)
         patch.setattr(bench_module, "ANSWER_CPU_SECONDS", 4)
         patch.setattr(bench_module, "SPARE_WALL_SECONDS", 0)
         yield
@@ -371,8 +374,8 @@ def test_a_bench_ends_with_its_judge_in_the_middle_of_a_job(
 ) -> None:
     bench = bench_in(choose(), course)
     assert is_well(bench)
-    process = bench._process
-    assert process is not None
+    assert isinstance(bench._process, bench_module._Started)
+    process = bench._process._process
     # As after a kill -9 of the judge: it asks, and then its end of the pipe is closed.
     monkeypatch.setattr(bench_module, "read_frame", lambda descriptor: process.stdin.close())
     monkeypatch.setattr(Bench, "close", lambda bench: None)

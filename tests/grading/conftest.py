@@ -17,6 +17,11 @@ from vramlab.grading.task import Exercise
 HERE = Path(__file__).parent
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _warm_benches(warm_benches: None) -> None:
+    """Start no bench from scratch."""
+
+
 @pytest.fixture(scope="session")
 def bench() -> Iterator[Bench]:
     with Bench(search_path=[HERE]) as bench:
