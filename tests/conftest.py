@@ -30,8 +30,8 @@ def warm_benches() -> Iterator[None]:
 
     That is started by the first test that asks for a bench.
     """
-    from vramlab.grading.bench import PACKAGE, neutral_environment
-    from vramlab.grading.warm_benches import VARIABLE, WarmBenches
+    from vramlab_classroom.judge.job_pool import PACKAGE, neutral_environment
+    from vramlab_classroom.judge.warm_benches import VARIABLE, WarmBenches
 
     environment = {**neutral_environment(), "PYTHONPATH": f"{PACKAGE}"}
     with WarmBenches(environment) as benches, pytest.MonkeyPatch.context() as patch:
