@@ -14,17 +14,12 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from vramlab_classroom.judge.job_pool import Bench
 from vramlab_classroom.judge.task import Exercise
 
-HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _warm_benches(warm_benches: None) -> None:
-    """Start no bench from scratch."""
+SUPPORT = Path(toy_exercise.__file__).parent
 
 
 @pytest.fixture(scope="session")
 def bench() -> Iterator[Bench]:
-    with Bench(search_path=[HERE]) as bench:
+    with Bench(search_path=[SUPPORT]) as bench:
         yield bench
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import toy_exercise
 
 from vramlab_classroom.judge import job_pool as bench_module
 from vramlab_classroom.judge import warm_benches
 from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
 from vramlab_classroom.judge.task import Exercise
 
-HERE = Path(__file__).parent
+SUPPORT = Path(toy_exercise.__file__).parent
 
 
 def ask(bench: Bench, toy: Exercise, source: str) -> dict:
@@ -139,7 +140,7 @@ def test_a_bench_whose_process_is_gone_says_so_and_starts_another(
     toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(warm_benches.VARIABLE)
-    with Bench(search_path=[HERE]) as bench:
+    with Bench(search_path=[SUPPORT]) as bench:
         assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
         assert isinstance(bench._process, bench_module._Started)
         bench._process._process.kill()
@@ -164,7 +165,7 @@ def test_forked_benches_have_torch_at_once_and_search_paths_of_their_own(tmp_pat
 
 
 def test_a_bench_in_a_sandbox_or_of_another_python_is_not_forked(toy: Exercise) -> None:
-    with Bench(command=[sys.executable, "-s"], search_path=[HERE]) as bench:
+    with Bench(command=[sys.executable, "-s"], search_path=[SUPPORT]) as bench:
         assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
         assert isinstance(bench._process, bench_module._Started)
 
@@ -173,7 +174,7 @@ def test_forked_benches_end_with_who_gave_them_and_another_is_started(
     toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = {**bench_module.neutral_environment(), "PYTHONPATH": f"{bench_module.PACKAGE}"}
-    with Bench(search_path=[HERE]) as bench:
+    with Bench(search_path=[SUPPORT]) as bench:
         with warm_benches.WarmBenches(environment) as warm:
             monkeypatch.setenv(warm_benches.VARIABLE, f"{warm.address}")
         assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6

@@ -35,7 +35,7 @@ from vramlab_classroom.sandbox.bubblewrap import (
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
 
-HERE = Path(__file__).parent
+SUPPORT = Path(escapes.__file__).parent
 EXERCISE = broken_language.EXERCISE
 ANSWER = EXERCISE.task("answer")
 PROGRAM = EXERCISE.task("program")
@@ -53,7 +53,7 @@ def around() -> Sandbox:
 
 
 def bench_in(sandbox: Sandbox, hidden: Path) -> Bench:
-    return Bench(command=sandbox.prefix(visible=[HERE], hidden=[hidden]), search_path=[HERE])
+    return Bench(command=sandbox.prefix(visible=[SUPPORT], hidden=[hidden]), search_path=[SUPPORT])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -164,7 +164,7 @@ def test_only_what_python_needs_is_there(boxed: Bench) -> None:
 
 def test_nothing_can_be_written_but_the_private_folder(boxed: Bench) -> None:
     package = Path(bench_module.__file__).parents[1]
-    places = ["/", "/usr", "/etc", "/dev", "/dev/shm", "/proc", f"{package}", f"{HERE}", SCRATCH]
+    places = ["/", "/usr", "/etc", "/dev", "/dev/shm", "/proc", f"{package}", f"{SUPPORT}", SCRATCH]
     # Not even there a file with anything in it: the limit of file size is 0.
     assert escaped(boxed, escapes.writes_into, paths=places) == f"folder in {SCRATCH}"
 

@@ -1,4 +1,4 @@
-"""What the tests of classes share."""
+"""What the tests of judging and of classes share."""
 
 from __future__ import annotations
 
