@@ -12,7 +12,7 @@ What an answer is
     output without end) has nobody to do it to.
 
 Where it runs
-    On a bench (`bench.py`, `bench_server.py`): a process of the package's own, which forks once
+    On a bench (`job_pool.py`, `job_server.py`): a process of the package's own, which forks once
     per job. A learner's code runs there in a smaller language (`restricted.py`, `vocabulary.py`).
     A prediction has arithmetic only, so it cannot measure instead of predict, read the hidden
     cases' seed, or write to the gradebook. A repaired program shares its process with the virtual
@@ -20,7 +20,7 @@ Where it runs
     vocabulary, so what torch.cuda says afterwards is true.
 
 What if it breaks out
-    Each job has limits (`orders.py`), has no open file but its reply, can neither read nor trace
+    Each job has limits (`job_limits.py`), has no open file but its reply, can neither read nor trace
     the bench, ends with all that it started (`confinement.py`), and on Linux has no system calls
     for processes and signals, nor for the network if it needs no torch (`syscalls.py`). Truth is
     measured in forks that never ran a learner's code, from a server that never did and that
