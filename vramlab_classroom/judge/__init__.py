@@ -20,8 +20,8 @@ Where it runs
     vocabulary, so what torch.cuda says afterwards is true.
 
 What if it breaks out
-    Each job has limits (`job_limits.py`), has no open file but its reply, can neither read nor trace
-    the bench, ends with all that it started (`confinement.py`), and on Linux has no system calls
+    Each job has limits (`job_limits.py`), has no open file but its reply, can neither read nor
+    trace the bench, ends with all that it started (`confinement.py`), and on Linux has no system calls
     for processes and signals, nor for the network if it needs no torch (`syscalls.py`). Truth is
     measured in forks that never ran a learner's code, from a server that never did and that
     remembers no answer and no truth; and a reply is data of one shape, or none (`replies.py`). So
