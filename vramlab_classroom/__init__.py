@@ -6,21 +6,22 @@ says otherwise:
 
 How a submission becomes a grade
     It is found (`submissions.py`), read where it can do no harm and cleaned (`reading.py`), and
-    its answers are judged (`worker.py`); what comes back is data (`graded_submission.py`). That is done by
-    the workers of a Dask cluster (`cluster.py`), many at a time, each in a sandbox (`sandbox/bubblewrap.py`),
-    and all of the same versions (`versions.py`). A worker gets the submission as data; it sees no
-    gradebook, no other submission and no solution. Verdicts stay valid until code that judges
-    changes (`sources.py`).
+    its answers are judged (`worker.py`); what comes back is data (`graded_submission.py`). That is
+    done by the workers of a Dask cluster (`cluster.py`), many at a time, each in a sandbox
+    (`sandbox/bubblewrap.py`), and all of the same versions (`versions.py`). A worker gets the
+    submission as data; it sees no gradebook, no other submission and no solution. Verdicts stay
+    valid until code that judges changes (`sources.py`).
 
 How a grade gets into the gradebook
     One process writes. What was marked is in the journal first (`journal.py`), so that it is never
-    lost and never done twice; then it goes through nbgrader's own converters (`gradebook_writer.py`), so
-    that gradebook and formgrader show it as always. What lay beside the notebook comes with it
-    (`attachments.py`). A worker makes the feedback page (`pages.py`, `feedback_requests.py`).
+    lost and never done twice; then it goes through nbgrader's own converters
+    (`gradebook_writer.py`), so that gradebook and formgrader show it as always. What lay beside the
+    notebook comes with it (`attachments.py`). A worker makes the feedback page (`pages.py`,
+    `feedback_requests.py`).
 
 What ties it together
-    `run.py`; `nbgrader/course.py` says where everything lies, `progress.py` tells how far it is, and
-    `needs_review.py` what is left for a human.
+    `run.py`; `nbgrader/course.py` says where everything lies, `progress.py` tells how far it is,
+    and `needs_review.py` what is left for a human.
 
 How submissions come in, and grades go out (`lms/`, `reports/`)
     A folder, or what Canvas or Moodle gave for download, is collected (`collecting.py`): files are

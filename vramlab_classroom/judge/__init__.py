@@ -20,13 +20,14 @@ Where it runs
     vocabulary, so what torch.cuda says afterwards is true.
 
 What if it breaks out
-    Each job has limits (`sandbox/job_limits.py`), has no open file but its reply, can neither read nor trace
-    the bench, ends with all that it started (`sandbox/confinement.py`), and on Linux has no system calls
-    for processes and signals, nor for the network if it needs no torch (`sandbox/syscalls.py`). Truth is
-    measured in forks that never ran a learner's code, from a server that never did and that
-    remembers no answer and no truth; and a reply is data of one shape, or none (`replies.py`). So
-    code that broke out can alter no result but its own. Around the bench
-    `vramlab_classroom.sandbox.bubblewrap` puts walls that keep it from files and network, too.
+    Each job has limits (`sandbox/job_limits.py`), has no open file but its reply, can neither read
+    nor trace the bench, ends with all that it started (`sandbox/confinement.py`), and on Linux has
+    no system calls for processes and signals, nor for the network if it needs no torch
+    (`sandbox/syscalls.py`). Truth is measured in forks that never ran a learner's code, from a
+    server that never did and that remembers no answer and no truth; and a reply is data of one
+    shape, or none (`replies.py`). So code that broke out can alter no result but its own. Around
+    the bench `vramlab_classroom.sandbox.bubblewrap` puts walls that keep it from files and network,
+    too.
 
 Who decides
     The judge (`judge.py`), which compares data of exact types with what the bench measured in a
