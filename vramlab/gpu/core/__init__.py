@@ -1,1 +1,1 @@
-"""Ops in, allocations out: the machine that is pretended, and the modes through which it sees ops."""
+"""Ops in, allocations out: the pretended machine, and the modes through which it sees ops."""
