@@ -30,10 +30,9 @@ def warm_benches() -> Iterator[None]:
 
     That is started by the first test that asks for a bench.
     """
-    from vramlab_classroom.judge.job_pool import PACKAGE, neutral_environment
+    from vramlab_classroom.judge.job_pool import neutral_environment
     from vramlab_classroom.judge.warm_benches import VARIABLE, WarmBenches
 
-    environment = {**neutral_environment(), "PYTHONPATH": f"{PACKAGE}"}
-    with WarmBenches(environment) as benches, pytest.MonkeyPatch.context() as patch:
+    with WarmBenches(neutral_environment()) as benches, pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, f"{benches.address}")
         yield

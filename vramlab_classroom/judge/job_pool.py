@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import vramlab
 from vramlab.context import Closing
 from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
 from vramlab_classroom.judge import replies, warm_benches
 from vramlab_classroom.judge.task import Config, Exercise, Task
+from vramlab_classroom.sandbox import packages
 from vramlab_classroom.sandbox.frames import read_frame, write_frame
 from vramlab_classroom.sandbox.job_limits import Limits, Order
 
@@ -45,8 +45,6 @@ TRIAL_MODULES = (*TORCH_MODULES, "torch._dynamo")
 WALL_TO_CPU = 4
 SPARE_WALL_SECONDS = 20
 """A job may take so much longer than its CPU time before it is given up: machines are shared."""
-
-PACKAGE = Path(vramlab.__file__).parents[1]
 
 KEPT_VARIABLES = (
     *("PATH", "HOME", "TMPDIR", "LANG", "LC_", "TZ", "LD_LIBRARY_PATH", "DYLD_"),
@@ -88,7 +86,7 @@ class Bench(Closing):
             "vramlab_classroom.judge.job_server",
         ]
         self._is_bare = self._command[:-3] == [sys.executable]
-        self._search_path = [f"{path}" for path in (PACKAGE, *search_path)]
+        self._search_path = [f"{path}" for path in (*packages.search_path(), *search_path)]
         self._process: _Started | _Forked | None = None
         self._imported: tuple[str, ...] = ()
 

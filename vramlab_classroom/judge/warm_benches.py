@@ -12,10 +12,12 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from vramlab.context import Closing
+from vramlab_classroom.sandbox.packages import search_path
 
 VARIABLE = "VRAMLAB_WARM_BENCHES"
 """Environment variable with the path of the socket at which benches can be had."""
@@ -24,11 +26,11 @@ VARIABLE = "VRAMLAB_WARM_BENCHES"
 class WarmBenches(Closing):
     """Gives benches to whoever connects to its `address`, and ends them when it is closed."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         """Start the process; it imports while others go on.
 
         Args:
-            environment: of the process, and of all benches.
+            environment: of the process, and of all benches; where packages lie is added.
         """
         self._folder = TemporaryDirectory(prefix="vramlab-")
         self.address = Path(self._folder.name, "benches")
@@ -39,7 +41,7 @@ class WarmBenches(Closing):
                 [sys.executable, "-P", "-m", "vramlab_classroom.judge.job_server"],
                 stdin=listening.fileno(),
                 cwd=self._folder.name,
-                env=environment,
+                env={**environment, "PYTHONPATH": os.pathsep.join(map(str, search_path()))},
                 start_new_session=True,
             )
         # The first to connect is who ends the process.

@@ -173,9 +173,8 @@ def test_a_bench_in_a_sandbox_or_of_another_python_is_not_forked(toy: Exercise) 
 def test_forked_benches_end_with_who_gave_them_and_another_is_started(
     toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = {**bench_module.neutral_environment(), "PYTHONPATH": f"{bench_module.PACKAGE}"}
     with Bench(search_path=[SUPPORT]) as bench:
-        with warm_benches.WarmBenches(environment) as warm:
+        with warm_benches.WarmBenches(bench_module.neutral_environment()) as warm:
             monkeypatch.setenv(warm_benches.VARIABLE, f"{warm.address}")
         assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
         assert isinstance(bench._process, bench_module._Started)

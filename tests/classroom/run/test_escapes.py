@@ -35,7 +35,7 @@ from vramlab_classroom.sandbox.bubblewrap import (
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
 
-SUPPORT = Path(escapes.__file__).parent
+SUPPORT = Path(broken_language.__file__).parent
 EXERCISE = broken_language.EXERCISE
 ANSWER = EXERCISE.task("answer")
 PROGRAM = EXERCISE.task("program")
@@ -123,7 +123,7 @@ def is_well(bench: Bench) -> bool:
 
 
 def test_the_language_is_broken(any_bench: Bench) -> None:
-    assert escaped(any_bench, escapes.read, path=escapes.__file__).startswith('"""What code')
+    assert escaped(any_bench, escapes.read, path=escapes.__file__).startswith('"""What code could')
 
 
 # What a sandbox keeps from an answer.
