@@ -25,7 +25,7 @@ from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.machine import VirtualDevice
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.storage_record import record_of
 from vramlab.measure import Category, Frame
 from vramlab.source_files import CodeOwner, owner_of
 
@@ -122,8 +122,8 @@ class Origins:
         if device is None or device.type != "cuda":
             return False
         if func is torch.ops.aten._to_copy.default:
-            holding = holding_of(args[0])
-            return holding is None or holding.place < 0
+            record = record_of(args[0])
+            return record is None or record.device_index < 0
         is_factory = self._factories.get(func)
         if is_factory is None:
             is_factory = all("Tensor" not in str(a.type) for a in func._schema.arguments)

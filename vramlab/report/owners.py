@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.storage_record import record_of
 from vramlab.measure import Category
 
 Claim = Callable[[int, int, Category], None]
@@ -144,9 +144,9 @@ class Owners:
     def _see(self, tensor: Any, category: Category) -> None:
         if not isinstance(tensor, torch.Tensor):
             return
-        holding = holding_of(tensor)
-        if holding is not None and holding.block is not None:
-            self._claim(holding.place, holding.block.address, category)
+        record = record_of(tensor)
+        if record is not None and record.block is not None:
+            self._claim(record.device_index, record.block.address, category)
 
 
 def _with_submodules(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Module]:

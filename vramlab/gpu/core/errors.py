@@ -10,15 +10,15 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.errors import NoValuesError, UnsupportedOnVirtualGPU
-from vramlab.gpu.core.storage_record import HOST, holding_of
+from vramlab.gpu.core.storage_record import HOST, record_of
 
 
 def device_name(tensor: torch.Tensor) -> str:
     """Name the device that a program believes `tensor` to be on."""
-    holding = holding_of(tensor)
-    if holding is None:
+    record = record_of(tensor)
+    if record is None:
         return str(tensor.device)
-    return "cpu" if holding.place == HOST else f"cuda:{holding.place}"
+    return "cpu" if record.device_index == HOST else f"cuda:{record.device_index}"
 
 
 def device_mismatch(
@@ -107,7 +107,7 @@ def tensors_of(arg: Any) -> list[torch.Tensor]:
     return [item for item in items if isinstance(item, torch.Tensor)]
 
 
-def raise_in_torchs_words(error: RuntimeError, tensors: Sequence[torch.Tensor]) -> None:
+def reraise_naming_cuda(error: RuntimeError, tensors: Sequence[torch.Tensor]) -> None:
     """Raise the same error with the GPU's name where C++ has read "meta", if it has.
 
     The new error must not be bound to a name: its traceback holds the frame, and with it the
@@ -118,7 +118,7 @@ def raise_in_torchs_words(error: RuntimeError, tensors: Sequence[torch.Tensor]) 
         tensors: those of the call; the first on a GPU is taken to be meant.
     """
     text = re.sub(r"\bMeta(\w+)Type\b", r"torch.cuda.\1Tensor", str(error))
-    names = [device_name(t) for t in tensors if holding_of(t) is not None]
+    names = [device_name(t) for t in tensors if record_of(t) is not None]
     gpu = next((name for name in names if name != "cpu"), None)
     if type(error) is not RuntimeError or gpu is None:
         return

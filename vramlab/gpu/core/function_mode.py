@@ -20,8 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.dispatcher import Dispatcher, pin, tensors_in
-from vramlab.gpu.core.errors import raise_in_torchs_words, type_name
-from vramlab.gpu.core.storage_record import HOST, Holding, has_values, holding_of
+from vramlab.gpu.core.errors import reraise_naming_cuda, type_name
+from vramlab.gpu.core.storage_record import HOST, StorageRecord, has_values, record_of
 from vramlab.gpu.ops.copies import use_on_stream
 from vramlab.gpu.ops.values import known, known_numbers, remember
 from vramlab.gpu.stand_ins.cuda_tensor_types import cuda_type
@@ -37,9 +37,9 @@ def _cuda(index: int) -> torch.device:
     return torch.device("cuda", index)
 
 
-def device_of(holding: Holding) -> torch.device:
+def device_of(record: StorageRecord) -> torch.device:
     """The device that a program believes a storage to be on."""
-    return _CPU if holding.place == HOST else torch.device("cuda", holding.place)
+    return _CPU if record.device_index == HOST else torch.device("cuda", record.device_index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class Service:
 
     Attributes:
         dispatcher: runs its ops.
-        answers: torch functions, and what answers in their place (`Answers.table`).
+        answers: torch functions, and what answers in their place (`TensorOverrides.table`).
     """
 
     dispatcher: Dispatcher
     answers: dict[Any, Answer]
 
-    def is_carrier(self, device: Any) -> bool:
+    def is_backing_device(self, device: Any) -> bool:
         """Whether a device is the one that carries the tensors of GPUs."""
-        return torch.device(device).type == self.dispatcher.carrier.type
+        return torch.device(device).type == self.dispatcher.backing_device.type
 
 
 class DeviceMode(TorchFunctionMode):
@@ -88,18 +88,19 @@ class DeviceMode(TorchFunctionMode):
             answer = service.answers.get(func)
             if answer is not None:
                 return answer(*args, **kwargs)
-            # An op that another dispatch mode passes on names the carrier where C++ meant the GPU.
+            # An op that another dispatch mode passes on names the backing device where C++ meant
+            # the GPU.
             passed_on = isinstance(func, OpOverload)
-            if not passed_on and device is not None and service.is_carrier(kwargs["device"]):
-                with service.dispatcher.machine.thread.asking_for_carrier():
+            if not passed_on and device is not None and service.is_backing_device(kwargs["device"]):
+                with service.dispatcher.machine.thread.naming_backing_device():
                     return func(*args, **kwargs)
             return func(*args, **kwargs)
         except RuntimeError as error:
-            raise_in_torchs_words(error, list(tensors_in(args, kwargs)))
+            reraise_naming_cuda(error, list(tensors_in(args, kwargs)))
             raise
 
 
-class Answers:
+class TensorOverrides:
     """What tensors answer while a machine is attached.
 
     Each method stands for the torch function of the same name, called with the same arguments. A
@@ -108,7 +109,7 @@ class Answers:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._carrier = dispatcher.carrier
+        self._backing_device = dispatcher.backing_device
 
     def table(self) -> dict[Any, Answer]:
         """The functions that need an answer, for `DeviceMode`."""
@@ -158,29 +159,29 @@ class Answers:
     # What a tensor says of itself
 
     def device(self, tensor: torch.Tensor) -> torch.device:
-        holding = holding_of(tensor)
-        return tensor.device if holding is None else device_of(holding)
+        record = record_of(tensor)
+        return tensor.device if record is None else device_of(record)
 
     def is_cuda(self, tensor: torch.Tensor) -> bool:
-        holding = holding_of(tensor)
-        return tensor.is_cuda if holding is None else holding.place != HOST
+        record = record_of(tensor)
+        return tensor.is_cuda if record is None else record.device_index != HOST
 
     def is_cpu(self, tensor: torch.Tensor) -> bool:
-        holding = holding_of(tensor)
-        return tensor.is_cpu if holding is None else holding.place == HOST
+        record = record_of(tensor)
+        return tensor.is_cpu if record is None else record.device_index == HOST
 
     def is_meta(self, tensor: torch.Tensor) -> bool:
-        return holding_of(tensor) is None and tensor.is_meta
+        return record_of(tensor) is None and tensor.is_meta
 
     def get_device(self, tensor: torch.Tensor) -> int:
-        holding = holding_of(tensor)
-        return int(tensor.get_device()) if holding is None else holding.place
+        record = record_of(tensor)
+        return int(tensor.get_device()) if record is None else record.device_index
 
     def data_ptr(self, tensor: torch.Tensor) -> int:
-        holding = holding_of(tensor)
-        if holding is None or holding.block is None:
+        record = record_of(tensor)
+        if record is None or record.block is None:
             return tensor.data_ptr()
-        return holding.block.address + int(tensor.storage_offset()) * tensor.dtype.itemsize
+        return record.block.address + int(tensor.storage_offset()) * tensor.dtype.itemsize
 
     def type(self, tensor: torch.Tensor, dtype: Any = None, **kwargs: Any) -> Any:
         if (on_gpu := cuda_type(dtype)) is not None:
@@ -190,13 +191,13 @@ class Answers:
         return type_name(tensor)
 
     def repr(self, tensor: torch.Tensor, **kwargs: Any) -> str:
-        holding = holding_of(tensor)
-        if holding is None or has_values(tensor):
+        record = record_of(tensor)
+        if record is None or has_values(tensor):
             return tensor.__repr__(**kwargs)
-        value = "no values" if holding.value is None else str(holding.value)
+        value = "no values" if record.value is None else str(record.value)
         grad = ", requires_grad=True" if tensor.requires_grad else ""
         return (
-            f"tensor(<{value}>, device='{device_of(holding)}', size={tuple(tensor.shape)}, "
+            f"tensor(<{value}>, device='{device_of(record)}', size={tuple(tensor.shape)}, "
             f"dtype={tensor.dtype}{grad})"
         )
 
@@ -236,7 +237,7 @@ class Answers:
                 "the lazy module one batch on the host, or name the sizes, before it is moved."
             )
         if device.type == "meta":
-            with self._dispatcher.machine.thread.asking_for_carrier():
+            with self._dispatcher.machine.thread.naming_backing_device():
                 return torch.ops.aten._to_copy.default(tensor, dtype=dtype, device=device)
         options = {
             "dtype": dtype,
@@ -250,18 +251,18 @@ class Answers:
 
     def copy_to(self, tensor: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
         """Copy to the device that the program has named."""
-        with self._dispatcher.machine.thread.asking_for_carrier():
+        with self._dispatcher.machine.thread.naming_backing_device():
             copied: torch.Tensor = torch.ops.aten._to_copy.default(tensor, **options)
         return copied
 
     def to_host_without_values(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Move to the host, to a tensor that holds no values. It takes no memory there."""
-        with self._dispatcher.machine.thread.asking_for_carrier():
+        with self._dispatcher.machine.thread.naming_backing_device():
             moved = torch.ops.aten._to_copy.default(
                 tensor, dtype=dtype, device=torch.device("meta")
             )
         with torch._C.DisableTorchFunction():
-            self._dispatcher.hold_on_host(moved)
+            self._dispatcher.mark_as_host(moved)
         return moved
 
     def cuda(
@@ -291,8 +292,8 @@ class Answers:
         return torch.ops.aten._pin_memory.default(tensor)
 
     def is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
-        holding = holding_of(tensor)
-        return holding is not None and holding.pinned
+        record = record_of(tensor)
+        return record is not None and record.pinned
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         use_on_stream(self._dispatcher, tensor, stream.stream_id)
@@ -323,13 +324,13 @@ class Answers:
 
     def _without_values(self, grad: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         """A host gradient that C++ takes for a host tensor: one of the two has no values."""
-        if holding_of(grad if grad.is_meta else tensor) is None:
+        if record_of(grad if grad.is_meta else tensor) is None:
             return grad  # the program's own meta tensor: C++ will say so
         if not tensor.is_meta:
             return torch.full(grad.size(), float("nan"), dtype=grad.dtype, device=_CPU)
-        with self._dispatcher.machine.thread.asking_for_carrier():
+        with self._dispatcher.machine.thread.naming_backing_device():
             result = torch.empty_like(grad, device="meta")
-        self._dispatcher.hold_on_host(result)
+        self._dispatcher.mark_as_host(result)
         return result
 
     def setitem(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
@@ -358,15 +359,15 @@ class Answers:
 
     def format(self, tensor: torch.Tensor, form: str) -> str:
         """Behind f"{tensor:.4f}": a number if it is one, as in `Tensor.__format__`."""
-        if holding_of(tensor) is None or has_values(tensor):
+        if record_of(tensor) is None or has_values(tensor):
             return tensor.__format__(form)
         if tensor.dim() == 0 and type(tensor) is torch.Tensor:
             return format(tensor.item(), form)
         return self.repr(tensor) if form == "" else object.__format__(tensor, form)
 
     def tolist(self, tensor: torch.Tensor) -> Any:
-        holding = holding_of(tensor)
-        if holding is None or has_values(tensor):
+        record = record_of(tensor)
+        if record is None or has_values(tensor):
             return tensor.tolist()
         if tensor.dim() == 0:
             return tensor.item()
@@ -374,7 +375,7 @@ class Answers:
             return torch.empty(tensor.size(), dtype=tensor.dtype, device=_CPU).tolist()
         if (numbers := known_numbers(tensor)) is not None:
             return numbers.tolist()
-        value = tensor.item() if tensor.numel() == 1 and holding.value is not None else None
+        value = tensor.item() if tensor.numel() == 1 and record.value is not None else None
         if value is None:
             value = self._dispatcher.values.read("tolist()", tensor)
         return torch.full(tensor.size(), value, dtype=tensor.dtype, device=_CPU).tolist()
@@ -387,12 +388,12 @@ class Answers:
                 gradient.
             NoValuesError: the policy is to refuse.
         """
-        holding = holding_of(tensor)
-        if holding is None:
+        record = record_of(tensor)
+        if record is None:
             return tensor
-        if holding.place != HOST:
+        if record.device_index != HOST:
             raise TypeError(
-                f"can't convert {device_of(holding)} device type tensor to numpy. "
+                f"can't convert {device_of(record)} device type tensor to numpy. "
                 "Use Tensor.cpu() to copy the tensor to host memory first."
             )
         if has_values(tensor):
@@ -438,7 +439,7 @@ class Answers:
 
     def istft(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The inverse of a spectrogram. It asks whether the windows leave a gap: they do not."""
-        with self._dispatcher.machine.thread.finding_no_fault():
+        with self._dispatcher.machine.thread.answering_healthy():
             return torch.istft(*args, **kwargs)
 
     # Whether all is well, which it is in a healthy run
@@ -477,7 +478,7 @@ class Answers:
             kwargs["dtype"] = args[0]
         if len(args) > 1:
             device = args[1]
-        if isinstance(data, torch.Tensor) and holding_of(data) is not None:
+        if isinstance(data, torch.Tensor) and record_of(data) is not None:
             return self.to(data, device, kwargs.get("dtype"))
         return self._from_data(torch.as_tensor, data, device, kwargs)
 
@@ -506,7 +507,9 @@ class _Transfer(torch.autograd.Function):
     """A move to another device whose gradient moves back: C++ sees meta on both sides."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, options: dict[str, Any], answers: Answers) -> Any:
+    def forward(
+        ctx: Any, tensor: torch.Tensor, options: dict[str, Any], answers: TensorOverrides
+    ) -> Any:
         ctx.device, ctx.dtype, ctx.answers = answers.device(tensor), tensor.dtype, answers
         with torch._C.DisableTorchFunction():
             ctx.without_values = tensor.is_meta

@@ -59,7 +59,7 @@ class VirtualDevice:
         model: what the catalogue says of this GPU.
         memory: the driver's side: capacity, what is free.
         allocator: PyTorch's side: segments, blocks, counters.
-        launch: what the rules in `vramlab.kernels` may ask about the GPU.
+        kernel_context: what the rules in `vramlab.kernels` may ask about the GPU.
         handles: cuBLAS's handles, which cuBLASLt shares.
     """
 
@@ -75,7 +75,9 @@ class VirtualDevice:
         self.model = model
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
         self.allocator = CachingAllocator(self.memory, settings, device=index)
-        self.launch = Launch(model=model, torch_version=torch_version, environment=environment)
+        self.kernel_context = Launch(
+            model=model, torch_version=torch_version, environment=environment
+        )
         self.handles = HandlePool()
         self._workspaces: dict[tuple[str, int, int], Block] = {}
 
@@ -115,40 +117,40 @@ class ThreadState(threading.local):
         device: its current device.
         streams: its current stream on each device.
         recent: the GPU that its latest op ran on; None if it ran on real meta tensors.
-        wants_carrier: inside a call that itself names the device which carries the tensors of
+        user_named_backing_device: inside a call that itself names the device that stands behind
             GPUs: "meta", or "cpu" where values are computed.
-        means_gpu: inside C++ code of PyTorch's that names the device of a GPU's tensors, and so
-            their carrier's.
+        cpp_means_gpu: inside C++ code of PyTorch's that names the device of a GPU's tensors, and so
+            the backing device.
         ops: those that are running, outermost first, while frames are gathered.
-        finds_no_fault: inside a function of PyTorch's that asks a tensor whether something is
+        answer_healthy: inside a function of PyTorch's that asks a tensor whether something is
             wrong, where in a healthy run nothing is.
     """
 
     device: int = 0
     streams: dict[int, int] = field(default_factory=dict)
     recent: int | None = None
-    wants_carrier: bool = False
-    means_gpu: bool = False
+    user_named_backing_device: bool = False
+    cpp_means_gpu: bool = False
     ops: list[object] = field(default_factory=list)
-    finds_no_fault: bool = False
+    answer_healthy: bool = False
 
     @contextmanager
-    def asking_for_carrier(self) -> Iterator[None]:
-        """Note that the program itself names the carrier's device in what follows."""
-        before, self.wants_carrier = self.wants_carrier, True
+    def naming_backing_device(self) -> Iterator[None]:
+        """Note that the program itself names the backing device in what follows."""
+        before, self.user_named_backing_device = self.user_named_backing_device, True
         try:
             yield
         finally:
-            self.wants_carrier = before
+            self.user_named_backing_device = before
 
     @contextmanager
-    def finding_no_fault(self) -> Iterator[None]:
+    def answering_healthy(self) -> Iterator[None]:
         """Let what follows hear that nothing is wrong."""
-        before, self.finds_no_fault = self.finds_no_fault, True
+        before, self.answer_healthy = self.answer_healthy, True
         try:
             yield
         finally:
-            self.finds_no_fault = before
+            self.answer_healthy = before
 
     @contextmanager
     def running(self, op: object) -> Iterator[None]:
@@ -161,12 +163,12 @@ class ThreadState(threading.local):
 
     @contextmanager
     def working_on(self, gpu: int) -> Iterator[None]:
-        """Note that C++ code means this GPU where it names the carrier's device."""
-        before, self.means_gpu, self.recent = self.means_gpu, True, gpu
+        """Note that C++ code means this GPU where it names the backing device."""
+        before, self.cpp_means_gpu, self.recent = self.cpp_means_gpu, True, gpu
         try:
             yield
         finally:
-            self.means_gpu = before
+            self.cpp_means_gpu = before
 
 
 class Machine:

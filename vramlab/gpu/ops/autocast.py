@@ -21,7 +21,7 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.storage_record import record_of
 
 
 def _names(text: str) -> list[str]:
@@ -217,8 +217,8 @@ def _is_eligible(arg: Any) -> bool:
     if not isinstance(arg, torch.Tensor) or not arg.is_floating_point():
         return False
     with torch._C.DisableTorchFunction():
-        holding = holding_of(arg)
-    return holding is not None and holding.place >= 0 and arg.dtype != torch.float64
+        record = record_of(arg)
+    return record is not None and record.device_index >= 0 and arg.dtype != torch.float64
 
 
 def _tensors(args: tuple[Any, ...]) -> Iterator[torch.Tensor]:

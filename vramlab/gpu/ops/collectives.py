@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
 from vramlab.gpu.core.dispatcher import Dispatcher, handles, tensors_in
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.storage_record import record_of
 
 c10d = torch.ops.c10d
 functional = torch.ops._c10d_functional
@@ -63,14 +63,14 @@ def receive(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     The work that it returns is done, and has the tensors as its result, for which DDP's reducer
     asks: without values, PyTorch's fake process group has none.
     """
-    place = dispatcher.place_of(func, args, kwargs)
-    if dispatcher.carrier.type == "cpu" and place is not None:
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if dispatcher.backing_device.type == "cpu" and device_index is not None:
         result = _exchange_copies(func, args, kwargs)
-        dispatcher.account(func, args, kwargs, result, place)
+        dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     else:
         result = dispatcher.run_plain(func, args, kwargs)
     _forget(args)
-    if place is None or not isinstance(result, tuple):
+    if device_index is None or not isinstance(result, tuple):
         return result
     received, _ = result
     return received, _done(list(tensors_in((received,))))
@@ -85,15 +85,15 @@ def receive_from_peer(dispatcher: Dispatcher, func: OpOverload, args: Any, kwarg
 
 def receive_new(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run a functional collective, which returns what it receives."""
-    place = dispatcher.place_of(func, args, kwargs)
-    if dispatcher.carrier.type == "meta" or place is None:
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if dispatcher.backing_device.type == "meta" or device_index is None:
         return dispatcher.run_plain(func, args, kwargs)
     received = func(*args, **kwargs)
     for tensor in tensors_in((received,)):
         functional.wait_tensor.default(tensor)
     # A tensor of its own: gloo's threads let go of theirs when they please.
     result = tree_map(torch.clone, received)
-    dispatcher.account(func, args, kwargs, result, place)
+    dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result
 
 
@@ -111,8 +111,8 @@ def wrap(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> An
 def _forget(args: Any) -> None:
     """Note that nobody knows what is in these tensors."""
     for tensor in tensors_in(args):
-        if (holding := holding_of(tensor)) is not None:
-            holding.forget()
+        if (record := record_of(tensor)) is not None:
+            record.forget_values()
 
 
 def _exchange_copies(func: OpOverload, args: Any, kwargs: Any) -> Any:

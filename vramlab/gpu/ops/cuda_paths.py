@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from vramlab.gpu.core.machine import Machine
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.ops.sdpa import AttentionCall, additive, run_attention
 
 aten = torch.ops.aten
@@ -40,10 +40,10 @@ class CudaPaths:
     kernels exist on CUDA only.
     """
 
-    def __init__(self, machine: Machine, carrier: torch.device) -> None:
+    def __init__(self, machine: Machine, backing_device: torch.device) -> None:
         self._machine = machine
-        self._has_values = carrier.type == "cpu"
-        self._backend = "Meta" if carrier.type == "meta" else "CPU"
+        self._has_values = backing_device.type == "cpu"
+        self._backend = "Meta" if backing_device.type == "meta" else "CPU"
 
     def install(self, library: torch.library.Library) -> None:
         """Register the kernels: above autograd, and below it for inference mode."""
@@ -69,14 +69,16 @@ class CudaPaths:
         """Take `path` where the first operand is on a virtual GPU, else PyTorch's own way."""
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            place = _place(args[0])
-            if place is None:
+            device_index = _place(args[0])
+            if device_index is None:
                 return func.decompose(*args, **kwargs)
-            return path(place, *args, **kwargs)
+            return path(device_index, *args, **kwargs)
 
         return kernel
 
-    def _dropout(self, place: int, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    def _dropout(
+        self, device_index: int, tensor: torch.Tensor, p: float, train: bool
+    ) -> torch.Tensor:
         """A fused kernel with a mask of one byte an element.
 
         Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
@@ -89,7 +91,7 @@ class CudaPaths:
 
     def _attention(
         self,
-        place: int,
+        device_index: int,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
@@ -125,14 +127,14 @@ class CudaPaths:
             dropout_p=dropout_p,
             is_causal=is_causal,
             enable_gqa=enable_gqa,
-            capability=self._machine.device(place).model.compute_capability,
+            capability=self._machine.device(device_index).model.compute_capability,
             torch_version=self._machine.torch_version,
         )
         return run_attention(call, scale)
 
     def _rms_norm(
         self,
-        place: int,
+        device_index: int,
         tensor: torch.Tensor,
         normalized_shape: list[int],
         weight: torch.Tensor | None = None,
@@ -150,7 +152,7 @@ class CudaPaths:
         self,
         func: OpOverload,
         kernel: OpOverloadPacket,
-        place: int,
+        device_index: int,
         tensor: torch.Tensor,
         dim: int,
         dtype: torch.dtype | None = None,
@@ -221,5 +223,5 @@ def _place(arg: Any) -> int | None:
     if not isinstance(arg, torch.Tensor):
         return None
     with torch._C.DisableTorchFunction():
-        holding = holding_of(arg)
-    return None if holding is None or holding.place < 0 else holding.place
+        record = record_of(arg)
+    return None if record is None or record.device_index < 0 else record.device_index

@@ -91,8 +91,8 @@ _LARGEST: dict[OpOverload, Callable[..., tuple[Tensor, ...]]] = {
 @handles(*_LARGEST)
 def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run one of these ops: with values as it is, without them by `dispatcher.values`."""
-    place = dispatcher.place_of(func, args, kwargs)
-    if place is None or all(has_values(tensor) for tensor in tensors_in(args, kwargs)):
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if device_index is None or all(has_values(tensor) for tensor in tensors_in(args, kwargs)):
         result = func(*args, **kwargs)
         outputs = result if isinstance(result, tuple) else (result,)
     else:
@@ -100,20 +100,20 @@ def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwarg
         dispatcher.values.assume_all(f"{name}()", args[0])
         outputs = _LARGEST[func](*args, **kwargs)
         result = outputs if len(outputs) > 1 else outputs[0]
-    if place == HOST:
+    if device_index == HOST:
         for output in outputs:
-            dispatcher.hold_on_host(output)
-    elif place is not None:
+            dispatcher.mark_as_host(output)
+    elif device_index is not None:
         dispatcher.seen[func] = dispatcher.seen.get(func, 0) + 1
         for output in outputs:
-            dispatcher.hold(output, place)
+            dispatcher.allocate_storage(output, device_index)
     return result
 
 
 def all_of(dispatcher: Dispatcher, mask: Tensor) -> tuple[Tensor, ...]:
     """The indices of a mask on a GPU whose every element is taken to be chosen, by dimension."""
-    place = dispatcher.place_of(aten.nonzero.default, (mask,), {})
+    device_index = dispatcher.find_device_index(aten.nonzero.default, (mask,), {})
     (indices,) = _nonzero(mask)
-    assert place is not None
-    dispatcher.hold(indices, place)
+    assert device_index is not None
+    dispatcher.allocate_storage(indices, device_index)
     return indices.unbind(1)

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher, handles
 from vramlab.gpu.core.errors import device_name
-from vramlab.gpu.core.storage_record import has_values, holding_of
+from vramlab.gpu.core.storage_record import has_values, record_of
 from vramlab.gpu.ops.data_dependent import all_of
 
 aten = torch.ops.aten
@@ -30,16 +30,16 @@ _IN_PLACE = (aten.index_put_.default, aten._index_put_impl_.default)
 def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """`tensor[indices]` and `tensor[indices] = values`."""
     tensor, indices, *rest = args
-    holding = holding_of(tensor)
+    record = record_of(tensor)
     for each in indices:
         if each is not None and device_name(each) not in ("cpu", "meta", device_name(tensor)):
             raise RuntimeError(
                 "indices should be either on cpu or on the same device as the indexed tensor "
                 f"({device_name(tensor)})"
             )
-    if holding is None or holding.place < 0:
+    if record is None or record.device_index < 0:
         return dispatcher.run_plain(func, args, kwargs)
-    device = torch.device("cuda", holding.place)
+    device = torch.device("cuda", record.device_index)
 
     def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
         copied: torch.Tensor = dispatcher.run(aten._to_copy.default, (tensor,), {"device": device})
@@ -47,9 +47,11 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
 
     moved: list[torch.Tensor | None] = []
     for each in indices:
-        if each is not None and each.is_meta and holding_of(each) is None:
-            dispatcher.hold(each, holding.place)  # made by C++ of a list, on the tensor's device
-        if each is not None and holding_of(each) is None:
+        if each is not None and each.is_meta and record_of(each) is None:
+            dispatcher.allocate_storage(
+                each, record.device_index
+            )  # made by C++ of a list, on the tensor's device
+        if each is not None and record_of(each) is None:
             if each.dtype in (torch.bool, torch.uint8):
                 moved += [to_gpu(part) for part in each.nonzero(as_tuple=True)]
                 continue
@@ -67,7 +69,7 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
                 else (each,)
             )
         ]
-    if rest and rest[0].dim() == 0 and holding_of(rest[0]) is None:
+    if rest and rest[0].dim() == 0 and record_of(rest[0]) is None:
         if func in _IN_PLACE and len(masks) == len([e for e in moved if e is not None]) == 1:
             return _fill_where(dispatcher, tensor, moved, rest[0])
         rest[0] = to_gpu(rest[0])

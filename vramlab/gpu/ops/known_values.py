@@ -16,7 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher, handles
-from vramlab.gpu.core.storage_record import Scalar, holding_of
+from vramlab.gpu.core.storage_record import Scalar, record_of
 from vramlab.gpu.ops.values import known, remember
 
 aten = torch.ops.aten
@@ -68,7 +68,7 @@ def logic(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
     values = [_value(arg) for arg in args]
     result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
-    if result.is_meta and holding_of(result) is not None:
+    if result.is_meta and record_of(result) is not None:
         if all(value is not None for value in values):
             remember(result, _LOGIC[name](*values))
         elif _decides(name, values, result.dtype):
@@ -85,7 +85,7 @@ def count(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
         return plain
     values: list[Any] = [_value(arg) for arg in args]
     result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
-    if None not in values and holding_of(result) is not None:
+    if None not in values and record_of(result) is not None:
         remember(result, values[0] + kwargs.get("alpha", 1) * values[1])
     return result
 

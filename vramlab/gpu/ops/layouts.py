@@ -43,7 +43,7 @@ LAYOUTS: Mapping[OpOverload, Layout] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
 }
-"""By op. For meta tensors only: values are computed where the carrier wants them."""
+"""By op. For meta tensors only: values are computed where the backing device wants them."""
 
 
 def _in_format(tensor: torch.Tensor, wanted: torch.memory_format) -> torch.Tensor:

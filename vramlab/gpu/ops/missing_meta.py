@@ -83,11 +83,11 @@ _OUTPUTS: dict[OpOverload, Callable[..., Outputs]] = {
 @handles(*_OUTPUTS)
 def in_shapes_of_cuda(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run one of these ops: without values its results are empty tensors."""
-    place = dispatcher.place_of(func, args, kwargs)
-    if not args[0].is_meta or place is None or place < 0:
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if not args[0].is_meta or device_index is None or device_index < 0:
         return dispatcher.run_plain(func, args, kwargs)
     outputs = _OUTPUTS[func](*args, **kwargs)
     result = outputs if len(func._schema.returns) > 1 else outputs[0]
-    dispatcher.note(func, place)
-    dispatcher.account(func, args, kwargs, result, place)
+    dispatcher.count_call(func, device_index)
+    dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher, handles
 from vramlab.gpu.core.errors import device_name
-from vramlab.gpu.core.storage_record import has_values, holding_of
+from vramlab.gpu.core.storage_record import has_values, record_of
 
 aten = torch.ops.aten
 
@@ -24,7 +24,7 @@ def pack_padded_sequence(
 ) -> tuple[Tensor, Tensor]:
     """Cut the padding: (sum of lengths, ...) on the GPU, and the batch at each step on the host."""
     padded, lengths, batch_first = args
-    if holding_of(padded) is None or device_name(lengths) != "cpu":
+    if record_of(padded) is None or device_name(lengths) != "cpu":
         packed: tuple[Tensor, Tensor] = dispatcher.run_plain(func, args, kwargs)
         return packed
 

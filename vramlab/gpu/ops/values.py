@@ -1,11 +1,11 @@
 """What a program gets where it reads a value of a tensor that has none.
 
-A virtual GPU on the meta carrier keeps no values. A few are known all the same, and then the answer
-is the true one: a tensor that `torch.ones` or `full` has filled, one element, or few whole numbers,
-copied from the host, until an op changes them; what logic makes of those (`uniform.py`); and what a
-healthy run has where a program only branches on it (GradScaler finds no infinities). For everything
-else the policy decides: an error that says what to do, or, under `vramlab run`, nan and 0, each
-noted with the line of the program that asked.
+A virtual GPU backed by meta tensors keeps no values. A few are known all the same, and then the
+answer is the true one: a tensor that `torch.ones` or `full` has filled, one element, or few whole
+numbers, copied from the host, until an op changes them; what logic makes of those
+(`known_values.py`); and what a healthy run has where a program only branches on it (GradScaler
+finds no infinities). For everything else the policy decides: an error that says what to do, or,
+under `vramlab run`, nan and 0, each noted with the line of the program that asked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from vramlab.gpu.core.dispatcher import Dispatcher, handles
 from vramlab.gpu.core.errors import no_values
 from vramlab.gpu.core.stack_frames import user_line
-from vramlab.gpu.core.storage_record import Scalar, has_values, holding_of, wraps
+from vramlab.gpu.core.storage_record import Scalar, has_values, record_of, wraps
 from vramlab.gpu.ops.callers import asking
 
 aten = torch.ops.aten
@@ -121,22 +121,22 @@ def unknown(dtype: torch.dtype) -> Scalar:
 
 def remember(tensor: torch.Tensor, value: Scalar) -> None:
     """Note what every element of a tensor is, as its dtype holds it, if it fills its storage."""
-    holding = holding_of(tensor)
-    if holding is not None and tensor.untyped_storage().nbytes() == tensor.nbytes:
-        holding.value = torch.tensor(value, dtype=tensor.dtype, device="cpu").item()
-        holding.numbers = None
+    record = record_of(tensor)
+    if record is not None and tensor.untyped_storage().nbytes() == tensor.nbytes:
+        record.value = torch.tensor(value, dtype=tensor.dtype, device="cpu").item()
+        record.numbers = None
 
 
 def known(tensor: torch.Tensor) -> Scalar | None:
     """The value of every element of a tensor, where it is known."""
     if has_values(tensor):
         return tensor.item() if tensor.numel() == 1 else None
-    holding = holding_of(tensor)
-    if holding is None:
+    record = record_of(tensor)
+    if record is None:
         return None
     if tensor.numel() == 1 and (numbers := known_numbers(tensor)) is not None:
         return numbers.item()
-    return holding.value
+    return record.value
 
 
 _MOST_NUMBERS_BYTES = 2**16
@@ -147,8 +147,8 @@ def remember_numbers(source: torch.Tensor, copied: torch.Tensor) -> None:
 
     Programs copy such numbers back to count with them, and to make tensors of those sizes.
     """
-    holding = holding_of(copied)
-    if holding is None or copied.layout != torch.strided or wraps(type(copied)):
+    record = record_of(copied)
+    if record is None or copied.layout != torch.strided or wraps(type(copied)):
         return
     if copied.dtype.is_floating_point or copied.dtype.is_complex:
         return
@@ -157,13 +157,13 @@ def remember_numbers(source: torch.Tensor, copied: torch.Tensor) -> None:
         return
     flat = torch.empty(copied.numel(), dtype=copied.dtype, device="cpu")
     flat.as_strided(copied.size(), copied.stride()).copy_(source)
-    holding.numbers = flat
+    record.numbers = flat
 
 
 def known_numbers(tensor: torch.Tensor) -> torch.Tensor | None:
     """The numbers of a tensor on a GPU, as a host tensor, where they are known."""
-    holding = holding_of(tensor)
-    numbers = None if holding is None else holding.numbers
+    record = record_of(tensor)
+    numbers = None if record is None else record.numbers
     if numbers is None or numbers.dtype != tensor.dtype:
         return None
     return numbers.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
@@ -200,7 +200,7 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
         return bool(func(*args, **kwargs))
     if func is aten.equal.default and left.shape != right.shape:
         return False
-    if dispatcher.machine.thread.finds_no_fault:
+    if dispatcher.machine.thread.answer_healthy:
         return False
     name = func._schema.name.removeprefix("aten::")
     return bool(dispatcher.values.truth(f"torch.{name}", True, left))
@@ -232,7 +232,7 @@ def unscale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     if not found_inf.is_meta:
         func(*args, **kwargs)
         return
-    dispatcher.place_of(func, args, kwargs)
+    dispatcher.find_device_index(func, args, kwargs)
     remember(found_inf, 0.0)
 
 
@@ -249,8 +249,8 @@ def update_scale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: An
     value, steps, infinite = known(scale), known(growth_tracker), known(found_inf)
     if value is None or steps is None or infinite is None:
         for tensor in (scale, growth_tracker):
-            if (holding := holding_of(tensor)) is not None:
-                holding.forget()
+            if (record := record_of(tensor)) is not None:
+                record.forget_values()
     elif infinite:
         remember(scale, value * backoff_factor)
         remember(growth_tracker, 0)
