@@ -13,20 +13,19 @@ data, read values or depend on them are not computations, and have handlers of t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch._C import DispatchKey
-from torch._ops import HigherOrderOperator, OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._ops import OpOverload
 
-from vramlab.allocator import Block
-from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.errors import device_mismatch, is_written_to, no_kernel, raise_as_on_cpu
+from vramlab.gpu.core.kernel_steps import KernelSteps
 from vramlab.gpu.core.machine import AUTOGRAD_THREAD, Machine
+from vramlab.gpu.core.op_table import OPS, OpSpec
 from vramlab.gpu.core.storage_record import (
     ATTRIBUTE,
     HOST,
@@ -34,81 +33,12 @@ from vramlab.gpu.core.storage_record import (
     attach_record,
     has_values,
     record_of,
+    remember,
     wraps,
 )
-from vramlab.gpu.ops.cuda_paths import CUDA_PATHS, WHOLE_ON_CUDA
-from vramlab.gpu.ops.fast_meta import SHORTCUTS, Shortcut
-from vramlab.gpu.ops.higher_order import in_eager
-from vramlab.gpu.ops.layouts import LAYOUTS, Layout
-from vramlab.gpu.ops.operand_checks import CHECKS, Check
-from vramlab.kernels import TABLE, Marker, Rule, replay
-from vramlab.kernels.cublas import workspaces
-
-# An op that consists of others has a kernel for the first of these and none for the second.
-_COMPOSITE_KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.CPU)
-
-# While fake tensors are computed, which stand for shapes: DTensor asks them for those of a whole.
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
-
-Handler = Callable[["Dispatcher", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
-
-HANDLERS: dict[OpOverload, Handler] = {}
-"""Ops that are not plain computations; filled by the modules that define them."""
-
-
-def handles(*overloads: OpOverload) -> Callable[[Handler], Handler]:
-    """Register the decorated function as the handler of these ops."""
-
-    def register(handler: Handler) -> Handler:
-        HANDLERS.update(dict.fromkeys(overloads, handler))
-        return handler
-
-    return register
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is known of an op before it is called.
-
-    Attributes:
-        handler: runs instead of everything else.
-        rule: what its kernel takes beyond its outputs.
-        creates: a factory: it takes a `device`, and no tensor decides where it runs.
-        mutates: an argument is changed, so that a known value no longer is.
-        resizes: an argument's storage may grow (`out=`, `resize_`, `set_`).
-        check: refuses operands that CUDA's kernel refuses and the meta kernel lets pass.
-        skips: changes values only and has none of its own to return: nothing to do without values.
-        shortcut: answers plain cases in place of the meta kernel.
-        layout: lays the meta kernel's result out as CUDA does.
-    """
-
-    handler: Handler | None
-    rule: Rule | None
-    creates: bool
-    mutates: bool
-    resizes: bool
-    skips: bool
-    check: Check | None
-    shortcut: Shortcut | None
-    layout: Layout | None
-
-
-def _plan(func: OpOverload) -> Plan:
-    schema = func._schema
-    arguments = schema.arguments
-    mutated = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-    name = schema.name.removeprefix("aten::")
-    return Plan(
-        handler=HANDLERS.get(func),
-        rule=TABLE.find(func),
-        creates=any(a.name == "device" for a in arguments),
-        mutates=bool(mutated),
-        resizes=name in ("resize_", "set_", "resize_as_") or any(a.is_out for a in arguments),
-        skips=name.startswith(("_foreach_", "_fused_")) and bool(mutated) and not schema.returns,
-        check=CHECKS.get(func),
-        shortcut=SHORTCUTS.get(func),
-        layout=LAYOUTS.get(func),
-    )
+from vramlab.gpu.core.tensors import outputs_of, tensors_in
+from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.kernels import replay
 
 
 class Dispatcher:
@@ -127,7 +57,7 @@ class Dispatcher:
         self,
         machine: Machine,
         backing_device: torch.device,
-        values: Any,
+        values: ValuePolicy,
         host_values_below_bytes: int,
     ) -> None:
         self.machine = machine
@@ -135,7 +65,6 @@ class Dispatcher:
         self.values = values
         self.host_values_below_bytes = host_values_below_bytes
         self.seen: dict[OpOverload, int] = {}
-        self._plans: dict[OpOverload, Plan] = {}
         self._paths: dict[OpOverload, Callable[..., Any] | None] = {}
 
     def path_of(self, func: OpOverload) -> Callable[..., Any] | None:
@@ -145,36 +74,37 @@ class Dispatcher:
         takes functions it comes whole, and the allocations are those of its parts.
         """
         if func not in self._paths:
-            self._paths[func] = None if func in HANDLERS else self._take_apart(func)
+            self._paths[func] = self._take_apart(func, OPS[func])
         return self._paths[func]
 
-    def _take_apart(self, func: OpOverload) -> Callable[..., Any] | None:
-        if func in CUDA_PATHS:
+    def _take_apart(self, func: OpOverload, spec: OpSpec) -> Callable[..., Any] | None:
+        if spec.handler is not None:
+            return None
+        if spec.cuda_path is not None:
             key = DispatchKey.Meta if self.backing_device.type == "meta" else DispatchKey.CPU
             return partial(func._op_dk, key)
-        if func in WHOLE_ON_CUDA and self.backing_device.type == "meta":
+        if spec.cuda_kernel is not None and self.backing_device.type == "meta":
             return None
-        if func.namespace == "prim":  # questions to a tensor; C++ has no functions for them
-            return None
-        kernels = (func.has_kernel_for_dispatch_key(key) for key in _COMPOSITE_KEYS)
-        return func.decompose if tuple(kernels) == (True, False) else None
+        return func.decompose if spec.is_composite else None
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one op: compute on the backing device, allocate on the GPU."""
-        plan = self._plans.get(func)
-        if plan is None:
-            plan = self._plans[func] = _plan(func)
-        handler = Dispatcher.run_plain if plan.handler is None else plan.handler
-        if self.machine.frames_of_caller is None:
+        handler = OPS[func].handler or Dispatcher.run_plain
+        if not (observers := self.machine.observers):
             return handler(self, func, args, kwargs)
-        with self.machine.thread.running(func):
+        for observer in observers:
+            observer.op_begins(func, args, kwargs)
+        try:
             return handler(self, func, args, kwargs)
+        finally:
+            for observer in reversed(observers):
+                observer.op_ends(func)
 
     def run_plain(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op that has no handler, or whose handler has done its part."""
-        plan = self._plans[func]
-        if plan.creates and (device := kwargs.get("device")) is not None:
-            return self.create(plan, func, args, kwargs, device)
+        spec = OPS[func]
+        if spec.creates and (device := kwargs.get("device")) is not None:
+            return self.create(spec, func, args, kwargs, device)
         device_index = self.find_device_index(func, args, kwargs)
         if device_index is None:
             if any(tensor.device == self.backing_device for tensor in tensors_in(args)):
@@ -182,11 +112,11 @@ class Dispatcher:
             return func(*args, **kwargs)
         if device_index == HOST:
             return self.run_on_host(func, args, kwargs)
-        return self.run_kernel(plan, func, args, kwargs, device_index)
+        return self.run_kernel(spec, func, args, kwargs, device_index)
 
     def run_kernel(
         self,
-        plan: Plan,
+        spec: OpSpec,
         func: OpOverload,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -194,21 +124,21 @@ class Dispatcher:
     ) -> Any:
         """Run a kernel on GPU `device_index`."""
         self.count_call(func, device_index)
-        if plan.mutates:
+        if spec.mutates:
             for tensor in tensors_in(args, kwargs):
                 if (record := record_of(tensor)) is not None:
                     record.forget_values()
-        if plan.skips and self.backing_device.type == "meta" and plan.rule is None:
+        if spec.skips and self.backing_device.type == "meta" and spec.rule is None:
             return None
-        if plan.check is not None:
-            plan.check(*args)
+        if spec.check is not None:
+            spec.check(*args)
         result = None
-        if plan.shortcut is not None and self.backing_device.type == "meta":
-            result = plan.shortcut(args, kwargs)
+        if spec.fast_answer is not None and self.backing_device.type == "meta":
+            result = spec.fast_answer(args, kwargs)
         if result is None:
             result = self.compute(func, args, kwargs)
-            if plan.layout is not None and self.backing_device.type == "meta":
-                result = plan.layout(args, result)
+            if spec.layout is not None and self.backing_device.type == "meta":
+                result = spec.layout(args, result)
         self.allocate_outputs(func, args, kwargs, result, device_index)
         return result
 
@@ -226,19 +156,19 @@ class Dispatcher:
         device_index: int,
     ) -> None:
         """Allocate an op's outputs and temporaries on GPU `device_index`, after it was computed."""
-        plan = self._plans[func]
-        outputs = list(_flat(result))
-        if plan.rule is None:
+        spec = OPS[func]
+        outputs = list(outputs_of(result))
+        if spec.rule is None:
             for output in outputs:
                 if output is not None:
                     self.allocate_storage(output, device_index)
         else:
-            steps = plan.rule.steps(
+            steps = spec.rule.steps(
                 self.machine.devices[device_index].kernel_context, func, args, kwargs, outputs
             )
-            with _Kernel(self, device_index, outputs) as kernel:
+            with KernelSteps(self, device_index, outputs) as kernel:
                 replay(steps, len(outputs), kernel)
-        if plan.resizes:
+        if spec.resizes:
             for output in outputs:
                 if output is not None:
                     self.resize(output, device_index)
@@ -260,7 +190,7 @@ class Dispatcher:
 
     def create(
         self,
-        plan: Plan,
+        spec: OpSpec,
         func: OpOverload,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -275,8 +205,9 @@ class Dispatcher:
             kwargs.pop("pin_memory", None)
             if "generator" in kwargs and self.backing_device.type == "meta":
                 kwargs["generator"] = None
-            result = self.run_kernel(plan, func, args, kwargs, device_index)
-            self.values.remember_fill(func, args, result)
+            result = self.run_kernel(spec, func, args, kwargs, device_index)
+            if spec.fill is not None:
+                remember(result, spec.fill(args))
             return result
         if device.type == "cpu":
             return self.create_on_host(func, args, kwargs)
@@ -359,7 +290,7 @@ class Dispatcher:
             args = tuple(_without_values(a) for a in args)
         kwargs = {name: _without_values(a) for name, a in kwargs.items()}
         result = self.compute(func, args, kwargs)
-        for output in _flat(result):
+        for output in outputs_of(result):
             if output is not None and output.is_meta:
                 self.mark_as_host(output)
         return result
@@ -446,71 +377,6 @@ class Dispatcher:
         return threading.get_ident()
 
 
-class _Kernel:
-    """Carries out the steps of a kernel's rule: an `Allocates` on one GPU."""
-
-    __slots__ = ("_borrowed", "_device_index", "_dispatcher", "_outputs")
-
-    def __init__(
-        self, dispatcher: Dispatcher, device_index: int, outputs: Sequence[torch.Tensor | None]
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._device_index = device_index
-        self._outputs = outputs
-        self._borrowed: list[Block] = []
-
-    def __enter__(self) -> _Kernel:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for block in reversed(self._borrowed):
-            self.give(block)
-
-    def take(self, size_bytes: int, what: str) -> Block:
-        return self._dispatcher.machine.malloc(self._device_index, size_bytes, what)
-
-    def give(self, handle: Block) -> None:
-        self._dispatcher.machine.free(self._device_index, handle)
-
-    def output(self, index: int, storage_bytes: int | None) -> None:
-        output = self._outputs[index]
-        if output is not None:
-            self._dispatcher.allocate_storage(output, self._device_index, storage_bytes)
-
-    def workspace(self, library: Marker) -> None:
-        machine = self._dispatcher.machine
-        device = machine.devices[self._device_index]
-        for workspace in workspaces(library, device.kernel_context):
-            if workspace.kept:
-                device.keep_workspace(
-                    workspace,
-                    self._dispatcher.handle_owner(),
-                    machine.current_stream(self._device_index),
-                    machine.allocation_context(),
-                )
-            elif workspace.size_bytes:
-                self._borrowed.append(self.take(workspace.size_bytes, workspace.pool))
-
-
-def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] | None = None) -> Iterator[Any]:
-    """Yield every tensor among an op's arguments, also those in lists, and in lists of lists."""
-    for arg in args:
-        if isinstance(arg, torch.Tensor):
-            yield arg
-        elif isinstance(arg, list | tuple):
-            yield from tensors_in(arg)
-    if kwargs:
-        yield from tensors_in(kwargs.values())
-
-
-def _flat(result: Any) -> Iterator[torch.Tensor | None]:
-    if isinstance(result, torch.Tensor) or result is None:
-        yield result
-    elif isinstance(result, list | tuple):
-        for item in result:
-            yield from _flat(item)
-
-
 def _without_values(arg: Any) -> Any:
     """A meta tensor in place of a host tensor with values; anything else as it is."""
     if isinstance(arg, torch.Tensor) and not arg.is_meta:
@@ -527,51 +393,3 @@ def pin(tensor: torch.Tensor) -> None:
         record = StorageRecord(HOST)
         attach_record(tensor, record)
     record.pinned = True
-
-
-class AllocationMode(TorchDispatchMode):
-    """The dispatch mode of one thread: hands each op to the `Dispatcher` that all threads share.
-
-    Args:
-        served: that of the GPU that is awake, or None while none is.
-    """
-
-    supports_higher_order_operators = True
-
-    def __init__(self, served: Callable[[], Dispatcher | None]) -> None:
-        super().__init__()
-        self._served = served
-
-    def retire(self) -> None:
-        """Pass everything by from now on."""
-        self._served = lambda: None
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # True would wrap every op in a guard against torch.compile, and its frames.
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        dispatcher = self._served()
-        if dispatcher is None or torch._C._get_dispatch_mode(_FAKE) is not None:
-            return func(*args, **(kwargs or {}))
-        if isinstance(func, HigherOrderOperator):
-            with self:
-                return in_eager(func)(*args, **(kwargs or {}))
-        if any(map(wraps, types)):  # a DTensor, say: it makes ops on the tensors that it holds
-            return NotImplemented
-        if (path := dispatcher.path_of(func)) is not None:
-            with self:
-                return path(*args, **(kwargs or {}))
-        # In the backward pass the function mode is still on; kernels must see tensors as they are.
-        with torch._C.DisableTorchFunction():
-            try:
-                return dispatcher.run(func, args, kwargs or {})
-            except OutOfDeviceMemory as error:
-                raise torch.OutOfMemoryError(str(error)) from error

@@ -24,6 +24,8 @@ HOST = -1
 ATTRIBUTE = "_vramlab_record"
 """The attribute of a storage that holds its record."""
 
+_CPU = torch.device("cpu")
+
 Scalar = bool | int | float | complex
 
 
@@ -52,6 +54,12 @@ class StorageRecord:
         self.pinned = False
         self.overwritten = False
 
+    @property
+    def device(self) -> torch.device:
+        """The device that a program believes the storage to be on."""
+        is_host = self.device_index == HOST
+        return _CPU if is_host else torch.device("cuda", self.device_index)
+
     def forget_values(self) -> None:
         """Note that nobody knows any longer what the storage holds."""
         self.value = self.numbers = None
@@ -64,6 +72,11 @@ class StorageRecord:
 
     def __del__(self) -> None:
         self.release()
+
+
+def record_of_storage(storage: torch.UntypedStorage) -> StorageRecord | None:
+    """Read a storage's record; None for one that the virtual GPU does not manage."""
+    return storage.__dict__.get(ATTRIBUTE)
 
 
 def attach_record(tensor: torch.Tensor, record: StorageRecord) -> None:
@@ -102,6 +115,51 @@ def has_values(tensor: torch.Tensor) -> bool:
     return record is None or not record.overwritten
 
 
-def record_of_storage(storage: torch.UntypedStorage) -> StorageRecord | None:
-    """The same for a storage."""
-    return storage.__dict__.get(ATTRIBUTE)
+def remember(tensor: torch.Tensor, value: Scalar) -> None:
+    """Note what every element of a tensor is, as its dtype holds it, if it fills its storage."""
+    record = record_of(tensor)
+    if record is not None and tensor.untyped_storage().nbytes() == tensor.nbytes:
+        record.value = torch.tensor(value, dtype=tensor.dtype, device="cpu").item()
+        record.numbers = None
+
+
+def known(tensor: torch.Tensor) -> Scalar | None:
+    """The value of every element of a tensor, where it is known."""
+    if has_values(tensor):
+        return tensor.item() if tensor.numel() == 1 else None
+    record = record_of(tensor)
+    if record is None:
+        return None
+    if tensor.numel() == 1 and (numbers := known_numbers(tensor)) is not None:
+        return numbers.item()
+    return record.value
+
+
+_MOST_NUMBERS_BYTES = 2**16
+
+
+def remember_numbers(source: torch.Tensor, copied: torch.Tensor) -> None:
+    """Note few whole numbers that are copied from the host: sizes, lengths, labels.
+
+    Programs copy such numbers back to count with them, and to make tensors of those sizes.
+    """
+    record = record_of(copied)
+    if record is None or copied.layout != torch.strided or wraps(type(copied)):
+        return
+    if copied.dtype.is_floating_point or copied.dtype.is_complex:
+        return
+    storage_bytes = copied.untyped_storage().nbytes()
+    if storage_bytes != copied.nbytes or storage_bytes > _MOST_NUMBERS_BYTES:
+        return
+    flat = torch.empty(copied.numel(), dtype=copied.dtype, device="cpu")
+    flat.as_strided(copied.size(), copied.stride()).copy_(source)
+    record.numbers = flat
+
+
+def known_numbers(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The numbers of a tensor on a GPU, as a host tensor, where they are known."""
+    record = record_of(tensor)
+    numbers = None if record is None else record.numbers
+    if numbers is None or numbers.dtype != tensor.dtype:
+        return None
+    return numbers.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())

@@ -15,15 +15,17 @@ from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.errors import UnknownTorchVersionError
-from vramlab.gpu.core import assumptions, modes, warning_lines
+from vramlab.gpu import assumptions
+from vramlab.gpu.core import modes, warning_lines
 from vramlab.gpu.core.dispatcher import Dispatcher
-from vramlab.gpu.core.function_mode import Service, TensorOverrides
+from vramlab.gpu.core.function_mode import Service
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.modes import EnteredModes
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.value_policy import ValuePolicy
 from vramlab.gpu.ops.autocast import Autocast
 from vramlab.gpu.ops.cuda_paths import CudaPaths
-from vramlab.gpu.ops.values import AnswerNan, RefuseValues, ValuePolicy
+from vramlab.gpu.ops.values import AnswerNan, RefuseValues
 from vramlab.gpu.stand_ins import (
     autograd_queue,
     callbacks,
@@ -41,6 +43,7 @@ from vramlab.gpu.stand_ins import (
     swap_tensors,
 )
 from vramlab.gpu.stand_ins.nvml import NvmlStandIn
+from vramlab.gpu.stand_ins.tensor_overrides import TensorOverrides
 from vramlab.gpu.stand_ins.threads import inherit_modes
 from vramlab.gpu.stand_ins.torch_c import CLayer
 from vramlab.units import MIB

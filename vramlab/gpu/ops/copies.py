@@ -12,15 +12,19 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.dispatcher import Dispatcher, handles, pin
+from vramlab.gpu.core.dispatcher import Dispatcher, pin
+from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import (
     HOST,
     StorageRecord,
     attach_record,
     has_values,
+    known,
+    known_numbers,
     record_of,
+    remember,
+    remember_numbers,
 )
-from vramlab.gpu.ops.values import known, known_numbers, remember, remember_numbers
 
 aten = torch.ops.aten
 
@@ -31,7 +35,7 @@ def device_index_of(tensor: torch.Tensor) -> int:
     return HOST if record is None else record.device_index
 
 
-@handles(aten._to_copy.default)
+@handler("aten._to_copy.default")
 def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """`tensor.to(...)` where it makes a new tensor: another device, another dtype, or both."""
     (source,) = args
@@ -89,7 +93,7 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     return result
 
 
-@handles(aten.copy_.default)
+@handler("aten.copy_.default")
 def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """`target.copy_(source)`, also behind slice assignment and load_state_dict."""
     target, source = args[0], args[1]
@@ -109,7 +113,7 @@ def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     return target
 
 
-@handles(aten._foreach_copy_.default)
+@handler("aten._foreach_copy_.default")
 def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
     """Copies pair by pair, as the slow path of CUDA does across devices."""
     targets, sources = args[0], args[1]
@@ -117,7 +121,7 @@ def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: A
         copy_(dispatcher, aten.copy_.default, (target, source), {})
 
 
-@handles(aten._pin_memory.default)
+@handler("aten._pin_memory.default")
 def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """A page-locked copy of a host tensor."""
     (source, *_) = args
@@ -128,14 +132,14 @@ def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any)
     return result
 
 
-@handles(aten.is_pinned.default)
+@handler("aten.is_pinned.default")
 def is_pinned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
     """Whether a host tensor is page-locked."""
     record = record_of(args[0])
     return record is not None and record.pinned
 
 
-@handles(aten.record_stream.default)
+@handler("aten.record_stream.default")
 def record_stream(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
     """`tensor.record_stream(stream)`: another stream uses the block too."""
     tensor, stream = args

@@ -11,22 +11,18 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import device_name
+from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import has_values, record_of
 from vramlab.gpu.ops.data_dependent import all_of
 
 aten = torch.ops.aten
 
-_IN_PLACE = (aten.index_put_.default, aten._index_put_impl_.default)
+_IN_PLACE = ("aten.index_put_.default", "aten._index_put_impl_.default")
 
 
-@handles(
-    aten.index.Tensor,
-    aten.index_put_.default,
-    aten._index_put_impl_.default,
-    aten._unsafe_index.Tensor,
-)
+@handler("aten.index.Tensor", "aten._unsafe_index.Tensor", *_IN_PLACE)
 def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """`tensor[indices]` and `tensor[indices] = values`."""
     tensor, indices, *rest = args
@@ -70,7 +66,7 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
             )
         ]
     if rest and rest[0].dim() == 0 and record_of(rest[0]) is None:
-        if func in _IN_PLACE and len(masks) == len([e for e in moved if e is not None]) == 1:
+        if str(func) in _IN_PLACE and len(masks) == len([e for e in moved if e is not None]) == 1:
             return _fill_where(dispatcher, tensor, moved, rest[0])
         rest[0] = to_gpu(rest[0])
     return dispatcher.run_plain(func, (tensor, moved, *rest), kwargs)
@@ -92,7 +88,7 @@ def _fill_where(
     return filled
 
 
-@handles(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)
+@handler("aten.masked_fill.Tensor", "aten.masked_fill_.Tensor")
 def masked_fill(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """`tensor.masked_fill(mask, value)`: the value may be a scalar of the host."""
     tensor, mask, value = args

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import device_name
+from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import has_values, record_of
 
 aten = torch.ops.aten
 
 
-@handles(aten._pack_padded_sequence.default)
+@handler("aten._pack_padded_sequence.default")
 def pack_padded_sequence(
     dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
 ) -> tuple[Tensor, Tensor]:
@@ -58,7 +59,7 @@ def _lengths(dispatcher: Dispatcher, lengths: Tensor, steps: Tensor) -> list[int
     return [steps.size(0)] * lengths.numel()
 
 
-@handles(aten._ctc_loss_backward.default)
+@handler("aten._ctc_loss_backward.default")
 def ctc_loss_backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
     """The gradient of CTC loss, which has no meta kernel: as large as the log probabilities.
 

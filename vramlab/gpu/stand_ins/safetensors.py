@@ -20,7 +20,7 @@ import torch
 
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.storage_record import has_values, record_of
-from vramlab.gpu.ops.values import ValuePolicy
+from vramlab.gpu.core.value_policy import ValuePolicy
 
 _ALIGNMENT_BYTES = 8
 

@@ -18,7 +18,6 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.errors import NoValuesError
-from vramlab.gpu.core.function_mode import device_of
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.storage_record import (
     HOST,
@@ -27,7 +26,7 @@ from vramlab.gpu.core.storage_record import (
     has_values,
     record_of,
 )
-from vramlab.gpu.ops.values import ValuePolicy
+from vramlab.gpu.core.value_policy import ValuePolicy
 
 MapLocation = str | torch.device | Mapping[str, str] | Callable[[Any, str], Any] | None
 
@@ -53,7 +52,7 @@ def install(values: ValuePolicy, patches: Patches) -> None:
                 return reduce(tensor, protocol)
             values.save(tensor)
             storage = tensor.untyped_storage()
-            place = (storage._cdata, storage.nbytes(), str(device_of(record)))
+            place = (storage._cdata, storage.nbytes(), str(record.device))
             view = (tensor.size(), tensor.stride(), tensor.storage_offset())
             return rebuild, (place, tensor.dtype, view, tensor.requires_grad)
 

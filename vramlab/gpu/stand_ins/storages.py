@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.function_mode import device_of
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.storage_record import HOST, record_of_storage
@@ -24,7 +23,7 @@ def install(machine: Machine, patches: Patches) -> None:
 
     def device(storage: torch.UntypedStorage) -> torch.device:
         record = record_of_storage(storage)
-        return raw.device.__get__(storage) if record is None else device_of(record)
+        return raw.device.__get__(storage) if record is None else record.device
 
     def is_cuda(storage: torch.UntypedStorage) -> bool:
         return device(storage).type == "cuda"

@@ -1,34 +1,34 @@
-"""Let tensors answer as tensors on a GPU, and take device names in their Python API.
+"""Stand in for what tensors answer of themselves, and for their methods that take device names.
 
-Most of PyTorch's API reaches the dispatch mode with the device it was given, and is translated
-there. What does not, because it is answered in C++ from the tensor alone (`tensor.device`), or
-because C++ would look for a CUDA driver first (`tensor.cuda()`), is answered here, above autograd.
+The function mode (`core/function_mode.py`) calls these in place of torch's functions.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.utils._device
-from torch._ops import OpOverload
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.dispatcher import Dispatcher, pin, tensors_in
-from vramlab.gpu.core.errors import reraise_naming_cuda, type_name
-from vramlab.gpu.core.storage_record import HOST, StorageRecord, has_values, record_of
+from vramlab.gpu.core.dispatcher import Dispatcher, pin
+from vramlab.gpu.core.errors import type_name
+from vramlab.gpu.core.function_mode import Override
+from vramlab.gpu.core.storage_record import (
+    HOST,
+    has_values,
+    known,
+    known_numbers,
+    record_of,
+    remember,
+)
 from vramlab.gpu.ops.copies import use_on_stream
-from vramlab.gpu.ops.values import known, known_numbers, remember
 from vramlab.gpu.stand_ins.cuda_tensor_types import cuda_type
 from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN
 from vramlab.gpu.stand_ins.swap_tensors import exchange_bodies
-
-Answer = Callable[..., Any]
 
 _CPU = torch.device("cpu")
 
@@ -37,71 +37,8 @@ def _cuda(index: int) -> torch.device:
     return torch.device("cuda", index)
 
 
-def device_of(record: StorageRecord) -> torch.device:
-    """The device that a program believes a storage to be on."""
-    return _CPU if record.device_index == HOST else torch.device("cuda", record.device_index)
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """What the modes of all threads need of one machine.
-
-    Attributes:
-        dispatcher: runs its ops.
-        answers: torch functions, and what answers in their place (`TensorOverrides.table`).
-    """
-
-    dispatcher: Dispatcher
-    answers: dict[Any, Answer]
-
-    def is_backing_device(self, device: Any) -> bool:
-        """Whether a device is the one that carries the tensors of GPUs."""
-        return torch.device(device).type == self.dispatcher.backing_device.type
-
-
-class DeviceMode(TorchFunctionMode):
-    """The function mode of one thread.
-
-    Args:
-        served: the machine that is awake, or None while none is.
-    """
-
-    def __init__(self, served: Callable[[], Service | None]) -> None:
-        super().__init__()
-        self._served = served
-
-    def retire(self) -> None:
-        """Pass everything by from now on."""
-        self._served = lambda: None
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        service = self._served()
-        if service is None:
-            return func(*args, **kwargs)
-        device = kwargs.get("device")
-        if isinstance(device, int):  # C++ would ask for the accelerator that is really there
-            kwargs = {**kwargs, "device": _cuda(device)}
-        try:
-            answer = service.answers.get(func)
-            if answer is not None:
-                return answer(*args, **kwargs)
-            # An op that another dispatch mode passes on names the backing device where C++ meant
-            # the GPU.
-            passed_on = isinstance(func, OpOverload)
-            if not passed_on and device is not None and service.is_backing_device(kwargs["device"]):
-                with service.dispatcher.machine.thread.naming_backing_device():
-                    return func(*args, **kwargs)
-            return func(*args, **kwargs)
-        except RuntimeError as error:
-            reraise_naming_cuda(error, list(tensors_in(args, kwargs)))
-            raise
-
-
 class TensorOverrides:
-    """What tensors answer while a machine is attached.
+    """Answer for tensors while a machine is attached.
 
     Each method stands for the torch function of the same name, called with the same arguments. A
     tensor that the machine does not manage is passed to the original.
@@ -111,8 +48,8 @@ class TensorOverrides:
         self._dispatcher = dispatcher
         self._backing_device = dispatcher.backing_device
 
-    def table(self) -> dict[Any, Answer]:
-        """The functions that need an answer, for `DeviceMode`."""
+    def table(self) -> dict[Any, Override]:
+        """Map torch functions to what is called in their place by `DeviceMode`."""
         tensor = torch.Tensor
         return {
             # Property getters are made anew at each access, but compare equal.
@@ -160,7 +97,7 @@ class TensorOverrides:
 
     def device(self, tensor: torch.Tensor) -> torch.device:
         record = record_of(tensor)
-        return tensor.device if record is None else device_of(record)
+        return tensor.device if record is None else record.device
 
     def is_cuda(self, tensor: torch.Tensor) -> bool:
         record = record_of(tensor)
@@ -197,7 +134,7 @@ class TensorOverrides:
         value = "no values" if record.value is None else str(record.value)
         grad = ", requires_grad=True" if tensor.requires_grad else ""
         return (
-            f"tensor(<{value}>, device='{device_of(record)}', size={tuple(tensor.shape)}, "
+            f"tensor(<{value}>, device='{record.device}', size={tuple(tensor.shape)}, "
             f"dtype={tensor.dtype}{grad})"
         )
 
@@ -375,7 +312,7 @@ class TensorOverrides:
             return torch.empty(tensor.size(), dtype=tensor.dtype, device=_CPU).tolist()
         if (numbers := known_numbers(tensor)) is not None:
             return numbers.tolist()
-        value = tensor.item() if tensor.numel() == 1 and record.value is not None else None
+        value: Any = tensor.item() if tensor.numel() == 1 and record.value is not None else None
         if value is None:
             value = self._dispatcher.values.read("tolist()", tensor)
         return torch.full(tensor.size(), value, dtype=tensor.dtype, device=_CPU).tolist()
@@ -393,7 +330,7 @@ class TensorOverrides:
             return tensor
         if record.device_index != HOST:
             raise TypeError(
-                f"can't convert {device_of(record)} device type tensor to numpy. "
+                f"can't convert {record.device} device type tensor to numpy. "
                 "Use Tensor.cpu() to copy the tensor to host memory first."
             )
         if has_values(tensor):
