@@ -156,6 +156,10 @@ class Plan:
         schedule = schedule_plan(self.schedule, self.pipeline, self.micro_batches)
         return schedule.in_flight(stage, after_first=after_first)
 
+    def cut(self, layers: int, stages: int = 1) -> Plan:
+        """The same for a shorter model: so many layers in each of so many stages."""
+        return self.but(sizes=replace(self.sizes, layers=layers * stages), pipeline=stages)
+
     def but(self, **changes: object) -> Plan:
         """The same with some changes."""
         return replace(self, **changes)  # type: ignore[arg-type]

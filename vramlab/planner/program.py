@@ -14,8 +14,9 @@ rank's heads: who loads weights of a whole model has to sort them so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -46,6 +47,7 @@ from vramlab.techniques.tensor_parallel import parameter_groups
 
 if TYPE_CHECKING:
     # It brings torch.export and Dynamo, which take a second that other plans need not wait for.
+    from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 MESH = ("pipeline", "data", "tensor")
@@ -69,6 +71,12 @@ def first_rank_of(plan: Plan, stage: int = 0) -> Iterator[DeviceMesh | None]:
 class Training:
     """One rank's model, optimizer and batch, ready for steps.
 
+    Args:
+        plan: what is done.
+        mesh: of the ranks, if there are several.
+        micro_batches: how many of a step are done, of inputs that are there for all; all if None.
+        begins: is told when a part of a step begins: "forward", "backward", "optimizer step".
+
     Attributes:
         plan: what is done.
         stage: of the pipeline, that this rank works in.
@@ -77,8 +85,17 @@ class Training:
         inputs: tokens and targets (B, S) of this rank's share of a step, where it needs them.
     """
 
-    def __init__(self, plan: Plan, mesh: DeviceMesh | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        mesh: DeviceMesh | None = None,
+        *,
+        micro_batches: int | None = None,
+        begins: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.plan = plan
+        self.micro_batches = plan.micro_batches if micro_batches is None else micro_batches
+        self._begins = begins
         self.stage = mesh["pipeline"].get_local_rank() if mesh else 0
         self._mesh = mesh
         self.model = self._make_model()
@@ -108,6 +125,7 @@ class Training:
         There they stay to be added to: else the micro-batches that are not reduced would make new
         ones beside the buckets.
         """
+        self._begins("optimizer step")
         self.optimizer.step()
         if isinstance(self._callable, DistributedDataParallel):
             self._callable.zero_grad(set_to_none=False)
@@ -136,19 +154,27 @@ class Training:
                 self.inputs["targets"].split(self.plan.at_a_time),
                 strict=True,
             )
-            for number, (tokens, targets) in enumerate(micro_batches, 1):
-                with self._reducing(number == self.plan.micro_batches):
-                    self._forward(tokens, targets).backward()
+            for number, (tokens, targets) in enumerate(
+                islice(micro_batches, self.micro_batches), 1
+            ):
+                with self._reducing(number == self.micro_batches):
+                    loss = self._forward(tokens, targets)
+                    self._begins("backward")
+                    loss.backward()
+                    del loss
 
     def _forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        self._begins("forward")
         with self._precision(), self._saving():
             loss: Tensor = self._callable(tokens, targets)
         return loss if self.plan.micro_batches == 1 else loss / self.plan.micro_batches
 
     def _run_pipeline(self, schedule: PipelineScheduleSingle) -> None:
-        tokens = [self.inputs["tokens"]] if "tokens" in self.inputs else []
+        count = self.micro_batches * self.plan.at_a_time
+        inputs = {name: tensor[:count] for name, tensor in self.inputs.items()}
+        tokens = [inputs["tokens"]] if "tokens" in inputs else []
         with self._precision(), self._saving():
-            schedule.step(*tokens, target=self.inputs.get("targets"), return_outputs=False)
+            schedule.step(*tokens, target=inputs.get("targets"), return_outputs=False)
 
     def _reducing(self, is_last: bool) -> AbstractContextManager[object]:
         """DDP reduces gradients after the last micro-batch of a step only."""
@@ -254,7 +280,19 @@ class Training:
             output_args=(self._hidden(),),
             group=self._mesh.get_group("pipeline"),
         )
-        return schedule_of_torch(plan.schedule)(stage, plan.micro_batches, loss_fn=loss_of)
+        for part in ("forward", "backward"):
+            self._announce(stage, part)
+        return schedule_of_torch(plan.schedule)(stage, self.micro_batches, loss_fn=loss_of)
+
+    def _announce(self, stage: PipelineStage, part: str) -> None:
+        """Let a stage tell when a part of its work on a micro-batch begins."""
+        work = getattr(stage, f"{part}_one_chunk")
+
+        def announced(*arguments: Any, **options: Any) -> Any:
+            self._begins(part)
+            return work(*arguments, **options)
+
+        setattr(stage, f"{part}_one_chunk", announced)
 
     def _hidden(self) -> Tensor:
         """What goes from stage to stage, without memory."""
