@@ -12,12 +12,15 @@ from vramlab.formulas.transformer import Sizes
 from vramlab.planner.plan import Plan
 
 
-def about_bytes(plan: Plan) -> int:
-    """About the peak of the rank that holds most, the first stage's or the last one's."""
-    return max(_about_stage(plan, stage) for stage in {0, plan.pipeline - 1})
+def about_bytes(plan: Plan, stage: int | None = None) -> int:
+    """About the peak of a rank.
 
-
-def _about_stage(plan: Plan, stage: int) -> int:
+    Args:
+        plan: of the course's transformer.
+        stage: of the pipeline; the first or the last one, which holds more, if None.
+    """
+    if stage is None:
+        return max(about_bytes(plan, stage) for stage in {0, plan.pipeline - 1})
     sizes, run = plan.part(stage), plan.run
     lasting, gradients, extra = _lasting(plan, sizes)
     gathered = _gathered(plan, sizes) if plan.zero >= 2 else 0

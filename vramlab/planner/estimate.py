@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from vramlab.planner.about import about_bytes
 from vramlab.planner.events import Moment, moments, peak
 from vramlab.planner.plan import Plan
 
@@ -14,6 +15,10 @@ Fitting = Literal["fits", "may fit", "does not fit"]
 
 NARROW = 0.93
 """Share of the GPU beyond which a sum of blocks may not fit: the allocator keeps rests and gaps."""
+
+
+CLOSE = 0.85
+"""Share of the largest stage's peak, in closed form, from which on a stage is run, too."""
 
 
 def fitting_of(peak_bytes: int, available_bytes: int) -> Fitting:
@@ -26,6 +31,11 @@ def fitting_of(peak_bytes: int, available_bytes: int) -> Fitting:
     if peak_bytes > available_bytes:
         return "does not fit"
     return "fits" if peak_bytes <= NARROW * available_bytes else "may fit"
+
+
+def available_bytes(plan: Plan) -> int:
+    """What a GPU of the plan has beside its CUDA context."""
+    return plan.model.total_bytes - plan.model.context_bytes
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ class Estimate:
     @property
     def available_bytes(self) -> int:
         """What the GPU has beside its CUDA context."""
-        return self.plan.model.total_bytes - self.plan.model.context_bytes
+        return available_bytes(self.plan)
 
     @property
     def fitting(self) -> Fitting:
@@ -71,8 +81,12 @@ def estimate(plan: Plan) -> Estimate:
     In a schedule the first stages have most micro-batches in flight, and the stages between the
     second and the last one have no more of anything.
     """
-    stages = sorted({0, min(1, plan.pipeline - 1), plan.pipeline - 1})
-    return max((estimate_stage(plan, stage) for stage in stages), key=lambda e: e.peak_bytes)
+    about = {
+        stage: about_bytes(plan, stage)
+        for stage in sorted({0, min(1, plan.pipeline - 1), plan.pipeline - 1})
+    }
+    close = [stage for stage, size in about.items() if size >= CLOSE * max(about.values())]
+    return max((estimate_stage(plan, stage) for stage in close), key=lambda e: e.peak_bytes)
 
 
 @lru_cache(maxsize=1024)

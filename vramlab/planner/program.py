@@ -21,32 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    SequenceParallel,
-    loss_parallel,
-    parallelize_module,
-)
-from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from vramlab.models.transformer import DROPOUT, Layer, Transformer, TransformerPart
+from vramlab.models.transformer import DROPOUT, Transformer, TransformerPart
 from vramlab.planner.plan import Plan
 from vramlab.ranks import alone
 from vramlab.techniques.master_weights import MasterAdamW, MasterWeights
 from vramlab.techniques.offloading import HostOptimizer, SavedOnHost
 from vramlab.techniques.optimizers import OPTIMIZERS, WAYS, states_of
 from vramlab.techniques.pipeline_stage import schedule_of_torch
-from vramlab.techniques.tensor_parallel import parameter_groups
 
 if TYPE_CHECKING:
-    # It brings torch.export and Dynamo, which take a second that other plans need not wait for.
+    # Each of these takes a second to import that other plans need not wait for; so does
+    # `vramlab.planner.sharing`.
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
@@ -58,6 +47,8 @@ def join_mesh(plan: Plan) -> DeviceMesh | None:
     """Arrange the ranks of the process group that was joined; None for a plan of one GPU."""
     if plan.ranks == 1:
         return None
+    from torch.distributed.device_mesh import init_device_mesh
+
     return init_device_mesh("cuda", (plan.pipeline, plan.data, plan.tensor), mesh_dim_names=MESH)
 
 
@@ -135,7 +126,7 @@ class Training:
     def states(self) -> list[Tensor]:
         """What the optimizer keeps on the GPU: states, and copies of parameters."""
         optimizer = self.optimizer
-        if isinstance(optimizer, ZeroRedundancyOptimizer):
+        if self.plan.zero == 1:  # a ZeroRedundancyOptimizer
             optimizer = optimizer.optim
         if isinstance(optimizer, HostOptimizer):
             return []
@@ -145,7 +136,7 @@ class Training:
 
     def forward_and_backward(self) -> None:
         """All micro-batches of a step, whose gradients add up."""
-        with loss_parallel() if self.plan.tensor > 1 else nullcontext():
+        with self._sharing_loss():
             if self._schedule is not None:
                 self._run_pipeline(self._schedule)
                 return
@@ -175,6 +166,13 @@ class Training:
         tokens = [inputs["tokens"]] if "tokens" in inputs else []
         with self._precision(), self._saving():
             schedule.step(*tokens, target=inputs.get("targets"), return_outputs=False)
+
+    def _sharing_loss(self) -> AbstractContextManager[object]:
+        if self.plan.tensor == 1:
+            return nullcontext()
+        from torch.distributed.tensor.parallel import loss_parallel
+
+        return loss_parallel()
 
     def _reducing(self, is_last: bool) -> AbstractContextManager[object]:
         """DDP reduces gradients after the last micro-batch of a step only."""
@@ -213,25 +211,16 @@ class Training:
         # With float32 copies FSDP2 keeps float32 shards, and casts what it gathers.
         if not (self._is_sharded and run.dtypes.master):
             model.to(getattr(torch, run.dtypes.weights))
-        if self._mesh is not None and plan.tensor > 1:
-            cut(model, self._mesh["tensor"], plan)
-        if self._mesh is not None and self._is_sharded:
-            self._shard(model, self._mesh["data"])
+        if self._mesh is not None and (plan.tensor > 1 or self._is_sharded):
+            from vramlab.planner.sharing import cut, shard
+
+            if plan.tensor > 1:
+                cut(model, self._mesh["tensor"], plan)
+            if self._is_sharded:
+                shard(model, self._mesh["data"], plan)
         model.to_empty(device="cpu" if self._is_sharded and self.plan.optimizer_on_host else "cuda")
         model.tie()
         return model
-
-    def _shard(self, model: TransformerPart, mesh: DeviceMesh) -> None:
-        options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": self.plan.zero == 3}
-        if self.plan.run.dtypes.master:
-            compute = getattr(torch, self.plan.run.dtypes.compute)
-            options["mp_policy"] = MixedPrecisionPolicy(param_dtype=compute)
-        if self.plan.optimizer_on_host:
-            options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
-        for layer in model.layers:
-            fully_shard(layer, **options)
-        # The root's parameters would be needed again at once.
-        fully_shard(model, **options | {"reshard_after_forward": False})
 
     def _replicated(self) -> nn.Module:
         if self._mesh is None or self.plan.data == 1 or self._is_sharded:
@@ -251,11 +240,15 @@ class Training:
             return OPTIMIZERS[run.optimizer](chosen, **WAYS[run.implementation])
 
         if self._is_sharded or plan.tensor > 1:
+            from vramlab.techniques.tensor_parallel import parameter_groups
+
             return make(parameter_groups(parameters))
         if self.plan.optimizer_on_host:
             # Gradients in DDP's buckets wait there for step().
             return HostOptimizer(parameters, make, as_they_come=plan.data == 1)
         if plan.zero == 1 and self._mesh is not None:
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
             return ZeroRedundancyOptimizer(
                 parameters,
                 MasterAdamW if run.dtypes.master else make,  # type: ignore[arg-type]
@@ -310,41 +303,3 @@ class Training:
 def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
     """The mean cross entropy of logits (B, S, V) and targets (B, S)."""
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-def cut(model: TransformerPart, mesh: DeviceMesh, plan: Plan) -> None:
-    """Give this rank its part of every matrix, as arXiv 1909.08053 cuts them.
-
-    What it does between the matrices is the same on every rank, or with `plan.sequence_parallel`
-    for its own part of each sequence.
-    """
-    between = Shard(1) if plan.sequence_parallel else Replicate()  # of (B, S, W)
-    styles: dict[str, ParallelStyle] = {}
-    for number, layer in enumerate(model.layers):
-        assert isinstance(layer, Layer)
-        styles |= {
-            f"layers.{number}.{name}": style
-            for name, style in {
-                "attention.qkv": ColwiseParallel(input_layouts=between),
-                "attention.project": RowwiseParallel(output_layouts=between),
-                "feed_forward.up": ColwiseParallel(input_layouts=between),
-                "feed_forward.down": RowwiseParallel(output_layouts=between),
-            }.items()
-        }
-        if plan.sequence_parallel:
-            for norm in ("attention_norm", "feed_forward_norm"):
-                styles[f"layers.{number}.{norm}"] = SequenceParallel()
-        layer.attention.heads //= plan.tensor
-        layer.attention.kv_heads //= plan.tensor
-    if model.tokens is not None:
-        styles["tokens"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
-    if model.head is not None:
-        if plan.sequence_parallel:
-            styles["norm"] = SequenceParallel()
-        styles["head"] = ColwiseParallel(
-            input_layouts=between, output_layouts=Shard(-1), use_local_output=False
-        )
-    parallelize_module(model, mesh, styles)
-    if plan.sequence_parallel:
-        model.sequence_ranks = plan.tensor
-        model.first_position = mesh.get_local_rank() * plan.sequence // plan.tensor

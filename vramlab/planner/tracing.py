@@ -7,12 +7,16 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from vramlab.measure import BlockLife, Category, Timeline, attribute, record_timeline
 from vramlab.planner.events import GATHERED, STEP_BEGINS, Event, Events
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import Training, first_rank_of
 from vramlab.virtual import VirtualGPU
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 ROOM_BYTES = 2**46
 """Of the GPU on which steps are recorded: what a plan takes does not depend on whether it fits."""
@@ -43,18 +47,35 @@ def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Event
     """
     gpu = VirtualGPU(replace(plan.model, total_bytes=ROOM_BYTES))
     with _no_collections(), gpu, first_rank_of(plan, stage) as mesh:
-        with record_timeline(stacks="all") as recording:
-            training = Training(
-                plan, mesh, micro_batches=micro_batches, begins=recording.stage
-            )
-            recording.watch(model=training.model, inputs=training.inputs)
-            training.step()
-            recording.watch(states=training.states())
-            recording.stage(_STEP)
-            training.step()
-        timeline = recording.timeline
-        del training
-    return _events(timeline)
+        return events_of(record_steps(plan, mesh, micro_batches))
+
+
+def record_steps(
+    plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None = None
+) -> Timeline:
+    """Run two steps on the attached GPU, and record all that is allocated from the model on.
+
+    Args:
+        plan: what to carry out.
+        mesh: of the ranks, if there are several.
+        micro_batches: that are done in a step; all if None.
+
+    Raises:
+        torch.OutOfMemoryError: the GPU is too small.
+    """
+    with record_timeline(stacks="all") as recording:
+        training = Training(plan, mesh, micro_batches=micro_batches, begins=recording.stage)
+        recording.watch(model=training.model, inputs=training.inputs)
+        training.step()
+        recording.watch(states=training.states())
+        recording.stage(_STEP)
+        training.step()
+    return recording.timeline
+
+
+def begin_of_step(timeline: Timeline) -> int:
+    """The position at which the second of two recorded steps begins."""
+    return next(stage.start for stage in timeline.stages if stage.name == _STEP)
 
 
 @contextmanager
@@ -69,9 +90,9 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _events(timeline: Timeline) -> Events:
-    """The last step of a timeline, without blocks that are gone when it begins."""
-    begins = next(stage.start for stage in timeline.stages if stage.name == _STEP)
+def events_of(timeline: Timeline) -> Events:
+    """The second of two recorded steps, and the blocks that are there when it begins."""
+    begins = begin_of_step(timeline)
     held: list[Event] = []
     by_position: dict[int, Event] = {}
     for block, attribution in zip(timeline.blocks, attribute(timeline), strict=True):
@@ -91,9 +112,12 @@ def _events(timeline: Timeline) -> Events:
 
 
 def _category(block: BlockLife, category: Category) -> str:
-    """What a block is: as its tensor or its lifetime tells, or gathered and sent."""
-    by_lifetime = category in (Category.ACTIVATIONS, Category.TEMPORARIES)
-    return GATHERED if by_lifetime and _is_sent(block) else str(category)
+    """What a block is: as its tensor or its lifetime tells, or gathered and sent.
+
+    Gradients that ranks have reduced are theirs to keep.
+    """
+    kept = category not in (Category.PARAMETERS, Category.ACTIVATIONS, Category.TEMPORARIES)
+    return str(category) if kept or not _is_sent(block) else GATHERED
 
 
 def _place(block: BlockLife, part: str) -> str:

@@ -467,11 +467,11 @@ def _try_configuration(answer: Any, batch: int, limit_mib: int) -> str:
     import vramlab
     from vramlab import catalogue
     from vramlab.experiments.transformer_step import Training
-    from vramlab.formulas.transformer_peak import Gpu, check_kernels
+    from vramlab.formulas.transformer import check_kernels
 
     run = _checked(answer, batch)
     try:
-        check_kernels(run, Gpu.of(catalogue.find("T4")))
+        check_kernels(run, catalogue.find("T4").compute_capability)
     except ValueError as error:
         raise NotFixed(f"This cannot run: {error}.") from error
     micro_batches = batch // run.batch
