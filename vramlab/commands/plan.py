@@ -39,10 +39,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `plan` to the command line."""
     parser = subparsers.add_parser(
         "plan",
-        help="say whether a transformer's training fits, and what to change",
-        description="Say what each GPU holds when a transformer is trained, in closed form, and "
-        "with --simulate by PyTorch's own code on a virtual GPU. Ends with status 0 if it fits, "
-        "1 if it does not.",
+        help="say whether a model's training fits, and what to change",
+        description="Say what each GPU holds when a model is trained: PyTorch's own code runs a "
+        "step with few layers on a virtual GPU, which is extended to all layers; with --simulate "
+        "it runs all of them on one as large as yours. Ends with status 0 if it fits, 1 if it "
+        "does not.",
         allow_abbrev=False,
     )
     parser.add_argument("model", nargs="?", help="a known model, such as gpt2-xl or llama-3.1-8b")
@@ -54,7 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_training(parser.add_argument_group("training"))
     _add_gpus(parser.add_argument_group("GPUs"))
     parser.add_argument(
-        "--simulate", action="store_true", help="run it on a virtual GPU, too (seconds to minutes)"
+        "--simulate", action="store_true", help="run all of it, too (seconds to minutes)"
     )
     parser.add_argument("--json", action="store_true", help="print everything, in bytes, as JSON")
     parser.set_defaults(run=run)
@@ -147,6 +148,7 @@ def as_dict(found: Report) -> dict[str, Any]:
         "estimate": {
             "stage": found.estimate.stage,
             "moment": found.estimate.peak.name,
+            "how": found.estimate.how,
             "peak_bytes": found.estimate.peak_bytes,
             "bytes_by_category": dict(found.estimate.bytes_by_category),
         },
@@ -161,7 +163,12 @@ def as_dict(found: Report) -> dict[str, Any]:
             "problem": simulation.problem,
         },
         "changes": [
-            {"what": change.what, "price": change.price, "peak_bytes": change.after.peak_bytes}
+            {
+                "what": change.what,
+                "price": change.price,
+                "peak_bytes": change.peak_bytes,
+                "exact": change.exact,
+            }
             for change in found.next_changes()
         ],
     }

@@ -1,15 +1,17 @@
 """What to change in a plan that does not fit, or in one that could be cheaper: the next best steps.
 
 Each step changes one thing. Its effect is computed, not assumed; its price is said in words, with
-the lesson that measures it.
+the lesson that measures it. All are compared in closed form, and the best one is run: to run all of
+them would take longer than anybody waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from vramlab.planner.estimate import Estimate, estimate
+from vramlab.planner.about import about_bytes
+from vramlab.planner.estimate import Fitting, available_bytes, estimate, fitting_of
 from vramlab.planner.parts import UnevenParts
 from vramlab.planner.plan import Plan, UnsupportedPlan
 
@@ -22,12 +24,22 @@ class Change:
     """In words."""
     price: str
     """What it costs, in words."""
-    after: Estimate
+    plan: Plan
+    """With the change."""
+    peak_bytes: int
+    """Of the plan with the change."""
+    exact: bool = False
+    """Whether that is `estimate`'s answer; else it is about as much (`about_bytes`)."""
 
     @property
-    def plan(self) -> Plan:
-        """The plan with the change."""
-        return self.after.plan
+    def fitting(self) -> Fitting:
+        """Whether the plan with the change fits."""
+        return fitting_of(self.peak_bytes, available_bytes(self.plan))
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits with something to spare."""
+        return self.fitting == "fits"
 
 
 WORTHWHILE = 0.01
@@ -37,17 +49,23 @@ WORTHWHILE = 0.01
 def next_changes(plan: Plan) -> list[Change]:
     """What would lower the peak: what makes it fit before what does not, fewer GPUs before more.
 
-    Among equals the change that lowers it most comes first.
+    Among equals the change that lowers it most comes first. The first one's peak is exact.
     """
-    now_bytes = estimate(plan).peak_bytes
-    changes = [Change(what, price, estimate(changed)) for what, price, changed in _possible(plan)]
-    enough_bytes = (1 - WORTHWHILE) * now_bytes
-    helpful = [change for change in changes if change.after.peak_bytes <= enough_bytes]
-    return sorted(helpful, key=_rank)
+    enough_bytes = (1 - WORTHWHILE) * about_bytes(plan)
+    changes = [
+        Change(what, price, changed, about_bytes(changed))
+        for what, price, changed in _possible(plan)
+    ]
+    ranked = sorted((each for each in changes if each.peak_bytes <= enough_bytes), key=_rank)
+    while ranked and not ranked[0].exact:
+        exact = replace(ranked[0], peak_bytes=estimate(ranked[0].plan).peak_bytes, exact=True)
+        helps = exact.peak_bytes <= (1 - WORTHWHILE) * estimate(plan).peak_bytes
+        ranked = sorted([exact, *ranked[1:]] if helps else ranked[1:], key=_rank)
+    return ranked
 
 
 def _rank(change: Change) -> tuple[bool, int, int]:
-    return not change.after.fits, change.plan.ranks, change.after.peak_bytes
+    return not change.fits, change.plan.ranks, change.peak_bytes
 
 
 def _possible(plan: Plan) -> Iterator[tuple[str, str, Plan]]:

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.errors import VramlabError
-from vramlab.formulas import transformer_peak
 from vramlab.formulas.optimizers import Implementation
 from vramlab.formulas.pipeline_schedules import Name as Schedule
 from vramlab.formulas.pipeline_schedules import plan as schedule_plan
@@ -21,6 +20,7 @@ from vramlab.formulas.transformer import (
     Checkpointing,
     Run,
     Sizes,
+    check_kernels,
 )
 from vramlab.formulas.zero import Stage
 from vramlab.planner.parts import layers_of_stages, one_rank_of
@@ -81,10 +81,9 @@ class Plan:
     def __post_init__(self) -> None:
         self._check_names()
         self._check_counts()
-        gpu = transformer_peak.Gpu.of(self.model)
         # These raise ValueErrors that say what to do.
         try:
-            transformer_peak.check_kernels(self.run, gpu)
+            check_kernels(self.run, self.model.compute_capability)
         except ValueError as error:
             raise UnsupportedPlan(str(error)) from error
         self._check_what_pytorch_has()
@@ -155,6 +154,10 @@ class Plan:
             return 1
         schedule = schedule_plan(self.schedule, self.pipeline, self.micro_batches)
         return schedule.in_flight(stage, after_first=after_first)
+
+    def cut(self, layers: int, stages: int = 1) -> Plan:
+        """The same for a shorter model: so many layers in each of so many stages."""
+        return self.but(sizes=replace(self.sizes, layers=layers * stages), pipeline=stages)
 
     def but(self, **changes: object) -> Plan:
         """The same with some changes."""

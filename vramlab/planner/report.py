@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramlab.formulas.rank_peak import CATEGORIES
 from vramlab.formulas.zero import STAGES
 from vramlab.planner.advice import Change, next_changes
 from vramlab.planner.estimate import Estimate, estimate
+from vramlab.planner.events import CATEGORIES
 from vramlab.planner.plan import Plan
 from vramlab.planner.simulation import Simulation
 from vramlab.table import Table
@@ -23,7 +23,7 @@ class Report:
     """What a plan comes to."""
 
     estimate: Estimate
-    """Of the rank that holds most, in closed form."""
+    """Of the rank that holds most."""
     simulation: Simulation | None = None
     """Of a rank of the same stage."""
 
@@ -34,7 +34,7 @@ class Report:
 
     @property
     def fits(self) -> bool:
-        """By simulation if there was one, else by the closed form."""
+        """By simulation if there was one, else by the estimate."""
         if self.simulation is not None:
             return self.simulation.fits
         return self.estimate.fitting != "does not fit"
@@ -72,7 +72,8 @@ class Report:
             if (size := found[name])
         ]
         rows.append(("peak", format_mib(self.estimate.peak_bytes), "100.0%"))
-        return Table(self._caption(), ("bytes of", "estimated", "share"), tuple(rows))
+        notes = (f"A training step was {self.estimate.how}.",) if self.estimate.how else ()
+        return Table(self._caption(), ("bytes of", "estimated", "share"), tuple(rows), notes)
 
     def _comparison(self, simulation: Simulation) -> Table:
         found, simulated = self.estimate.bytes_by_category, simulation.bytes_by_category
@@ -109,21 +110,29 @@ class Report:
 
     def changes(self, count: int = 6) -> Table:
         """The first of them."""
+        changes = self.next_changes()[:count]
         return Table(
             "What would lower the peak, one change at a time",
             ("change", "peak then", "less by", "price"),
-            tuple(self._change(change) for change in self.next_changes()[:count]),
+            tuple(map(self._change, changes)),
+            ("The first one was run; about how much others take is a closed form.",)
+            if len(changes) > 1
+            else (),
         )
 
     def _change(self, change: Change) -> tuple[str, str, str, str]:
-        peak_bytes = change.after.peak_bytes
-        less = self.estimate.peak_bytes - peak_bytes
-        shown = f"{format_bytes(peak_bytes)}, {change.after.fitting}"
-        return change.what, shown, format_bytes(less), change.price
+        less = self.estimate.peak_bytes - change.peak_bytes
+        about = "" if change.exact else "about "
+        return (
+            change.what,
+            f"{about}{format_bytes(change.peak_bytes)}, {change.fitting}",
+            f"{about}{format_bytes(less)}",
+            change.price,
+        )
 
 
 def report(plan: Plan, *, simulated: bool = False) -> Report:
-    """Estimate a plan, and simulate it if asked to, which imports torch and takes seconds."""
+    """Estimate a plan, and simulate it if asked to, which takes seconds to minutes."""
     found = estimate(plan)
     if not simulated:
         return Report(found)

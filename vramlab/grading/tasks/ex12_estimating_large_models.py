@@ -13,10 +13,10 @@ from vramlab.formulas.transformer import (
     Attention,
     Sizes,
     bytes_per_parameter,
+    check_kernels,
     layer_terms,
 )
 from vramlab.formulas.transformer import Run as TransformerRun
-from vramlab.formulas.transformer_peak import Gpu, check_kernels
 from vramlab.grading.gpus import GPU, NO_RESTS
 from vramlab.grading.lazy import torch
 from vramlab.grading.mistakes import Mistake, of
@@ -442,7 +442,7 @@ def _chosen_run(answer: Any, batch: int, limit_mib: int) -> TransformerRun:
     settings = {key: answer[key] for key in KEYS}
     try:
         run = TransformerRun(micro_batch, 512, **settings)
-        check_kernels(run, Gpu.of(catalogue.find(T4.name)))
+        check_kernels(run, catalogue.find(T4.name).compute_capability)
     except ValueError as error:
         raise NotFixed(f"This cannot run: {error}.") from error
     return run

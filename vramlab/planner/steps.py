@@ -1,0 +1,126 @@
+"""The whole training step of a plan, from short ones: few layers, stages and micro-batches.
+
+What is run is as short as can be, so that a plan is answered in a second. What a step of the plan
+takes and gives back follows event by event (`vramlab.planner.extension`), or it is run as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramlab.planner.events import Events
+from vramlab.planner.extension import Longer, NotRepeating, extend
+from vramlab.planner.plan import Plan
+from vramlab.planner.tracing import trace
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rank's training step."""
+
+    events: Events
+    how: str
+    """Which steps were run for it."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How few stages and micro-batches are enough for the step of a stage."""
+
+    stages: int
+    stage: int
+    micro_batches: int
+    more_stages: int = 0
+    """How many stages are missing, each with a micro-batch more in flight."""
+    more_micro_batches: int = 0
+    """How many micro-batches are missing that follow each other."""
+
+
+def passes_of(plan: Plan, stage: int) -> Passes:
+    """What is run of a stage's passes: its first one, one that repeats it, the last one.
+
+    1F1B has as many forward passes ahead as there are stages from this one on; then backward and
+    forward passes follow each other by turns. Source: `Schedule1F1B` in
+    torch/distributed/pipelining/schedules.py, PyTorch 2.13.
+    """
+    count = plan.micro_batches
+    if plan.pipeline == 1:
+        return Passes(1, 0, min(count, 2))  # the second one finds gradients, as all others do
+    last = plan.pipeline - 1
+    stages = 2 if stage in (0, last) else 3
+    place = stages - 1 if stage == last else min(stage, 1)
+    if plan.schedule == "GPipe":
+        few = min(count, 2)
+        return Passes(stages, place, few, more_micro_batches=count - few)
+    ahead, few_ahead = plan.pipeline - stage, stages - place
+    by_turns = min(count - ahead, 1)
+    return Passes(
+        stages, place, few_ahead + by_turns, ahead - few_ahead, count - ahead - by_turns
+    )
+
+
+@lru_cache(maxsize=32)
+def step_of(plan: Plan, stage: int = 0) -> Step:
+    """The second step of the first rank of a stage.
+
+    Layers are extended from two and three, or from three and four; where these do not do the same,
+    all are run.
+    """
+    layers = plan.stage_sizes(stage).layers
+    fewest = 3 if plan.zero >= 2 else 2  # FSDP2 gathers the next layer, and scatters the last one
+    why = _why_layers_differ(plan)
+    for few in (fewest, fewest + 1):
+        if not why and few + 1 < layers:
+            try:
+                events = _extended(plan, stage, few)
+            except NotRepeating:
+                continue
+            return Step(events, f"run with {few} and {few + 1} layers, and extended to {layers}")
+    how = f"run with all {layers} layers" + (f": {why}" if why else "")
+    try:
+        return Step(_extended(plan, stage, layers), how)
+    except NotRepeating:
+        return Step(trace(plan, stage), how)
+
+
+def _why_layers_differ(plan: Plan) -> str:
+    """Why a layer more does not do what the one before did; '' if nothing is known against it."""
+    if plan.data > 1 and plan.zero == 0:
+        return "DDP's buckets end where they are full, and not where layers do"
+    if plan.zero == 1:
+        return "ZeRO-1 deals out whole parameters, so that a rank has others of each layer"
+    return ""
+
+
+def _extended(plan: Plan, stage: int, few: int) -> Events:
+    """A step run with a few layers, and with one more, a stage more, a micro-batch more.
+
+    Raises:
+        NotRepeating: one of these does something else than a repetition.
+    """
+    passes = passes_of(plan, stage)
+    missing = plan.stage_sizes(stage).layers - few
+
+    def run(more_layers: int = 0, more_stages: int = 0, more_micro_batches: int = 0) -> Events:
+        return _run(
+            plan.cut(few + more_layers, passes.stages + more_stages),
+            passes.stage,
+            passes.micro_batches + more_stages + more_micro_batches,
+        )
+
+    return extend(
+        run(),
+        Longer(run(more_layers=1), missing) if missing else None,
+        [
+            Longer(run(more_stages=stages, more_micro_batches=micro_batches), times)
+            for stages, micro_batches, times in (
+                (1, 0, passes.more_stages),
+                (0, 1, passes.more_micro_batches),
+            )
+            if times
+        ],
+    )
+
+
+_run = lru_cache(maxsize=16)(trace)
