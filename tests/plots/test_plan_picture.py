@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from vramlab.formulas.rank_peak import CATEGORIES
 from vramlab.formulas.transformer import Sizes
-from vramlab.formulas.transformer_peak import Moment
-from vramlab.planner import Estimate, Plan, Report, Simulation
+from vramlab.planner import CATEGORIES, Estimate, Moment, Plan, Report, Simulation
 from vramlab.plots import Picture, describe_plan, draw_plan
 from vramlab.units import GIB
 

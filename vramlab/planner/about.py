@@ -8,6 +8,7 @@ the backward pass of a layer, the optimizer's step. What ops hold for a moment i
 from __future__ import annotations
 
 from vramlab.formulas import transformer as kept
+from vramlab.formulas.storage import block_bytes, tensor_bytes
 from vramlab.formulas.transformer import Sizes
 from vramlab.planner.plan import Plan
 
@@ -23,20 +24,22 @@ def about_bytes(plan: Plan, stage: int | None = None) -> int:
         return max(about_bytes(plan, stage) for stage in {0, plan.pipeline - 1})
     sizes, run = plan.part(stage), plan.run
     lasting, gradients, extra = _lasting(plan, sizes)
-    gathered = _gathered(plan, sizes) if plan.zero >= 2 else 0
+    at_loss, in_layer = _gathered(plan, sizes) if plan.zero >= 2 else (0, 0)
     kept_bytes, in_head = kept.kept_bytes(sizes, run), sum(kept.head_kept(sizes, run).values())
     in_layers = kept_bytes - in_head
     again = sum(kept.layer_terms(sizes, run).values())  # while its backward pass is under way
+    passing = 2 * run.rows_bytes(sizes.inner, run.dtypes.compute)
     if plan.activations_on_host:
         in_layers, kept_bytes = again, in_head + again
     waiting = (plan.in_flight(stage) - 1) * in_layers + _buffers(plan, stage)
     stay = plan.micro_batches > 1 or (plan.data > 1 and plan.zero < 2)
-    from_before = gathered + (gradients if stay else 0)
+    waiting += gradients if stay else 0
     return lasting + max(
-        from_before + waiting + kept_bytes + _loss(plan, sizes),
-        from_before + waiting + in_layers + again,
-        gathered + gradients + again,
+        at_loss + waiting + kept_bytes + _loss(plan, sizes),
+        in_layer + waiting + in_layers + again + passing,
+        in_layer + gradients + again + passing,
         gradients + extra,
+        2 * gradients if plan.data > 1 and plan.zero < 2 else 0,  # DDP makes new buckets
     )
 
 
@@ -62,12 +65,16 @@ def _lasting(plan: Plan, sizes: Sizes) -> tuple[int, int, int]:
     return weights + states, gradients, extra
 
 
-def _gathered(plan: Plan, sizes: Sizes) -> int:
-    """What FSDP2 has gathered: what belongs to no layer, and all layers or about three."""
+def _gathered(plan: Plan, sizes: Sizes) -> tuple[int, int]:
+    """What FSDP2 has gathered at the loss and in a layer's backward pass.
+
+    What belongs to no layer, and all layers; or one, and where gradients are scattered, three.
+    """
     dtype = plan.run.dtypes.weights
-    layer = sum(kept.block_bytes(kept.tensor_bytes(s, dtype)) for s in sizes.layer_shapes())
+    layer = sum(block_bytes(tensor_bytes(s, dtype)) for s in sizes.layer_shapes())
     root = kept.parameters_bytes(sizes, dtype) - sizes.layers * layer
-    return root + min(sizes.layers if plan.zero == 2 else 3, sizes.layers) * layer
+    at_loss, in_layer = (sizes.layers, sizes.layers) if plan.zero == 2 else (1, 3)
+    return root + at_loss * layer, root + min(in_layer, sizes.layers) * layer
 
 
 def _loss(plan: Plan, sizes: Sizes) -> int:

@@ -1,8 +1,8 @@
 """What to change in a plan that does not fit, or in one that could be cheaper: the next best steps.
 
 Each step changes one thing. Its effect is computed, not assumed; its price is said in words, with
-the lesson that measures it. All are compared in closed form, and the best one is run: to run all of
-them would take longer than anybody waits.
+the lesson that measures it. All are compared in closed form, and the best one is run where few
+layers of one stage are enough: to run all of them would take longer than anybody waits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from vramlab.planner.about import about_bytes
 from vramlab.planner.estimate import Fitting, available_bytes, estimate, fitting_of
 from vramlab.planner.parts import UnevenParts
 from vramlab.planner.plan import Plan, UnsupportedPlan
+from vramlab.planner.steps import is_quick
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ WORTHWHILE = 0.01
 def next_changes(plan: Plan) -> list[Change]:
     """What would lower the peak: what makes it fit before what does not, fewer GPUs before more.
 
-    Among equals the change that lowers it most comes first. The first one's peak is exact.
+    Among equals the change that lowers it most comes first. The first one's peak is exact if a step
+    of it is quick to run (`vramlab.planner.steps.is_quick`).
     """
     enough_bytes = (1 - WORTHWHILE) * about_bytes(plan)
     changes = [
@@ -57,10 +59,15 @@ def next_changes(plan: Plan) -> list[Change]:
         for what, price, changed in _possible(plan)
     ]
     ranked = sorted((each for each in changes if each.peak_bytes <= enough_bytes), key=_rank)
-    while ranked and not ranked[0].exact:
-        exact = replace(ranked[0], peak_bytes=estimate(ranked[0].plan).peak_bytes, exact=True)
-        helps = exact.peak_bytes <= (1 - WORTHWHILE) * estimate(plan).peak_bytes
-        ranked = sorted([exact, *ranked[1:]] if helps else ranked[1:], key=_rank)
+    while ranked and not ranked[0].exact and is_quick(ranked[0].plan):
+        first, others = ranked[0], ranked[1:]
+        exact = replace(first, peak_bytes=estimate(first.plan).peak_bytes, exact=True)
+        if exact.peak_bytes > (1 - WORTHWHILE) * estimate(plan).peak_bytes:
+            ranked = others
+        elif exact.fits == first.fits:
+            return [exact, *others]
+        else:
+            ranked = sorted([exact, *others], key=_rank)
     return ranked
 
 

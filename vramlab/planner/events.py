@@ -82,9 +82,9 @@ def moments(events: Events) -> dict[str, Moment]:
     begins = events.index(STEP_BEGINS)
     for position, event in enumerate(events):
         total_bytes += event.size_bytes
-        if position > begins and event.size_bytes > 0:
-            if total_bytes > most.get(event.place, 0):
-                most[event.place], found[event.place] = total_bytes, position
+        taken = position > begins and event.size_bytes > 0
+        if taken and total_bytes > most.get(event.place, 0):
+            most[event.place], found[event.place] = total_bytes, position
     return {place: _moment(events, position) for place, position in found.items()}
 
 

@@ -47,8 +47,8 @@ class Plan:
 
     sizes: Sizes
     """Of the whole model."""
-    gpu: str = "A100-80GB"
-    """A name in the catalogue."""
+    gpu: str | GPUModel = "A100-80GB"
+    """A name in the catalogue, or the model of a GPU that is not in it."""
     batch: int = 8
     """Sequences of a step, on all GPUs together."""
     micro_batch: int | None = None
@@ -81,19 +81,35 @@ class Plan:
     def __post_init__(self) -> None:
         self._check_names()
         self._check_counts()
-        # These raise ValueErrors that say what to do.
+        capability = self.model.compute_capability
         try:
-            check_kernels(self.run, self.model.compute_capability)
+            check_kernels(self.run, capability)
         except ValueError as error:
             raise UnsupportedPlan(str(error)) from error
         self._check_what_pytorch_has()
+
+    @classmethod
+    def of_run(cls, sizes: Sizes, run: Run, gpu: str | GPUModel) -> Plan:
+        """A run on one GPU."""
+        return cls(
+            sizes,
+            gpu,
+            run.batch,
+            sequence=run.sequence,
+            precision=run.precision,
+            optimizer=run.optimizer,
+            implementation=run.implementation,
+            attention=run.attention,
+            dropout=run.dropout,
+            checkpointing=run.checkpointing,
+        )
 
     # ---- What it comes to ----
 
     @property
     def model(self) -> GPUModel:
         """The GPU."""
-        return catalogue.find(self.gpu)
+        return self.gpu if isinstance(self.gpu, GPUModel) else catalogue.find(self.gpu)
 
     @property
     def ranks(self) -> int:
@@ -119,6 +135,11 @@ class Plan:
     def activations_on_host(self) -> bool:
         """Whether what the forward pass saves waits on the host."""
         return self.offload in ("activations", "both")
+
+    @property
+    def _has_dtensors(self) -> bool:
+        """Whether parameters are DTensors: shards of FSDP2, or cut."""
+        return self.zero >= 2 or self.tensor > 1
 
     @cached_property
     def run(self) -> Run:
@@ -229,6 +250,11 @@ class Plan:
             raise UnsupportedPlan(
                 "float32 copies of parameters that are cut need FSDP2's mixed precision: choose "
                 "data=2 or more with zero=2 or 3, or another precision"
+            )
+        if self.implementation == "fused" and self.optimizer != "adamw" and self._has_dtensors:
+            raise UnsupportedPlan(
+                f"PyTorch has no fused {self.optimizer} for parameters that FSDP2 shards or tensor "
+                'parallelism cuts: choose implementation="foreach", or adamw'
             )
         if self.schedule == "1F1B" and self.micro_batches < self.pipeline:
             raise UnsupportedPlan(

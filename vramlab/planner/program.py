@@ -273,8 +273,8 @@ class Training:
             output_args=(self._hidden(),),
             group=self._mesh.get_group("pipeline"),
         )
-        for part in ("forward", "backward"):
-            self._announce(stage, part)
+        for work in ("forward", "backward"):
+            self._announce(stage, work)
         return schedule_of_torch(plan.schedule)(stage, self.micro_batches, loss_fn=loss_of)
 
     def _announce(self, stage: PipelineStage, part: str) -> None:

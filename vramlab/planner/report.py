@@ -115,8 +115,8 @@ class Report:
             "What would lower the peak, one change at a time",
             ("change", "peak then", "less by", "price"),
             tuple(map(self._change, changes)),
-            ("The first one was run; about how much others take is a closed form.",)
-            if len(changes) > 1
+            ('"About" is a closed form; what has none was run.',)
+            if any(not change.exact for change in changes)
             else (),
         )
 

@@ -9,7 +9,7 @@ from vramlab.planner.events import peak
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import first_rank_of
 from vramlab.planner.simulation import Simulation
-from vramlab.planner.tracing import begin_of_step, events_of, record_steps
+from vramlab.planner.tracing import begin_of_step, events_of, no_collections, record_steps
 from vramlab.virtual import VirtualGPU
 
 
@@ -23,7 +23,8 @@ def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simul
         stage: of the pipeline.
         alloc_conf: of the allocator, as in PYTORCH_CUDA_ALLOC_CONF; if None, the environment's.
     """
-    with VirtualGPU(plan.gpu, alloc_conf=alloc_conf), first_rank_of(plan, stage) as mesh:
+    gpu = VirtualGPU(plan.model, alloc_conf=alloc_conf)
+    with no_collections(), gpu, first_rank_of(plan, stage) as mesh:
         try:
             return _measured(stage, record_steps(plan, mesh), torch.cuda.max_memory_reserved())
         except torch.OutOfMemoryError as error:

@@ -12,7 +12,9 @@ from functools import lru_cache
 from vramlab.planner.events import Events
 from vramlab.planner.extension import Longer, NotRepeating, extend
 from vramlab.planner.plan import Plan
-from vramlab.planner.tracing import trace
+
+QUICK_LAYERS = 16
+"""So many layers are run in about a second."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,13 @@ def passes_of(plan: Plan, stage: int) -> Passes:
         return Passes(stages, place, few, more_micro_batches=count - few)
     ahead, few_ahead = plan.pipeline - stage, stages - place
     by_turns = min(count - ahead, 1)
-    return Passes(
-        stages, place, few_ahead + by_turns, ahead - few_ahead, count - ahead - by_turns
-    )
+    return Passes(stages, place, few_ahead + by_turns, ahead - few_ahead, count - ahead - by_turns)
+
+
+def is_quick(plan: Plan) -> bool:
+    """Whether a step is known in about a second: DTensor and pipelines take longer."""
+    shared = plan.tensor > 1 or plan.pipeline > 1
+    return not shared and (plan.sizes.layers <= QUICK_LAYERS or not _why_layers_differ(plan))
 
 
 @lru_cache(maxsize=32)
@@ -81,7 +87,7 @@ def step_of(plan: Plan, stage: int = 0) -> Step:
     try:
         return Step(_extended(plan, stage, layers), how)
     except NotRepeating:
-        return Step(trace(plan, stage), how)
+        return Step(_run(plan, stage), how)
 
 
 def _why_layers_differ(plan: Plan) -> str:
@@ -123,4 +129,9 @@ def _extended(plan: Plan, stage: int, few: int) -> Events:
     )
 
 
-_run = lru_cache(maxsize=16)(trace)
+@lru_cache(maxsize=16)
+def _run(plan: Plan, stage: int, micro_batches: int | None = None) -> Events:
+    """Run a step as it is; imports torch."""
+    from vramlab.planner.tracing import trace
+
+    return trace(plan, stage, micro_batches)

@@ -1,5 +1,4 @@
-"""Record what a plan's training step does to memory: every block of one rank, and what it is for.
-"""
+"""Record what a plan's training step does to memory: each block of one rank, and what it is."""
 
 from __future__ import annotations
 
@@ -46,13 +45,11 @@ def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Event
         micro_batches: that are done in a step, in place of all; there are inputs for all.
     """
     gpu = VirtualGPU(replace(plan.model, total_bytes=ROOM_BYTES))
-    with _no_collections(), gpu, first_rank_of(plan, stage) as mesh:
+    with no_collections(), gpu, first_rank_of(plan, stage) as mesh:
         return events_of(record_steps(plan, mesh, micro_batches))
 
 
-def record_steps(
-    plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None = None
-) -> Timeline:
+def record_steps(plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None = None) -> Timeline:
     """Run two steps on the attached GPU, and record all that is allocated from the model on.
 
     Args:
@@ -79,7 +76,7 @@ def begin_of_step(timeline: Timeline) -> int:
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def no_collections() -> Iterator[None]:
     """Keep Python from freeing garbage at some moment: what a step frees would differ by chance."""
     was_enabled = gc.isenabled()
     gc.disable()
