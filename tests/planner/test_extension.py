@@ -67,9 +67,9 @@ def test_passes_repeat_with_all_their_layers() -> None:
     assert letters(both) == "a" + 3 * "pllllq" + "z"
 
 
-def test_a_pass_that_is_repeated_in_parts_is_refused() -> None:
+def test_a_pass_that_repeats_what_is_not_in_the_shorter_step_is_refused() -> None:
     with pytest.raises(NotRepeating, match="is repeated in parts"):
-        extend(events("ab"), None, [Longer(events("abbabb"), 1)])
+        extend(events("abcd"), None, [Longer(events("abbcbbcd"), 1)])
 
 
 def test_the_peak_moves_with_depth_and_is_found_where_it_is() -> None:
