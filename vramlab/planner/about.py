@@ -1,16 +1,16 @@
 """About how much a plan takes, in closed form and at once: to compare plans before one is run.
 
-The sum of what is kept (`vramlab.formulas.transformer`, ZeRO's shares) at three moments: the loss,
-the backward pass of a layer, the optimizer's step. What ops hold for a moment is counted roughly.
-`vramlab.planner.estimate` says what a plan takes exactly.
+The sum of what is kept (`vramlab.programs.transformer_memory`, ZeRO's shares) at three moments: the
+loss, the backward pass of a layer, the optimizer's step. What ops hold for a moment is counted
+roughly. `vramlab.planner.estimate` says what a plan takes exactly.
 """
 
 from __future__ import annotations
 
-from vramlab.formulas import transformer as kept
-from vramlab.formulas.storage import block_bytes, tensor_bytes
-from vramlab.formulas.transformer import Sizes
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
 from vramlab.planner.plan import Plan
+from vramlab.programs import transformer_memory as kept
+from vramlab.programs.transformer_memory import Sizes
 
 
 def about_bytes(plan: Plan, stage: int | None = None) -> int:

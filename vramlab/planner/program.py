@@ -2,7 +2,8 @@
 
     tensor    torch.distributed.tensor.parallel cuts the matrices of every layer
     pipeline  torch.distributed.pipelining runs micro-batches through the stages
-    data      DistributedDataParallel, ZeroRedundancyOptimizer, or FSDP2 (`vramlab.formulas.zero`)
+    data      DistributedDataParallel, ZeroRedundancyOptimizer, or FSDP2
+    (`vramlab_course.formulas.zero`)
 
 It runs wherever a process group has been joined: under torchrun, or as one rank alone on a virtual
 GPU. A model is never whole on any GPU that does not need all of it: it is made on the meta device,
@@ -24,13 +25,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from vramlab.models.transformer import DROPOUT, Transformer, TransformerPart
 from vramlab.planner.plan import Plan
-from vramlab.ranks import alone
-from vramlab.techniques.master_weights import MasterAdamW, MasterWeights
-from vramlab.techniques.offloading import HostOptimizer, SavedOnHost
-from vramlab.techniques.optimizers import OPTIMIZERS, WAYS, states_of
-from vramlab.techniques.pipeline_stage import schedule_of_torch
+from vramlab.programs.alone import alone
+from vramlab.programs.master_weights import MasterAdamW, MasterWeights
+from vramlab.programs.offloading import HostOptimizer, SavedOnHost
+from vramlab.programs.optimizers import OPTIMIZERS, WAYS, states_of
+from vramlab.programs.transformer import DROPOUT, Transformer, TransformerPart
+from vramlab_course.programs.techniques.pipeline_stage import schedule_of_torch
 
 if TYPE_CHECKING:
     # Each of these takes a second to import that other plans need not wait for; so does
@@ -240,7 +241,7 @@ class Training:
             return OPTIMIZERS[run.optimizer](chosen, **WAYS[run.implementation])
 
         if self._is_sharded or plan.tensor > 1:
-            from vramlab.techniques.tensor_parallel import parameter_groups
+            from vramlab.programs.tensor_parallel import parameter_groups
 
             return make(parameter_groups(parameters))
         if self.plan.optimizer_on_host:

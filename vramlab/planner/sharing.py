@@ -19,8 +19,8 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
-from vramlab.models.transformer import Layer, TransformerPart
 from vramlab.planner.plan import Plan
+from vramlab.programs.transformer import Layer, TransformerPart
 
 
 def shard(model: TransformerPart, mesh: DeviceMesh, plan: Plan) -> None:

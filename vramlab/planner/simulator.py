@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from vramlab.gpu import VirtualGPU
 from vramlab.measure import Timeline
 from vramlab.planner.events import peak
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import first_rank_of
 from vramlab.planner.simulation import Simulation
 from vramlab.planner.tracing import begin_of_step, events_of, no_collections, record_steps
-from vramlab.virtual import VirtualGPU
 
 
 def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vramlab.gpu import VirtualGPU
 from vramlab.measure import BlockLife, Category, Timeline, attribute, record_timeline
 from vramlab.planner.events import GATHERED, STEP_BEGINS, Event, Events
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import Training, first_rank_of
-from vramlab.virtual import VirtualGPU
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

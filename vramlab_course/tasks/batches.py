@@ -1,0 +1,44 @@
+"""Batches for the programs of trials, and whether each is loaded once, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import TypeVar
+
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.task import NotFixed
+
+Batch = TypeVar("Batch")
+
+
+def numbered_batch(index: int, *shape: int) -> torch.Tensor:
+    """Make a batch in float32 on the GPU, the same every time, and another one for each index.
+
+    Takes the batch's memory and nothing besides. Its numbers go up from 0 to (250 + `index`) / 251
+    and begin again.
+    """
+    values = torch.arange(prod(shape), device="cuda", dtype=torch.float32)
+    return values.remainder_(251 + index).div_(251).reshape(shape)
+
+
+def noting(load: Callable[[int], Batch], loaded: list[int]) -> Callable[[int], Batch]:
+    """Load batches as `load` does, and note the index of each in `loaded` before it comes."""
+
+    def load_and_note(index: int) -> Batch:
+        loaded.append(index)
+        return load(index)
+
+    return load_and_note
+
+
+def check_order(loaded: list[int], count: int) -> None:
+    """See to it that a program has loaded the batches 0 to `count` - 1.
+
+    Raises:
+        NotFixed: it has left some out, loaded some again, or changed their order.
+    """
+    if loaded != list(range(count)):
+        raise NotFixed(
+            f"It fits, but does not load each of the {count} batches once, in their order."
+        )
