@@ -30,8 +30,8 @@ from vramlab.programs.alone import alone
 from vramlab.programs.master_weights import MasterAdamW, MasterWeights
 from vramlab.programs.offloading import HostOptimizer, SavedOnHost
 from vramlab.programs.optimizers import OPTIMIZERS, WAYS, states_of
+from vramlab.programs.pipeline_schedules import schedule_of_torch
 from vramlab.programs.transformer import DROPOUT, Transformer, TransformerPart
-from vramlab_course.programs.techniques.pipeline_stage import schedule_of_torch
 
 if TYPE_CHECKING:
     # Each of these takes a second to import that other plans need not wait for; so does

@@ -9,9 +9,9 @@ from vramlab.planner.estimate import Estimate, estimate
 from vramlab.planner.events import CATEGORIES
 from vramlab.planner.plan import Plan
 from vramlab.planner.simulation import Simulation
+from vramlab.programs.divisions import ZERO_STAGES as STAGES
 from vramlab.table import Table
 from vramlab.units import format_bytes, format_mib, signed_bytes
-from vramlab_course.formulas.zero import STAGES
 
 _REST = "activations and temporaries"
 _OWN = ("parameters", "optimizer states", "inputs")

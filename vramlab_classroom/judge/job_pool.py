@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import vramlab
 from vramlab.context import Closing
 from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
 from vramlab_classroom.judge import replies
 from vramlab_classroom.judge.task import Config, Exercise, Task
+from vramlab_classroom.sandbox import packages
 from vramlab_classroom.sandbox.frames import read_frame, write_frame
 from vramlab_classroom.sandbox.job_limits import Limits, Order
 
@@ -76,14 +76,13 @@ class Bench(Closing):
                 `vramlab_classroom.sandbox.bubblewrap`); by default this one, without any.
             search_path: where else the modules of exercises are looked for.
         """
-        package = Path(vramlab.__file__).parents[1]
         self._command = [
             *(command or [sys.executable]),
             "-P",
             "-m",
             "vramlab_classroom.judge.job_server",
         ]
-        self._search_path = os.pathsep.join(map(str, [package, *search_path]))
+        self._search_path = os.pathsep.join(map(str, [*packages.search_path(), *search_path]))
         self._process: subprocess.Popen[bytes] | None = None
         self._preload = TORCH_MODULES
 

@@ -34,7 +34,7 @@ from vramlab_classroom.sandbox.bubblewrap import (
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
 
-HERE = Path(__file__).parent
+SUPPORT = Path(broken_language.__file__).parent
 EXERCISE = broken_language.EXERCISE
 ANSWER = EXERCISE.task("answer")
 PROGRAM = EXERCISE.task("program")
@@ -52,7 +52,7 @@ def around() -> Sandbox:
 
 
 def bench_in(sandbox: Sandbox, hidden: Path) -> Bench:
-    return Bench(command=sandbox.prefix(visible=[HERE], hidden=[hidden]), search_path=[HERE])
+    return Bench(command=sandbox.prefix(visible=[SUPPORT], hidden=[hidden]), search_path=[SUPPORT])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -120,7 +120,7 @@ def is_well(bench: Bench) -> bool:
 
 
 def test_the_language_is_broken(any_bench: Bench) -> None:
-    assert escaped(any_bench, escapes.read, path=__file__).startswith('"""Code that has broken')
+    assert escaped(any_bench, escapes.read, path=escapes.__file__).startswith('"""What code could')
 
 
 # What a sandbox keeps from an answer.
@@ -161,7 +161,7 @@ def test_only_what_python_needs_is_there(boxed: Bench) -> None:
 
 def test_nothing_can_be_written_but_the_private_folder(boxed: Bench) -> None:
     package = Path(bench_module.__file__).parents[1]
-    places = ["/", "/usr", "/etc", "/dev", "/dev/shm", "/proc", f"{package}", f"{HERE}", SCRATCH]
+    places = ["/", "/usr", "/etc", "/dev", "/dev/shm", "/proc", f"{package}", f"{SUPPORT}", SCRATCH]
     # Not even there a file with anything in it: the limit of file size is 0.
     assert escaped(boxed, escapes.writes_into, paths=places) == f"folder in {SCRATCH}"
 
