@@ -93,4 +93,4 @@ def _buffers(plan: Plan, stage: int) -> int:
     """What a stage receives into, for each micro-batch."""
     ends = (stage > 0) + (stage < plan.pipeline - 1)
     run = plan.run
-    return plan.micro_batches * ends * run.between_bytes(plan.sizes.width, run.dtypes.stream)
+    return plan.micro_batches * ends * run.between_bytes(plan.transformer.width, run.dtypes.stream)

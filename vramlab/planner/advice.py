@@ -50,9 +50,12 @@ WORTHWHILE = 0.01
 def next_changes(plan: Plan) -> list[Change]:
     """What would lower the peak: what makes it fit before what does not, fewer GPUs before more.
 
+    Of a custom model, which has no closed form, changes are run until one makes it fit.
     Among equals the change that lowers it most comes first. The first one's peak is exact if a step
     of it is quick to run (`vramlab.planner.steps.is_quick`).
     """
+    if plan.is_custom:
+        return _changes_of_custom(plan)
     enough_bytes = (1 - WORTHWHILE) * about_bytes(plan)
     changes = [
         Change(what, price, changed, about_bytes(changed))
@@ -69,6 +72,19 @@ def next_changes(plan: Plan) -> list[Change]:
         else:
             ranked = sorted([exact, *others], key=_rank)
     return ranked
+
+
+def _changes_of_custom(plan: Plan) -> list[Change]:
+    """Run changes of a plan that has no closed form, one by one until one makes it fit."""
+    enough_bytes = (1 - WORTHWHILE) * estimate(plan).peak_bytes
+    found: list[Change] = []
+    for what, price, changed in _possible(plan):
+        change = Change(what, price, changed, estimate(changed).peak_bytes, exact=True)
+        if change.peak_bytes <= enough_bytes:
+            found.append(change)
+            if change.fits:
+                break
+    return sorted(found, key=_rank)
 
 
 def _rank(change: Change) -> tuple[bool, int, int]:
@@ -92,7 +108,7 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
             "more, smaller kernels (lesson 13)",
             {"micro_batch": half},
         )
-    if plan.attention not in ("flash", "efficient"):
+    if not plan.is_custom and plan.attention not in ("flash", "efficient"):
         fused = "flash" if plan.run.dtypes.compute != "float32" else "efficient"
         yield (
             f"{fused} attention",
@@ -105,7 +121,8 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
             "the forward pass twice: a third more FLOPs (lesson 14)",
             {"checkpointing": "full"},
         )
-    if plan.checkpointing == "none" and plan.attention in ("eager", "math"):
+    can_select = not plan.is_custom and plan.checkpointing == "none"
+    if can_select and plan.attention in ("eager", "math"):
         yield (
             "checkpoint attention",
             "its products again: few more FLOPs (lesson 14)",

@@ -81,6 +81,8 @@ def estimate(plan: Plan) -> Estimate:
     In a schedule the first stages have most micro-batches in flight, and the stages between the
     second and the last one have no more of anything.
     """
+    if plan.pipeline == 1:
+        return estimate_stage(plan, 0)
     about = {
         stage: about_bytes(plan, stage)
         for stage in sorted({0, min(1, plan.pipeline - 1), plan.pipeline - 1})

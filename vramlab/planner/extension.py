@@ -46,12 +46,12 @@ class Longer(NamedTuple):
     times: int
 
 
-def extend(step: Events, layers: Longer | None = None, passes: Sequence[Longer] = ()) -> Events:
+def extend(step: Events, layers: Sequence[Longer] = (), passes: Sequence[Longer] = ()) -> Events:
     """Events of a step with more layers, and with more passes through them.
 
     Args:
         step: to be extended.
-        layers: the step with more layers.
+        layers: steps with more layers, each in another part of the model.
         passes: steps with more passes through as many layers as `step` has, of micro-batches that
             follow each other. What an event run repeats of them, has all layers, too.
 
@@ -59,9 +59,11 @@ def extend(step: Events, layers: Longer | None = None, passes: Sequence[Longer] 
         NotRepeating: one of the longer steps is not `step` with some of its runs repeated.
     """
     inserted: dict[int, list[Event]] = {}
-    if layers is not None and layers.times:
-        for after, begins, length in repeated_runs(step, layers.events):
-            inserted[after] = list(layers.events[begins : begins + length]) * layers.times
+    for longer in layers:
+        for after, begins, length in repeated_runs(step, longer.events) if longer.times else ():
+            if after in inserted:
+                raise NotRepeating(f"two parts repeat what is before event {after} of {len(step)}")
+            inserted[after] = list(longer.events[begins : begins + length]) * longer.times
 
     def with_layers(first: int, end: int) -> Iterator[Event]:
         for position in range(first, end):

@@ -15,9 +15,8 @@ rank's heads: who loads weights of a whole model has to sort them so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -93,15 +92,7 @@ class Training:
         self.model = self._make_model()
         self._callable = self._replicated()
         self.optimizer = self._make_optimizer()
-        tokens = torch.zeros(plan.batch // plan.data, plan.sequence, dtype=torch.long)
-        self.inputs = {
-            name: tokens.cuda()
-            for name, needed in (
-                ("tokens", self.model.sizes.embeds),
-                ("targets", self.model.sizes.predicts),
-            )
-            if needed
-        }
+        self.inputs = self._make_inputs()
         self._schedule = self._make_schedule() if plan.pipeline > 1 else None
 
     # ---- Steps ----
@@ -141,24 +132,35 @@ class Training:
             if self._schedule is not None:
                 self._run_pipeline(self._schedule)
                 return
-            micro_batches = zip(
-                self.inputs["tokens"].split(self.plan.at_a_time),
-                self.inputs["targets"].split(self.plan.at_a_time),
-                strict=True,
-            )
-            for number, (tokens, targets) in enumerate(
-                islice(micro_batches, self.micro_batches), 1
-            ):
+            for number, inputs in enumerate(self._parts(), 1):
                 with self._reducing(number == self.micro_batches):
-                    loss = self._forward(tokens, targets)
+                    loss = self._forward(inputs)
                     self._begins("backward")
                     loss.backward()
                     del loss
 
-    def _forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+    def _make_inputs(self) -> dict[str, Tensor]:
+        sizes = self.model.sizes
+        tokens = torch.zeros(
+            self.plan.batch // self.plan.data, self.plan.sequence, dtype=torch.long
+        )
+        needed = {"tokens": sizes.embeds, "targets": sizes.predicts}
+        return {name: tokens.cuda() for name, is_needed in needed.items() if is_needed}
+
+    def _parts(self) -> Iterable[dict[str, Tensor]]:
+        """What the micro-batches of a step are."""
+        divided = {name: each.split(self.plan.at_a_time) for name, each in self.inputs.items()}
+        for number in range(self.micro_batches):
+            yield {name: parts[number] for name, parts in divided.items()}
+
+    def _loss(self, inputs: dict[str, Tensor]) -> Tensor:
+        loss: Tensor = self._callable(inputs["tokens"], inputs["targets"])
+        return loss
+
+    def _forward(self, inputs: dict[str, Tensor]) -> Tensor:
         self._begins("forward")
         with self._precision(), self._saving():
-            loss: Tensor = self._callable(tokens, targets)
+            loss = self._loss(inputs)
         return loss if self.plan.micro_batches == 1 else loss / self.plan.micro_batches
 
     def _run_pipeline(self, schedule: PipelineScheduleSingle) -> None:
@@ -199,7 +201,7 @@ class Training:
         """Whether FSDP2 has the parameters."""
         return self.plan.zero >= 2
 
-    def _make_model(self) -> TransformerPart:
+    def _make_model(self) -> Any:
         plan, run = self.plan, self.plan.run
         kind = Transformer if plan.pipeline == 1 else TransformerPart
         with torch.device("meta"):
@@ -218,7 +220,7 @@ class Training:
             if plan.tensor > 1:
                 cut(model, self._mesh["tensor"], plan)
             if self._is_sharded:
-                shard(model, self._mesh["data"], plan)
+                shard(model, model.layers, self._mesh["data"], plan)
         model.to_empty(device="cpu" if self._is_sharded and self.plan.optimizer_on_host else "cuda")
         model.tie()
         return model
@@ -294,7 +296,7 @@ class Training:
         return torch.empty(
             plan.at_a_time,
             plan.sequence // run.sequence_ranks,
-            plan.sizes.width,
+            plan.transformer.width,
             dtype=getattr(torch, run.dtypes.stream),
             device="meta",
             requires_grad=True,

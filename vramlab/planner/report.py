@@ -144,12 +144,12 @@ def report(plan: Plan, *, simulated: bool = False) -> Report:
 def describe(plan: Plan) -> str:
     """A plan in one sentence."""
     parts = [
-        f"{plan.sizes.parameters() / 1e9:,.2f} billion parameters",
-        f"{plan.batch} x {plan.sequence} tokens",
+        *_model_and_batch(plan),
         plan.precision,
         f"{plan.optimizer} ({plan.implementation})",
-        f"{plan.attention} attention",
     ]
+    if not plan.is_custom:
+        parts.append(f"{plan.attention} attention")
     if plan.checkpointing != "none":
         parts.append(f"{plan.checkpointing} checkpointing")
     if plan.micro_batches > 1:
@@ -157,6 +157,18 @@ def describe(plan: Plan) -> str:
     if plan.offload != "nothing":
         parts.append(f"{_OFFLOADED[plan.offload]} on the host")
     return f"{', '.join(parts)}, on {_gpus(plan)}"
+
+
+def _model_and_batch(plan: Plan) -> list[str]:
+    if not plan.is_custom:
+        billions = plan.transformer.parameters() / 1e9
+        return [f"{billions:,.2f} billion parameters", f"{plan.batch} x {plan.sequence} tokens"]
+    from vramlab.planner.custom_training import count_parameters
+
+    custom = plan.custom
+    shapes = (each.shape(plan.batch, plan.sequence) for each in custom.inputs)
+    inputs = ", ".join(" x ".join(map(str, shape)) for shape in shapes)
+    return [custom.name, f"{count_parameters(custom) / 1e9:,.3f} billion parameters", inputs]
 
 
 _OFFLOADED = {

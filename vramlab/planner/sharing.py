@@ -5,9 +5,11 @@ Imported by plans that need it only: torch.distributed.tensor takes a second.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
@@ -23,7 +25,7 @@ from vramlab.planner.plan import Plan
 from vramlab.programs.transformer import Layer, TransformerPart
 
 
-def shard(model: TransformerPart, mesh: DeviceMesh, plan: Plan) -> None:
+def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, plan: Plan) -> None:
     """Give this rank its shard of every parameter, by FSDP2: each layer is gathered by itself."""
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": plan.zero == 3}
     if plan.run.dtypes.master:
@@ -31,7 +33,7 @@ def shard(model: TransformerPart, mesh: DeviceMesh, plan: Plan) -> None:
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=compute)
     if plan.optimizer_on_host:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
-    for layer in model.layers:
+    for layer in layers:
         fully_shard(layer, **options)
     # The root's parameters would be needed again at once.
     fully_shard(model, **options | {"reshard_after_forward": False})

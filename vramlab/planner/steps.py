@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from vramlab.errors import VramlabError
+from vramlab.planner.custom import UnusableModel
 from vramlab.planner.events import Events
 from vramlab.planner.extension import Longer, NotRepeating, extend
 from vramlab.planner.plan import Plan
@@ -63,7 +65,7 @@ def passes_of(plan: Plan, stage: int) -> Passes:
 def is_quick(plan: Plan) -> bool:
     """Whether a step is known in about a second: DTensor and pipelines take longer."""
     shared = plan.tensor > 1 or plan.pipeline > 1
-    return not shared and (plan.sizes.layers <= QUICK_LAYERS or not _why_layers_differ(plan))
+    return not shared and (plan.transformer.layers <= QUICK_LAYERS or not _why_layers_differ(plan))
 
 
 @lru_cache(maxsize=32)
@@ -73,6 +75,8 @@ def step_of(plan: Plan, stage: int = 0) -> Step:
     Layers are extended from two and three, or from three and four; where these do not do the same,
     all are run.
     """
+    if plan.is_custom:
+        return _step_of_custom(plan)
     layers = plan.stage_sizes(stage).layers
     fewest = 3 if plan.zero >= 2 else 2  # FSDP2 gathers the next layer, and scatters the last one
     why = _why_layers_differ(plan)
@@ -88,6 +92,48 @@ def step_of(plan: Plan, stage: int = 0) -> Step:
         return Step(_extended(plan, stage, layers), how)
     except NotRepeating:
         return Step(_run(plan, stage), how)
+
+
+def _step_of_custom(plan: Plan) -> Step:
+    """A step of a custom model: its lists of layers are shortened, if a third depth confirms it."""
+    from vramlab.planner.custom_training import make_model
+    from vramlab.planner.layers import layer_lists
+
+    fewest = 3 if plan.zero >= 2 else 2
+    lists = layer_lists(make_model(plan.custom), fewest + 2)
+    why = _why_layers_differ(plan) if lists else "no list of its layers repeats itself often enough"
+
+    def run(patterns: dict[str, int]) -> Events:
+        kept = {each.path: each.kept(fewest + patterns.get(each.path, 0)) for each in lists}
+        return _run(plan.but(sizes=plan.custom.cut(kept)), 0, min(plan.micro_batches, 2))
+
+    def extended(patterns: dict[str, int]) -> Events:
+        """With so many patterns more in each list."""
+        return extend(run({}), [Longer(run({path: 1}), more) for path, more in patterns.items()])
+
+    if not why:
+        try:
+            third = {each.path: 2 for each in lists}
+            if extended(third) == run(third):
+                events = extended({each.path: each.patterns - fewest for each in lists})
+                kept = " and ".join(str(each.kept(fewest)) for each in lists)
+                total = " and ".join(str(each.length) for each in lists)
+                return Step(events, f"run with {kept} layers and more, and extended to {total}")
+            why = "a third depth was not what two others had led to expect"
+        except NotRepeating as error:
+            why = str(error)
+        except VramlabError:
+            raise
+        except Exception:  # the model does not run with fewer layers: perhaps with all
+            why = "it does not run with fewer of its layers"
+    try:
+        return Step(_run(plan, 0, min(plan.micro_batches, 2)), f"run with all layers: {why}")
+    except VramlabError:
+        raise
+    except Exception as error:
+        raise UnusableModel(
+            f"{plan.custom.name} cannot be trained: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _why_layers_differ(plan: Plan) -> str:
@@ -117,7 +163,7 @@ def _extended(plan: Plan, stage: int, few: int) -> Events:
 
     return extend(
         run(),
-        Longer(run(more_layers=1), missing) if missing else None,
+        [Longer(run(more_layers=1), missing)] if missing else [],
         [
             Longer(run(more_stages=stages, more_micro_batches=micro_batches), times)
             for stages, micro_batches, times in (

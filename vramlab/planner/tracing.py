@@ -61,7 +61,8 @@ def record_steps(plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None 
         torch.OutOfMemoryError: the GPU is too small.
     """
     with record_timeline(stacks="all") as recording:
-        training = Training(plan, mesh, micro_batches=micro_batches, begins=recording.stage)
+        kind = _kind_of_training(plan)
+        training = kind(plan, mesh, micro_batches=micro_batches, begins=recording.stage)
         recording.watch(model=training.model, inputs=training.inputs)
         training.step()
         recording.watch(states=training.states())
@@ -69,6 +70,14 @@ def record_steps(plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None 
         recording.stage(_STEP)
         training.step()
     return recording.timeline
+
+
+def _kind_of_training(plan: Plan) -> type[Training]:
+    if not plan.is_custom:
+        return Training
+    from vramlab.planner.custom_training import CustomTraining
+
+    return CustomTraining
 
 
 def begin_of_step(timeline: Timeline) -> int:

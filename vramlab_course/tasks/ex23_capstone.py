@@ -407,18 +407,18 @@ def _loss_bytes(plan: Plan) -> int:
 
 def _about_loss_bytes(plan: Plan) -> int:
     """The same in closed form, to choose cases: what the head keeps, and gradients of logits."""
-    logits = plan.run.rows_bytes(plan.sizes.vocabulary, "float32")
-    return sum(head_kept(plan.sizes, plan.run).values()) + 2 * logits
+    logits = plan.run.rows_bytes(plan.transformer.vocabulary, "float32")
+    return sum(head_kept(plan.transformer, plan.run).values()) + 2 * logits
 
 
 def _layers_bytes(plan: Plan) -> int:
-    return plan.sizes.layers * layer_kept_bytes(plan.sizes, plan.run)
+    return plan.transformer.layers * layer_kept_bytes(plan.transformer, plan.run)
 
 
 def _evidence(plan: Plan, loss_bytes: Callable[[Plan], int] = _loss_bytes) -> dict[str, Any]:
     """The peak of the backward pass, in parts that changes act upon."""
     return {
-        "states_bytes": 16 * plan.sizes.parameters(),  # float32: weight, gradient, two states
+        "states_bytes": 16 * plan.transformer.parameters(),  # float32: weight, gradient, two states
         "layers_bytes": _layers_bytes(plan),
         "loss_bytes": loss_bytes(plan),
         "ranks": plan.data,
@@ -646,7 +646,7 @@ class Problem:
     def facts(self, loss_bytes: Callable[[Plan], int] = _loss_bytes) -> dict[str, int]:
         """What steps 1 and 2 of the lesson find."""
         one = self.plan.but(micro_batch=1, batch=self.ranks)
-        sizes = one.sizes
+        sizes = one.transformer
         inputs = one.but(checkpointing="full").run
         return {
             "layers": self.layers,

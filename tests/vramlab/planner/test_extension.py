@@ -17,7 +17,7 @@ def letters(found: Events) -> str:
 
 
 def extended(few: str, more: str, times: int) -> str:
-    return letters(extend(events(few), Longer(events(more), times)))
+    return letters(extend(events(few), [Longer(events(more), times)]))
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_passes_repeat_with_all_their_layers() -> None:
     # Two layers, l; then a pass more, p to q, with as many layers; then both.
     step, deeper = events("apllqz"), events("aplllqz")
     twice = events("apllqpllqz")
-    both = extend(step, Longer(deeper, 2), [Longer(twice, 2)])
+    both = extend(step, [Longer(deeper, 2)], [Longer(twice, 2)])
     assert letters(both) == "a" + 3 * "pllllq" + "z"
 
 
 def test_a_pass_that_repeats_what_is_not_in_the_shorter_step_is_refused() -> None:
     with pytest.raises(NotRepeating, match="is repeated in parts"):
-        extend(events("abcd"), None, [Longer(events("abbcbbcd"), 1)])
+        extend(events("abcd"), [], [Longer(events("abbcbbcd"), 1)])
 
 
 def test_the_peak_moves_with_depth_and_is_found_where_it_is() -> None:
@@ -81,7 +81,7 @@ def test_the_peak_moves_with_depth_and_is_found_where_it_is() -> None:
         update = [Event(9, "temporaries", "optimizer step: sqrt")] * layers
         return [*states, STEP_BEGINS, *kept, *loss, *freed, *update]
 
-    many = extend(step(2), Longer(step(3), 7))
+    many = extend(step(2), [Longer(step(3), 7)])
     assert many == step(9)
     # 9 x 4 + 9 x 10 + 5, of which 9 x 10 are let go before 9 x 9 are taken.
     assert peak(many).total_bytes == 9 * 4 + 9 * 10 + 5
