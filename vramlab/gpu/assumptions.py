@@ -20,7 +20,8 @@ from torch import Tensor
 from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher
+from vramlab.gpu.core.dispatch_mode import AllocationMode
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.ops.values import RefuseValues
 from vramlab.gpu.torch_internals import (

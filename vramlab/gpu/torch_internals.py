@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torch._C import _current_autograd_node as current_autograd_node
     from torch._C import _current_graph_task_id as current_graph_task_id
     from torch._C import _dispatch_dump as dispatch_dump
+    from torch._C import _dispatch_get_all_op_names as dispatch_get_all_op_names
     from torch._C import (
         _dispatch_has_kernel_for_dispatch_key as dispatch_has_kernel_for_dispatch_key,
     )
@@ -183,6 +184,9 @@ READ: Mapping[str, Internal] = {
     ),
     "dispatch_dump": Internal(
         "torch._C._dispatch_dump", "tells structured kernels, whose errors name them otherwise"
+    ),
+    "dispatch_get_all_op_names": Internal(
+        "torch._C._dispatch_get_all_op_names", "tells the ops that only TorchScript has"
     ),
     "dispatch_has_kernel_for_dispatch_key": Internal(
         "torch._C._dispatch_has_kernel_for_dispatch_key", "tells which ops have a kernel of a key"

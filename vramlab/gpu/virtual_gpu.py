@@ -20,22 +20,14 @@ from vramlab.gpu import assumptions, torch_internals
 from vramlab.gpu.attached_gpus import ATTACHED
 from vramlab.gpu.core import modes, warning_lines
 from vramlab.gpu.core.dispatcher import Dispatcher
-from vramlab.gpu.core.function_mode import Answers, Service
+from vramlab.gpu.core.function_mode import Service
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.modes import EnteredModes
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session, StandIn
-from vramlab.gpu.ops import (  # noqa: F401  some only register handlers
-    autocast,
-    copies,
-    cuda_paths,
-    indexing,
-    inplace_backward,
-    known_values,
-    missing_meta,
-    packed_sequence,
-)
-from vramlab.gpu.ops.values import AnswerNan, RefuseValues, ValuePolicy
+from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.ops import autocast, cuda_paths
+from vramlab.gpu.ops.values import AnswerNan, RefuseValues
 from vramlab.gpu.stand_ins import (
     autograd_queue,
     callbacks,
@@ -55,6 +47,7 @@ from vramlab.gpu.stand_ins import (
     threads,
     torch_c,
 )
+from vramlab.gpu.stand_ins.tensor_overrides import TensorOverrides
 from vramlab.gpu.torch_internals import destroy
 from vramlab.units import MIB
 
@@ -181,7 +174,7 @@ class VirtualGPU:
             self.values,
             host_values_below_bytes,
         )
-        self._service = Service(self.dispatcher, Answers(self.dispatcher).table())
+        self._service = Service(self.dispatcher, TensorOverrides(self.dispatcher).table())
         self._undo = ExitStack()
         self._modes = EnteredModes()
 

@@ -46,7 +46,7 @@ def failing_once(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 IN_THE_THREAD: dict[str, tuple[Any, str]] = {
-    "autocast key": (modes, "switch_key"),
+    "autocast key": (modes, "switch_autocast_key"),
     "dispatch mode": (modes, "AllocationMode"),
     "function mode": (modes, "push_function_mode"),
 }

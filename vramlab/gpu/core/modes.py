@@ -19,7 +19,8 @@ from functools import partial
 
 from torch.overrides import TorchFunctionMode
 
-from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher
+from vramlab.gpu.core.dispatch_mode import AllocationMode
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.function_mode import DeviceMode, Service
 from vramlab.gpu.torch_internals import (
     TorchDispatchMode,
@@ -97,7 +98,7 @@ class _ThreadModes(threading.local):
                 _put_in_function_mode(function_mode)
                 stack.callback(_take_out_dispatch_mode, dispatch_mode)
                 _put_in_dispatch_mode(dispatch_mode, is_new_thread)
-                stack.callback(switch_key, switch_key(True))
+                stack.callback(switch_autocast_key, switch_autocast_key(True))
                 self.undo = stack.pop_all()
         self.reasons.append(reason := EnteredModes())
         return reason
@@ -126,7 +127,7 @@ def in_new_thread() -> Iterator[None]:
         reason.leave()
 
 
-def switch_key(included: bool) -> bool:
+def switch_autocast_key(included: bool) -> bool:
     """Let the calling thread's ops pass autocast's kernels whenever autocast is on.
 
     Returns:

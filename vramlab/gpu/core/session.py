@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.patches import Patches
-
-if TYPE_CHECKING:
-    from vramlab.gpu.core.dispatcher import Dispatcher
-    from vramlab.gpu.ops.values import ValuePolicy
+from vramlab.gpu.core.value_policy import ValuePolicy
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Session:
     @property
     def backing_device(self) -> torch.device:
         """Where C++ has the tensors of the GPUs: "meta", or "cpu" where values are computed."""
-        return self.dispatcher.carrier
+        return self.dispatcher.backing_device
 
     @property
     def has_values(self) -> bool:

@@ -27,7 +27,6 @@ from torch.distributed import distributed_c10d
 from vramlab.gpu.core.machine import ThreadState
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.ops import collectives  # noqa: F401  it registers handlers
 from vramlab.gpu.stand_ins import object_collectives
 from vramlab.gpu.torch_internals import (
     ProcessGroupBackend,
@@ -50,7 +49,7 @@ NCCL_TIMEOUT = timedelta(minutes=10)
 def install(session: Session) -> None:
     """Let torch.distributed find NCCL."""
     patches, thread = session.patches, session.machine.thread
-    carrier, has_values = session.backing_device, session.has_values
+    backing_device, has_values = session.backing_device, session.has_values
     # Each init_process_group wraps it, to begin every line with the rank, and nobody unwraps it.
     patches.set(sys, "excepthook", sys.excepthook)
     patches.set(dist, "is_nccl_available", lambda: True)
@@ -60,9 +59,9 @@ def install(session: Session) -> None:
     make_group = Replaced.NEW_PROCESS_GROUP.value()
     nccl = _Gloo if has_values else _Fake
     patches.set(*Replaced.NEW_PROCESS_GROUP.at, _with_nccl(make_group, nccl))
-    patches.set(*Replaced.REGISTER_BACKEND.at, _registered_for(carrier))
+    patches.set(*Replaced.REGISTER_BACKEND.at, _registered_for(backing_device))
     patches.set(dist, "Reducer", _reducer_on_gpu(thread))
-    patches.set(*Replaced.MAKE_WRAPPER.at, staticmethod(_wrapping_on(carrier)))
+    patches.set(*Replaced.MAKE_WRAPPER.at, staticmethod(_wrapping_on(backing_device)))
     # DTensor asks fake tensors for shapes. In a PyTorch with CUDA they would start the real one.
     patches.set(*Replaced.INIT_GPU_CONTEXT.at, lambda device: None)
     if has_values:
@@ -75,17 +74,18 @@ def install(session: Session) -> None:
         patches.set(*Replaced.VERIFY_PARAMS.at, trust_params_across_processes)
 
 
-def _wrapping_on(carrier: torch.device) -> Callable[..., torch.Tensor]:
-    """Make PyTorch's own wrappers of tensors where C++ has those tensors: on the carrier.
+def _wrapping_on(backing_device: torch.device) -> Callable[..., torch.Tensor]:
+    """Make PyTorch's own wrappers of tensors where C++ has those tensors: on the backing device.
 
     In the backward pass, where Python code of a wrapper asks a tensor for its device, it is told
-    the GPU, since functions are intercepted there. In the forward pass it is told the carrier.
+    the GPU, since functions are intercepted there. In the forward pass it is told the backing
+    device.
     """
     make: Callable[..., torch.Tensor] = Replaced.MAKE_WRAPPER.value()
 
     def make_wrapper(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
         def carried(arg: Any) -> Any:
-            return carrier if isinstance(arg, torch.device) and arg.type == "cuda" else arg
+            return backing_device if isinstance(arg, torch.device) and arg.type == "cuda" else arg
 
         if cls.__module__.startswith(_WRAPPERS):
             args = tuple(carried(arg) for arg in args)
@@ -146,7 +146,7 @@ def _with_nccl(make_group: Callable[..., Any], nccl: type) -> Callable[..., Any]
     return make
 
 
-def _registered_for(carrier: torch.device) -> Callable[..., None]:
+def _registered_for(backing_device: torch.device) -> Callable[..., None]:
     """A backend of GPUs is also that of the device that carries their tensors."""
     register = Replaced.REGISTER_BACKEND.value()
 
@@ -154,8 +154,8 @@ def _registered_for(carrier: torch.device) -> Callable[..., None]:
         group: dist.ProcessGroup, device: torch.device, kind: Any, backend: Any = None
     ) -> None:
         register(group, device, kind, backend)
-        if device.type == "cuda" and carrier not in devices_of(group):
-            register(group, carrier, kind, backend)
+        if device.type == "cuda" and backing_device not in devices_of(group):
+            register(group, backing_device, kind, backend)
 
     return register_backend
 

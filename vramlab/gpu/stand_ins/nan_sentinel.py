@@ -18,7 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.ops.values import UNKNOWN_VALUE, AnswerNan
+from vramlab.gpu.ops.values import AnswerNan
+
+UNKNOWN_VALUE = float("nan")
+"""The nan that stands for a number that nobody knows. Arithmetic with it gives ordinary ones."""
 
 
 def install(session: Session) -> None:

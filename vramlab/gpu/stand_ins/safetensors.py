@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.core.storage_record import has_values, holding_of
+from vramlab.gpu.core.storage_record import has_values, record_of
 from vramlab.gpu.torch_internals import DisableTorchFunction
 
 _ALIGNMENT_BYTES = 8
@@ -65,7 +65,7 @@ def install(session: Session) -> None:
     def flattening(flatten: Callable[..., Any]) -> Callable[..., Any]:
         def flatten_or_keep(tensors: Mapping[str, torch.Tensor], *rest: Any) -> Any:
             with DisableTorchFunction():
-                lost = [t for t in tensors.values() if holding_of(t) and not has_values(t)]
+                lost = [t for t in tensors.values() if record_of(t) and not has_values(t)]
                 if not lost:
                     return flatten(tensors, *rest)
                 for tensor in lost:

@@ -17,9 +17,14 @@ from typing import Any
 import torch
 
 from vramlab.errors import NoValuesError
-from vramlab.gpu.core.function_mode import device_of
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.core.storage_record import HOST, Holding, attach_holding, has_values, holding_of
+from vramlab.gpu.core.storage_record import (
+    HOST,
+    StorageRecord,
+    attach_record,
+    has_values,
+    record_of,
+)
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
     Replaced,
@@ -48,12 +53,12 @@ def install(session: Session) -> None:
 
     def reduce_ex(tensor: torch.Tensor, protocol: int) -> Any:
         with DisableTorchFunction():
-            holding = holding_of(tensor)
-            if holding is None or has_values(tensor):
+            record = record_of(tensor)
+            if record is None or has_values(tensor):
                 return reduce(tensor, protocol)
             values.save(tensor)
             storage = tensor.untyped_storage()
-            place = (storage_id(storage), storage.nbytes(), str(device_of(holding)))
+            place = (storage_id(storage), storage.nbytes(), str(record.device))
             view = (tensor.size(), tensor.stride(), tensor.storage_offset())
             return rebuild, (place, tensor.dtype, view, tensor.requires_grad)
 
@@ -122,7 +127,7 @@ def _without_values(numel: int, dtype: torch.dtype, device: torch.device) -> tor
         return torch.empty(numel, dtype=dtype, device=device)
     with DisableTorchFunction(), disable_current_modes():
         made = torch.empty(numel, dtype=dtype, device="meta")
-        attach_holding(made, Holding(HOST))
+        attach_record(made, StorageRecord(HOST))
     return made
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.nn.modules import module
 
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.core.tensor_impl import swap_impls
+from vramlab.gpu.torch_internals import keep_hooks, swap_tensor_impl
 
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 
@@ -44,3 +44,10 @@ def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
         swap_impls(t1, t2)
     else:
         _swap_tensors(t1, t2)
+
+
+def swap_impls(left: torch.Tensor, right: torch.Tensor) -> None:
+    """Exchange what two Python objects point to; attributes and hooks stay with each."""
+    swap_tensor_impl(left, right)
+    for tensor in (left, right):
+        keep_hooks(tensor)
