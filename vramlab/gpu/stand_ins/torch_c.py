@@ -97,13 +97,45 @@ def _missing(name: str) -> Any:
     raise AttributeError(f"module 'torch._C' has no attribute '{name}'")
 
 
-class _RefusedGraph:
-    """Stand in for `torch.cuda.CUDAGraph`: a class, as programs name it in annotations."""
+def is_safe_without_gpu(name: str) -> bool:
+    """Whether PyTorch's own C function can be left where it is."""
+    return any(word in name for word in _SAFE_WITHOUT_GPU)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+
+def _refused(name: str, why: str) -> type:
+    """Make a class that cannot be made objects of: a class, as programs name it in annotations."""
+
+    def refuse(self: object, *args: Any, **kwargs: Any) -> None:
+        raise UnsupportedOnVirtualGPU(why)
+
+    return type(name, (), {"__init__": refuse, "__module__": "torch.cuda"})
+
+
+_GRAPHS = "CUDA graphs are not modelled by the virtual GPU: run the captured part directly"
+
+_REFUSED = {
+    "CUDAGraph": _GRAPHS,
+    "graph_pool_handle": _GRAPHS,
+    "MemPool": "memory pools are not modelled by the virtual GPU: allocate without one",
+}
+
+
+def _refused_storage(typed: type) -> type:
+    """Make a typed storage's class that cannot be made objects of, and else is that class."""
+
+    def refuse(cls: type, *args: Any, **kwargs: Any) -> None:
         raise UnsupportedOnVirtualGPU(
-            "CUDA graphs are not modelled by the virtual GPU: run the captured part directly"
+            f"torch.cuda.{typed.__name__} is not modelled by the virtual GPU: typed storages are "
+            "deprecated. Make a tensor, torch.empty(size, dtype=..., device='cuda')"
         )
+
+    return type(typed)(typed.__name__, (typed,), {"__new__": refuse, "__module__": "torch.cuda"})
+
+
+class _CudaError(int):
+    """An error of CUDA's runtime, by its number."""
+
+    success = 0
 
 
 class _NoMarkers:
@@ -130,7 +162,7 @@ class CLayer:
         functions = self.functions()
         # A PyTorch with CUDA has them all; those without a stand-in could start the real CUDA.
         for name in names_in_cuda_build():
-            if name not in functions and not any(word in name for word in _SAFE_WITHOUT_GPU):
+            if name not in functions and not is_safe_without_gpu(name):
                 patches.remove(*undeclared(name).at)
         for name, function in functions.items():
             patches.set(*CUDA_FUNCTIONS[name].at, function)
@@ -153,8 +185,11 @@ class CLayer:
         patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
         patches.set(*Replaced.IS_CAPTURING.at, lambda: False)
         patches.set(*Replaced.NVTX.at, _NoMarkers())
-        for module in (torch.cuda, torch.cuda.graphs):
-            patches.set(module, "CUDAGraph", _RefusedGraph)
+        for name in (name for name in torch.cuda.__all__ if name.endswith("Storage")):
+            patches.set(torch.cuda, name, _refused_storage(getattr(torch.cuda, name)))
+        for module in (torch.cuda, torch.cuda.graphs, torch.cuda.memory):
+            for name in _REFUSED.keys() & vars(module).keys():
+                patches.set(module, name, _refused(name, _REFUSED[name]))
         patches.set(*Replaced.HAS_CUDA.at, True)
         patches.set(torch.version, "cuda", CUDA_VERSION)
         self._machine.when_used = torch.cuda.init
@@ -226,7 +261,7 @@ class CLayer:
     def _cudart(self) -> SimpleNamespace:
         return SimpleNamespace(
             cudaMemGetInfo=self._mem_get_info,
-            cudaError=SimpleNamespace(success=0),
+            cudaError=_CudaError,
             cudaGetErrorString=str,
             cudaProfilerStart=lambda: 0,
             cudaProfilerStop=lambda: 0,
