@@ -97,7 +97,7 @@ def detach() -> None:
 
 
 def attached() -> AttachedGPU | None:
-    """What PyTorch runs on now: a virtual GPU, a real one, or None if there is neither."""
+    """Return what PyTorch runs on now: a virtual GPU, a real one, or None if there is neither."""
     gpu = attached_virtual()
     if gpu is not None:
         return gpu
@@ -105,7 +105,7 @@ def attached() -> AttachedGPU | None:
 
 
 def catalogue_model() -> GPUModel:
-    """The catalogue's entry of the GPU that is attached, with its bandwidths and peaks.
+    """Find the catalogue's entry of the GPU that is attached, with its bandwidths and peaks.
 
     Raises:
         UnknownGPUError: the real GPU is not in the catalogue.
@@ -118,7 +118,7 @@ def catalogue_model() -> GPUModel:
 
 
 def describe(gpu: AttachedGPU) -> str:
-    """One line that names a GPU: whether it is virtual, its memory, how many there are."""
+    """Name a GPU in one line: whether it is virtual, its memory, how many there are."""
     total_bytes = torch.cuda.get_device_properties(0).total_memory
     kind = "Virtual GPU" if gpu.virtual else "Real GPU"
     times = f"{gpu.count} x " if gpu.count > 1 else ""
@@ -132,7 +132,7 @@ def _attach_virtual(name: str | None, count: int | None, values: bool) -> Virtua
 
 
 def _attach_machines(insists: bool) -> AttachedGPU:
-    """The GPU that the machine has: a real one, or what somebody else has attached in its place."""
+    """Take the GPU that the machine has: a real one, or what is attached in its place."""
     outer = attached_virtual()
     if insists and outer is not None:
         raise RuntimeError(

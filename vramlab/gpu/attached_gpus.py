@@ -47,5 +47,5 @@ ATTACHED = AttachedGPUs()
 
 
 def attached() -> VirtualGPU | None:
-    """The virtual GPU that is attached now, or None."""
+    """Return the virtual GPU that is attached now, or None."""
     return ATTACHED.newest

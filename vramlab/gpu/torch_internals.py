@@ -135,7 +135,7 @@ class Internal:
             raise UnsupportedOnVirtualGPU(_complain([self])) from error
 
     def value(self) -> Any:
-        """What the name stands for now.
+        """Look up what the name stands for now.
 
         Raises:
             UnsupportedOnVirtualGPU: this PyTorch does not have it.
@@ -146,7 +146,7 @@ class Internal:
             raise UnsupportedOnVirtualGPU(_complain([self])) from error
 
     def is_there(self) -> bool:
-        """Whether this PyTorch has the name."""
+        """Tell whether this PyTorch has the name."""
         try:
             self.value()
         except UnsupportedOnVirtualGPU:
@@ -154,7 +154,7 @@ class Internal:
         return True
 
     def is_in(self, version: Version) -> bool:
-        """Whether a version of PyTorch is known to have it, or is newer than what is known."""
+        """Tell whether a version of PyTorch is known to have it, or is newer than what is known."""
         return self.since <= version and (self.until is None or version <= self.until)
 
 
@@ -539,33 +539,33 @@ class _Reached:
 
 
 def schema_of(op: Any) -> Any:
-    """The schema of an op: its name, arguments and returns (`torch.FunctionSchema`)."""
+    """Get the schema of an op: its name, arguments and returns (`torch.FunctionSchema`)."""
     return op._schema
 
 
 def plain_name_of(op: OpOverload) -> str:
-    """An op's name without namespace and overload, such as "allreduce_"."""
+    """Name an op without namespace and overload, such as "allreduce_"."""
     return op._opname
 
 
 def kernel_of(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
-    """The kernel of an op that is registered for a dispatch key."""
+    """Find the kernel of an op that is registered for a dispatch key."""
     return functools.partial(op._op_dk, key)
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:
-    """A number that a storage has for itself: the address of C++'s object."""
+    """Get a number that a storage has for itself: the address of C++'s object."""
     return storage._cdata
 
 
 def use_count(tensor: torch.Tensor) -> int:
-    """How often C++ refers to a tensor."""
+    """Count how often C++ refers to a tensor."""
     count: int = tensor._use_count()  # type: ignore[attr-defined]
     return count
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """How often a tensor was changed in place."""
+    """Count how often a tensor was changed in place."""
     return tensor._version
 
 
@@ -585,29 +585,29 @@ def keep_hooks(tensor: Any) -> None:
 
 
 def sequence_number_of(node: Any) -> int:
-    """The number of an autograd node: the engine runs the highest first."""
+    """Get the number of an autograd node: the engine runs the highest first."""
     number: int = node._sequence_nr()
     return number
 
 
 def execution_engine() -> Any:
-    """The autograd engine, as Python sees it."""
+    """Find the autograd engine, as Python sees it."""
     return torch.autograd.Variable._execution_engine
 
 
 def default_device() -> torch.device | None:
-    """The device of `torch.set_default_device`; None where nobody has set one."""
+    """Get the device of `torch.set_default_device`; None where nobody has set one."""
     device: torch.device | None = _loaded("torch.utils._device").CURRENT_DEVICE
     return device
 
 
 def default_device_mode() -> Any:
-    """The function mode of `torch.set_default_device` in the calling thread, or None."""
+    """Find the function mode of `torch.set_default_device` in the calling thread, or None."""
     return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
 
 
 def mode_key_of(mode: TorchDispatchMode) -> Any:
-    """Which place of its own, below the stack, a dispatch mode has; None if it is on the stack."""
+    """Tell which place a dispatch mode has below the stack; None if it is on the stack."""
     return getattr(mode, "_mode_key", None)
 
 
@@ -617,7 +617,7 @@ def destroy(library: torch.library.Library) -> None:
 
 
 def is_in_bad_fork() -> bool:
-    """Whether CUDA was initialized before this process was forked."""
+    """Tell whether CUDA was initialized before this process was forked."""
     return bool(torch.cuda._is_in_bad_fork())
 
 
@@ -627,12 +627,12 @@ def clear_cublas_workspaces() -> None:
 
 
 def names_in_cuda_build() -> list[str]:
-    """The names of `torch._C` that this PyTorch has because it is built with CUDA."""
+    """List the names of `torch._C` that this PyTorch has because it is built with CUDA."""
     return [name for name in vars(torch._C) if name.startswith(CUDA_PREFIX)]
 
 
 def undeclared(name: str) -> Internal:
-    """A C function of torch.cuda that nothing stands in for."""
+    """Describe a C function of torch.cuda that nothing stands in for."""
     return Internal(f"torch._C.{name}", "is not modelled", found=Found.IN_CUDA_BUILDS)
 
 
@@ -642,37 +642,37 @@ def script_type_of(arg: Any) -> str | None:
 
 
 def default_group() -> Any:
-    """The process group of `init_process_group`."""
+    """Find the process group of `init_process_group`."""
     return _c10d()._get_default_group()
 
 
 def device_of_objects(group: Any) -> torch.device:
-    """On which device a group exchanges pickled objects."""
+    """Tell on which device a group exchanges pickled objects."""
     return torch.device(_c10d()._get_object_coll_device(group))
 
 
 def is_outside(group: Any) -> bool:
-    """Whether this rank does not belong to a process group."""
+    """Tell whether this rank does not belong to a process group."""
     return bool(_c10d()._rank_not_in_group(group))
 
 
 def group_named(name: str) -> Any:
-    """The process group of a name, as functional collectives get it."""
+    """Find the process group of a name, as functional collectives get it."""
     return _c10d()._resolve_process_group(name)
 
 
 def backend_of(group: Any, device: torch.device) -> Any:
-    """What moves the bytes of a process group on a device."""
+    """Find what moves the bytes of a process group on a device."""
     return group._get_backend(device)
 
 
 def devices_of(group: Any) -> list[torch.device]:
-    """The devices for which a process group has something that moves bytes."""
+    """List the devices for which a process group has something that moves bytes."""
     return list(group._device_types)
 
 
 def timeout_of(options: Any) -> Any:
-    """How long a process group waits, of the options that it is made with."""
+    """Tell how long a process group waits, by the options that it is made with."""
     return options._timeout
 
 
@@ -705,7 +705,7 @@ def internals() -> Iterator[Internal]:
 
 
 def missing() -> list[Internal]:
-    """The names that this PyTorch should have, and does not: of those that are there at once."""
+    """List the names that this PyTorch should have and does not, but in modules that come later."""
     version = _version()
     return [
         each
@@ -754,7 +754,7 @@ def _version() -> Version:
 
 
 def _resolve(path: str) -> Any:
-    """What a path stands for. Modules on the way are imported."""
+    """Find what a path stands for. Modules on the way are imported."""
     first, *rest = path.split(".")
     so_far, found = first, _loaded(first)
     for name in rest:

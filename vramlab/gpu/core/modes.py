@@ -52,7 +52,7 @@ def serve(service: Service | None) -> None:
 
 
 def served() -> Service | None:
-    """What the modes serve now, or None."""
+    """Return what the modes serve now, or None."""
     return _served.service
 
 
@@ -119,7 +119,7 @@ def enter() -> EnteredModes:
 
 @contextmanager
 def in_new_thread() -> Iterator[None]:
-    """The same for a thread that has just been started, and until it ends."""
+    """Let a thread other than the one that attaches see the GPUs, inside the with statement."""
     reason = _thread.enter(is_new_thread=True)
     try:
         yield
@@ -205,7 +205,7 @@ def _leave_all_dispatch_modes() -> list[tuple[TorchDispatchMode, Callable[[], ob
 
 
 def _found_no_other(mode: TorchDispatchMode) -> bool:
-    """Whether a mode was entered while there was no other."""
+    """Tell whether a mode was entered while there was no other."""
     return False in getattr(mode, "old_dispatch_mode_flags", ())
 
 

@@ -53,7 +53,7 @@ CUDA_TYPES: dict[str, _CudaTensorType] = {
 
 
 def cuda_type(named: Any) -> _CudaTensorType | None:
-    """The type of a name such as "torch.cuda.HalfTensor", or `named` itself if it is one."""
+    """Find the type of a name such as "torch.cuda.HalfTensor", or `named` itself if it is one."""
     if isinstance(named, str):
         return CUDA_TYPES.get(named)
     return named if isinstance(named, _CudaTensorType) else None

@@ -45,14 +45,14 @@ class BroadcastToGPUs(Broadcast):
 
     @staticmethod
     def forward(ctx: Any, target_gpus: Sequence[Any], *inputs: Tensor) -> Any:
-        """As PyTorch's; notes what zeros would look like."""
+        """Do as PyTorch's; note what zeros would look like."""
         ctx.set_materialize_grads(False)
         ctx.looks = [(tensor.shape, tensor.dtype) for tensor in inputs]
         return Broadcast.forward(ctx, target_gpus, *inputs)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
-        """As PyTorch's, with zeros where there is no gradient."""
+        """Do as PyTorch's, with zeros where there is no gradient."""
         looks = [(gpu, *look) for gpu in ctx.target_gpus for look in ctx.looks]
         gradients = [
             torch.zeros(shape, dtype=dtype, device=_cuda(gpu)) if gradient is None else gradient
@@ -87,7 +87,7 @@ def broadcast_coalesced(
 
 
 def _chunks(tensors: Sequence[Tensor], buffer_bytes: int) -> Iterator[list[int]]:
-    """Numbers of the tensors that travel together: of one dtype, until they fill the buffer."""
+    """Number the tensors that travel together: of one dtype, until they fill the buffer."""
     open_chunks: dict[torch.dtype, list[int]] = {}
     for number, tensor in enumerate(tensors):
         chunk = open_chunks.setdefault(tensor.dtype, [])
@@ -98,7 +98,7 @@ def _chunks(tensors: Sequence[Tensor], buffer_bytes: int) -> Iterator[list[int]]
 
 
 def can_be_added(tensors: Sequence[Tensor]) -> bool:
-    """Whether NCCL adds these tensors up. Source: `is_available` in torch/cuda/nccl.py."""
+    """Tell whether NCCL adds these tensors up. Source: `is_available` in torch/cuda/nccl.py."""
     on_gpus = all(not t.is_sparse and t.is_contiguous() and t.is_cuda for t in tensors)
     return on_gpus and len({t.get_device() for t in tensors}) == len(tensors)
 

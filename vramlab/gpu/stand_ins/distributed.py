@@ -147,7 +147,7 @@ def _with_nccl(make_group: Callable[..., Any], nccl: type) -> Callable[..., Any]
 
 
 def _registered_for(backing_device: torch.device) -> Callable[..., None]:
-    """A backend of GPUs is also that of the device that carries their tensors."""
+    """Make a backend of GPUs also that of the device that carries their tensors."""
     register = Replaced.REGISTER_BACKEND.value()
 
     def register_backend(

@@ -32,7 +32,7 @@ class _Shapes:
     tensors: Mapping[str, torch.Tensor]
 
     def header(self, metadata: Mapping[str, str] | None) -> bytes:
-        """The file without its data: the length of the description, and the description."""
+        """Make the file without its data: the length of the description, and the description."""
         from safetensors.torch import _TYPES
 
         names = {dtype: name for name, dtype in _TYPES.items()}

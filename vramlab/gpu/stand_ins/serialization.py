@@ -112,7 +112,7 @@ def rebuild(
 
 
 def _device_for(location: str) -> torch.device:
-    """Where torch.load puts what was at `location`."""
+    """Tell where torch.load puts what was at `location`."""
     wanted = _loading.map_location
     if isinstance(wanted, Mapping):
         wanted = wanted.get(location, location)
@@ -132,7 +132,7 @@ def _without_values(numel: int, dtype: torch.dtype, device: torch.device) -> tor
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """`copy.copy(tensor)`, which PyTorch makes by pickling: another tensor of the same storage."""
+    """Copy as `copy.copy` does, which PyTorch makes by pickling: another tensor, the same storage."""
     same = make_subclass(type(tensor), tensor.detach(), tensor.requires_grad)
     same.__dict__.update(tensor.__dict__)
     return same

@@ -89,7 +89,7 @@ class NoStandIn(UnsupportedOnVirtualGPU, AttributeError):
 
 
 def _missing(name: str) -> Any:
-    """`torch._C.name` where there is no such attribute."""
+    """Refuse an attribute of `torch._C` that is not there."""
     if name.startswith(CUDA_PREFIX):
         raise NoStandIn(
             f"torch._C.{name} is not modelled by the virtual GPU, nor what torch.cuda builds on it"
@@ -98,7 +98,7 @@ def _missing(name: str) -> Any:
 
 
 def is_safe_without_gpu(name: str) -> bool:
-    """Whether PyTorch's own C function can be left where it is."""
+    """Tell whether PyTorch's own C function can be left where it is."""
     return any(word in name for word in _SAFE_WITHOUT_GPU)
 
 
@@ -359,7 +359,7 @@ class CLayer:
         return self._machine.devices[self._machine.current_device()].allocator.history
 
     def _snapshot(self, mempool_id: tuple[Any, ...] | None = None) -> dict[str, Any]:
-        """What `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
+        """Make what `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
         include_traces = mempool_id is None or len(mempool_id) < 3 or bool(mempool_id[2])
         allocators = [device.allocator for device in self._machine.devices]
         return snapshot(allocators, include_traces, methodcaller("as_dicts"))
