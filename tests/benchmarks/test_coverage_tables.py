@@ -32,7 +32,7 @@ def test_what_is_asked_most_is_answered() -> None:
 def test_every_function_of_the_c_layer_has_a_row() -> None:
     rows = [line.split("|")[1].strip(" `") for line in coverage_tables.c_layer().splitlines()[2:]]
     assert sorted(rows) == sorted(CUDA_FUNCTIONS.keys() | coverage_tables.c_functions())
-    assert len(rows) >= 100
+    assert len(rows) >= 90
 
 
 @pytest.mark.parametrize(

@@ -293,3 +293,19 @@ def test_compile_runs_eagerly_and_says_so(gpu: VirtualGPU) -> None:
     with pytest.warns(UserWarning, match=r"torch\.compile is not modelled on a virtual GPU"):
         compiled = torch.compile(nn.Linear(3, 3).cuda())
     assert compiled(z(2, 3)).device == CUDA0
+
+
+def test_what_is_not_modelled_says_so_and_stays_a_class(gpu: VirtualGPU) -> None:
+    with pytest.raises(UnsupportedOnVirtualGPU, match="memory pools are not modelled"):
+        torch.cuda.MemPool()
+    with pytest.raises(UnsupportedOnVirtualGPU, match="green contexts are not modelled"):
+        torch.cuda.GreenContext.create(1, 0)
+    with pytest.raises(UnsupportedOnVirtualGPU, match=r"torch\.cuda\.FloatStorage is not modelled"):
+        torch.cuda.FloatStorage(4)
+    assert not hasattr(torch.cuda.GreenContext, "create")
+    assert not isinstance(gpu, torch.cuda.CUDAGraph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # typed storages are deprecated
+        storage = torch.zeros(4, device="cuda").storage()  # PyTorch makes it without its type
+    assert isinstance(storage, torch.cuda.FloatStorage)
+    assert not isinstance(storage, torch.cuda.HalfStorage)

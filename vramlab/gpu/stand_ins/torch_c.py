@@ -102,13 +102,16 @@ def is_safe_without_gpu(name: str) -> bool:
     return any(word in name for word in _SAFE_WITHOUT_GPU)
 
 
-def _refused(name: str, why: str) -> type:
-    """Make a class that cannot be made objects of: a class, as programs name it in annotations."""
+class _Refused(type):
+    """A class, as programs name it in annotations, that refuses to make objects and to be asked."""
 
-    def refuse(self: object, *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedOnVirtualGPU(why)
+    why: str
 
-    return type(name, (), {"__init__": refuse, "__module__": "torch.cuda"})
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedOnVirtualGPU(cls.why)
+
+    def __getattr__(cls, name: str) -> Any:
+        raise NoStandIn(cls.why)
 
 
 _GRAPHS = "CUDA graphs are not modelled by the virtual GPU: run the captured part directly"
@@ -116,6 +119,7 @@ _GRAPHS = "CUDA graphs are not modelled by the virtual GPU: run the captured par
 _REFUSED = {
     "CUDAGraph": _GRAPHS,
     "graph_pool_handle": _GRAPHS,
+    "GreenContext": "green contexts are not modelled by the virtual GPU: use the whole GPU",
     "MemPool": "memory pools are not modelled by the virtual GPU: allocate without one",
 }
 
@@ -187,9 +191,10 @@ class CLayer:
         patches.set(*Replaced.NVTX.at, _NoMarkers())
         for name in (name for name in torch.cuda.__all__ if name.endswith("Storage")):
             patches.set(torch.cuda, name, _refused_storage(getattr(torch.cuda, name)))
-        for module in (torch.cuda, torch.cuda.graphs, torch.cuda.memory):
+        for module in (torch.cuda, torch.cuda.graphs, torch.cuda.green_contexts, torch.cuda.memory):
             for name in _REFUSED.keys() & vars(module).keys():
-                patches.set(module, name, _refused(name, _REFUSED[name]))
+                refused = {"why": _REFUSED[name], "__module__": "torch.cuda"}
+                patches.set(module, name, _Refused(name, (), refused))
         patches.set(*Replaced.HAS_CUDA.at, True)
         patches.set(torch.version, "cuda", CUDA_VERSION)
         self._machine.when_used = torch.cuda.init
