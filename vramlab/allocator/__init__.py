@@ -15,8 +15,8 @@ from vramlab.allocator.caching import CachingAllocator
 from vramlab.allocator.device_memory import DeviceMemory
 from vramlab.allocator.history import Event
 from vramlab.allocator.settings import AllocatorSettings
-from vramlab.allocator.sizes import round_request, segment_size
 from vramlab.allocator.snapshots import segments, snapshot, traces
+from vramlab.cuda_rules.sizes import round_request, segment_size
 
 __all__ = [
     "AllocatorSettings",

@@ -13,20 +13,14 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
+from vramlab.cuda_rules.rounding import ceil_div, round_up
 from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, GPUModel, Output, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _FLASH_API = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, PyTorch 2.13"
 _EFFICIENT = "aten/src/ATen/native/transformers/cuda/mem_eff_attention, PyTorch 2.13"
 _MOST_SPLITS = 128
-
-
-def _ceil_div(number: int, by: int) -> int:
-    return -(-number // by)
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return _ceil_div(number, multiple) * multiple
 
 
 def _float32(number: float) -> float:
@@ -49,7 +43,7 @@ def flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
         return 1
     efficiencies = {}
     for splits in range(1, min(_MOST_SPLITS, slots, key_blocks) + 1):
-        if splits == 1 or _ceil_div(key_blocks, splits) != _ceil_div(key_blocks, splits - 1):
+        if splits == 1 or ceil_div(key_blocks, splits) != ceil_div(key_blocks, splits - 1):
             waves = _float32(blocks * splits / slots)
             efficiencies[splits] = _float32(waves / math.ceil(waves))
     best = max(efficiencies.values(), default=0.0)
@@ -58,7 +52,7 @@ def flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
 
 def _flash_head_size(head_size: int) -> int:
     """The head size that flash attention's accumulators have room for."""
-    return _round_up(head_size, 32 if head_size <= 128 else 64)
+    return round_up(head_size, 32 if head_size <= 128 else 64)
 
 
 @rule(
@@ -86,9 +80,9 @@ def flash_attention(
     if not dropout_p:
         keys_per_block = 256 if head_size <= 64 else 128 if head_size <= 128 else 64
         splits = flash_splits(
-            batch * heads * _ceil_div(queries, 64),
+            batch * heads * ceil_div(queries, 64),
             2 * call.launch.model.multiprocessors,
-            _ceil_div(keys, keys_per_block),
+            ceil_div(keys, keys_per_block),
         )
         if splits > 1:
             rows = splits * batch * heads * queries
@@ -123,11 +117,11 @@ def flash_attention_backward(
     yield from _contiguous_by_query(grad_out, "the gradient")
     yield from _contiguous_by_query(out, "the output")
     yield OUTPUTS
-    rows = batch * heads * _round_up(queries, 128)
+    rows = batch * heads * round_up(queries, 128)
     yield Take(4 * rows, "sums of gradient times output")
     parts = 1
     if torch.are_deterministic_algorithms_enabled():
-        parts = _ceil_div(call.launch.model.multiprocessors, batch * heads)
+        parts = ceil_div(call.launch.model.multiprocessors, batch * heads)
     yield Take(4 * parts * rows * _flash_head_size(head_size), "gradient of the query")
     if key_heads != heads:
         expanded_bytes = batch * keys * heads * head_size * key.element_size()
@@ -183,7 +177,7 @@ def efficient_attention(
 
 
 def efficient_backward_blocks(
-    head_size: int, dtype: torch.dtype, model: GPUModel
+    head_size: int, dtype: torch.dtype, model: CudaGpuFacts
 ) -> tuple[int, int, int]:
     """Which kernel runs: queries and keys in a block, and the head size it is made for.
 
@@ -250,13 +244,13 @@ def efficient_attention_backward(
         yield Give("output in float32")
         yield Give("gradient in float32")
 
-    blocks = _ceil_div(queries, block_queries) * _ceil_div(head_size, block_keys)
+    blocks = ceil_div(queries, block_queries) * ceil_div(head_size, block_keys)
     workspace_numel = blocks * (4 + block_queries * block_keys)  # a lock, a counter, padding
     if half and not in_registers:
-        splits = _key_splits(batch * heads, _ceil_div(keys, block_keys))
+        splits = _key_splits(batch * heads, ceil_div(keys, block_keys))
         for size in (head_size, value_size):
-            workspace_numel += splits * block_keys * _round_up(size, block_queries)
-    yield Take(4 * batch * heads * _round_up(workspace_numel, 4), "workspace")
+            workspace_numel += splits * block_keys * round_up(size, block_queries)
+    yield Take(4 * batch * heads * round_up(workspace_numel, 4), "workspace")
     yield Give("sums of gradient times output")
     yield Give("its sums")
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
-from vramlab.kernels.operands import accumulate_bytes, contiguous, flat_stride, nbytes
+from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
+from vramlab.cuda_rules.rounding import ceil_div, round_up
+from vramlab.kernels.operands import contiguous, flat_stride, nbytes, opmath_bytes
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule
 
 _ONE_KERNEL_UP_TO = 3072  # indices
@@ -88,7 +89,7 @@ def embedding_dense_backward(
     yield Take(8, "number of partial sums")
     rows = partial_rows(count, num_weights)
     yield Take(rows * index_bytes, "indices of each partial sum")
-    accumulated_bytes = accumulate_bytes(grad_output.dtype)
+    accumulated_bytes = opmath_bytes(grad_output.dtype)
     if not _adds_at_once(call.launch, tokens, rows, width):
         yield Take(rows * width * accumulated_bytes, "partial sums")
         return
@@ -102,8 +103,8 @@ def _adds_at_once(launch: Launch, tokens: int, rows: int, width: int) -> bool:
 
     Source: the heuristic in EmbeddingBackwardKernel.cu, PyTorch 2.13; a recording has it in 2.11.
     """
-    threads_of_row = -(-width // _WARP) * _WARP
-    blocks = -(-tokens * threads_of_row // min(threads_of_row, _MOST_THREADS))
+    threads_of_row = round_up(width, _WARP)
+    blocks = ceil_div(tokens * threads_of_row, min(threads_of_row, _MOST_THREADS))
     return (
         launch.torch_version >= _FUSED_SINCE
         and blocks < launch.model.multiprocessors * _FUSED_BLOCKS_PER_MULTIPROCESSOR

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from vramlab.kernels.operands import is_dense
+from vramlab.cuda_rules.rounding import ceil_div
+from vramlab.kernels.operands import is_dense, opmath_bytes
 from vramlab.kernels.reductions import norm_steps
 from vramlab.kernels.registry import OUTPUTS, Call, Output, Status, Step, Take, rule
 
@@ -41,8 +42,8 @@ def foreach_norm(
             yield Output(index)
             yield from norm_steps(call.launch, tensor, result, None)
         return
-    chunks = max(-(-tensor.numel() // _CHUNK) for tensor in self)
-    partial_bytes = 8 if (dtype or self[0].dtype) == torch.float64 else 4
+    chunks = max(ceil_div(tensor.numel(), _CHUNK) for tensor in self)
+    partial_bytes = opmath_bytes(dtype or self[0].dtype)
     yield Take(len(self) * chunks * partial_bytes, "partial norms")
     yield OUTPUTS
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from vramlab.kernels.cub import key_bits, radix_sort_bytes
+from vramlab.cuda_rules.cub import key_bits, radix_sort_bytes
 from vramlab.kernels.operands import contiguous
 from vramlab.kernels.reductions import flat_reduction
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torch import Tensor
 
-from vramlab.kernels.operands import accumulate_bytes, contiguous
+from vramlab.kernels.operands import contiguous, opmath_bytes
 from vramlab.kernels.reductions import whole_column_sum
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
@@ -165,8 +165,8 @@ def group_norm(
     yield from contiguous(input, "the input")
     yield OUTPUTS
     if HxW != 1 and input.numel() and (weight is not None or bias is not None):
-        yield Take(N * C * accumulate_bytes(input.dtype), "scales")
-        yield Take(N * C * accumulate_bytes(input.dtype), "shifts")
+        yield Take(N * C * opmath_bytes(input.dtype), "scales")
+        yield Take(N * C * opmath_bytes(input.dtype), "shifts")
 
 
 @rule(
@@ -192,8 +192,8 @@ def group_norm_backward(
     yield OUTPUTS
     if HxW == 1 or not input.numel():
         return
-    per_channel = N * C * accumulate_bytes(input.dtype)
-    per_group = N * group * accumulate_bytes(input.dtype)
+    per_channel = N * C * opmath_bytes(input.dtype)
+    per_group = N * group * opmath_bytes(input.dtype)
     yield Take(per_channel, "sums of gradient times input")
     yield Take(per_channel, "sums of the gradient")
     if output_mask[0]:

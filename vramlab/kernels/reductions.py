@@ -1,197 +1,48 @@
 """Rules of reductions: the staging buffer and the semaphores of CUDA's one reduction kernel.
 
-A reduction whose blocks can each finish their outputs takes nothing. When there are too few outputs
-to keep the GPU busy, several blocks share an output: each leaves its partial result in a staging
-buffer, and counters (semaphores) tell the last block to combine them.
-
-Source of the arithmetic: aten/src/ATen/native/cuda/Reduce.cuh, the same in PyTorch 2.11 to 2.13.
-What an op accumulates in: the files Reduce*Kernel.cu beside it.
+Their sizes: `vramlab.cuda_rules.reduce`. Source of what an op accumulates in: the files
+Reduce*Kernel.cu in aten/src/ATen/native/cuda, the same in PyTorch 2.11 to 2.13.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor, dtype
 
-from vramlab.kernels.operands import flat_stride, is_dense
+from vramlab.cuda_rules.reduce import (
+    GpuThreads,
+    ReductionLayout,
+    column_layout,
+    reduction_buffers,
+    total_layout,
+)
+from vramlab.cuda_rules.rounding import round_up
+from vramlab.kernels.operands import flat_stride, is_dense, opmath_bytes
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule
-from vramlab.kernels.tensor_iterator import Reduction
 
 _REDUCE_CUH = "aten/src/ATen/native/cuda/Reduce.cuh, PyTorch 2.13"
-_WARP = 32
-_LEAST_VALUES_PER_THREAD = 16
-_MOST_VALUES_PER_THREAD = 256
+_HALVES = (torch.float16, torch.bfloat16)
 
 STAGING, SEMAPHORES, ACCUMULATION = "staging buffer", "semaphores", "accumulation buffer"
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """What the launch depends on: how many threads run at once."""
-
-    multiprocessors: int
-    max_threads_per_multiprocessor: int
-
-
-@dataclass(frozen=True)
-class SharedOutputs:
-    """What blocks that share outputs take: sizes in bytes."""
-
-    staging_bytes: int
-    semaphores_bytes: int
-
-
-def _ceil_div(number: int, by: int) -> int:
-    return -(-number // by)
-
-
-def _power_of_two_below(number: int) -> int:
-    """The largest power of two that is not above `number`; 1 for 0."""
-    return 1 << max(number.bit_length() - 1, 0)
-
-
-def shared_outputs(
-    piece: Reduction, element_bytes: int, partial_bytes: int, gpu: Gpu, max_threads: int = 512
-) -> SharedOutputs | None:
-    """Say what one launch of the kernel takes, or None where no blocks share an output.
-
-    Args:
-        piece: the reduction, with offsets that fit 32 bits.
-        element_bytes: size of one input value.
-        partial_bytes: size of one partial result (`arg_t`).
-        gpu: what it runs on.
-        max_threads: of a block: 256 for complex128, else 512.
-
-    Source: setReduceConfig and ReduceConfig in Reduce.cuh.
-    """
-    outputs = piece.output_numel
-    inputs_per_output = piece.numel // outputs
-    reduced = piece.reduced_dims
-    along_input = reduced == len(piece.shape) or (
-        piece.input_strides[0] < piece.input_strides[reduced]
-    )
-    if not piece.shape:
-        width, height, fastest_stride = 1, 1, element_bytes
-    elif along_input:
-        width, height, fastest_stride = inputs_per_output, outputs, piece.input_strides[0]
-    else:
-        width, height, fastest_stride = outputs, inputs_per_output, piece.input_strides[reduced]
-
-    output_vector = 1
-    # (Loading several values at once along the input divides the width too. It leaves the block as
-    # it is but for rows of fewer than 4096 values, and those no blocks share.)
-    if fastest_stride == element_bytes and not along_input:
-        output_vector = _output_vector(piece, element_bytes)
-        width //= output_vector
-
-    # The block: x along the fastest dimension, y along the other.
-    max_threads //= output_vector
-    most_x = _power_of_two_below(min(width, max_threads))
-    most_y = _power_of_two_below(min(height, max_threads))
-    block_x = min(most_x, _WARP)
-    block_y = min(most_y, max_threads // block_x)
-    block_x = min(most_x, max_threads // block_y)
-
-    input_step = block_x if along_input else 1
-    output_step = 1 if along_input else block_x
-    if _ceil_div(inputs_per_output, input_step) < min(block_y * 16, _MOST_VALUES_PER_THREAD):
-        return None  # each row of the block has an output of its own
-    input_step *= block_y
-
-    values_per_thread = _ceil_div(inputs_per_output, input_step)
-    grid_x = _ceil_div(outputs // output_vector, output_step)
-    blocks_at_once = gpu.multiprocessors * (
-        gpu.max_threads_per_multiprocessor // (block_x * block_y)
-    )
-    if values_per_thread < _MOST_VALUES_PER_THREAD or grid_x > blocks_at_once:
-        return None
-    blocks_per_output = max(
-        min(
-            _ceil_div(blocks_at_once, grid_x),
-            _ceil_div(values_per_thread, _LEAST_VALUES_PER_THREAD),
-        ),
-        _ceil_div(values_per_thread, _MOST_VALUES_PER_THREAD),
-    )
-    if blocks_per_output == 1:
-        return None
-    staging_bytes = partial_bytes * outputs * blocks_per_output
-    if not along_input:
-        staging_bytes *= block_x * output_vector
-    return SharedOutputs(staging_bytes, 4 * grid_x)
-
-
-def _output_vector(piece: Reduction, element_bytes: int) -> int:
-    """How many neighbouring outputs one thread computes (get_output_vec_size)."""
-    at = piece.reduced_dims
-    must_divide = [piece.input_offset // element_bytes, piece.shape[at]]
-    must_divide += [
-        stride // element_bytes for dim, stride in enumerate(piece.input_strides) if dim != at
-    ]
-    return math.gcd(4, *must_divide)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a reduction's rule needs of its tensors; hashable, so that repeats cost little.
-
-    Attributes:
-        shape: the input's.
-        strides: the input's, in elements.
-        offset: of the input in its storage, in elements.
-        element_bytes: of the input, after a cast if there is one.
-        outputs: per output: its strides in bytes along the input's dimensions, 0 where reduced.
-        output_bytes: size of one output value.
-        accumulates_apart: whether partial sums of 32-bit pieces must not be kept in the output.
-        max_threads: of a block.
-    """
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    element_bytes: int
-    outputs: tuple[tuple[int, ...], ...]
-    output_bytes: int
-    accumulates_apart: bool
-    max_threads: int
-
-
 @lru_cache(maxsize=4096)
-def _kernel_steps(layout: Layout, partial_bytes: int, gpu: Gpu) -> tuple[Step, ...]:
+def _kernel_steps(layout: ReductionLayout, partial_bytes: int, gpu: GpuThreads) -> tuple[Step, ...]:
     """Say what gpu_reduce_kernel takes: one launch, or one for each 32-bit piece."""
+    taken = reduction_buffers(layout, partial_bytes, gpu)
     steps: list[Step] = []
-    whole = Reduction.of(
-        layout.shape,
-        layout.outputs,
-        [stride * layout.element_bytes for stride in layout.strides],
-        layout.offset * layout.element_bytes,
-    )
-    if (
-        not whole.fits_32_bits()
-        and layout.accumulates_apart
-        and layout.output_bytes < partial_bytes
-    ):
-        reach_bytes = max(
-            [
-                layout.output_bytes,
-                *(s * d for s, d in zip(whole.shape, whole.output_strides[0], strict=True)),
-            ]
-        )
-        values = reach_bytes // layout.output_bytes
-        steps.append(Take(values * partial_bytes, ACCUMULATION))
-    for piece in whole.pieces():
-        taken = shared_outputs(piece, layout.element_bytes, partial_bytes, gpu, layout.max_threads)
-        if taken is not None:
-            steps += [
-                Take(taken.staging_bytes, STAGING),
-                Take(taken.semaphores_bytes, SEMAPHORES),
-                Give(SEMAPHORES),
-                Give(STAGING),
-            ]
+    if taken.accumulation_bytes:
+        steps.append(Take(taken.accumulation_bytes, ACCUMULATION))
+    for launch in taken.launches:
+        steps += [
+            Take(launch.staging_bytes, STAGING),
+            Take(launch.semaphores_bytes, SEMAPHORES),
+            Give(SEMAPHORES),
+            Give(STAGING),
+        ]
     return tuple(steps)
 
 
@@ -221,7 +72,7 @@ def reduction_steps(
     shape, strides, offset = tuple(input.shape), input.stride(), int(input.storage_offset())
     element_bytes = input.element_size()
     read = input.dtype
-    halves = read in (torch.float16, torch.bfloat16)
+    halves = read in _HALVES
     if read != compute and not (halves and compute == torch.float32):
         element_bytes = compute.itemsize
         yield Take(input.numel() * element_bytes, f"input cast to {str(compute)[6:]}")
@@ -229,7 +80,7 @@ def reduction_steps(
     rank = len(shape)
     reduced = _wrapped(dims, rank)
     result = outputs[0]
-    layout = Layout(
+    layout = ReductionLayout(
         shape,
         strides,
         offset,
@@ -243,31 +94,21 @@ def reduction_steps(
 
 
 def whole_column_sum(launch: Launch, rows: int, columns: int, read: dtype) -> tuple[Step, ...]:
-    """What `matrix.sum(0)` takes for a contiguous matrix, once its result is there."""
-    layout = Layout(
-        (rows, columns),
-        (columns, 1),
-        0,
-        read.itemsize,
-        ((0, read.itemsize),),
-        read.itemsize,
-        read in (torch.float16, torch.bfloat16),
-        512,
-    )
-    return _kernel_steps(layout, _opmath_bytes(read), _gpu(launch))
+    """Say what `matrix.sum(0)` takes for a contiguous matrix, once its result is there."""
+    layout = column_layout(rows, columns, read.itemsize, read in _HALVES)
+    return _kernel_steps(layout, opmath_bytes(read), _gpu(launch))
 
 
 def whole_sum(launch: Launch, numel: int, read: dtype) -> tuple[Step, ...]:
-    """What the sum or mean of a contiguous tensor takes, once its result is there."""
+    """Say what the sum or mean of a contiguous tensor takes, once its result is there."""
     if not numel:
         return ()
-    halves = read in (torch.float16, torch.bfloat16)
-    layout = Layout((numel,), (1,), 0, read.itemsize, ((0,),), read.itemsize, halves, 512)
-    return _kernel_steps(layout, _opmath_bytes(read), _gpu(launch))
+    layout = total_layout(numel, read.itemsize, read in _HALVES)
+    return _kernel_steps(layout, opmath_bytes(read), _gpu(launch))
 
 
-def _gpu(launch: Launch) -> Gpu:
-    return Gpu(launch.model.multiprocessors, launch.model.max_threads_per_multiprocessor)
+def _gpu(launch: Launch) -> GpuThreads:
+    return GpuThreads(launch.model.multiprocessors, launch.model.max_threads_per_multiprocessor)
 
 
 def _wrapped(dims: Sequence[int] | int | None, rank: int) -> frozenset[int]:
@@ -303,15 +144,9 @@ def _dense_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, .
 # What each op accumulates in.
 
 
-def _opmath_bytes(read: dtype) -> int:
-    """float32 for float16 and bfloat16, complex64 for complex32, else the dtype itself."""
-    wider = {torch.float16: 4, torch.bfloat16: 4, torch.complex32: 8}
-    return wider.get(read, read.itemsize)
-
-
 def _value_and_index_bytes(value_bytes: int) -> int:
     """A pair of a value and an int64, aligned to 8 B."""
-    return 8 * _ceil_div(value_bytes, 8) + 8
+    return round_up(value_bytes, 8) + 8
 
 
 def _welford_bytes(read: dtype) -> int:
@@ -330,7 +165,7 @@ def _simple(
     (result,) = call.outputs
     if result is None:
         return
-    halves = input.dtype in (torch.float16, torch.bfloat16) and result.dtype == torch.float32
+    halves = input.dtype in _HALVES and result.dtype == torch.float32
     read = input.dtype if halves else result.dtype
     yield from reduction_steps(
         call.launch, input, [result], dims, partial_bytes(read), result.dtype
@@ -349,7 +184,7 @@ _TAKES = "staging buffer and semaphores when blocks share outputs"
 )
 def sum_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     """Document 003: two small blocks for the sum of a (10240, 1024) tensor in float16."""
-    return _simple(call, self, None, _opmath_bytes)
+    return _simple(call, self, None, opmath_bytes)
 
 
 @rule(
@@ -365,7 +200,7 @@ def sum_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
 def sum_dims(
     call: Call, self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, **_: object
 ) -> Iterable[Step]:
-    return _simple(call, self, dim, _opmath_bytes)
+    return _simple(call, self, dim, opmath_bytes)
 
 
 @rule(
@@ -376,7 +211,7 @@ def sum_dims(
     status=Status.RECORDED,
 )
 def mean_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
-    return _simple(call, self, None, _opmath_bytes)
+    return _simple(call, self, None, opmath_bytes)
 
 
 @rule(
@@ -393,7 +228,7 @@ def nansum(
     keepdim: bool = False,
     **_: object,
 ) -> Iterable[Step]:
-    return _simple(call, self, dim, _opmath_bytes)
+    return _simple(call, self, dim, opmath_bytes)
 
 
 @rule(
@@ -404,7 +239,7 @@ def nansum(
     status=Status.RECORDED,
 )
 def prod_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
-    return _simple(call, self, None, _opmath_bytes)
+    return _simple(call, self, None, opmath_bytes)
 
 
 @rule(
@@ -417,7 +252,7 @@ def prod_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
 def prod_dim(
     call: Call, self: Tensor, dim: int, keepdim: bool = False, **_: object
 ) -> Iterable[Step]:
-    return _simple(call, self, dim, _opmath_bytes)
+    return _simple(call, self, dim, opmath_bytes)
 
 
 @rule(
@@ -473,7 +308,7 @@ def flat_reduction(
     if stride is None and not input.is_contiguous():
         yield Take(input.numel() * input.element_size(), "contiguous copy")
         offset = 0
-    layout = Layout(
+    layout = ReductionLayout(
         (input.numel(),),
         (stride or 1,),
         offset,
@@ -523,7 +358,7 @@ def argmax(
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
-    partial_bytes = _value_and_index_bytes(_opmath_bytes(self.dtype))
+    partial_bytes = _value_and_index_bytes(opmath_bytes(self.dtype))
     if dim is None:
         stride = flat_stride(self)
         yield from flat_reduction(call.launch, self, partial_bytes, result, stride)
@@ -598,7 +433,7 @@ def norm_steps(
     reduced = _wrapped(dim, self.dim())
     if all(self.shape[d] == 1 for d in reduced):
         return
-    halves = self.dtype in (torch.float16, torch.bfloat16)
+    halves = self.dtype in _HALVES
     compute = self.dtype if self.is_complex() else result.dtype
     partial_bytes = 4 if halves else result.element_size()
     yield from reduction_steps(launch, self, [result], dim, partial_bytes, compute)
@@ -645,7 +480,7 @@ def count_nonzero(
         return
     yield Take(8 * numel, "input cast to int64")
     reduced = _wrapped(dim, self.dim())
-    layout = Layout(
+    layout = ReductionLayout(
         shape,
         _dense_strides(shape, self.stride()),
         0,
@@ -683,6 +518,6 @@ def logsumexp(
     yield Take(self.numel() * element_bytes, "exponentials")
     yield OUTPUTS
     if result.dtype == self.dtype:
-        total = _opmath_bytes(self.dtype)
+        total = opmath_bytes(self.dtype)
         exponentials = self if is_dense(self) else torch.empty_like(self)
         yield from reduction_steps(call.launch, exponentials, [result], dim, total, self.dtype)

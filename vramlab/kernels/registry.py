@@ -29,18 +29,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-
-class GPUModel(Protocol):
-    """What rules need to know of a GPU. `vramlab.catalogue` has such objects."""
-
-    @property
-    def multiprocessors(self) -> int: ...
-
-    @property
-    def max_threads_per_multiprocessor(self) -> int: ...
-
-    @property
-    def compute_capability(self) -> tuple[int, int]: ...
+from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
 
 
 class Status(Enum):
@@ -63,7 +52,7 @@ class Launch:
         cublaslt_workspace_bytes: set by `torch.backends.cuda.cublaslt_workspace_size`, or None.
     """
 
-    model: GPUModel
+    model: CudaGpuFacts
     torch_version: tuple[int, int]
     environment: Mapping[str, str] = field(default_factory=dict)
     cublas_workspace_bytes: int | None = None

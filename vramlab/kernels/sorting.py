@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, segmented_sort_bytes
+from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, segmented_sort_bytes
+from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
 from vramlab.kernels.operands import contiguous, is_dense, nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, GPUModel, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Status, Step, Take, rule
 
 _SMALL_SORT = 4096  # numbers along the dimension
 _STORAGE = "storage of the sort"
@@ -38,7 +39,7 @@ def sort(call: Call, self: Tensor, *arguments: object, **named: object) -> Itera
 
 
 def _large_sort(
-    model: GPUModel, self: Tensor, dim: int, outputs: Sequence[Tensor | None]
+    model: CudaGpuFacts, self: Tensor, dim: int, outputs: Sequence[Tensor | None]
 ) -> Iterator[Step]:
     """Yield what sorting by CUB takes, once values and indices are there."""
     strides = self.stride()
@@ -70,7 +71,9 @@ def _large_sort(
         yield Give(_STORAGE)
 
 
-def _radix_sort(count: int, key_bytes: int, value_bytes: int, model: GPUModel) -> Iterator[Step]:
+def _radix_sort(
+    count: int, key_bytes: int, value_bytes: int, model: CudaGpuFacts
+) -> Iterator[Step]:
     if key_bytes in (4, 8):
         yield Take(radix_sort_bytes(count, key_bytes, value_bytes, model), _STORAGE)
         yield Give(_STORAGE)

@@ -222,7 +222,7 @@ def _by_lifetime(timeline: Timeline, block: BlockLife, backward_starts: list[int
 
 
 def blocks_by_category(timeline: Timeline, position: int) -> dict[str, int]:
-    """Bytes of a training step by category, without rests of blocks, at a position in it.
+    """Bytes of a training step by category, without unsplit remainders, at a position in it.
 
     What was there before the recording began and belongs to nobody is cuBLAS's: the backward pass's
     thread has a workspace of its own.

@@ -64,7 +64,7 @@ class BlockLife:
 
     @property
     def remainder_bytes(self) -> int:
-        """Rest of a free block that was handed over with it instead of being split off."""
+        """The unsplit remainder of the free block that served it."""
         return self.size_bytes - self.rounded_bytes
 
     def lives_at(self, position: int) -> bool:

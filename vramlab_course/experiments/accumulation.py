@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -17,6 +17,7 @@ from vramlab_course.experiments.training_step import BATCH, WIDTHS
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.accumulation import micro_batch_peak_bytes
 from vramlab_course.formulas.bert import Bert
+from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.training import SCALAR_BYTES, LinearChain
 from vramlab_course.programs.models.documents import linear_net
 

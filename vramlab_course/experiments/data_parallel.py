@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn.parallel import DataParallel
 
-from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.readings import unsplit_remainder_bytes
 from vramlab.measure.surroundings import require_gpus, start_afresh
 from vramlab.programs.alone import alone
 from vramlab.programs.optimizer_states import state_bytes
@@ -22,6 +22,7 @@ from vramlab_course.formulas.data_parallel import (
     Parts,
     pieces,
 )
+from vramlab_course.formulas.packing import packed
 from vramlab_course.programs.techniques.data_parallel import Training
 
 RANKS = 4
@@ -137,7 +138,9 @@ def data_parallel_bert(gpus: int = 4, batch: int = 32, sequence: int = 512) -> O
                 )
             else:
                 rows_bytes = block_bytes(tensor_bytes((batch // gpus, sequence), "int64"))
-                held_bytes = needed_bytes + buffers_bytes + rows_bytes + unsplit_bytes(gpu)
+                held_bytes = (
+                    needed_bytes + buffers_bytes + rows_bytes + unsplit_remainder_bytes(gpu)
+                )
             forward.expect(expected("allocated", held_bytes + kept_bytes))
             with trial.stage(f"GPU {gpu}: loss and backward"):
                 loss = outputs.last_hidden_state.sum()

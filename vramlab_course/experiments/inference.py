@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.readings import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
@@ -176,19 +176,19 @@ def _measure_beams(
 
     sizes, name = with_sequences(generator.cache, beams), generator.name
     cache: Any = DynamicCache()
-    rests_bytes = unsplit_bytes()
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage(f"{name}: prompt, {beams} beams") as read:
         model(_tokens(beams, prompt), past_key_values=cache)
-    # Tensors of more than 1 MiB can come with rests of blocks: they are read from the snapshot.
-    grown_bytes = unsplit_bytes() - rests_bytes
+    # Tensors of more than 1 MiB can come with unsplit remainders: they are read from the snapshot.
+    grown_bytes = unsplit_remainder_bytes() - remainder_bytes
     read.expect(expected("growth", sizes.held_bytes(prompt) + grown_bytes))
     order = torch.zeros(beams, dtype=torch.long, device="cuda")
-    before_bytes, rests_bytes = torch.cuda.memory_allocated(), unsplit_bytes()
+    before_bytes, remainder_bytes = torch.cuda.memory_allocated(), unsplit_remainder_bytes()
     held_bytes = sizes.held_bytes(prompt)
     peak_bytes = before_bytes - held_bytes + sizes.reorder_peak_bytes(prompt)
     with trial.stage(f"{name}: reorder the beams", expected("peak", peak_bytes)) as reorder:
         cache.reorder_cache(order)
-    reorder.expect(expected("growth", unsplit_bytes() - rests_bytes))
+    reorder.expect(expected("growth", unsplit_remainder_bytes() - remainder_bytes))
 
 
 def with_sequences(cache: KVCache, sequences: int) -> KVCache:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.readings import unsplit_remainder_bytes
 from vramlab.measure.surroundings import Surroundings, start_afresh
 from vramlab.programs import transformer_memory
 from vramlab.programs.master_weights import MasterWeights
@@ -20,6 +20,7 @@ from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.transformer_step import Training, take_steps
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import transformer_peak
+from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.per_parameter import ZERO_MIXED_ADAM, zero_states_bytes
 
 BATCH, SEQUENCE = 32, 1024
@@ -48,23 +49,29 @@ def gpt2_xl_states() -> Outcome:
         with torch.device("cuda"):
             model = Transformer(sizes).half()
         torch.cuda.empty_cache()
-    weights.expect(expected("growth", _blocks(halves) + unsplit_bytes()))
+    weights.expect(expected("growth", _blocks(halves) + unsplit_remainder_bytes()))
     parameters = list(model.parameters())
     count = sum(parameter.numel() for parameter in parameters)
     stages = [weights]
-    rests_bytes = unsplit_bytes()
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage("float16 gradients") as gradients:
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
-    gradients.expect(expected("growth", _blocks(halves) + unsplit_bytes() - rests_bytes))
-    rests_bytes = unsplit_bytes()
+    gradients.expect(
+        expected("growth", _blocks(halves) + unsplit_remainder_bytes() - remainder_bytes)
+    )
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage("float32 copies") as copies:
         optimizer = MasterWeights(parameters, torch.optim.Adam)
-    copies.expect(expected("growth", _blocks(wholes) + unsplit_bytes() - rests_bytes))
-    rests_bytes = unsplit_bytes()
+    copies.expect(expected("growth", _blocks(wholes) + unsplit_remainder_bytes() - remainder_bytes))
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage("Adam's states") as states:
         optimizer.step()
-    states.expect(expected("growth", state_bytes("adam", wholes) + unsplit_bytes() - rests_bytes))
+    states.expect(
+        expected(
+            "growth", state_bytes("adam", wholes) + unsplit_remainder_bytes() - remainder_bytes
+        )
+    )
     stages += [gradients, copies, states]
     measured_bytes = sum(stage.measurement.growth_bytes for stage in stages)
     per_parameter = sum(ZERO_MIXED_ADAM.values())
@@ -79,7 +86,7 @@ def gpt2_xl_states() -> Outcome:
                 f"the model has {count:,} parameters; the paper says 1.5 billion, and at least",
                 f"{ZERO_PAPER} §3.1",
             ),
-            Difference(measured_bytes - exact_bytes, "blocks, and rests that are not split off"),
+            Difference(measured_bytes - exact_bytes, "blocks, and unsplit remainders"),
         ],
     )
     del optimizer
@@ -124,7 +131,7 @@ def gpt2_xl_activations() -> Outcome:
         ("flash attention, a checkpoint at each layer", checkpointed),
     ):
         training = Training(sizes, run)
-        rests_bytes = unsplit_bytes()
+        remainder_bytes = unsplit_remainder_bytes()
         with trial.stage(name) as forward:
             loss = training.forward()
         kept_bytes = forward.measurement.growth_bytes
@@ -133,8 +140,8 @@ def gpt2_xl_activations() -> Outcome:
                 "growth",
                 transformer_memory.kept_bytes(sizes, run)
                 + trial.surroundings.linear_workspace_bytes()
-                + unsplit_bytes()
-                - rests_bytes,
+                + unsplit_remainder_bytes()
+                - remainder_bytes,
             )
         )
         if run is lean:
@@ -170,7 +177,7 @@ def gpt2_xl_activations() -> Outcome:
             ),
             Difference(
                 measured_bytes - layers_bytes,
-                "the last norm, the logits, cuBLAS's workspace and rests of blocks",
+                "the last norm, the logits, cuBLAS's workspace and unsplit remainders",
             ),
         ],
     )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.programs.master_weights import MasterWeights
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.nn.functional import scaled_dot_product_attention
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.flops import count_flops
 from vramlab.programs.offloading import HostOptimizer, SavedOnHost, StreamedLayers

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.measure import SavedTensors, Table, Whose, saved_by
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment

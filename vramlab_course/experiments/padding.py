@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.readings import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
@@ -118,11 +118,14 @@ def padding(texts: int = 32, longest: int = LONGEST) -> Outcome:
     def run_padded(name: str, bucket: Sequence[int], to: int) -> None:
         torch.cuda.empty_cache()
         x = torch.zeros(len(bucket), to, WIDTH, device="cuda")
-        rests_bytes = unsplit_bytes()
+        remainder_bytes = unsplit_remainder_bytes()
         with trial.stage(name) as stage:
             output = layer.padded(x, bucket)
         stage.expect(
-            expected("growth", _padded_bytes(len(bucket), to) + unsplit_bytes() - rests_bytes)
+            expected(
+                "growth",
+                _padded_bytes(len(bucket), to) + unsplit_remainder_bytes() - remainder_bytes,
+            )
         )
         del output
 
@@ -134,10 +137,12 @@ def padding(texts: int = 32, longest: int = LONGEST) -> Outcome:
     torch.cuda.empty_cache()
     tokens = sum(lengths)
     x = torch.zeros(tokens, WIDTH, device="cuda")
-    rests_bytes = unsplit_bytes()
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage("packed") as packed:
         hidden = layer.packed(x, lengths)
-    packed.expect(expected("growth", _packed_bytes(lengths) + unsplit_bytes() - rests_bytes))
+    packed.expect(
+        expected("growth", _packed_bytes(lengths) + unsplit_remainder_bytes() - remainder_bytes)
+    )
 
     targets = torch.zeros(tokens, dtype=torch.long, device="cuda")
     chosen = torch.arange(0, tokens, 8, device="cuda")
@@ -148,13 +153,13 @@ def padding(texts: int = 32, longest: int = LONGEST) -> Outcome:
         ("prediction for one in eight", _prediction_bytes(len(chosen)) + chosen_bytes),
     ):
         torch.cuda.empty_cache()
-        rests_bytes = unsplit_bytes()
+        remainder_bytes = unsplit_remainder_bytes()
         with trial.stage(name) as prediction:
             if name.endswith("eight"):
                 loss = functional.cross_entropy(decoder(hidden[chosen]), targets[chosen])
             else:
                 loss = functional.cross_entropy(decoder(hidden), targets)
-        prediction.expect(expected("growth", kept + unsplit_bytes() - rests_bytes))
+        prediction.expect(expected("growth", kept + unsplit_remainder_bytes() - remainder_bytes))
         del loss
     return trial.outcome()
 

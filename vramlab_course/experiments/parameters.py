@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from vramlab.cuda_rules.storage import packed, tensor_bytes
+from vramlab.cuda_rules.sizes import tensor_bytes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.training_step import FP16_BATCH, FP16_WIDTH
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import parameters as count
 from vramlab_course.formulas import vgg16
+from vramlab_course.formulas.packing import packed
 from vramlab_course.programs.models.documents import VGG16, RepeatedLinear
 
 
@@ -89,8 +90,8 @@ def vgg16_parameters() -> Outcome:
     allocated_bytes, reserved_bytes = packed(sizes_bytes)
     blocks = Difference(
         allocated_bytes - sum(sizes_bytes),
-        "blocks: a rest of at most 1 MiB that a tensor leaves of a segment of the large pool is "
-        "not split off, and counts as allocated",
+        "blocks: a remainder of at most 1 MiB that a tensor leaves of a segment of the large pool "
+        "is not split off, and counts as allocated",
         "c10/cuda/CUDACachingAllocator.cpp, should_split",
     )
     with trial.stage(

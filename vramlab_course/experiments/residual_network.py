@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.readings import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
@@ -134,10 +134,12 @@ def checkpoint_resnet1000(blocks: int = BLOCKS, batch: int = BATCH) -> Outcome:
     workspace_bytes = trial.surroundings.linear_workspace_bytes()
     for index, (name, cuts) in enumerate((("stored whole", []), ("segments", best_cuts(pieces)))):
         torch.cuda.empty_cache()
-        before_bytes, rests_bytes = torch.cuda.memory_allocated(), unsplit_bytes()
+        before_bytes, remainder_bytes = torch.cuda.memory_allocated(), unsplit_remainder_bytes()
         with trial.stage(f"{name}: forward") as forward:
             scores = in_segments(network, images, cuts)
-        added_bytes = unsplit_bytes() - rests_bytes + (workspace_bytes if not cuts else 0)
+        added_bytes = (
+            unsplit_remainder_bytes() - remainder_bytes + (workspace_bytes if not cuts else 0)
+        )
         forward.expect(expected("growth", forward_bytes(pieces, cuts) + added_bytes))
         with trial.stage(f"{name}: loss and backward") as backward:
             functional.cross_entropy(scores, labels).backward()

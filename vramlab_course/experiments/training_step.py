@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
-from vramlab.cuda_rules.workspaces import BEFORE_HOPPER_BYTES
+from vramlab.cuda_rules.cublas import BEFORE_HOPPER_BYTES
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.measure.surroundings import Surroundings
 from vramlab.programs.optimizer_states import state_bytes
 from vramlab.units import KIB

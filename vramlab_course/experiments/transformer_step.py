@@ -75,7 +75,7 @@ class StepMeasurement:
     """What the second training step took."""
 
     kept_bytes: int
-    """By how much the forward pass lets memory grow, but for rests of blocks."""
+    """By how much the forward pass lets memory grow, but for unsplit remainders."""
     timeline: Timeline
     """Of the second step."""
     at_peak: Breakdown
@@ -85,17 +85,17 @@ class StepMeasurement:
 
     @property
     def peak_bytes(self) -> int:
-        """Allocated bytes at the peak, rests of blocks included."""
+        """Allocated bytes at the peak, unsplit remainders included."""
         return self.at_peak.moment.allocated_bytes
 
     @property
     def bytes_by_category(self) -> dict[str, int]:
-        """Bytes at the peak by category, without rests of blocks."""
+        """Bytes at the peak by category, without unsplit remainders."""
         return blocks_by_category(self.timeline, self.at_peak.moment.position)
 
     @property
-    def rests_bytes(self) -> int:
-        """The part of it that is rests of blocks, which the allocator did not split off."""
+    def unsplit_remainder_bytes(self) -> int:
+        """The part of it that is unsplit remainders of blocks."""
         return self.at_peak.moment.remainder_bytes
 
 

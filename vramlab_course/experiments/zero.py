@@ -17,7 +17,7 @@ from torch import nn
 
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.collectives import Collectives, record_collectives
-from vramlab.measure.readings import held_bytes, unsplit_bytes
+from vramlab.measure.readings import held_bytes, unsplit_remainder_bytes
 from vramlab.measure.surroundings import start_afresh
 from vramlab.programs.alone import alone
 from vramlab_course.experiments.outcome import Outcome
@@ -68,7 +68,7 @@ def read_kept(
 
 @dataclass(frozen=True)
 class RankReading:
-    """What was measured on one rank; without cuBLAS's workspaces and rests of blocks."""
+    """What was measured on one rank; without cuBLAS's workspaces and unsplit remainders."""
 
     groups: Groups
     """Shapes of the model's parameters, layer by layer."""
@@ -110,12 +110,12 @@ def read_rank(
         training.step()
         kept_bytes = held_bytes() - before_bytes
         torch.cuda.reset_peak_memory_stats()
-        rests_bytes = unsplit_bytes()
+        remainder_bytes = unsplit_remainder_bytes()
         with record_collectives() as collectives, record_transfers() as transfers:
             loss = training.forward()
             after_forward_bytes = held_bytes() - before_bytes - kept_bytes
             loss.backward()
-            peak_bytes = torch.cuda.max_memory_allocated() - before_bytes - rests_bytes
+            peak_bytes = torch.cuda.max_memory_allocated() - before_bytes - remainder_bytes
             training.optimizer.step()
         groups = training.groups
         parameters = sum(parameter.numel() for parameter in training.model.parameters())
@@ -140,12 +140,12 @@ def zero_stages(ranks: int = 8, rank: int = 0, layers: int = 4, width: int = 102
     for number in stages:
         with rank_alone(rank, ranks):
             warm_up()
-            rests_bytes = unsplit_bytes()
+            remainder_bytes = unsplit_remainder_bytes()
             with trial.stage(f"{zero.STAGES[number]}: kept between steps") as kept:
                 training = Training(number, layers, width)
                 training.step()
             grown_bytes = sum(zero.kept_bytes(number, training.groups, ranks, rank).values()) + (
-                unsplit_bytes() - rests_bytes
+                unsplit_remainder_bytes() - remainder_bytes
             )
             kept.expect(expected("growth", grown_bytes))
             del training
@@ -205,7 +205,7 @@ def zero_table(
     for number in stages:
         with rank_alone(0, ranks):
             warm_up("mixed")
-            rests_bytes = unsplit_bytes()
+            remainder_bytes = unsplit_remainder_bytes()
             with trial.stage(zero.STAGES[number]) as held:
                 training = Training(number, layers, width, precision="mixed")
                 training.step()
@@ -213,7 +213,7 @@ def zero_table(
             grown_bytes = (
                 sum(zero.held_bytes(number, training.groups, ranks, mixed=True).values())
                 + zero.chain_activations_bytes(layers, width)
-                + (unsplit_bytes() - rests_bytes)
+                + (unsplit_remainder_bytes() - remainder_bytes)
             )
             held.expect(expected("growth", grown_bytes))
             del training, loss

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.formulas.training import SCALAR_BYTES, SumBuffers
 
 Attention = Literal["eager", "efficient"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.formulas.training import SCALAR_BYTES
 from vramlab_course.programs.checkpointing.schedule import Do, Moment, Schedule, simulate
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from vramlab.catalogue import GPUModel
 from vramlab.cuda_rules.durations import Arithmetic, peak_flops_per_s
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 Saving = Literal["on the GPU", "save_on_cpu", "each once"]
 """Where autograd's saved tensors are: as usual; `torch.autograd.graph.save_on_cpu`; on the host,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.programs.pipeline_schedules import Name, Plan, plan
 from vramlab_course.formulas.training import SCALAR_BYTES
 

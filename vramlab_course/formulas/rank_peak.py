@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 
-from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab.programs import transformer_memory as kept
 from vramlab.programs.optimizer_states import adam_step_extra_bytes, state_bytes
 from vramlab.programs.pipeline_schedules import Name as Schedule

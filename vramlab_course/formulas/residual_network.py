@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 CLASSES, COLORS, SIDE = 1000, 3, 224
 """Images are (B, 3, 224, 224)."""

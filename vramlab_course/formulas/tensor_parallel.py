@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramlab.cuda_rules.collectives import Kind, ring_sent_bytes
-from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab.programs.divisions import DIVISIONS as DIVISIONS
 from vramlab.programs.divisions import ORDERS as ORDERS
 from vramlab.programs.divisions import Cut as Cut

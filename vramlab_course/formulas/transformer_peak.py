@@ -15,8 +15,8 @@ Source: the order in which autograd and the kernels of torch 2.13 take and give 
 recorded timelines of that model, op by op, and `vramlab.kernels` for what kernels take.
 
 Known limitations: sorting tokens for the embedding's gradient and the workspaces of
-memory-efficient attention's backward pass are left out. Where blocks keep rests, a run takes more
-than the sum of its blocks.
+memory-efficient attention's backward pass are left out. With unsplit remainders, a run takes
+more than the sum of its blocks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vramlab.catalogue import GPUModel
-from vramlab.cuda_rules.reductions import COLUMNS_PER_BLOCK, column_sum_bytes
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
-from vramlab.cuda_rules.workspaces import kept_by_linear_bytes
+from vramlab.cuda_rules.cublas import kept_workspace_bytes
+from vramlab.cuda_rules.reduce import GpuThreads, column_sum_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab.programs import transformer_memory as kept
 from vramlab.programs.transformer_memory import Run, Sizes
 
@@ -69,21 +69,16 @@ class Gpu:
         """
         again = run.checkpointing == "full"
         return sum(
-            kept_by_linear_bytes(self.compute_capability, self.torch_version, bias)
+            kept_workspace_bytes(
+                "cublaslt" if bias else "cublas", self.compute_capability, self.torch_version
+            )
             for bias in (sizes.bias, sizes.bias and again)
         )
 
-    def column_sum_bytes(self, rows: int, columns: int) -> int:
-        """What summing a gradient (rows, columns) for a bias takes while it runs; of few, nothing.
-
-        Known limitation: nothing for columns that are not a multiple of 4.
-        """
-        if columns < COLUMNS_PER_BLOCK or columns % 4:
-            return 0
-        taken = column_sum_bytes(
-            rows, columns, self.multiprocessors, self.threads_per_multiprocessor
-        )
-        return sum(taken)
+    def column_sum_bytes(self, rows: int, columns: int, item_bytes: int) -> int:
+        """Add up what summing a gradient (rows, columns) for a bias takes while it runs."""
+        threads = GpuThreads(self.multiprocessors, self.threads_per_multiprocessor)
+        return sum(column_sum_bytes(rows, columns, threads, item_bytes))
 
 
 Phase = Literal["forward", "head", "layer", "embedding", "update"]
@@ -109,7 +104,7 @@ class Moment:
 
     @property
     def total_bytes(self) -> int:
-        """Allocated bytes, but for rests of blocks."""
+        """Allocated bytes, but for unsplit remainders."""
         return sum(self.bytes_by_category.values())
 
 
@@ -398,7 +393,10 @@ class _LayerBackward:
         step = self.step
         made, shape_of_bias = step.half(matrix), (matrix[0],)
         operands = input_bytes + (made if step.autocast else 0)
-        summed = step.gpu.column_sum_bytes(self.run.rows, matrix[0]) if self.sizes.bias else 0
+        summed = 0
+        if self.sizes.bias:
+            item_bytes = ITEM_BYTES[self.run.dtypes.compute]
+            summed = step.gpu.column_sum_bytes(self.run.rows, matrix[0], item_bytes)
         bias = step.half(shape_of_bias) if self.sizes.bias else 0
         if self.recomputed:
             yield self.at(f"{where}, weight", more, made)

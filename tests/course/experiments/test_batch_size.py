@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab import VirtualGPU
-from vramlab.cuda_rules.storage import tensor_bytes
+from vramlab.cuda_rules.sizes import tensor_bytes
 from vramlab.measure.surroundings import surroundings
 from vramlab_course import experiments
 from vramlab_course.experiments.batch_size import STEP, bert_batch, shape, step_peak

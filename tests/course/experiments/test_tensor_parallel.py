@@ -37,7 +37,7 @@ def calls(collectives: Collectives) -> list[formulas.Call]:
         (
             "tensor-parallel-activations",
             {"ranks": 4, "batch": 3, "sequence": 512, "width": 512},
-        ),  # rests
+        ),  # unsplit remainders
         ("tensor-parallel-weights", {"width": 1024, "heads": 8}),
         ("vocabulary-parallel", {}),
         ("vocabulary-parallel", {"ranks": 2, "rows": 512, "vocabulary": 4096}),

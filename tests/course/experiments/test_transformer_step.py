@@ -1,6 +1,6 @@
 """The transformer's closed form against measurements: what is kept, and the peak, to the byte.
 
-Allocated bytes less rests of blocks are compared; those rests depend on what the cache holds.
+Allocated bytes less unsplit remainders are compared; those depend on what the cache holds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.readings import unsplit_remainder_bytes
 from vramlab.measure.surroundings import surroundings
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import (
@@ -75,9 +75,9 @@ def test_what_the_forward_pass_keeps_is_predicted_to_the_byte() -> None:
             training = Training(sizes, run)
             training.forward().backward()
             training.optimizer.zero_grad()
-            before_bytes = torch.cuda.memory_allocated() - unsplit_bytes()
+            before_bytes = torch.cuda.memory_allocated() - unsplit_remainder_bytes()
             loss = training.forward()
-            after_bytes = torch.cuda.memory_allocated() - unsplit_bytes()
+            after_bytes = torch.cuda.memory_allocated() - unsplit_remainder_bytes()
             del loss, training
         assert after_bytes - before_bytes == transformer_memory.kept_bytes(sizes, run), (sizes, run)
 
@@ -112,7 +112,9 @@ def test_the_peak_is_predicted_to_the_byte(gpu: str, sizes: Sizes, run: Run) -> 
         here = facts(surroundings())
     predicted = transformer_peak.peak(sizes, run, here)
     assert measured.kept_bytes == transformer_memory.kept_bytes(sizes, run)
-    assert measured.peak_bytes - measured.rests_bytes == predicted.total_bytes, predicted
+    assert measured.peak_bytes - measured.unsplit_remainder_bytes == predicted.total_bytes, (
+        predicted
+    )
     assert measured.bytes_by_category == {
         name: size for name, size in predicted.bytes_by_category.items() if size
     }
@@ -140,7 +142,7 @@ def test_until_2_11_cublaslt_keeps_a_workspace_too(
         measured = measure_step(sizes, run)
         predicted = transformer_peak.peak(sizes, run, facts(surroundings()))
     assert measured.bytes_by_category["workspaces"] == workspaces_bytes
-    assert measured.peak_bytes - measured.rests_bytes == predicted.total_bytes
+    assert measured.peak_bytes - measured.unsplit_remainder_bytes == predicted.total_bytes
 
 
 def test_weights_and_states_are_in_the_dtypes_that_the_precision_names() -> None:
