@@ -58,16 +58,12 @@ class History:
         active: whether `record` has anything to do; callers look at it first, so that an allocator
             that records nothing pays nothing.
         enabled: whether events are kept.
-        wants_context_of_malloc: whether a caller of malloc should gather a context.
-        wants_context_of_free: whether a caller of free should, too.
         user_metadata: text to put on the events to come.
     """
 
     def __init__(self, clock_us: Callable[[], int] | None = None) -> None:
         self.active = False
         self.enabled = False
-        self.wants_context_of_malloc = False
-        self.wants_context_of_free = False
         self.user_metadata = ""
         self._clock_us = clock_us or count().__next__
         self._keeps_context = False
@@ -94,9 +90,7 @@ class History:
                 f"expected context to be 'state', 'alloc', 'all' or None, got {context!r}"
             )
         level = _CONTEXT_LEVELS.index(context) if enabled else 0
-        self.wants_context_of_malloc = level >= 1
         self._keeps_context = level >= 2
-        self.wants_context_of_free = level >= 3
         self.enabled = enabled is not None
         self._skipped = SKIPPABLE.intersection(skip_actions)
         kept: Iterable[Event] = () if clear_history or not self.enabled else self._events
@@ -106,10 +100,6 @@ class History:
     def add_tracker(self, tracker: Callable[[Event], None]) -> None:
         """Call `tracker` with every event from now on, recorded or not."""
         self._trackers.append(tracker)
-        self._look_active()
-
-    def remove_tracker(self, tracker: Callable[[Event], None]) -> None:
-        self._trackers.remove(tracker)
         self._look_active()
 
     def _look_active(self) -> None:

@@ -127,11 +127,6 @@ class Stage:
         return sum(map(self.rows_bytes, widths)) + loss_bytes
 
     @property
-    def held_before_bytes(self) -> int:
-        """Before the first step: parameters, and the input."""
-        return self.parameters_bytes + self.input_bytes
-
-    @property
     def held_after_bytes(self) -> int:
         """After a step whose result is not kept: also gradients, buffers, the outputs' list."""
         outputs_bytes = self._kept_outputs_bytes(self.pipeline.micro_batches)

@@ -107,16 +107,6 @@ class Simulation:
         return self.forwards - self.schedule.steps
 
     @property
-    def most_stored(self) -> int:
-        """Slots that are needed; state 0 takes one where it is stored."""
-        return max(len(moment.stored) for moment in self.moments)
-
-    @property
-    def most_recorded(self) -> int:
-        """Steps that have recorded at once."""
-        return max(len(moment.recorded) for moment in self.moments)
-
-    @property
     def most_states(self) -> int:
         """States held at once, while an action runs: an advance has its old and its new state."""
         return max(
