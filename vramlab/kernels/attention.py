@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
 from vramlab.cuda_rules.rounding import ceil_div, round_up
+from vramlab.kernels.calls import BF16, F16, F32, OpCall, Zeros, asks, aten, op_call, zeros
 from vramlab.kernels.operands import nbytes
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
@@ -60,7 +63,6 @@ def _flash_head_size(head_size: int) -> int:
     takes="with so few queries that keys are split: a float32 output and logsumexp for each part; "
     "with dropout, 16 B",
     source=_FLASH_API,
-    status=Status.RECORDED,
 )
 def flash_attention(
     call: Call,
@@ -100,7 +102,6 @@ def flash_attention(
     "rounded up to 128 and head size to 32 (above 128, to 64); full gradients of keys and values "
     "where heads share",
     source=_FLASH_API,
-    status=Status.RECORDED,
 )
 def flash_attention_backward(
     call: Call,
@@ -151,6 +152,7 @@ def _contiguous_by_query(tensor: Tensor, what: str) -> Iterator[Step]:
     takes="its seed and offset before the rest; cuDNN's workspace, of which 256 B were seen",
     source="aten/src/ATen/native/transformers/cuda/attention.cu, PyTorch 2.13, and the recording "
     "h200-torch2.11.0.json",
+    status=Status.FROM_SOURCE,
 )
 def cudnn_attention(call: Call, *_: object, **__: object) -> Iterable[Step]:
     seed, offset = len(call.outputs) - 3, len(call.outputs) - 2
@@ -162,7 +164,6 @@ def cudnn_attention(call: Call, *_: object, **__: object) -> Iterable[Step]:
     takes="a float32 output if the head size is above 128 and inputs are 16-bit; its seed and "
     "offset are on the host",
     source=_EFFICIENT + "/kernel_forward.h and attention.cu beside it",
-    status=Status.RECORDED,
 )
 def efficient_attention(
     call: Call, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
@@ -203,7 +204,6 @@ def efficient_backward_blocks(
     "blocks, each with a lock; for float32 the product of output and its gradient; a float32 for "
     "each query",
     source=_EFFICIENT + "/kernel_backward.h and attention_backward.cu beside it",
-    status=Status.RECORDED,
 )
 def efficient_attention_backward(
     call: Call,
@@ -271,7 +271,6 @@ def _key_splits(batch_heads: int, key_blocks: int) -> int:
     "aten._safe_softmax.default",
     takes="its mask of elements (one byte each) and of rows without any key, and a number",
     source="_safe_softmax in aten/src/ATen/native/transformers/attention.cpp, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def safe_softmax(
     call: Call, self: Tensor, dim: int, dtype: torch.dtype | None = None
@@ -283,3 +282,106 @@ def safe_softmax(
     yield Take(self.numel(), "masked")
     yield Take(self.numel() // max(self.size(dim), 1), "masked rows")
     yield Take(result.element_size(), "zero")
+
+
+# Calls that ask a real GPU.
+
+_HEADS = (
+    # batch, heads, queries, keys, head size
+    (8, 12, 512, 512, 64),
+    (1, 12, 1, 1024, 64),
+    (2, 16, 333, 333, 64),
+    (2, 8, 1024, 1024, 128),
+    (1, 4, 128, 128, 160),
+    (1, 4, 256, 256, 40),
+)
+
+
+_SIXTEEN_BITS = (F16, BF16)
+
+
+def _attention_forward(op: Any, dtype: torch.dtype, *rest: Any) -> Iterator[OpCall]:
+    for batch, heads, queries, keys, size in _HEADS:
+        query = zeros(batch, heads, queries, size, dtype=dtype)
+        other = zeros(batch, heads, keys, size, dtype=dtype)
+        yield op_call(op, query, other, other, *rest)
+
+
+@asks("aten._scaled_dot_product_flash_attention.default")
+def _flash_calls() -> Iterator[OpCall]:
+    op = aten._scaled_dot_product_flash_attention.default
+    for dtype in _SIXTEEN_BITS:
+        yield from _attention_forward(op, dtype, 0.0, False)
+        yield from _attention_forward(op, dtype, 0.0, True)
+        yield from _attention_forward(op, dtype, 0.1, False)
+
+
+@asks("aten._scaled_dot_product_efficient_attention.default")
+def _efficient_calls() -> Iterator[OpCall]:
+    op = aten._scaled_dot_product_efficient_attention.default
+    for dtype in (F32, *_SIXTEEN_BITS):
+        yield from _attention_forward(op, dtype, None, True, 0.0, False)
+        yield from _attention_forward(op, dtype, None, True, 0.1, True)
+
+
+def _through(forward: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """The backward pass of an attention op, by autograd, for one GPU thread and handle."""
+
+    def both(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output = forward(query, key, value)[0]
+        (gradient,) = torch.autograd.grad(output, query, torch.ones_like(output))
+        return gradient
+
+    both.__name__ = backend
+    return both
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """Makes a tensor that wants a gradient."""
+
+    made: Zeros
+
+    def __call__(self) -> Tensor:
+        return self.made().requires_grad_()
+
+    def __str__(self) -> str:
+        return str(self.made)
+
+    __repr__ = __str__
+
+
+def _attention_backward(
+    forward: Callable[..., Any], name: str, dtype: torch.dtype
+) -> Iterator[OpCall]:
+    for batch, heads, queries, keys, size in _HEADS:
+        query = zeros(batch, heads, queries, size, dtype=dtype)
+        other = zeros(batch, heads, keys, size, dtype=dtype)
+        operands = tuple(map(_Leaf, (query, other, other)))
+        yield OpCall(f"{name}, backward ({query}, {other})", _through(forward, name), operands)
+
+
+@asks("aten._scaled_dot_product_flash_attention_backward.default")
+def _flash_backward_calls() -> Iterator[OpCall]:
+    def flash(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, True)
+
+    for dtype in _SIXTEEN_BITS:
+        yield from _attention_backward(flash, "flash", dtype)
+
+
+@asks("aten._scaled_dot_product_efficient_attention_backward.default")
+def _efficient_backward_calls() -> Iterator[OpCall]:
+    def efficient(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        op = aten._scaled_dot_product_efficient_attention.default
+        return op(query, key, value, None, True, 0.0, True)
+
+    for dtype in (F32, *_SIXTEEN_BITS):
+        yield from _attention_backward(efficient, "efficient", dtype)
+
+
+@asks("aten._safe_softmax.default")
+def _safe_softmax_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for shape in ((8, 12, 512, 512), (1, 1, 33, 77)):
+            yield op_call(aten._safe_softmax.default, zeros(*shape, dtype=dtype), -1)

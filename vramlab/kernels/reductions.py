@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
-from torch import Tensor, dtype
+from torch import Tensor
 
 from vramlab.cuda_rules.reduce import (
     GpuThreads,
@@ -20,8 +21,22 @@ from vramlab.cuda_rules.reduce import (
     total_layout,
 )
 from vramlab.cuda_rules.rounding import round_up
+from vramlab.kernels.calls import (
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    F64,
+    I32,
+    I64,
+    OpCall,
+    asks,
+    aten,
+    op_call,
+    zeros,
+)
 from vramlab.kernels.operands import flat_stride, is_dense, opmath_bytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Step, Take, rule
 
 _REDUCE_CUH = "aten/src/ATen/native/cuda/Reduce.cuh, PyTorch 2.13"
 _HALVES = (torch.float16, torch.bfloat16)
@@ -52,7 +67,7 @@ def reduction_steps(
     outputs: Sequence[Tensor],
     dims: Sequence[int] | int | None,
     partial_bytes: int,
-    compute: dtype,
+    compute: torch.dtype,
 ) -> Iterator[Step]:
     """Yield what a reduction takes once its outputs are there: a cast input, then the kernel's.
 
@@ -93,13 +108,15 @@ def reduction_steps(
     yield from _kernel_steps(layout, partial_bytes, _gpu(launch))
 
 
-def whole_column_sum(launch: Launch, rows: int, columns: int, read: dtype) -> tuple[Step, ...]:
+def whole_column_sum(
+    launch: Launch, rows: int, columns: int, read: torch.dtype
+) -> tuple[Step, ...]:
     """Say what `matrix.sum(0)` takes for a contiguous matrix, once its result is there."""
     layout = column_layout(rows, columns, read.itemsize, read in _HALVES)
     return _kernel_steps(layout, opmath_bytes(read), _gpu(launch))
 
 
-def whole_sum(launch: Launch, numel: int, read: dtype) -> tuple[Step, ...]:
+def whole_sum(launch: Launch, numel: int, read: torch.dtype) -> tuple[Step, ...]:
     """Say what the sum or mean of a contiguous tensor takes, once its result is there."""
     if not numel:
         return ()
@@ -149,7 +166,7 @@ def _value_and_index_bytes(value_bytes: int) -> int:
     return round_up(value_bytes, 8) + 8
 
 
-def _welford_bytes(read: dtype) -> int:
+def _welford_bytes(read: torch.dtype) -> int:
     """mean, sum of squares, an int32 count, and the count as a number, aligned."""
     return 32 if read == torch.float64 else 16
 
@@ -158,7 +175,7 @@ def _simple(
     call: Call,
     input: Tensor,
     dims: Sequence[int] | int | None,
-    partial_bytes: Callable[[dtype], int],
+    partial_bytes: Callable[[torch.dtype], int],
 ) -> Iterator[Step]:
     """Outputs, then a reduction in the result's dtype."""
     yield OUTPUTS
@@ -180,7 +197,6 @@ _TAKES = "staging buffer and semaphores when blocks share outputs"
     "aten.sum.out",
     takes=f"{_TAKES}; a copy of an integer or bool input as int64",
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def sum_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     """Document 003: two small blocks for the sum of a (10240, 1024) tensor in float16."""
@@ -195,7 +211,6 @@ def sum_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     takes=f"{_TAKES}; a copy of the input in the result's dtype unless that is the input's, or "
     "float32 from float16 or bfloat16",
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def sum_dims(
     call: Call, self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, **_: object
@@ -208,7 +223,6 @@ def sum_dims(
     "aten.mean.dtype_out",
     takes=_TAKES,
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def mean_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     return _simple(call, self, None, opmath_bytes)
@@ -219,7 +233,6 @@ def mean_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     "aten.nansum.out",
     takes=_TAKES,
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def nansum(
     call: Call,
@@ -236,7 +249,6 @@ def nansum(
     "aten.prod.out",
     takes=f"{_TAKES}; a copy of an integer or bool input as int64",
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def prod_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     return _simple(call, self, None, opmath_bytes)
@@ -247,7 +259,6 @@ def prod_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     "aten.prod.int_out",
     takes=f"{_TAKES}; a copy of an integer or bool input as int64",
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def prod_dim(
     call: Call, self: Tensor, dim: int, keepdim: bool = False, **_: object
@@ -262,7 +273,6 @@ def prod_dim(
     "aten.amin.out",
     takes=_TAKES,
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def amax(
     call: Call, self: Tensor, dim: Sequence[int] = (), keepdim: bool = False, **_: object
@@ -277,7 +287,6 @@ def amax(
     "aten.min.unary_out",
     takes=f"a contiguous copy of an input that is not; {_TAKES}",
     source="aten/src/ATen/native/ReduceAllOps.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def max_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
@@ -328,7 +337,6 @@ def flat_reduction(
     "aten.min.dim_min",
     takes=f"{_TAKES}, of value and index together",
     source="aten/src/ATen/native/cuda/TensorCompare.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def max_dim(
     call: Call, self: Tensor, dim: int, keepdim: bool = False, **_: object
@@ -350,7 +358,6 @@ def max_dim(
     "aten.argmin.out",
     takes=f"a contiguous copy of an input that is no row, if no dimension is named; {_TAKES}",
     source="aten/src/ATen/native/ReduceOps.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def argmax(
     call: Call, self: Tensor, dim: int | None = None, keepdim: bool = False, **_: object
@@ -381,7 +388,6 @@ def argmax(
     "aten.all.dims_out",
     takes=_TAKES,
     source="aten/src/ATen/native/cuda/ReduceLogicKernel.cu and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def any_all(
     call: Call,
@@ -406,7 +412,6 @@ def any_all(
     "aten.std_mean.correction",
     takes=f"{_TAKES}, of 16 B for each partial result (32 B in float64)",
     source="aten/src/ATen/native/cuda/ReduceMomentKernel.cu and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def variance(
     call: Call,
@@ -444,7 +449,6 @@ def norm_steps(
     "aten.linalg_vector_norm.out",
     takes=_TAKES,
     source="aten/src/ATen/native/cuda/ReduceNormKernel.cu and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def vector_norm(
     call: Call,
@@ -465,7 +469,6 @@ def vector_norm(
     "aten.count_nonzero.dim_IntList",
     takes="a bool for each number unless they are bools; a copy of those as int64; " + _TAKES,
     source="aten/src/ATen/native/TensorAdvancedIndexing.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def count_nonzero(
     call: Call, self: Tensor, dim: Sequence[int] | None = None, **_: object
@@ -498,7 +501,6 @@ def count_nonzero(
     "aten.logsumexp.out",
     takes="the maxima, and the exponentials of the whole input; what amax and sum take",
     source="aten/src/ATen/native/ReduceOps.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def logsumexp(
     call: Call, self: Tensor, dim: Sequence[int], keepdim: bool = False, **_: object
@@ -521,3 +523,120 @@ def logsumexp(
         total = opmath_bytes(self.dtype)
         exponentials = self if is_dense(self) else torch.empty_like(self)
         yield from reduction_steps(call.launch, exponentials, [result], dim, total, self.dtype)
+
+
+# Calls that ask a real GPU.
+
+_REDUCED = (
+    (1000,),
+    (65536,),
+    (1 << 24,),
+    (10240, 1024),
+    (1024, 10240),
+    (33, 1 << 20),
+    (1 << 20, 33),
+    (4096, 30522),
+    (5, 7, 11, 4096),
+)
+
+
+def _whole(op: Any, dtypes: tuple[torch.dtype, ...]) -> Iterator[OpCall]:
+    for dtype in dtypes:
+        for shape in _REDUCED:
+            yield op_call(op, zeros(*shape, dtype=dtype))
+        yield op_call(op, zeros(10240, 1024, dtype=dtype, layout="transposed"))
+        yield op_call(op, zeros(10240, 1024, dtype=dtype, layout="apart"))
+
+
+def _along(
+    op: Any, dtypes: tuple[torch.dtype, ...], *rest: Any, listed: bool = True
+) -> Iterator[OpCall]:
+    for dtype in dtypes:
+        for shape in _REDUCED:
+            for dim in range(len(shape)):
+                yield op_call(op, zeros(*shape, dtype=dtype), [dim] if listed else dim, *rest)
+        if listed:
+            yield op_call(op, zeros(5, 7, 11, 4096, dtype=dtype), [0, 2], *rest)
+        rows_apart = zeros(10240, 1024, dtype=dtype, layout="apart")
+        yield op_call(op, rows_apart, [0] if listed else 0, *rest)
+
+
+@asks("aten.sum.default")
+def _sum_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.sum.default, (F32, F16, BF16, I64, I32, BOOL))
+
+
+@asks("aten.sum.dim_IntList")
+def _sum_dim_calls() -> Iterator[OpCall]:
+    yield from _along(aten.sum.dim_IntList, (F32, F16, BF16, I64, BOOL))
+    yield from _along(aten.mean.dim, (F32, BF16))
+
+
+@asks("aten.mean.default")
+def _mean_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.mean.default, (F32, BF16))
+
+
+@asks("aten.nansum.default")
+def _nansum_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.nansum.default, (F32, BF16))
+
+
+@asks("aten.prod.default")
+def _prod_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.prod.default, (F32, I32))
+
+
+@asks("aten.prod.dim_int")
+def _prod_dim_calls() -> Iterator[OpCall]:
+    yield from _along(aten.prod.dim_int, (F32, I32), listed=False)
+
+
+@asks("aten.amax.default")
+def _amax_calls() -> Iterator[OpCall]:
+    yield from _along(aten.amax.default, (F32, BF16, I64))
+
+
+@asks("aten.max.default")
+def _max_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.max.default, (F32, BF16, I64))
+
+
+@asks("aten.max.dim")
+def _max_dim_calls() -> Iterator[OpCall]:
+    yield from _along(aten.max.dim, (F32, BF16), listed=False)
+
+
+@asks("aten.argmax.default")
+def _argmax_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.argmax.default, (F32, BF16))
+    yield from _along(aten.argmax.default, (F32, BF16), listed=False)
+
+
+@asks("aten.any.default")
+def _any_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.any.default, (BOOL, F32))
+    yield from _along(aten.all.dim, (BOOL, F32), listed=False)
+
+
+@asks("aten.var.correction")
+def _var_calls() -> Iterator[OpCall]:
+    yield from _along(aten.var.correction, (F32, BF16, F64))
+    yield from _along(aten.var_mean.correction, (F32,))
+
+
+@asks("aten.linalg_vector_norm.default")
+def _vector_norm_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.linalg_vector_norm.default, (F32, BF16))
+    for shape in _REDUCED:
+        yield op_call(aten.linalg_vector_norm.default, zeros(*shape), 2.0, [0])
+
+
+@asks("aten.count_nonzero.default")
+def _count_nonzero_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.count_nonzero.default, (F32, BOOL))
+
+
+@asks("aten.logsumexp.default")
+def _logsumexp_calls() -> Iterator[OpCall]:
+    yield from _along(aten.logsumexp.default, (F32, BF16))

@@ -12,7 +12,7 @@ order in which the kernel asks the allocator, because the order decides which bl
 
 A rule is a plain function of the call and of the op's own arguments, under the op's own names:
 
-    @rule("aten.mm.default", takes="...", source="...", status=Status.FROM_SOURCE)
+    @rule("aten.mm.default", takes="...", source="...")
     def mm(call: Call, self: Tensor, mat2: Tensor) -> Iterable[Step]: ...
 
 `Table.find` is one dictionary look-up, so that an op without a rule costs nothing. `replay` is the
@@ -159,9 +159,16 @@ class Table:
         self._by_overload: dict[OpOverload, Rule] | None = None
 
     def rule(
-        self, *ops: str, takes: str, source: str, status: Status = Status.FROM_SOURCE
+        self, *ops: str, takes: str, source: str, status: Status = Status.RECORDED
     ) -> Callable[[F], F]:
-        """Register the decorated function as the rule of `ops`."""
+        """Register the decorated function as the rule of `ops`.
+
+        Args:
+            ops: names of ops.
+            takes: in words, for the printed table.
+            source: the file of PyTorch it was read from, and the version.
+            status: how sure it is; tests hold RECORDED against the recordings.
+        """
 
         def register(function: F) -> F:
             self.rules.append(Rule(ops, function, takes, source, status))
@@ -169,6 +176,11 @@ class Table:
             return function
 
         return register
+
+    def surest_first(self) -> list[Rule]:
+        """List every rule, the surest first, then by name."""
+        surest = list(Status)
+        return sorted(self.rules, key=lambda rule: (surest.index(rule.status), rule.ops))
 
     def find(self, func: OpOverload) -> Rule | None:
         """Return the rule of an overload, or None."""

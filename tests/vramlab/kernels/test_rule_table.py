@@ -8,7 +8,7 @@ import pytest
 import torch
 from kernel_events import Recorder, meta
 
-from vramlab.kernels import OUTPUTS, TABLE, Call, Give, Output, Step, Table, Take, describe, replay
+from vramlab.kernels import OUTPUTS, TABLE, Call, Give, Output, Step, Table, Take, replay
 from vramlab.kernels.registry import overloads
 
 aten = torch.ops.aten
@@ -106,8 +106,8 @@ def test_temporaries_are_given_back_when_an_output_finds_no_memory() -> None:
     assert full.events == [("take", 10), ("give", 10)]
 
 
-def test_describe_lists_every_rule_the_surest_first() -> None:
-    lines = describe()
+def test_every_rule_is_listed_the_surest_first() -> None:
+    lines = TABLE.surest_first()
     assert {line.ops for line in lines} == {rule.ops for rule in TABLE.rules}
     surest = [line.status.name for line in lines]
     assert surest == sorted(surest, key=["RECORDED", "PUBLISHED", "FROM_SOURCE"].index)
