@@ -20,7 +20,7 @@ from benchmarks.programs import Program, Quantity, Transformer
 from vramlab import zoo
 from vramlab.recordings.entries import RULE, ZOO
 from vramlab.recordings.store import OK, Entry, RecordingFile, Stage
-from vramlab.recordings.twin import measure_on_twin
+from vramlab.recordings.virtual_counterpart import measure_on_twin
 from vramlab.zoo.subjects import SUBJECTS
 from vramlab.zoo.workload import Workload
 

@@ -30,12 +30,13 @@ from vramlab.measure.categories import (
 )
 from vramlab.measure.code_lines import CodeLine, code_lines, code_lines_table
 from vramlab.measure.collectives import Collective, Collectives, record_collectives
+from vramlab.measure.counters import MemoryReading, read_memory, reset_peaks
 from vramlab.measure.device import DeviceReading, device_table, read_device
 from vramlab.measure.figures import Expectation, Published, Quantity
 from vramlab.measure.least_times import LeastTime, least_time
-from vramlab.measure.links import Links, record_links
 from vramlab.measure.operator_calls import OperatorCall, OperatorCalls, record_operators
-from vramlab.measure.readings import MemoryReading, read_memory, reset_peaks
+from vramlab.measure.p2p_copies import Links, record_links
+from vramlab.measure.p2p_sends import Sends, record_sends
 from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
 from vramlab.measure.recording import Recording, record_timeline
 from vramlab.measure.results import Result, StageMeasurement
@@ -46,7 +47,6 @@ from vramlab.measure.saved_tensors import (
     record_saved_tensors,
     saved_by,
 )
-from vramlab.measure.sends import Sends, record_sends
 from vramlab.measure.stages import Stages
 from vramlab.measure.timeline import (
     BlockLife,

@@ -18,7 +18,7 @@ from vramlab.recordings.entries import CONTEXT
 from vramlab.recordings.known import OUTCOME, QUANTITIES, SEGMENT_ORDER, known_difference
 from vramlab.recordings.store import OK, Entry, RecordingFile, Stage, trace_of
 from vramlab.recordings.trace import Trace
-from vramlab.recordings.twin import measure_on_twin
+from vramlab.recordings.virtual_counterpart import measure_on_twin
 
 _NUMBERS: Mapping[str, Callable[[Stage], int]] = {
     "allocated": lambda stage: stage.allocated_bytes,

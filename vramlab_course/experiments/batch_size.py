@@ -9,8 +9,8 @@ import torch
 
 from vramlab.cuda_rules.reduce import COLUMNS_PER_BLOCK
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
-from vramlab.measure.readings import unsplit_remainder_bytes
-from vramlab.measure.surroundings import Surroundings
+from vramlab.measure.counters import unsplit_remainder_bytes
+from vramlab.measure.environment import Surroundings
 from vramlab.programs.optimizer_states import adam_step_extra_bytes, state_bytes
 from vramlab_course.experiments.bert import SEQUENCE, bert_base
 from vramlab_course.experiments.outcome import Outcome

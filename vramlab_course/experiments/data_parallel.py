@@ -6,8 +6,8 @@ import torch
 from torch.nn.parallel import DataParallel
 
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
-from vramlab.measure.readings import unsplit_remainder_bytes
-from vramlab.measure.surroundings import require_gpus, start_afresh
+from vramlab.measure.counters import unsplit_remainder_bytes
+from vramlab.measure.environment import require_gpus, start_afresh
 from vramlab.programs.alone import alone
 from vramlab.programs.optimizer_states import state_bytes
 from vramlab_course.experiments.bert import bert_base

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.measure.readings import unsplit_remainder_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
-from vramlab.measure.readings import unsplit_remainder_bytes
-from vramlab.measure.surroundings import Surroundings, start_afresh
+from vramlab.measure.counters import unsplit_remainder_bytes
+from vramlab.measure.environment import Surroundings, start_afresh
 from vramlab.programs import transformer_memory
 from vramlab.programs.master_weights import MasterWeights
 from vramlab.programs.optimizer_states import state_bytes

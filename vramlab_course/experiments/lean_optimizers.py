@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
-from vramlab.measure.readings import unsplit_remainder_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from vramlab.measure.sends import record_sends
-from vramlab.measure.surroundings import require_gpus
+from vramlab.measure.environment import require_gpus
+from vramlab.measure.p2p_sends import record_sends
 from vramlab.programs.alone import alone
 from vramlab.programs.pipeline_schedules import Name
 from vramlab_course.experiments.outcome import Outcome

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vramlab.measure.readings import unsplit_remainder_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vramlab.measure.readings import unsplit_remainder_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab.units import MIB
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment

@@ -23,8 +23,8 @@ from torch.nn import functional
 
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.measure.collectives import Collectives, record_collectives
-from vramlab.measure.readings import held_bytes, unsplit_remainder_bytes
-from vramlab.measure.surroundings import start_afresh
+from vramlab.measure.counters import held_bytes, unsplit_remainder_bytes
+from vramlab.measure.environment import start_afresh
 from vramlab.programs.alone import alone
 from vramlab.programs.tensor_parallel import Layer, divided, optimizer_of, order_plan, plan
 from vramlab.programs.transformer import DROPOUT, FeedForward

@@ -6,7 +6,7 @@ import torch
 
 from vramlab.cuda_rules.cublas import BEFORE_HOPPER_BYTES
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
-from vramlab.measure.surroundings import Surroundings
+from vramlab.measure.environment import Surroundings
 from vramlab.programs.optimizer_states import state_bytes
 from vramlab.units import KIB
 from vramlab_course.experiments.outcome import Difference, Finding, Outcome

@@ -10,7 +10,7 @@ import torch
 from vramlab import catalogue
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Table
-from vramlab.measure.readings import unsplit_remainder_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import Run, Sizes
 from vramlab.units import short_size

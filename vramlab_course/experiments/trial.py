@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramlab.measure import Expectation, Quantity, StageMeasurement, Stages
+from vramlab.measure.environment import start_afresh, surroundings
 from vramlab.measure.stages import StageHandle
-from vramlab.measure.surroundings import start_afresh, surroundings
 from vramlab_course.experiments.outcome import Difference, Finding, Number, Outcome
 from vramlab_course.experiments.published import figure
 

@@ -17,8 +17,8 @@ from torch import nn
 
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.collectives import Collectives, record_collectives
-from vramlab.measure.readings import held_bytes, unsplit_remainder_bytes
-from vramlab.measure.surroundings import start_afresh
+from vramlab.measure.counters import held_bytes, unsplit_remainder_bytes
+from vramlab.measure.environment import start_afresh
 from vramlab.programs.alone import alone
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment

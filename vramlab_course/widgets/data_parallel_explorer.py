@@ -9,7 +9,7 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.measure import Table, record_collectives
-from vramlab.measure.surroundings import surroundings
+from vramlab.measure.environment import surroundings
 from vramlab.programs.alone import alone
 from vramlab.units import format_mib, short_size
 from vramlab_course.formulas.data_parallel import (

@@ -6,7 +6,7 @@ import pytest
 
 from vramlab import VirtualGPU
 from vramlab.cuda_rules.sizes import tensor_bytes
-from vramlab.measure.surroundings import surroundings
+from vramlab.measure.environment import surroundings
 from vramlab_course import experiments
 from vramlab_course.experiments.batch_size import STEP, bert_batch, shape, step_peak
 from vramlab_course.formulas.bert import FIRST_LINEAR, SECOND_LINEAR, WEIGHTS, Bert

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.measure.readings import unsplit_remainder_bytes
-from vramlab.measure.surroundings import surroundings
+from vramlab.measure.counters import unsplit_remainder_bytes
+from vramlab.measure.environment import surroundings
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import (
     GPT2,

@@ -9,7 +9,7 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.measure import Timeline, record_timeline
-from vramlab.measure.surroundings import surroundings
+from vramlab.measure.environment import surroundings
 from vramlab.units import KIB, MIB
 from vramlab_course.formulas import bert
 from vramlab_course.formulas.bert import Bert

@@ -15,7 +15,7 @@ from vramlab.cli import main
 from vramlab.recordings.entries import trace_group
 from vramlab.recordings.known import KNOWN, OUTCOME, QUANTITIES, known_difference
 from vramlab.recordings.store import Entry, RecordingFile
-from vramlab.recordings.twin import gpu_model
+from vramlab.recordings.virtual_counterpart import gpu_model
 
 Capture = pytest.CaptureFixture[str]
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
-from vramlab.measure.surroundings import surroundings
+from vramlab.measure.environment import surroundings
 from vramlab.programs.pipeline_schedules import Name, schedule_of_torch
 from vramlab_course.formulas.pipeline import Pipeline, even_stages
 from vramlab_course.programs.ranks.join import Rank, join

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vramlab.gpu import VirtualGPU
-from vramlab.measure.surroundings import start_afresh, surroundings
+from vramlab.measure.environment import start_afresh, surroundings
 
 
 @pytest.fixture(autouse=True)
