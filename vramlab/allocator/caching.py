@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from vramlab.allocator import messages
 from vramlab.allocator.blocks import Block, BlockPool
 from vramlab.allocator.device_memory import PAGE_BYTES, DeviceMemory
-from vramlab.allocator.history import Event, History
+from vramlab.allocator.history import AllocatorEvent, History
 from vramlab.allocator.release import collect_garbage, release_all, release_oversize
 from vramlab.allocator.reserve import Reserve
 from vramlab.allocator.settings import AllocatorSettings
@@ -173,7 +173,7 @@ class CachingAllocator:
         """torch.cuda.memory._record_memory_history, for this GPU."""
         self.history.configure(enabled, context, max_entries, clear_history, skip_actions)
 
-    def add_trace_tracker(self, tracker: Callable[[Event], None]) -> None:
+    def add_trace_tracker(self, tracker: Callable[[AllocatorEvent], None]) -> None:
         """Call `tracker` with every event from now on, whether or not history is recorded."""
         self.history.add_tracker(tracker)
 

@@ -15,8 +15,8 @@ A rule is a plain function of the call and of the op's own arguments, under the 
     @rule("aten.mm.default", takes="...", source="...")
     def mm(call: Call, self: Tensor, mat2: Tensor) -> Iterable[Step]: ...
 
-`Table.find` is one dictionary look-up, so that an op without a rule costs nothing. `replay` is the
-meaning of the steps; whoever allocates (the dispatch mode, a test) gives it an `Allocates`.
+`RuleTable.find` is one dictionary look-up, so that an op without a rule costs nothing. `replay` is
+the meaning of the steps; whoever allocates (the dispatch mode, a test) gives it an `Allocates`.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Rule:
         return self.function(Call(launch, func, outputs), *args, **kwargs)
 
 
-class Table:
+class RuleTable:
     """Rules by overload. Names are resolved at the first look-up, not at import."""
 
     def __init__(self) -> None:
@@ -262,5 +262,5 @@ def replay(steps: Iterable[Step], output_count: int, target: Allocates) -> None:
             target.give(handle)
 
 
-TABLE = Table()
+TABLE = RuleTable()
 rule = TABLE.rule

@@ -5,7 +5,7 @@
     recording.record_timeline   every block over time, from torch's memory history
     categories.breakdown        where the bytes are: parameters, gradients, activations...
     device.read_device          who has the GPU's memory, nvidia-smi's view and torch's together
-    surroundings.surroundings   the facts of GPU and PyTorch that predictions depend on
+    gpu_environment             the facts of GPU and PyTorch that predictions depend on
     allocations_table           every allocation, what it is, where it begins and ends
     code_lines.code_lines       which lines of the program hold the most
     transfers.record_transfers  every copy between host and GPU, in bytes
@@ -51,11 +51,11 @@ from vramlab.measure.stages import Stages
 from vramlab.measure.timeline import (
     BlockLife,
     Frame,
-    Moment,
     OutOfMemoryEvent,
     Sighting,
-    Stage,
     Timeline,
+    TimelineMoment,
+    TimelineStage,
 )
 from vramlab.measure.transfers import Transfer, Transfers, record_transfers
 from vramlab.table import Table
@@ -75,7 +75,6 @@ __all__ = [
     "LeastTime",
     "Links",
     "MemoryReading",
-    "Moment",
     "OperatorCall",
     "OperatorCalls",
     "OutOfMemoryEvent",
@@ -87,11 +86,12 @@ __all__ = [
     "SavedTensors",
     "Sends",
     "Sighting",
-    "Stage",
     "StageMeasurement",
     "Stages",
     "Table",
     "Timeline",
+    "TimelineMoment",
+    "TimelineStage",
     "Transfer",
     "Transfers",
     "Whose",

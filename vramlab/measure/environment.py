@@ -18,7 +18,7 @@ from vramlab.gpu import VirtualGPU
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class GPUEnvironment:
     """The facts that predictions depend on."""
 
     compute_capability: tuple[int, int]
@@ -59,14 +59,14 @@ class Surroundings:
         return reduce.GpuThreads(self.multiprocessors, self.threads_per_multiprocessor)
 
 
-def surroundings() -> Surroundings:
+def gpu_environment() -> GPUEnvironment:
     """The conditions here and now; RuntimeError without a GPU, real or virtual."""
     require_gpu()
     properties = torch.cuda.get_device_properties(0)
     gpu = attached()
     major, minor, *_ = torch.__version__.split(".")
     installed = int(major), int(minor)
-    return Surroundings(
+    return GPUEnvironment(
         compute_capability=torch.cuda.get_device_capability(),
         multiprocessors=properties.multi_processor_count,
         threads_per_multiprocessor=properties.max_threads_per_multi_processor,

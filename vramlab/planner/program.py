@@ -43,7 +43,7 @@ from vramlab.programs.offloading import HostOptimizer, SavedOnHost
 from vramlab.programs.optimizers import OPTIMIZERS, WAYS, states_of
 from vramlab.programs.pipeline_schedules import schedule_of_torch
 from vramlab.programs.tensor_parallel import parameter_groups
-from vramlab.programs.transformer import DROPOUT, Layer, Transformer, TransformerPart
+from vramlab.programs.transformer import DROPOUT, Transformer, TransformerLayer, TransformerPart
 
 if TYPE_CHECKING:
     # It brings torch.export and Dynamo, which take a second that other plans need not wait for.
@@ -284,7 +284,7 @@ def cut(model: TransformerPart, mesh: DeviceMesh, plan: Plan) -> None:
     between = Shard(1) if plan.sequence_parallel else Replicate()  # of (B, S, W)
     styles: dict[str, ParallelStyle] = {}
     for number, layer in enumerate(model.layers):
-        assert isinstance(layer, Layer)
+        assert isinstance(layer, TransformerLayer)
         styles |= {
             f"layers.{number}.{name}": style
             for name, style in {

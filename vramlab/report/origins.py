@@ -44,7 +44,7 @@ Line = tuple[CodeType, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class BlockOrigin:
     """Where a block comes from."""
 
     line: Frame | None
@@ -87,7 +87,7 @@ class Origins:
         self._older_lines: dict[int, tuple[Frame | None, Frame | None]] = {}
         dispatcher.run = self._follow  # type: ignore[method-assign]
 
-    def of_allocation(self) -> Origin:
+    def of_allocation(self) -> BlockOrigin:
         """The origin of what the calling thread allocates right now."""
         line, caller, in_engine, is_workspace = self._look(sys._getframe(1))
         in_backward = torch._C._current_graph_task_id() != -1
@@ -101,7 +101,7 @@ class Origins:
             owner = Category.WORKSPACES
         elif thread.brings_data and not in_backward:
             owner = Category.INPUTS
-        return Origin(line, caller, in_backward, thread.recorded, owner)
+        return BlockOrigin(line, caller, in_backward, thread.recorded, owner)
 
     def _follow(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op; before, note which autograd nodes are new and what the op is about to do."""

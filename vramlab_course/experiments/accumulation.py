@@ -39,7 +39,7 @@ def accumulation_linear(
         widths: of the input and of each layer's output.
     """
     trial = Trial("accumulation-linear", batch=batch, steps=steps, widths=list(widths))
-    here = trial.surroundings
+    here = trial.environment
     whole = LinearChain(batch, widths)
     micro = replace(whole, batch=batch // steps)
     workspaces_bytes = here.linear_workspace_bytes() + here.matmul_workspace_bytes()
@@ -157,7 +157,7 @@ class TransformersAdamW(torch.optim.Optimizer):
 
 
 @dataclass(frozen=True)
-class Training:
+class AccumulationRun:
     """One of the document's runs."""
 
     name: str
@@ -170,8 +170,8 @@ class Training:
 
 
 TRAININGS = (
-    Training("batch 4", "accumulation-baseline", 4, 1, 3),
-    Training("batch 1, 4 times", "accumulation-4", 1, 4, 2),
+    AccumulationRun("batch 4", "accumulation-baseline", 4, 1, 3),
+    AccumulationRun("batch 1, 4 times", "accumulation-4", 1, 4, 2),
 )
 
 
@@ -201,7 +201,7 @@ def accumulation_bert_large(set_to_none: bool = True) -> Outcome:
     trial = Trial("accumulation-bert-large", set_to_none=set_to_none)
     requests_bytes = BERT_LARGE.model_requests_bytes()
     requests_bytes += [tensor_bytes((LABELS, BERT_LARGE.width)), tensor_bytes((LABELS,))]
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     with trial.stage("model", expected("growth", packed(requests_bytes)[0])):
         model = bert_large_classifier().to("cuda")
     for training in TRAININGS:
@@ -237,7 +237,7 @@ def _kept_bytes(batch: int) -> int:
 
 
 def _train(
-    model: nn.Module, tokens: Tensor, labels: Tensor, training: Training, set_to_none: bool
+    model: nn.Module, tokens: Tensor, labels: Tensor, training: AccumulationRun, set_to_none: bool
 ) -> None:
     optimizer = TransformersAdamW(model.parameters())
     for _ in range(training.updates):
@@ -256,7 +256,7 @@ _UNKNOWN_GPU = (
 _TIME = "time on a GPU that the document does not name"
 
 
-def _find(trial: Trial, training: Training, used_bytes: int) -> None:
+def _find(trial: Trial, training: AccumulationRun, used_bytes: int) -> None:
     trial.find(
         training.figure,
         used_bytes,

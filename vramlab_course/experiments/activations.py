@@ -36,7 +36,7 @@ def vgg16_activations() -> Outcome:
     trial = Trial("vgg16-activations", batches=list(_BATCHES))
     model = VGG16().to("cuda")
     images = torch.zeros(1, *vgg16.IMAGE, device="cuda")
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     with trial.stage(
         "forward, one image", expected("growth", _forward_growth_bytes(workspace_bytes))
     ):

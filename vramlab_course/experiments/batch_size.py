@@ -10,7 +10,7 @@ import torch
 from vramlab.cuda_rules.reduce import COLUMNS_PER_BLOCK
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.measure.counters import unsplit_remainder_bytes
-from vramlab.measure.environment import Surroundings
+from vramlab.measure.environment import GPUEnvironment
 from vramlab.programs.optimizer_states import adam_step_extra_bytes, state_bytes
 from vramlab_course.experiments.bert import SEQUENCE, bert_base
 from vramlab_course.experiments.outcome import Outcome
@@ -46,7 +46,7 @@ def bert_batch(batches: Sequence[int] = BATCHES, *, train: bool = False) -> Outc
         train: the model's mode; eval by default, as in the document's table.
     """
     trial = Trial("bert-batch", batches=list(batches), train=train)
-    sizes, here = Bert(), trial.surroundings
+    sizes, here = Bert(), trial.environment
     workspaces_bytes = here.linear_workspace_bytes() + here.matmul_workspace_bytes()
     # The pooler's output is not in the loss: its two parameters get no gradient, and no states.
     trained_bytes = [tensor_bytes(shape) for shape in sizes.parameter_shapes(pooler=False)]
@@ -110,7 +110,7 @@ STEP = "the optimizer's step"
 
 
 def step_peak(
-    sizes: Bert, here: Surroundings, batch: int, trained_bytes: Sequence[int], *, train: bool
+    sizes: Bert, here: GPUEnvironment, batch: int, trained_bytes: Sequence[int], *, train: bool
 ) -> StepPeak:
     """Where a step with AdamW (foreach) peaks: in the backward pass, or in the optimizer.
 

@@ -53,7 +53,7 @@ def bert_training() -> Outcome:
     """
     trial = Trial("bert-training")
     sizes = Bert()
-    here = trial.surroundings
+    here = trial.environment
     model_bytes, _ = packed(sizes.model_requests_bytes())
     input_bytes = tensor_bytes((BATCH, SEQUENCE), "int64")
     kept_bytes = sizes.forward_bytes(BATCH, SEQUENCE)
@@ -136,7 +136,7 @@ def bert_inference() -> Outcome:
     """BERT-base, batch 32 of 512 tokens, forward under no_grad: the outputs are all that stays."""
     trial = Trial("bert-inference")
     sizes = Bert()
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     with trial.stage("parameters", expected("growth", packed(sizes.model_requests_bytes())[0])):
         model = bert_base().to("cuda")
     with trial.stage("input", expected("growth", tensor_bytes((BATCH, SEQUENCE), "int64"))):

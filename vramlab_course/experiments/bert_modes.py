@@ -37,7 +37,7 @@ def bert_modes() -> Outcome:
     """
     trial = Trial("bert-modes")
     sizes = Bert()
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     with trial.stage("parameters", expected("growth", packed(sizes.model_requests_bytes())[0])):
         model: Any = bert_base().to("cuda")
     with trial.stage("input", expected("growth", tensor_bytes((BATCH, SEQUENCE), "int64"))):

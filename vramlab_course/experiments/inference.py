@@ -87,7 +87,7 @@ def bert_base() -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Generator:
+class GeneratingModel:
     """A model that generates, and the sizes of its cache."""
 
     name: str
@@ -95,16 +95,16 @@ class Generator:
     cache: KVCache
 
 
-def gpt2_like() -> Generator:
+def gpt2_like() -> GeneratingModel:
     """GPT-2's smallest size, in float32: every query head has keys and values of its own."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config()
     cache = KVCache(config.n_layer, config.n_head, config.n_embd // config.n_head, dtype="float32")
-    return Generator("GPT-2", lambda: GPT2LMHeadModel(config), cache)
+    return GeneratingModel("GPT-2", lambda: GPT2LMHeadModel(config), cache)
 
 
-def llama_like() -> Generator:
+def llama_like() -> GeneratingModel:
     """A small Llama in float16, whose 32 query heads share 8 key-value heads."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -117,7 +117,7 @@ def llama_like() -> Generator:
         num_key_value_heads=8,
     )
     cache = KVCache(4, 8, 2048 // 32, dtype="float16")
-    return Generator("Llama", lambda: LlamaForCausalLM(config), cache)
+    return GeneratingModel("Llama", lambda: LlamaForCausalLM(config), cache)
 
 
 @experiment(
@@ -152,7 +152,7 @@ def _tokens(sequences: int, length: int) -> torch.Tensor:
 
 
 def _measure_growth(
-    trial: Trial, generator: Generator, model: nn.Module, prompt: int, new_tokens: int
+    trial: Trial, generator: GeneratingModel, model: nn.Module, prompt: int, new_tokens: int
 ) -> None:
     from transformers import DynamicCache
 
@@ -170,7 +170,7 @@ def _measure_growth(
 
 
 def _measure_beams(
-    trial: Trial, generator: Generator, model: nn.Module, prompt: int, beams: int
+    trial: Trial, generator: GeneratingModel, model: nn.Module, prompt: int, beams: int
 ) -> None:
     from transformers import DynamicCache
 

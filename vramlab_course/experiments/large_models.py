@@ -8,7 +8,7 @@ import torch
 
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.measure.counters import unsplit_remainder_bytes
-from vramlab.measure.environment import Surroundings, start_afresh
+from vramlab.measure.environment import GPUEnvironment, start_afresh
 from vramlab.programs import transformer_memory
 from vramlab.programs.master_weights import MasterWeights
 from vramlab.programs.optimizer_states import state_bytes
@@ -17,7 +17,7 @@ from vramlab.programs.transformer_memory import GPT2, Run, Sizes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
-from vramlab_course.experiments.transformer_step import Training, take_steps
+from vramlab_course.experiments.transformer_step import TransformerTraining, take_steps
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import transformer_peak
 from vramlab_course.formulas.packing import packed
@@ -130,7 +130,7 @@ def gpt2_xl_activations() -> Outcome:
         ("attention step by step, dropout, a quarter of the batch", plain),
         ("flash attention, a checkpoint at each layer", checkpointed),
     ):
-        training = Training(sizes, run)
+        training = TransformerTraining(sizes, run)
         remainder_bytes = unsplit_remainder_bytes()
         with trial.stage(name) as forward:
             loss = training.forward()
@@ -139,7 +139,7 @@ def gpt2_xl_activations() -> Outcome:
             expected(
                 "growth",
                 transformer_memory.kept_bytes(sizes, run)
-                + trial.surroundings.linear_workspace_bytes()
+                + trial.environment.linear_workspace_bytes()
                 + unsplit_remainder_bytes()
                 - remainder_bytes,
             )
@@ -158,7 +158,7 @@ def gpt2_xl_activations() -> Outcome:
         "gpt2-xl-activations",
         measured_bytes,
         predicted=transformer_memory.kept_bytes(sizes, lean)
-        + trial.surroundings.linear_workspace_bytes(),
+        + trial.environment.linear_workspace_bytes(),
         differences=[
             Difference(
                 paper_bytes - figure("gpt2-xl-activations").nearest_bytes(),
@@ -206,7 +206,7 @@ def t4_params() -> Outcome:
     published = figure("t4-params")
     for index, batch in enumerate(T4_TEXTS):
         run = Run(batch, SEQUENCE)
-        predicted = most_layers(run, facts(trial.surroundings))
+        predicted = most_layers(run, facts(trial.environment))
         layers = predicted
         while True:
             with trial.stage(f"batch {batch}, {layers} layers", expected("peak")):
@@ -255,7 +255,7 @@ def does_fit(sizes: Sizes, run: Run) -> bool:
     return True
 
 
-def facts(here: Surroundings) -> transformer_peak.Gpu:
+def facts(here: GPUEnvironment) -> transformer_peak.Gpu:
     """What a peak depends on, of the attached GPU."""
     return transformer_peak.Gpu(
         here.compute_capability,

@@ -34,7 +34,7 @@ def in_buckets(lengths: Sequence[int], buckets: int) -> list[list[int]]:
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
-class EncoderLayer(nn.Module):
+class PackableLayer(nn.Module):
     """A transformer layer with the norms in front, that takes padded or packed texts.
 
     Args:
@@ -85,7 +85,7 @@ class EncoderLayer(nn.Module):
 
 
 def kept_by_rows_bytes(rows: int, width: int = WIDTH) -> int:
-    """What `EncoderLayer` keeps for each row (token or filling), without attention; float32.
+    """What `PackableLayer` keeps for each row (token or filling), without attention; float32.
 
     The first norm's output, query, key and value; the sum after attention, which is the second
     norm's input, and its output; GELU's input and output; the layer's output. And each norm's mean
@@ -111,7 +111,7 @@ def padding(texts: int = 32, longest: int = LONGEST) -> Outcome:
     """
     trial = Trial("padding", texts=texts, longest=longest)
     lengths = text_lengths(texts, longest)
-    layer = EncoderLayer().to("cuda")
+    layer = PackableLayer().to("cuda")
     decoder = nn.Linear(WIDTH, VOCABULARY, bias=False).to("cuda")
     _warm_up(layer)
 
@@ -164,7 +164,7 @@ def padding(texts: int = 32, longest: int = LONGEST) -> Outcome:
     return trial.outcome()
 
 
-def _warm_up(layer: EncoderLayer) -> None:
+def _warm_up(layer: PackableLayer) -> None:
     with torch.no_grad():
         layer.packed(torch.zeros(8, WIDTH, device="cuda"), [8])
 

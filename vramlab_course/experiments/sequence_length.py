@@ -87,7 +87,7 @@ def bert_sequence_fit(
     """
     trial = Trial("bert-sequence-fit", lengths=list(lengths), training=training, fused=fused)
     sizes = Bert(positions=LONGEST)
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     model = long_bert("sdpa" if fused else "eager").train(training).to("cuda")
 
     def closed_bytes(length: int) -> int:

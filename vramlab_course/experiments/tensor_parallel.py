@@ -26,7 +26,7 @@ from vramlab.measure.collectives import Collectives, record_collectives
 from vramlab.measure.counters import held_bytes, unsplit_remainder_bytes
 from vramlab.measure.environment import start_afresh
 from vramlab.programs.alone import alone
-from vramlab.programs.tensor_parallel import Layer, divided, optimizer_of, order_plan, plan
+from vramlab.programs.tensor_parallel import DividedLayer, divided, optimizer_of, order_plan, plan
 from vramlab.programs.transformer import DROPOUT, FeedForward
 from vramlab.programs.transformer_memory import Sizes
 from vramlab_course.experiments.outcome import Outcome
@@ -107,7 +107,7 @@ def _layer(
     shared_input: bool = True,
 ) -> nn.Module:
     with torch.device("meta"):
-        layer = Layer(Sizes(width=width, heads=heads), dropout).half()
+        layer = DividedLayer(Sizes(width=width, heads=heads), dropout).half()
     return divided(layer, mesh, plan(division, shared_input=shared_input))
 
 

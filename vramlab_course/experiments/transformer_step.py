@@ -24,7 +24,7 @@ from vramlab.programs.transformer import DROPOUT, Transformer
 from vramlab.programs.transformer_memory import Run, Sizes
 
 
-class Training:
+class TransformerTraining:
     """Model, optimizer and one batch on the current GPU. All tokens are 0: values do not matter."""
 
     def __init__(self, sizes: Sizes, run: Run) -> None:
@@ -101,7 +101,7 @@ class StepMeasurement:
 
 def measure_step(sizes: Sizes, run: Run) -> StepMeasurement:
     """Take two steps on the current GPU, and record the second."""
-    training = Training(sizes, run)
+    training = TransformerTraining(sizes, run)
     training.step()
     reserved_bytes = torch.cuda.max_memory_reserved()
     with record_timeline() as recording:
@@ -137,7 +137,7 @@ def take_steps(sizes: Sizes, run: Run, steps: int = 2) -> int:
     Returns:
         Allocated bytes at the peak.
     """
-    training = Training(sizes, run)
+    training = TransformerTraining(sizes, run)
     for _ in range(steps):
         training.step()
     return torch.cuda.max_memory_allocated()

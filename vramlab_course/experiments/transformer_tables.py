@@ -14,7 +14,7 @@ from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import Run, Sizes
 from vramlab.units import short_size
-from vramlab_course.experiments.transformer_step import Training, take_steps
+from vramlab_course.experiments.transformer_step import TransformerTraining, take_steps
 from vramlab_course.formulas import transformer_peak
 from vramlab_course.formulas.transformer_peak import Gpu
 
@@ -71,7 +71,7 @@ def measure_layer(sizes: Sizes, run: Run) -> int:
     """What one more layer keeps on the current GPU, without remainders: two layers against one."""
     kept = []
     for layers in (1, 2):
-        training = Training(replace(sizes, layers=layers), run)
+        training = TransformerTraining(replace(sizes, layers=layers), run)
         training.forward()  # cuBLAS's workspace comes here
         before_bytes = torch.cuda.memory_allocated() - unsplit_remainder_bytes()
         loss = training.forward()

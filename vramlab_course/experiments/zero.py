@@ -26,7 +26,7 @@ from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import zero
 from vramlab_course.formulas.zero import Groups, Stage
 from vramlab_course.programs.ranks import refuse_real_gpu
-from vramlab_course.programs.techniques.zero import Precision, Training
+from vramlab_course.programs.techniques.zero import Precision, ZeroTraining
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def read_kept(
     with rank_alone(rank, ranks):
         warm_up()
         before_bytes = held_bytes()
-        training = Training(stage, layers, width)
+        training = ZeroTraining(stage, layers, width)
         training.step()
         kept_bytes = held_bytes() - before_bytes
         del training
@@ -105,7 +105,9 @@ def read_rank(
     with rank_alone(rank, ranks):
         warm_up(precision, bias)
         before_bytes = held_bytes()
-        training = Training(stage, layers, width, bias=bias, precision=precision, offload=offload)
+        training = ZeroTraining(
+            stage, layers, width, bias=bias, precision=precision, offload=offload
+        )
         training.step()
         training.step()
         kept_bytes = held_bytes() - before_bytes
@@ -142,7 +144,7 @@ def zero_stages(ranks: int = 8, rank: int = 0, layers: int = 4, width: int = 102
             warm_up()
             remainder_bytes = unsplit_remainder_bytes()
             with trial.stage(f"{zero.STAGES[number]}: kept between steps") as kept:
-                training = Training(number, layers, width)
+                training = ZeroTraining(number, layers, width)
                 training.step()
             grown_bytes = sum(zero.kept_bytes(number, training.groups, ranks, rank).values()) + (
                 unsplit_remainder_bytes() - remainder_bytes
@@ -168,13 +170,13 @@ def zero_peak(ranks: int = 8, layers: int = 6, width: int = 2048) -> Outcome:
         with rank_alone(0, ranks):
             warm_up()
             before_bytes = torch.cuda.memory_allocated()
-            training = Training(number, layers, width)
+            training = ZeroTraining(number, layers, width)
             peak_bytes = before_bytes + zero.chain_peak_bytes(
                 number,
                 layers,
                 width,
                 ranks,
-                torch_version=trial.surroundings.installed_version,
+                torch_version=trial.environment.installed_version,
             )
             with trial.stage(
                 f"{zero.STAGES[number]}: forward and backward", expected("peak", peak_bytes)
@@ -207,7 +209,7 @@ def zero_table(
             warm_up("mixed")
             remainder_bytes = unsplit_remainder_bytes()
             with trial.stage(zero.STAGES[number]) as held:
-                training = Training(number, layers, width, precision="mixed")
+                training = ZeroTraining(number, layers, width, precision="mixed")
                 training.step()
                 loss = training.forward()
             grown_bytes = (

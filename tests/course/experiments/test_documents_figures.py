@@ -14,7 +14,7 @@ import torch
 
 from vramlab.units import MIB
 from vramlab_course import experiments
-from vramlab_course.experiments import Finding, Outcome, Verdict
+from vramlab_course.experiments import FigureVerdict, Finding, Outcome
 
 FAMILIES = ("tiny", "context", "three-linear", "fp16-linear", "vgg16", "fragment", "oom")
 """Beginnings of the ids of what lessons 01 to 06 reproduce."""
@@ -137,14 +137,18 @@ def test_measured_equals_published_or_differs_by_what_is_known(name: str) -> Non
     for finding in findings(name):
         key = (name, finding.figure, finding.part)
         if key in QUOTED:
-            assert finding.verdict is Verdict.QUOTED, key
+            assert finding.verdict is FigureVerdict.QUOTED, key
         elif key in UNKNOWN_CONDITIONS:
-            assert finding.verdict is Verdict.OTHER_CONDITIONS, key
+            assert finding.verdict is FigureVerdict.OTHER_CONDITIONS, key
         elif key in DIFFERENCES:
-            assert finding.verdict is Verdict.EXPLAINED, key
+            assert finding.verdict is FigureVerdict.EXPLAINED, key
             assert finding.difference == DIFFERENCES[key], key
         else:
-            assert finding.verdict is Verdict.EQUAL, (key, finding.measured, finding.published)
+            assert finding.verdict is FigureVerdict.EQUAL, (
+                key,
+                finding.measured,
+                finding.published,
+            )
             assert not any(difference.amount for difference in finding.differences), key
 
 
@@ -176,7 +180,7 @@ def test_the_whole_memory_summary() -> None:
     # 8 rows for 3 pools with 4 numbers each, and 2 rows for all with 4.
     found = as_published("fp16-linear-memory-summary").findings
     assert len(found) == 8 * 3 * 4 + 2 * 4
-    assert {finding.verdict for finding in found} == {Verdict.EQUAL}
+    assert {finding.verdict for finding in found} == {FigureVerdict.EQUAL}
 
 
 def test_the_out_of_memory_message_is_the_documents() -> None:

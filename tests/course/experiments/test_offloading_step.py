@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab import VirtualGPU
-from vramlab_course.experiments.offloading import Block, StepReading, read_step
+from vramlab_course.experiments.offloading import PreNormBlock, StepReading, read_step
 
 WIDTH, LAYERS, BATCH, LENGTH = 256, 3, 2, 128
 
@@ -16,7 +16,7 @@ def step(**parts: bool) -> StepReading:
 
 
 def test_a_block_has_twelve_squares_of_its_width() -> None:
-    parameters = sum(p.numel() for p in Block(WIDTH, 4).parameters())
+    parameters = sum(p.numel() for p in PreNormBlock(WIDTH, 4).parameters())
     # weights 3 + 1 + 4 + 4; biases 3 + 1 + 4 + 1 and two norms of two: 13
     assert parameters == 12 * WIDTH**2 + 13 * WIDTH
 

@@ -9,8 +9,8 @@ import torch
 
 import vramlab
 from vramlab_course import experiments
-from vramlab_course.experiments import Verdict
-from vramlab_course.experiments.padding import EncoderLayer, in_buckets, text_lengths
+from vramlab_course.experiments import FigureVerdict
+from vramlab_course.experiments.padding import PackableLayer, in_buckets, text_lengths
 from vramlab_course.experiments.sequence_length import can_run, chosen_by_torch, measure_attention
 from vramlab_course.formulas.attention import KINDS, kept_bytes
 from vramlab_course.programs.models.retention import Retention
@@ -84,7 +84,7 @@ def test_in_eval_mode_the_coefficient_is_that_of_the_softmax_alone() -> None:
     found = outcome.finding("bert-sequence-fit", "a, for each squared token")
     assert found.predicted == 12 * 12 * 4 / 2**20
     assert found.measured == pytest.approx(found.predicted, rel=0.05)  # unsplit remainders
-    assert found.verdict is Verdict.OTHER_CONDITIONS
+    assert found.verdict is FigureVerdict.OTHER_CONDITIONS
     for stage in outcome.result.stages:
         assert stage.allocated_after_bytes == stage.expectations[0].predicted_bytes
 
@@ -104,7 +104,7 @@ def test_with_a_fused_kernel_there_is_no_square(training: bool) -> None:
 
 def test_packed_texts_come_out_as_padded_ones() -> None:
     torch.manual_seed(0)
-    layer = EncoderLayer(width=32, heads=2)
+    layer = PackableLayer(width=32, heads=2)
     lengths = [8, 24, 16]
     texts = [torch.randn(length, 32) for length in lengths]
     packed = layer.packed(torch.cat(texts), lengths)

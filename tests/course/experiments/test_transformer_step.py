@@ -13,7 +13,7 @@ import torch
 
 import vramlab
 from vramlab.measure.counters import unsplit_remainder_bytes
-from vramlab.measure.environment import surroundings
+from vramlab.measure.environment import gpu_environment
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import (
     GPT2,
@@ -24,7 +24,7 @@ from vramlab.programs.transformer_memory import (
     Sizes,
 )
 from vramlab_course.experiments.large_models import facts
-from vramlab_course.experiments.transformer_step import Training, measure_step
+from vramlab_course.experiments.transformer_step import TransformerTraining, measure_step
 from vramlab_course.formulas import transformer_peak
 
 SMALL = Sizes(vocabulary=2048, positions=512, width=256, layers=2, heads=4)
@@ -72,7 +72,7 @@ KEPT = [
 def test_what_the_forward_pass_keeps_is_predicted_to_the_byte() -> None:
     for sizes, run in KEPT:
         with vramlab.VirtualGPU("A100-40GB"):
-            training = Training(sizes, run)
+            training = TransformerTraining(sizes, run)
             training.forward().backward()
             training.optimizer.zero_grad()
             before_bytes = torch.cuda.memory_allocated() - unsplit_remainder_bytes()
@@ -109,7 +109,7 @@ PEAKS = [
 def test_the_peak_is_predicted_to_the_byte(gpu: str, sizes: Sizes, run: Run) -> None:
     with vramlab.VirtualGPU(gpu):
         measured = measure_step(sizes, run)
-        here = facts(surroundings())
+        here = facts(gpu_environment())
     predicted = transformer_peak.peak(sizes, run, here)
     assert measured.kept_bytes == transformer_memory.kept_bytes(sizes, run)
     assert measured.peak_bytes - measured.unsplit_remainder_bytes == predicted.total_bytes, (
@@ -140,7 +140,7 @@ def test_until_2_11_cublaslt_keeps_a_workspace_too(
     run = Run(2, 64, checkpointing=checkpointing)
     with vramlab.VirtualGPU("A100-40GB", torch_version=torch_version):
         measured = measure_step(sizes, run)
-        predicted = transformer_peak.peak(sizes, run, facts(surroundings()))
+        predicted = transformer_peak.peak(sizes, run, facts(gpu_environment()))
     assert measured.bytes_by_category["workspaces"] == workspaces_bytes
     assert measured.peak_bytes - measured.unsplit_remainder_bytes == predicted.total_bytes
 
@@ -148,7 +148,7 @@ def test_until_2_11_cublaslt_keeps_a_workspace_too(
 def test_weights_and_states_are_in_the_dtypes_that_the_precision_names() -> None:
     for precision in PRECISIONS.values():
         with vramlab.VirtualGPU("A100-40GB"):
-            training = Training(SMALL, Run(1, 16, precision.name))
+            training = TransformerTraining(SMALL, Run(1, 16, precision.name))
             training.step()
             weight = training.model.head.weight
             states = next(iter(training.torch_optimizer.state.values()))

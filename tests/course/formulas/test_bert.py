@@ -9,7 +9,7 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.measure import Timeline, record_timeline
-from vramlab.measure.environment import surroundings
+from vramlab.measure.environment import gpu_environment
 from vramlab.units import KIB, MIB
 from vramlab_course.formulas import bert
 from vramlab_course.formulas.bert import Bert
@@ -105,7 +105,7 @@ def steps(request: pytest.FixtureRequest) -> tuple[Mode, dict[tuple[int, int], T
         step(model, 2, 128)  # workspaces come here
         for batch, sequence in ((4, 512), (6, 300), (16, 512)):
             timelines[batch, sequence] = step(model, batch, sequence)
-        buffers = surroundings().column_sum_bytes
+        buffers = gpu_environment().column_sum_bytes
         del model
     return request.param, timelines, buffers
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vramlab.allocator import Block, CachingAllocator, Event, segments, snapshot, traces
+from vramlab.allocator import AllocatorEvent, Block, CachingAllocator, segments, snapshot, traces
 from vramlab.errors import AllocatorInvariantError, OutOfDeviceMemory
 from vramlab.units import GIB, MIB
 
@@ -287,7 +287,7 @@ class TestTorchsOwnTools:
 
 class TestTrackers:
     def test_they_hear_of_everything_without_any_history(self, allocator: CachingAllocator) -> None:
-        heard: list[Event] = []
+        heard: list[AllocatorEvent] = []
         allocator.add_trace_tracker(heard.append)
         allocator.free(allocator.malloc(700))
         assert [event.action for event in heard] == [
@@ -315,7 +315,7 @@ class TestTrackers:
     ) -> None:
         refusals: list[str] = []
 
-        def finalizer(event: Event) -> None:
+        def finalizer(event: AllocatorEvent) -> None:
             try:
                 if purpose == "allocate 512 bytes":
                     allocator.malloc(512)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from kernel_events import Recorder, meta
 
-from vramlab.kernels import OUTPUTS, TABLE, Call, Give, Output, Step, Table, Take, replay
+from vramlab.kernels import OUTPUTS, TABLE, Call, Give, Output, RuleTable, Step, Take, replay
 from vramlab.kernels.registry import overloads
 
 aten = torch.ops.aten
@@ -26,7 +26,7 @@ def test_a_packet_name_stands_for_all_its_overloads() -> None:
 
 
 def test_a_rule_gets_the_ops_own_arguments() -> None:
-    table = Table()
+    table = RuleTable()
 
     @table.rule("aten.sum.dim_IntList", takes="", source="")
     def sum_(
@@ -45,7 +45,7 @@ def test_an_op_without_a_rule_has_none() -> None:
 
 
 def test_two_rules_for_one_op_are_refused() -> None:
-    table = Table()
+    table = RuleTable()
     for _ in range(2):
         table.rule("aten.mm.default", takes="", source="")(lambda call, *_: [])
     with pytest.raises(ValueError, match=r"two rules for aten\.mm\.default: keep one"):

@@ -14,7 +14,7 @@ from vramlab_course.programs.checkpointing import (
     Do,
     InvalidSchedule,
     Schedule,
-    Simulation,
+    ScheduleSimulation,
     recompute_all,
     revolve,
     revolve_advances,
@@ -24,12 +24,12 @@ from vramlab_course.programs.checkpointing import (
 )
 
 
-def most_stored(simulation: Simulation) -> int:
+def most_stored(simulation: ScheduleSimulation) -> int:
     """Slots that are needed; state 0 takes one where it is stored."""
     return max(len(moment.stored) for moment in simulation.moments)
 
 
-def most_recorded(simulation: Simulation) -> int:
+def most_recorded(simulation: ScheduleSimulation) -> int:
     """Steps that have recorded at once."""
     return max(len(moment.recorded) for moment in simulation.moments)
 
