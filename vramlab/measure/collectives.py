@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 from torch.distributed import distributed_c10d
 
 from vramlab.cuda_rules.collectives import Kind, ring_sent_bytes
-from vramlab.measure.watching import WatchOps
+from vramlab.measure.op_observer import WatchOps
 from vramlab.table import Table
 from vramlab.units import format_mib
 

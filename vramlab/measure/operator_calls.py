@@ -28,7 +28,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from vramlab.measure.watching import WatchOps
+from vramlab.measure.op_observer import WatchOps
 from vramlab.table import ShownAsTable, Table
 
 aten = torch.ops.aten

@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 
 from vramlab.gpu import attached as attached_virtual
 from vramlab.gpu.ops.copies import device_index_of
-from vramlab.measure.watching import WatchOps
+from vramlab.measure.op_observer import WatchOps
 from vramlab.table import Table
 from vramlab.units import format_mib
 

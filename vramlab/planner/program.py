@@ -205,7 +205,7 @@ class Training:
         plan, run = self.plan, self.plan.run
         kind = Transformer if plan.pipeline == 1 else TransformerPart
         with torch.device("meta"):
-            model = kind(
+            model: TransformerPart = kind(
                 plan.stage_sizes(self.stage),
                 attention=run.attention,
                 dropout=DROPOUT if run.dropout else 0.0,
@@ -227,7 +227,8 @@ class Training:
 
     def _replicated(self) -> nn.Module:
         if self._mesh is None or self.plan.data == 1 or self._is_sharded:
-            return self.model
+            whole: nn.Module = self.model
+            return whole
         group = self._mesh.get_group("data")
         return DistributedDataParallel(
             self.model, process_group=group, gradient_as_bucket_view=True

@@ -56,9 +56,9 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
             if entry.startswith(EXPERIMENT):
                 outcome = run_for_recording(entry.removeprefix(EXPERIMENT)).to_dict()
             elif entry.startswith(RULE):
-                from vramlab.zoo import calls
+                from vramlab.zoo import rule_calls
 
-                calls.run(entry.removeprefix(RULE))
+                rule_calls.run(entry.removeprefix(RULE))
             else:
                 from vramlab import zoo
 

@@ -80,10 +80,10 @@ def _answer(entry: str, target: Target) -> dict[str, Any]:
 def as_data(measured: Any) -> dict[str, Any]:
     """A `Measured` as `entry`, `trace` and `statistics`."""
     from vramlab.recordings.measuring import unique_names
-    from vramlab.recordings.store import OK, Entry, Stage
+    from vramlab.recordings.store import OK, RecordedEntry, RecordedStage
 
     stages = tuple(
-        Stage(
+        RecordedStage(
             name,
             stage.allocated_after_bytes,
             stage.peak_allocated_bytes,
@@ -94,7 +94,7 @@ def as_data(measured: Any) -> dict[str, Any]:
         )
         for name, stage in zip(unique_names(measured.stages), measured.stages, strict=True)
     )
-    entry = Entry(
+    entry = RecordedEntry(
         OK,
         round(measured.seconds, 3),
         stages,

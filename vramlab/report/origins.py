@@ -42,7 +42,7 @@ Line = tuple[CodeType, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class BlockOrigin:
     """Where a block comes from."""
 
     line: Frame | None
@@ -80,7 +80,7 @@ class Origins(Observer):
         self._lines: dict[int, tuple[Frame | None, Frame | None]] = {}
         self._older_lines: dict[int, tuple[Frame | None, Frame | None]] = {}
 
-    def of_allocation(self) -> Origin:
+    def of_allocation(self) -> BlockOrigin:
         """The origin of what the calling thread allocates right now."""
         line, caller, in_engine = self._look(sys._getframe(1))
         in_backward = torch._C._current_graph_task_id() != -1
@@ -95,7 +95,7 @@ class Origins(Observer):
             owner = Category.WORKSPACES
         elif thread.brings_data and not in_backward:
             owner = Category.INPUTS
-        return Origin(line, caller, in_backward, thread.recorded, owner)
+        return BlockOrigin(line, caller, in_backward, thread.recorded, owner)
 
     def op_begins(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note which autograd nodes are new, and what the op is about to do."""

@@ -8,12 +8,21 @@ import json
 import pytest
 
 from vramlab.commands import rules
-from vramlab.kernels import Line, Status, describe
+from vramlab.kernels import TABLE, Rule, Status, Step
 
-SURE = Line(
-    ("aten.mm.default", "aten.mm.out"), "a clone | a workspace", "Blas.cpp", Status.PUBLISHED
+
+def no_steps(*_: object) -> list[Step]:
+    return []
+
+
+SURE = Rule(
+    ("aten.mm.default", "aten.mm.out"),
+    no_steps,
+    "a clone | a workspace",
+    "Blas.cpp",
+    Status.PUBLISHED,
 )
-READ = Line(("aten.topk", "aten.sort.stable"), "scratch", "Sort.cu", Status.FROM_SOURCE)
+READ = Rule(("aten.topk", "aten.sort.stable"), no_steps, "scratch", "Sort.cu", Status.FROM_SOURCE)
 
 
 def vramlab(*argv: str) -> int:
@@ -60,7 +69,7 @@ def test_summary_counts_each_status() -> None:
 def test_json_has_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
     assert vramlab("--json") == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown == [rules.as_dict(line) for line in describe()]
+    assert shown == [rules.as_dict(line) for line in TABLE.surest_first()]
     assert rules.as_dict(SURE) == {
         "ops": ["aten.mm.default", "aten.mm.out"],
         "takes": "a clone | a workspace",
@@ -74,8 +83,8 @@ def test_text_names_every_op_and_fits_a_terminal(capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     *listed, summary = shown.splitlines()
     assert max(map(len, listed)) <= 100
-    assert summary.startswith(f"{len(describe())} rules: ")
-    for line in describe():
+    assert summary.startswith(f"{len(TABLE.surest_first())} rules: ")
+    for line in TABLE.surest_first():
         for op in line.ops:
             assert ".".join(op.split(".")[:2]) in shown
 

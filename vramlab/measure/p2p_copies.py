@@ -17,8 +17,8 @@ from typing import Any
 
 from torch._ops import OpOverload
 
+from vramlab.measure.op_observer import WatchOps
 from vramlab.measure.transfers import copies_of, gpu_of
-from vramlab.measure.watching import WatchOps
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from vramlab.measure.watching import WatchOps
+from vramlab.measure.op_observer import WatchOps
 
 
 @dataclass
