@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from vramlab.units import MIB
-
+MIB = 2**20  # not from vramlab, which is not there where plain answers run
 OPEN_FILES = 64
 
 
@@ -33,6 +32,10 @@ class Limits:
     runs_torch: bool = False
     """Some of torch's features start threads, and speak with themselves through sockets. Limits of
     Linux cannot tell threads from processes; the filter of system calls can."""
+
+    is_plain: bool = False
+    """The job is an answer in plain Python: it opens no file once it has imported what it names,
+    and is late after `wall_seconds`, whether it computes or waits."""
 
     reply_bytes: int = 4 * MIB
 
