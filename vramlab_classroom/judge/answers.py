@@ -56,6 +56,9 @@ class Statement:
     changes: frozenset[str] = frozenset()
     """Global names whose values it may change: `table["a"] = 1`, `sizes.append(2)`, `fill(it)`."""
 
+    sets: frozenset[str] = frozenset()
+    """Of a definition: global names that whoever calls it binds."""
+
     package: str = ""
     """What it imports from, if it is an import."""
 
@@ -204,7 +207,7 @@ def _statement(source: str, node: ast.stmt) -> Statement:
         source = f"@{ast.unparse(decorator)}\n{source}"
     table = symtable.symtable(source, "cell", "exec")
     binds = {symbol.get_name() for symbol in table.get_symbols() if _is_bound(symbol)}
-    binds |= set(_bound_as_global(table))
+    sets = frozenset(_bound_as_global(table))
     needs = frozenset(_global_reads(table))
     is_definition = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     changes = frozenset() if is_definition or _only_binds(node) else frozenset(_touched(node))
@@ -213,6 +216,7 @@ def _statement(source: str, node: ast.stmt) -> Statement:
         frozenset(binds),
         needs,
         changes & needs,
+        sets,
         package=_package(node),
         defines=is_definition or isinstance(node, ast.Import | ast.ImportFrom),
         shows=isinstance(node, ast.Assert)
@@ -317,6 +321,7 @@ def _givers(cells: Sequence[Sequence[Statement]]) -> dict[str, list[int]]:
     """
     givers: dict[str, list[int]] = defaultdict(list)
     imported: set[str] = set()
+    setters: dict[str, frozenset[str]] = {}
     index = 0
     for cell in cells:
         begun: set[str] = set()
@@ -326,6 +331,11 @@ def _givers(cells: Sequence[Sequence[Statement]]) -> dict[str, list[int]]:
                     givers[name] = []
                 begun.add(name)
                 givers[name].append(index)
+            if statement.sets:
+                setters |= dict.fromkeys(statement.binds, statement.sets)
+            elif not statement.defines:
+                for name in (each for call in statement.needs for each in setters.get(call, ())):
+                    givers[name].append(index)
             if statement.package:
                 imported |= statement.binds
             else:
