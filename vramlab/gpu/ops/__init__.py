@@ -1,1 +1,40 @@
-"""What single ops need on a virtual GPU: copies, values, indexing, attention, autocast."""
+"""What ops do on a virtual GPU, a family a file. Importing them fills the table of ops."""
+
+import torch
+
+from vramlab.gpu.ops import (
+    autocast,
+    copies,
+    cuda_paths,
+    data_dependent,
+    fast_meta,
+    indexing,
+    inplace_backward,
+    known_values,
+    layouts,
+    missing_meta,
+    operand_checks,
+    packed_sequence,
+    values,
+)
+
+__all__ = [
+    "autocast",
+    "copies",
+    "cuda_paths",
+    "data_dependent",
+    "fast_meta",
+    "indexing",
+    "inplace_backward",
+    "known_values",
+    "layouts",
+    "missing_meta",
+    "operand_checks",
+    "packed_sequence",
+    "values",
+]
+
+if torch.distributed.is_available():  # not in every build of PyTorch
+    from vramlab.gpu.ops import collectives
+
+    __all__ += ["collectives"]
