@@ -44,9 +44,6 @@ JOB_MEMORY_BYTES = 4 * GIB
 TORCH_MODULES = ("torch", "vramlab.gpu", "vramlab_course.tasks.preloaded")
 """Imported once, before the fork."""
 
-TRIAL_MODULES = (*TORCH_MODULES, "torch._dynamo")
-"""The same for repairs: optimizers load torch._dynamo, a second's work, and nearly all train."""
-
 SERVER = "vramlab_classroom.judge.job_server"
 PLAIN_SERVER = "vramlab_classroom.sandbox.plain_answers"
 
@@ -155,7 +152,8 @@ class Bench(Closing):
     ) -> Mapping[str, Any]:
         """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
         limits = replace(_limits(TRIAL_CPU_SECONDS), runs_torch=True)
-        order = Order(limits, TRIAL_MODULES + self._imported)
+        ours = {"module": exercise.module, "task": task.name, "config": config}
+        order = Order(limits, TORCH_MODULES + self._imported, ours)
         reply = self._do("trial", exercise, task, order, source=source, config=config)
         with _any_reply():
             return replies.trial(reply)

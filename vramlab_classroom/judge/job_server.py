@@ -35,7 +35,7 @@ def main() -> None:
     if stat.S_ISSOCK(os.fstat(_REQUESTS).st_mode):
         serve_forked(socket.socket(fileno=os.dup(_REQUESTS)))
     else:
-        serve(os.dup(1), jobs.run)
+        serve(os.dup(1), jobs.run, jobs.prepare)
 
 
 def serve_forked(listening: socket.socket) -> None:
@@ -59,7 +59,7 @@ def serve_forked(listening: socket.socket) -> None:
                 each.close()
             search_path = read_frame(_REQUESTS) or b"[]"
             sys.path[:0] = json.loads(search_path)
-            serve(judge.detach(), jobs.run)
+            serve(judge.detach(), jobs.run, jobs.prepare)
             os._exit(0)
         judge.close()
 

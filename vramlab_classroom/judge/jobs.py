@@ -9,6 +9,7 @@ data, never an object of the learner's. Answers in plain Python run elsewhere
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import traceback
@@ -49,6 +50,21 @@ def run(request: Mapping[str, Any]) -> Reply:
             return _trial(task, request["source"], request["config"])
         case unknown:
             raise ValueError(f"a bench knows no job {unknown!r}")
+
+
+def prepare(asked: Mapping[str, Any]) -> None:
+    """Run the programs of ours that a repair is held against, once for all answers to a case.
+
+    In the server: every fork has their results then. Not where there is a GPU, since backward
+    passes start threads for it, which no fork would have: there each trial runs them itself.
+    """
+    import torch
+
+    exercise: Exercise = importlib.import_module(asked["module"]).EXERCISE
+    references: Any = getattr(exercise.task(asked["task"]), "trial", None)
+    if hasattr(references, "prepare") and not torch.cuda.is_available():
+        references.prepare(**asked["config"])
+        gc.collect()
 
 
 def _with_imports(job: Callable[[], Reply]) -> Reply:

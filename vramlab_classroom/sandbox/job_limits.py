@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import resource
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 MIB = 2**20  # not from vramlab, which is not there where plain answers run
 OPEN_FILES = 64
@@ -65,13 +66,16 @@ class Order:
     preload: tuple[str, ...] = ()
     """Modules to import before the fork, for this job and all later ones."""
 
+    prepare: Mapping[str, Any] | None = None
+    """What the server itself is to do before the fork, unless it has: no learner's code."""
+
     def as_data(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(asdict(self), default=dict).encode()
 
     @classmethod
     def from_data(cls, data: bytes | bytearray) -> Self:
         fields = json.loads(data)
-        return cls(Limits(**fields["limits"]), tuple(fields["preload"]))
+        return cls(Limits(**fields["limits"]), tuple(fields["preload"]), fields["prepare"])
 
 
 def _limit(what: int, soft: int, hard: int | None = None) -> None:

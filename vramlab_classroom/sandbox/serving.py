@@ -73,12 +73,17 @@ class _TooLate(Exception):
     """A job that should compute has taken too long, whatever it did meanwhile."""
 
 
-def serve(replies: int, run: Run) -> None:
+def _nothing(asked: Mapping[str, Any]) -> None:
+    """Prepare nothing."""
+
+
+def serve(replies: int, run: Run, prepare: Callable[[Mapping[str, Any]], None] = _nothing) -> None:
     """Do what is asked for on stdin, until there is nobody any more who asks.
 
     Args:
         replies: the open file for replies.
         run: does each job, in its fork.
+        prepare: does what an order asks to be done before the fork.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
@@ -86,7 +91,7 @@ def serve(replies: int, run: Run) -> None:
     confine_bench()
     while (order := read_frame(_REQUESTS)) and (job := read_frame(_REQUESTS)) is not None:
         try:
-            end = _serve(Order.from_data(order), job, run)
+            end = _serve(Order.from_data(order), job, run, prepare)
         except _JudgeGone:
             return
         except Exception:
@@ -100,10 +105,14 @@ def serve(replies: int, run: Run) -> None:
         forget(end.reply)
 
 
-def _serve(order: Order, job: bytearray, run: Run) -> _End:
+def _serve(
+    order: Order, job: bytearray, run: Run, prepare: Callable[[Mapping[str, Any]], None]
+) -> _End:
     for module in order.preload:
         with suppress(*([ImportError] if order.limits.is_plain else [])):
             importlib.import_module(module)
+    if order.prepare is not None:
+        prepare(order.prepare)
     # A fork's garbage collections go over what the fork has made, not over all of torch.
     gc.freeze()
     end = _run_in_fork(job, order.limits, run)

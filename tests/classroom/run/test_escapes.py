@@ -60,7 +60,6 @@ def bench_in(sandbox: Sandbox, hidden: Path) -> Bench:
 def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_module, "TORCH_MODULES", ())
-        patch.setattr(bench_module, "TRIAL_MODULES", ())
         patch.delenv(VARIABLE)
         patch.setattr(bench_module, "ANSWER_SECONDS", 4)
         patch.setattr(bench_module, "TRIAL_CPU_SECONDS", 4)
