@@ -16,6 +16,7 @@ import symtable
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from IPython.core.inputtransformer2 import TransformerManager
 
@@ -85,7 +86,7 @@ def find_answer(cells: Sequence[str], name: str) -> str:
         BrokenCell: none does, and a cell that mentions it is not Python; or such a cell mentions
             what the answer needs and no other cell gives.
     """
-    parsed: list[list[Statement]] = []
+    parsed: list[Sequence[Statement]] = []
     broken: dict[str, BrokenCell] = {}
     for number, cell in enumerate(cells, 1):
         try:
@@ -158,6 +159,7 @@ def _cut(line: str) -> str:
     return line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:MAX_LINE_CHARACTERS]}..."
 
 
+@cache
 def _without_magics(cell: str) -> str:
     """Turn a cell into Python, line for line as far as it is, without `%` and `!`."""
     if len(cell) > MAX_CELL_CHARACTERS:
@@ -173,8 +175,10 @@ def _without_magics(cell: str) -> str:
     return TransformerManager().transform_cell(cell)
 
 
-def _statements(source: str) -> list[Statement]:
-    statements = []
+@cache
+def _statements(source: str) -> Sequence[Statement]:
+    """Read the statements of a cell; once, though many answers are looked for in it."""
+    statements: list[Statement] = []
     for node in ast.parse(source).body:
         if _is_for_the_shell(node):
             continue
