@@ -19,6 +19,9 @@ from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
 MAX_REMEMBERED = 1_000
 """So many verdicts are remembered, a class's on a task or two: memory stays flat."""
 
+NOT_WHOLE = ("float", "float64", "float32", "float16", "Fraction", "Decimal")
+"""Types of numbers that count as the whole numbers they are, if they are."""
+
 Outcome = Mapping[str, Any]
 Truth = Mapping[str, Any]
 
@@ -210,9 +213,9 @@ def _explain_type(task: Task, wrong: Try) -> str:
     kind, shown = wrong.outcome["type"], wrong.outcome["shown"]
     if kind == "NoneType":
         return f"{task.name} gave None. Does every path through it end in a return?"
-    if kind == "float" and isinstance(wrong.truth, int):
+    if kind in NOT_WHOLE and isinstance(wrong.truth, int):
         return (
-            f"{task.name} gave the float {shown}, but bytes are counted in whole numbers: "
+            f"{task.name} gave the {kind} {shown}, but bytes are counted in whole numbers: "
             "divide with //, and round up with -(-a // b)."
         )
     wanted = "an int" if isinstance(wrong.truth, int) else "a str"

@@ -17,6 +17,7 @@ data and small functions, which see the run that they are about: a `Run`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ from vramlab_classroom.judge.task import Config, NotFixed
 from vramlab_course.tasks.batches import noting
 from vramlab_course.tasks.gpus import GPU, leave
 from vramlab_course.tasks.limits import limited
+
+MAX_PREPARED = 20
+"""So many cases of a task are prepared at a time, of which a class has some each."""
 
 Program = Any
 """What `Repair.call` can run: a function, most often."""
@@ -189,6 +193,11 @@ class Repair:
     report: Callable[[Run], str] = lambda run: run.peak_report
     """Says what was achieved."""
 
+    _prepared: dict[str, tuple[Run, Run]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Our runs on some cases."""
+
     def __call__(self, answer: Any, **case: Any) -> str:
         """Try an answer on a case.
 
@@ -199,16 +208,28 @@ class Repair:
             NotFixed: the answer takes too much, or does something else; the message says what.
         """
         program = self.accept(answer, **case) if self.accept else answer
-        own = right = Run(case, None)
-        if self.reference is not None:
-            own = right = self._run(self.reference, case)
-        if self.fits is not None:
-            own = self._run(self.fits, case)
+        own, right = self._prepared.get(_key(case)) or self._our_runs(case)
         limit = self.limit(own) if self.limit else ()
         run = self._run(program, case, [limit] if isinstance(limit, int) else limit)
         run.expected = right.results
         self.compare(run, run.expected)
         return self.report(run)
+
+    def prepare(self, **case: Any) -> None:
+        """Run our own programs on a case, so that no answer's trial has to."""
+        if _key(case) not in self._prepared:
+            while len(self._prepared) >= MAX_PREPARED:
+                del self._prepared[next(iter(self._prepared))]
+            self._prepared[_key(case)] = self._our_runs(case)
+
+    def _our_runs(self, case: Config) -> tuple[Run, Run]:
+        """Run the program that fits, and the one whose results are right."""
+        own = right = Run(case, None)
+        if self.reference is not None:
+            own = right = self._run(self.reference, case)
+        if self.fits is not None:
+            own = self._run(self.fits, case)
+        return own, right
 
     def _run(self, program: Program, case: Config, limits_bytes: Sequence[int] = ()) -> Run:
         run = Run(case, program, limits_bytes)
@@ -243,6 +264,10 @@ class Repair:
         return nullcontext()
 
 
+def _key(case: Config) -> str:
+    return json.dumps(case, sort_keys=True, default=str)
+
+
 class InTurn:
     """Repairs that an answer is tried on one after the other.
 
@@ -255,3 +280,8 @@ class InTurn:
     def __call__(self, answer: Any, **case: Any) -> str:
         """Try an answer on a case: see `Repair`."""
         return ", ".join(filter(None, [repair(answer, **case) for repair in self.repairs]))
+
+    def prepare(self, **case: Any) -> None:
+        """See `Repair`."""
+        for repair in self.repairs:
+            repair.prepare(**case)
