@@ -9,7 +9,7 @@ import pytest
 
 from vramlab.grading.exercises import exercise_names, find_exercise
 from vramlab.grading.gpus import attached_for
-from vramlab.grading.repair import InTurn, Repair
+from vramlab.grading.repair import Repair
 from vramlab.grading.task import Diagnose, Exercise, Fix, Predict
 
 READ_ALL = """
@@ -33,7 +33,7 @@ def exercise(request: pytest.FixtureRequest) -> Exercise:
 
 def test_every_repair_is_tried_by_the_harness(exercise: Exercise) -> None:
     for task in exercise.tasks:
-        assert not isinstance(task, Fix) or isinstance(task.trial, Repair | InTurn), task.name
+        assert not isinstance(task, Fix) or isinstance(task.trial, Repair), task.name
 
 
 def test_every_mistake_answers_as_the_learner_is_asked(exercise: Exercise) -> None:

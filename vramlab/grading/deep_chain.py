@@ -8,7 +8,8 @@ from typing import Any
 from vramlab.grading.batches import check_order, numbered_batch
 from vramlab.grading.gpus import GPU
 from vramlab.grading.lazy import torch
-from vramlab.grading.repair import Repair, Run, require_close, room
+from vramlab.grading.repair import Repair, Run, room
+from vramlab.grading.results import parameters_of, require_close, to_host
 from vramlab.units import format_bytes
 
 WIDTH = 512
@@ -72,7 +73,7 @@ def _model_and_batches(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
 def _weights(run: Run, returned: object) -> torch.Tensor:
     """The weights of the chain that was trained: (layers, width, width)."""
     model = run.inputs[0]
-    return torch.stack([weight.detach().cpu() for weight in model.parameters()])
+    return torch.stack([to_host(weight) for weight in parameters_of(model)])
 
 
 def _chain(layers: int) -> torch.nn.Sequential:

@@ -1,6 +1,7 @@
 """The virtual GPU: PyTorch's CUDA programs on a GPU that need not be there."""
 
 from vramlab.virtual import (  # noqa: F401  they register handlers of ops
+    attention_values,
     backward_in_place,
     indexing,
     sequences,

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.nn.attention import SDPBackend
 
-from vramlab.virtual.attention import AttentionCall, additive, run_attention
+from vramlab.virtual.attention import AttentionCall, additive, choose_backend, run_attention
 from vramlab.virtual.ledger import holding_of
 from vramlab.virtual.machine import Machine
 
@@ -36,8 +37,8 @@ WHOLE_ON_CUDA = (aten._fused_rms_norm.default,)
 class CudaPaths:
     """CUDA's paths for the tensors of one machine.
 
-    Known limitation: where values are computed, attention is PyTorch's own math, since the fused
-    kernels exist on CUDA only.
+    Known limitation: where values are computed, attention that is not memory-efficient attention
+    without dropout is PyTorch's own math, since the other fused kernels exist on CUDA only.
     """
 
     def __init__(self, machine: Machine, carrier: torch.device) -> None:
@@ -100,7 +101,18 @@ class CudaPaths:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
-        if self._has_values:  # the fused kernels exist on CUDA only
+        call = AttentionCall(
+            query=query,
+            key=key,
+            value=value,
+            mask=attn_mask,
+            dropout_p=dropout_p,
+            is_causal=is_causal,
+            enable_gqa=enable_gqa,
+            capability=self._machine.device(place).model.compute_capability,
+            torch_version=self._machine.torch_version,
+        )
+        if self._has_values and not _is_efficient(call):
             if is_causal:  # PyTorch would make the mask where it takes the query to be: on the host
                 lengths = (query.size(-2), key.size(-2))
                 attn_mask = query.new_ones(lengths, dtype=torch.bool).tril()
@@ -117,17 +129,6 @@ class CudaPaths:
                 scale=scale,
                 enable_gqa=enable_gqa,
             )[0]
-        call = AttentionCall(
-            query=query,
-            key=key,
-            value=value,
-            mask=attn_mask,
-            dropout_p=dropout_p,
-            is_causal=is_causal,
-            enable_gqa=enable_gqa,
-            capability=self._machine.device(place).model.compute_capability,
-            torch_version=self._machine.torch_version,
-        )
         return run_attention(call, scale)
 
     def _rms_norm(
@@ -168,6 +169,11 @@ class CudaPaths:
         if keeps_input and tensor.requires_grad and torch.is_grad_enabled():
             return _SoftmaxThatKeepsItsInput.apply(tensor, kernel, dim, halves)
         return kernel(tensor, dim, halves)
+
+
+def _is_efficient(call: AttentionCall) -> bool:
+    """Whether CUDA would take the kernel whose values are known: `attention_values.py`."""
+    return call.dropout_p == 0 and choose_backend(call) == SDPBackend.EFFICIENT_ATTENTION
 
 
 _SOFTMAX_KEEPS_NO_INPUT = (1, 11)

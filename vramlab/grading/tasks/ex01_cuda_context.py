@@ -12,7 +12,8 @@ from vramlab import catalogue
 from vramlab.grading.gpus import GPU, allocate, device
 from vramlab.grading.lazy import torch
 from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.repair import Repair, Run, on_host
+from vramlab.grading.repair import Repair, Run
+from vramlab.grading.results import on_host, require_close
 from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
@@ -317,7 +318,7 @@ def _programs_of(
         device().memory.used_by_others_bytes += worker_bytes
         run.noted.append(worker_bytes)
 
-    return prepare, start_worker
+    return run.ours(prepare), run.ours(start_worker)
 
 
 def _whose_program(run: Run) -> str:
@@ -332,8 +333,8 @@ def _sums(run: Run, sums: object) -> torch.Tensor:
 
 
 def _same_sums(run: Run, expected: torch.Tensor) -> None:
-    if run.results.shape != expected.shape or not torch.equal(run.results, expected):
-        raise NotFixed("The worker starts, but the result has changed.")
+    message = "The worker starts, but the result has changed."
+    require_close(run.results, expected, message, rtol=0, atol=0)
 
 
 HAND_OVER = Fix(

@@ -12,7 +12,8 @@ from vramlab.errors import AllocatorConfigError, UnsupportedOnVirtualGPU
 from vramlab.grading.gpus import GPU, allocate, device, leave
 from vramlab.grading.lazy import torch
 from vramlab.grading.mistakes import Mistake, instead
-from vramlab.grading.repair import Repair, Run, on_host
+from vramlab.grading.repair import Repair, Run
+from vramlab.grading.results import on_host, require_close
 from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
@@ -429,8 +430,8 @@ def _same_features(run: Run, expected: Sequence[torch.Tensor]) -> None:
                 f"It fits, but item {index} is {feature.dtype} of shape {tuple(feature.shape)} "
                 f"instead of {wanted.dtype} of shape {tuple(wanted.shape)}. Are they in order?"
             )
-        if not torch.equal(feature, wanted):
-            raise NotFixed(f"It fits, but the values of item {index} have changed.")
+        message = f"It fits, but the values of item {index} have changed."
+        require_close(feature, wanted, message, rtol=0, atol=0)
 
 
 COLLECT = Fix(
@@ -443,7 +444,7 @@ COLLECT = Fix(
     ],
     trial=Repair(
         gpu=T4.but(values=True),
-        build=lambda run, **case: (_load, _lengths(**case)),
+        build=lambda run, **case: (run.noting(_load), _lengths(**case)),
         reference=_collect,
         limit=lambda own: (_need_mib(_lengths(**own.case)) + 40) * MIB,
         by_others=True,

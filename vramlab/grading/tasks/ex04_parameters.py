@@ -10,8 +10,9 @@ from typing import Any
 from vramlab.grading.gpus import GPU
 from vramlab.grading.lazy import torch
 from vramlab.grading.mistakes import Mistake, of
-from vramlab.grading.repair import Repair, Run, on_host
-from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
+from vramlab.grading.repair import Repair, Run
+from vramlab.grading.results import on_host, require_close
+from vramlab.grading.task import Config, Diagnose, Exercise, Fix, Observation, Predict
 from vramlab.units import MIB, format_bytes
 
 A100 = GPU("A100-40GB")
@@ -341,8 +342,8 @@ def _how_many_gradients(run: Run) -> str:
 
 
 def _same_weight(run: Run, expected: torch.Tensor) -> None:
-    if run.results.shape != expected.shape or not torch.equal(run.results, expected):
-        raise NotFixed("It fits, but the head's weight is not the same any more.")
+    message = "It fits, but the head's weight is not the same any more."
+    require_close(run.results, expected, message, rtol=0, atol=0)
 
 
 TRAIN_HEAD = Fix(

@@ -13,7 +13,8 @@ from vramlab.grading.gpus import GPU
 from vramlab.grading.lazy import torch
 from vramlab.grading.mistakes import Mistake, of
 from vramlab.grading.readings import growth_bytes, peak_growth_bytes
-from vramlab.grading.repair import Repair, Run, require_close
+from vramlab.grading.repair import Repair, Run
+from vramlab.grading.results import is_plain, number, require_close, to_host
 from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab.units import format_bytes
 
@@ -417,17 +418,14 @@ def _where_it_ended(run: Run) -> str:
     return sizes + "The graphs are gone. What else of each batch stays on the GPU?"
 
 
-def _loss_and_scores(run: Run, returned: object) -> tuple[torch.Tensor, torch.Tensor]:
-    if not isinstance(returned, tuple | list) or len(returned) != 2:
+def _loss_and_scores(run: Run, returned: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if type(returned) not in (tuple, list) or len(returned) != 2:
         raise NotFixed("It has to return two results: the mean loss, and the scores.")
     loss, scores = returned
-    if not isinstance(scores, torch.Tensor):
+    if not is_plain(scores):
         raise NotFixed("The second result has to be one tensor, with the scores of all batches.")
-    try:
-        loss = torch.tensor(float(loss))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise NotFixed("The first result has to be a number: the mean loss.") from error
-    return loss, scores.detach().cpu()
+    mean = number(loss, "The first result has to be a number: the mean loss.")
+    return torch.tensor(mean), to_host(scores)
 
 
 def _same_evaluation(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -10,7 +10,8 @@ from vramlab.grading.gpus import GPU
 from vramlab.grading.lazy import torch
 from vramlab.grading.mistakes import of
 from vramlab.grading.readings import growth_bytes
-from vramlab.grading.repair import Repair, Run, require_close, room
+from vramlab.grading.repair import Repair, Run, room
+from vramlab.grading.results import is_plain, require_close, to_host
 from vramlab.grading.task import Config, Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 
 T4 = GPU("T4")
@@ -278,7 +279,7 @@ def _input() -> torch.Tensor:
 
 
 def _required_tensor(y: object) -> torch.Tensor:
-    if not isinstance(y, torch.Tensor):
+    if not is_plain(y):
         raise NotFixed(f"It has to return a tensor, and gives a {type(y).__name__}.")
     return y
 
@@ -296,7 +297,7 @@ def _step(run: Run, y: torch.Tensor) -> torch.Tensor:
 def _with_gradients(run: Run, loss: torch.Tensor) -> list[torch.Tensor]:
     if any(tensor.grad is None for tensor in run.inputs):
         raise NotFixed("It fits, but no gradient arrives at its input and its weights.")
-    return [loss.cpu(), *(tensor.grad.cpu() for tensor in run.inputs)]
+    return [loss.cpu(), *(to_host(tensor.grad) for tensor in run.inputs)]
 
 
 def _same_step(run: Run, expected: list[torch.Tensor]) -> None:
