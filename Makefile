@@ -41,7 +41,7 @@ check: environment
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy vramlab benchmarks
 	@$(BIN)/python -m docs.builder.colab --check
-	@$(BIN)/python -m vramlab.grading.release --check
+	@$(BIN)/python -m vramlab_classroom.nbgrader.release --check
 	@$(BIN)/python -m benchmarks.pages --check
 	@$(BIN)/python -m pytest -q tests/test_packaging.py
 
@@ -61,7 +61,7 @@ browser: environment site
 	@$(BIN)/python -m pytest -m browser tests/browser
 
 notebooks: environment
-	@$(BIN)/python -m vramlab.grading.release
+	@$(BIN)/python -m vramlab_classroom.nbgrader.release
 
 # The environment is made once, and again only when requirements.txt or pyproject.toml says
 # something new: $(VENV) keeps a copy of what it was installed from.

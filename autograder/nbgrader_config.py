@@ -1,6 +1,7 @@
 """nbgrader's settings for this course; read from the repository's root and from this folder.
 
-What each setting is for stands beside it. `vramlab/grading/__init__.py` tells how grading works.
+What each setting is for stands beside it. `vramlab_classroom/judge/__init__.py` tells how grading
+works.
 """
 
 import os
@@ -19,12 +20,12 @@ from nbgrader.preprocessors import (
     OverwriteKernelspec,
 )
 
-from vramlab.classroom.nbgrader_export import ScoresExport
-from vramlab.classroom.sandbox import best_command
-from vramlab.grading.feedback_pages import PAGE_FILTERS, GetScores
-from vramlab.grading.gradebooks import forget_scores
-from vramlab.grading.late import LatePenalty
-from vramlab.grading.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
+from vramlab_classroom.nbgrader.export import ScoresExport
+from vramlab_classroom.nbgrader.feedback_pages import PAGE_FILTERS, GetScores
+from vramlab_classroom.nbgrader.gradebooks import forget_scores
+from vramlab_classroom.nbgrader.late_penalty import LatePenalty
+from vramlab_classroom.nbgrader.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
+from vramlab_classroom.sandbox.bubblewrap import best_command
 
 HERE = Path(__file__).resolve().parent
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from benchmarks.programs import LENGTHS, Quantity
-from vramlab.experiments.published import figure
 from vramlab.measure.figures import Published
 from vramlab.units import KIB, MIB
+from vramlab_course.experiments.published import figure
 
 DOCUMENT, RECORDING = "document", "recording"
 """The kinds of sources that a case can have."""

@@ -20,9 +20,10 @@ from benchmarks.cases import CURVE, RECORDING, SUMMARY, Case, figure_of
 from benchmarks.programs import PROGRAMS, Program, Quantity, Transformer, tensors_of
 from benchmarks.recorded import on_the_virtual_gpu, zoo_programs
 from benchmarks.results import RECORDINGS
-from vramlab import VirtualGPU, experiments
-from vramlab.experiments import Outcome
+from vramlab import VirtualGPU
 from vramlab.units import KIB
+from vramlab_course import experiments
+from vramlab_course.experiments import Outcome
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import vramlab
 from benchmarks.results import ROOT
 from vramlab.measure import Timeline, record_timeline
-from vramlab.plots import draw_timeline
-from vramlab.plots.picture import Picture
+from vramlab_course.plots import draw_timeline
+from vramlab_course.plots.picture import Picture
 
 GPU = "A100-40GB"
 BATCH = 8

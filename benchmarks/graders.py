@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.submissions import EXERCISE, ROOT, Notebook
-from vramlab.grading.exercises import find_exercise
-from vramlab.grading.notebooks import TEST_SUFFIX, grade_id
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX, grade_id
 
 CORES = 2
 SEED = "the seed of the benchmark\n"
@@ -42,7 +42,7 @@ points = {points}
 
 @test_case()
 def test_{task}():
-    from vramlab.grading import check
+    from vramlab_classroom.judge import check
 
     check("{exercise}", "{task}")
 """

@@ -9,17 +9,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vramlab.experiments.bert import BATCH as BERT_BATCH
-from vramlab.experiments.bert import SEQUENCE as BERT_SEQUENCE
-from vramlab.experiments.bert import bert_base
-from vramlab.experiments.training_step import (
+from vramlab_course.experiments.bert import BATCH as BERT_BATCH
+from vramlab_course.experiments.bert import SEQUENCE as BERT_SEQUENCE
+from vramlab_course.experiments.bert import bert_base
+from vramlab_course.experiments.training_step import (
     BATCH,
     FP16_APPLICATIONS,
     FP16_BATCH,
     FP16_WIDTH,
     WIDTHS,
 )
-from vramlab.models.documents import RepeatedLinear, linear_net
+from vramlab_course.programs.models.documents import RepeatedLinear, linear_net
 
 Quantity = Literal[
     "parameters",

@@ -2,7 +2,7 @@
 
 Every workload is trained on bare meta tensors, on the virtual GPU and under torch's MemTracker, in
 turn, in one run; what counts is the ratio. It can be below 1: the virtual GPU answers plain
-element-wise ops itself (`vramlab/virtual/shortcuts.py`), where meta tensors ask Python for their
+element-wise ops itself (`vramlab/gpu/ops/fast_meta.py`), where meta tensors ask Python for their
 shapes. Growing models show whether the cost grows as the work does: the exponent of a power law
 through the times is 1 for linear growth.
 

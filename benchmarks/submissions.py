@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vramlab.grading.notebooks import TEST_SUFFIX, grade_id
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX, grade_id
 
 ROOT = Path(__file__).parents[1]
 EXERCISE = "02_pages_and_blocks"

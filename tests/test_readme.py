@@ -141,7 +141,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("words", "setting", "answer"),
     [
         (["lab"], "LAB_ARGS=--version", r"^\d+\.\d+\.\d+$"),
-        (["test"], "PYTEST_ARGS=--collect-only -q tests/test_units.py", r"^\d+ tests collected"),
+        (
+            ["test"],
+            "PYTEST_ARGS=--collect-only -q tests/vramlab/test_units.py",
+            r"^\d+ tests collected",
+        ),
     ],
 )
 def test_make_starts_what_it_says(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         UnsupportedOnVirtualGPU,
         VramlabError,
     )
+    from vramlab.gpu import VirtualGPU
     from vramlab.units import GIB, KIB, MIB
-    from vramlab.virtual import VirtualGPU
 
 __version__ = "0.1.0"
 
@@ -32,7 +32,7 @@ _HOME = {
     "attached": "vramlab.attachment",
     "detach": "vramlab.attachment",
     "GPUModel": "vramlab.catalogue",
-    "VirtualGPU": "vramlab.virtual",
+    "VirtualGPU": "vramlab.gpu",
     "AllocatorConfigError": "vramlab.errors",
     "NoValuesError": "vramlab.errors",
     "UnknownGPUError": "vramlab.errors",

@@ -15,9 +15,9 @@ import torch
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu import attached as attached_virtual
 from vramlab.units import GIB
-from vramlab.virtual import VirtualGPU
-from vramlab.virtual import attached as attached_virtual
 
 ENVIRONMENT = "VRAMLAB_GPU"
 """Environment variable that decides instead of the program: `T4`, `A100-40GB:4` (four of them), or

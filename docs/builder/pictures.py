@@ -18,7 +18,7 @@ _PICTURE = re.compile(
     r'<img src="data:image/png;base64,(?P<data>[A-Za-z0-9+/=]+)" (?P<words>alt="[^"]*") '
     r'width="(?P<width>\d+)"'
 )
-"""A picture as vramlab.plots writes it."""
+"""A picture as vramlab_course.plots writes it."""
 
 
 def move_out(site: Path) -> None:

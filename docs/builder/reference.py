@@ -11,7 +11,7 @@ from pathlib import Path
 
 from docs.builder.docstrings import first_sentence
 
-LEFT_OUT = ("vramlab/__main__.py", "vramlab/grading/tasks/")
+LEFT_OUT = ("vramlab/__main__.py", "vramlab_course/tasks/")
 """The entry point has nothing to call, and the exercises' tasks say how they are judged."""
 
 _INDEX = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.cases import CURVE, NO_CASE, curve_bytes, figure_of, published_cases
 from benchmarks.programs import PROGRAMS, QUANTITIES
-from vramlab.experiments.published import figures
+from vramlab_course.experiments.published import figures
 
 
 def test_every_published_figure_is_a_case_or_has_a_reason_not_to_be() -> None:

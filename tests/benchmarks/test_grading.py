@@ -20,8 +20,8 @@ from benchmarks.grading_results import (
     growth_table,
 )
 from benchmarks.submissions import ROOT, solutions, submission, vary
-from vramlab.grading.notebooks import grade_id, tasks_with_cells
 from vramlab.units import MIB
+from vramlab_classroom.judge.notebooks import grade_id, tasks_with_cells
 
 MEASURED = GradingResults.from_json(RESULTS_FILE.read_text(encoding="utf-8"))
 

@@ -111,7 +111,7 @@ def test_a_cell_that_runs_for_long_says_what_it_is_at_until_it_ends(
     lesson.fill_in(
         cell_id,
         "import time\n"
-        "import vramlab.widgets\n"
+        "import vramlab_course.widgets\n"
         "from vramlab.measure import Stages\n"
         'vramlab.attach("T4", quiet=True)\n'
         'with Stages("slow").stage("waiting"):\n'

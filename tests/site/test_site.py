@@ -13,7 +13,7 @@ from nbformat.v4 import new_output
 import vramlab
 from docs.builder import pages, reference, sources
 from docs.builder.__main__ import ROOT, build
-from vramlab.plots.picture import new_picture
+from vramlab_course.plots.picture import new_picture
 
 LESSON = ROOT / "lessons" / "05_one_training_step.ipynb"
 WORDS = "allocated bytes over two steps"

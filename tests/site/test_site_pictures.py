@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from docs.builder.pictures import move_out
-from vramlab.plots.picture import new_picture
+from vramlab_course.plots.picture import new_picture
 
 
 def test_a_picture_becomes_a_file_that_keeps_its_words_and_has_a_height(tmp_path: Path) -> None:

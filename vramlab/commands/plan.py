@@ -18,8 +18,8 @@ from vramlab.errors import VramlabError
 from vramlab.progress import working
 
 if TYPE_CHECKING:
-    from vramlab.formulas.transformer import Sizes
     from vramlab.planner import Report
+    from vramlab.programs.transformer_memory import Sizes
 
 _EXIT_FITS = 0
 _EXIT_DOES_NOT_FIT = 1

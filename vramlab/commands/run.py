@@ -115,11 +115,11 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, st
         path and os.path.join(folder, path) for path in (arguments.json, arguments.snapshot)
     )
     with working("starting a virtual GPU"):
+        from vramlab.gpu import VirtualGPU
         from vramlab.report.collect import summarize
         from vramlab.report.limit import stop_after
         from vramlab.report.text import as_text
         from vramlab.report.watch import Watch
-        from vramlab.virtual import VirtualGPU
 
         gpu = VirtualGPU(
             arguments.gpu,

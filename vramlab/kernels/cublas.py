@@ -13,7 +13,7 @@ cuBLASLt before 2.9 aten/src/ATen/cuda/CUDABlas.cpp.
 
 A workspace that is kept belongs to a handle and a stream. Handles belong to a thread and a device,
 and the backward pass runs on a thread of its own: a training process keeps each of these twice. A
-thread that ends leaves its handles to the next (`vramlab.virtual.handles`).
+thread that ends leaves its handles to the next (`vramlab.gpu.core.handles`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.distributed import distributed_c10d
 
-from vramlab.formulas.collectives import Kind, ring_sent_bytes
+from vramlab.cuda_rules.collectives import Kind, ring_sent_bytes
 from vramlab.measure.watching import WatchOps
 from vramlab.table import Table
 from vramlab.units import format_mib

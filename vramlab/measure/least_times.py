@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vramlab.catalogue import GPUModel
-from vramlab.formulas.durations import Arithmetic, compute_seconds, memory_seconds
+from vramlab.cuda_rules.durations import Arithmetic, compute_seconds, memory_seconds
 from vramlab.measure.operator_calls import OperatorCall
 
 _ARITHMETIC: dict[str, Arithmetic] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vramlab.formulas.storage import block_bytes
+from vramlab.cuda_rules.storage import block_bytes
 
 
 @dataclass(frozen=True)

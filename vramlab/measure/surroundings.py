@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from vramlab.attachment import attached
+from vramlab.cuda_rules import reductions, workspaces
 from vramlab.errors import NeedsMoreGPUs
-from vramlab.formulas import reductions, workspaces
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from vramlab.gpu import attached as attached_virtual
+from vramlab.gpu.ops.copies import place_of_tensor
 from vramlab.measure.watching import WatchOps
 from vramlab.table import Table
 from vramlab.units import format_mib
-from vramlab.virtual import attached as attached_virtual
-from vramlab.virtual.transfers import place_of_tensor
 
 aten = torch.ops.aten
 

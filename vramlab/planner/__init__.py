@@ -1,12 +1,12 @@
 """Plan a training run: what each GPU holds, whether it fits, and what to change if it does not.
 
     plan = Plan(find_model("llama-3.1-8b"), "A100-80GB", batch=8, sequence=4096, data=8, zero=3)
-    estimate(plan)        # closed form, at once (`vramlab.formulas.rank_peak`)
+    estimate(plan)        # closed form, at once (`vramlab_course.formulas.rank_peak`)
     simulate(plan)        # PyTorch's own code, one rank alone on a virtual GPU (imports torch)
     next_changes(plan)    # what would lower the peak, the best first
     report(plan)          # all of it as text and tables
 
-`vramlab plan` is the same in a shell, and `vramlab.widgets.planner_explorer` in a notebook.
+`vramlab plan` is the same in a shell, and `vramlab_course.widgets.planner_explorer` in a notebook.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from vramlab.formulas import rank_peak
-from vramlab.formulas.rank_peak import Sharing
-from vramlab.formulas.transformer_peak import Gpu, Moment
 from vramlab.planner.plan import Plan
+from vramlab_course.formulas import rank_peak
+from vramlab_course.formulas.rank_peak import Sharing
+from vramlab_course.formulas.transformer_peak import Gpu, Moment
 
 Fitting = Literal["fits", "may fit", "does not fit"]
 
@@ -40,7 +40,7 @@ class Estimate:
 
     @property
     def bytes_by_category(self) -> Mapping[str, int]:
-        """At the peak, by the names in `vramlab.formulas.rank_peak.CATEGORIES`."""
+        """At the peak, by the names in `vramlab_course.formulas.rank_peak.CATEGORIES`."""
         return self.peak.bytes_by_category
 
     @property

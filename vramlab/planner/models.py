@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vramlab.errors import VramlabError
-from vramlab.formulas.transformer import GPT2, Sizes
+from vramlab.programs.transformer_memory import GPT2, Sizes
 
 Config = Mapping[str, Any]
 """What a config.json holds, or `config.to_dict()` of transformers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramlab.errors import VramlabError
-from vramlab.formulas.transformer import Sizes
+from vramlab.programs.transformer_memory import Sizes
 
 
 class UnevenParts(VramlabError, ValueError):

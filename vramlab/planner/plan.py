@@ -9,11 +9,11 @@ from typing import Literal, get_args
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.errors import VramlabError
-from vramlab.formulas import transformer_peak
-from vramlab.formulas.optimizers import Implementation
-from vramlab.formulas.pipeline_schedules import Name as Schedule
-from vramlab.formulas.pipeline_schedules import plan as schedule_plan
-from vramlab.formulas.transformer import (
+from vramlab.planner.parts import layers_of_stages, one_rank_of
+from vramlab.programs.optimizer_states import Implementation
+from vramlab.programs.pipeline_schedules import Name as Schedule
+from vramlab.programs.pipeline_schedules import plan as schedule_plan
+from vramlab.programs.transformer_memory import (
     ATTENTIONS,
     CHECKPOINTINGS,
     PRECISIONS,
@@ -22,13 +22,13 @@ from vramlab.formulas.transformer import (
     Run,
     Sizes,
 )
-from vramlab.formulas.zero import Stage
-from vramlab.planner.parts import layers_of_stages, one_rank_of
+from vramlab_course.formulas import transformer_peak
+from vramlab_course.formulas.zero import Stage
 
 Offload = Literal["nothing", "optimizer", "activations", "both"]
 OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 OPTIMIZERS = ("sgd", "sgd with momentum", "adamw")
-"""Names in `vramlab.formulas.optimizers.STATES` that `vramlab.planner.program` can make."""
+"""Names in `vramlab.programs.optimizer_states.STATES` that `vramlab.planner.program` can make."""
 SCHEDULES: tuple[Schedule, ...] = ("GPipe", "1F1B")
 
 
@@ -56,9 +56,9 @@ class Plan:
     sequence: int = 1024
     """Tokens of each."""
     precision: str = "autocast bfloat16"
-    """A name in `vramlab.formulas.transformer.PRECISIONS`."""
+    """A name in `vramlab.programs.transformer_memory.PRECISIONS`."""
     optimizer: str = "adamw"
-    """A name in `vramlab.formulas.optimizers.STATES`."""
+    """A name in `vramlab.programs.optimizer_states.STATES`."""
     implementation: Implementation = "foreach"
     attention: Attention = "flash"
     dropout: bool = False
@@ -69,7 +69,7 @@ class Plan:
     data: int = 1
     """Data-parallel ranks: each has its own sequences."""
     zero: Stage = 0
-    """What data-parallel ranks divide among each other: see `vramlab.formulas.zero`."""
+    """What data-parallel ranks divide among each other: see `vramlab_course.formulas.zero`."""
     tensor: int = 1
     """Ranks that share every matrix."""
     sequence_parallel: bool = False

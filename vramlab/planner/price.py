@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from vramlab.formulas.collectives import interconnects_of, link_seconds
-from vramlab.formulas.durations import compute_seconds
+from vramlab.cuda_rules.collectives import interconnects_of, link_seconds
+from vramlab.cuda_rules.durations import compute_seconds
+from vramlab.gpu import VirtualGPU
 from vramlab.measure.collectives import record_collectives
 from vramlab.measure.flops import count_flops
 from vramlab.measure.sends import record_sends
@@ -18,7 +19,6 @@ from vramlab.planner import Plan, Simulation, estimate
 from vramlab.planner.program import Training, first_rank_of
 from vramlab.table import Table
 from vramlab.units import GIB, format_bytes
-from vramlab.virtual import VirtualGPU
 
 Plans = Mapping[str, Plan]
 """By what a learner would call them."""

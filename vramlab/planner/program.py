@@ -2,7 +2,8 @@
 
     tensor    torch.distributed.tensor.parallel cuts the matrices of every layer
     pipeline  torch.distributed.pipelining runs micro-batches through the stages
-    data      DistributedDataParallel, ZeroRedundancyOptimizer, or FSDP2 (`vramlab.formulas.zero`)
+    data      DistributedDataParallel, ZeroRedundancyOptimizer, or FSDP2
+    (`vramlab_course.formulas.zero`)
 
 It runs wherever a process group has been joined: under torchrun, or as one rank alone on a virtual
 GPU. A model is never whole on any GPU that does not need all of it: it is made on the meta device,
@@ -35,14 +36,14 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from vramlab.models.transformer import DROPOUT, Layer, Transformer, TransformerPart
 from vramlab.planner.plan import Plan
-from vramlab.ranks import alone
-from vramlab.techniques.master_weights import MasterAdamW, MasterWeights
-from vramlab.techniques.offloading import HostOptimizer, SavedOnHost
-from vramlab.techniques.optimizers import OPTIMIZERS, WAYS, states_of
-from vramlab.techniques.pipeline_stage import schedule_of_torch
-from vramlab.techniques.tensor_parallel import parameter_groups
+from vramlab.programs.alone import alone
+from vramlab.programs.master_weights import MasterAdamW, MasterWeights
+from vramlab.programs.offloading import HostOptimizer, SavedOnHost
+from vramlab.programs.optimizers import OPTIMIZERS, WAYS, states_of
+from vramlab.programs.tensor_parallel import parameter_groups
+from vramlab.programs.transformer import DROPOUT, Layer, Transformer, TransformerPart
+from vramlab_course.programs.techniques.pipeline_stage import schedule_of_torch
 
 if TYPE_CHECKING:
     # It brings torch.export and Dynamo, which take a second that other plans need not wait for.

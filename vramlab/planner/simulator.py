@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from vramlab.gpu import VirtualGPU
 from vramlab.measure import breakdown, record_timeline
 from vramlab.measure.categories import blocks_by_category
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import Training, first_rank_of
 from vramlab.planner.simulation import Simulation
-from vramlab.virtual import VirtualGPU
 
 
 def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from vramlab.allocator.settings import ENVIRONMENT_VARIABLES
 from vramlab.attachment import attached
-from vramlab.virtual import VirtualGPU
+from vramlab.gpu import VirtualGPU
 
 SETTINGS = (
     *ENVIRONMENT_VARIABLES,

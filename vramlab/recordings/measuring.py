@@ -53,7 +53,7 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
     try:
         with observed_by(observer):
             if entry.startswith(EXPERIMENT):
-                from vramlab import experiments
+                from vramlab_course import experiments
 
                 name = entry.removeprefix(EXPERIMENT)
                 parameters = experiments.get(name).conditions.parameters

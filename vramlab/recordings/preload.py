@@ -2,9 +2,9 @@
 
 import contextlib
 
-import vramlab.experiments
 import vramlab.recordings.measuring
 import vramlab.zoo  # noqa: F401
+import vramlab_course.experiments
 
 with contextlib.suppress(ImportError):
     import transformers

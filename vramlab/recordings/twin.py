@@ -83,8 +83,8 @@ def measure_on_twin(recording: RecordingFile, entry: str) -> dict[str, Any]:
     Returns:
         `entry`, `trace` and `statistics`, in the form of `worker.as_data`.
     """
+    from vramlab.gpu import VirtualGPU
     from vramlab.recordings.measuring import measure
-    from vramlab.virtual import VirtualGPU
 
     gc.collect()
     with (

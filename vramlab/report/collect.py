@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import torch
 
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.core.machine import VirtualDevice
+from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
 from vramlab.report.attribution import Turn, category_of
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
 from vramlab.report.watch import Watch
-from vramlab.virtual import VirtualGPU
-from vramlab.virtual.machine import VirtualDevice
-from vramlab.virtual.values import AnswerNan
 
 
 def summarize(

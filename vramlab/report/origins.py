@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.machine import VirtualDevice
+from vramlab.gpu.core.storage_record import holding_of
 from vramlab.measure import Category, Frame
 from vramlab.source_files import CodeOwner, owner_of
-from vramlab.virtual.dispatch import Dispatcher
-from vramlab.virtual.ledger import holding_of
-from vramlab.virtual.machine import VirtualDevice
 
 _PROGRAM, _PACKAGE = CodeOwner.PROGRAM, CodeOwner.PACKAGE  # members of enums take long to look up
 

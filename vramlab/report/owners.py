@@ -19,9 +19,9 @@ from torch.nn.modules import module as module_hooks
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.storage_record import holding_of
 from vramlab.measure import Category
-from vramlab.virtual.ledger import holding_of
-from vramlab.virtual.patches import Patches
 
 Claim = Callable[[int, int, Category], None]
 """Called with a device, an address and what the tensor whose storage begins there is."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import itertools
 
+from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
 from vramlab.report.attribution import Turn
 from vramlab.report.origins import Origins
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
-from vramlab.virtual import VirtualGPU
 
 _PRECEDENCE = (
     Category.PARAMETERS,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention import sdpa_kernel
 
 from vramlab.measure import Result, Stages
-from vramlab.models.transformer import BACKENDS
+from vramlab.programs.transformer import BACKENDS
 from vramlab.zoo.subjects import SUBJECTS, Batch, Subject
 from vramlab.zoo.workload import Precision, Workload
 

@@ -1,0 +1,86 @@
+"""An answer is source text: the cell that binds the name, and what that needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramlab_classroom.judge.answers import NoAnswer, find_answer
+
+
+def test_answer_is_the_last_cell_that_binds_the_name() -> None:
+    cells = ["def f():\n    return 1", "g = 3", "def f():\n    return 2"]
+    assert find_answer(cells, "f") == "def f():\n    return 2"
+
+
+def test_answer_brings_the_helpers_it_needs_and_no_others() -> None:
+    cells = [
+        "import math\nimport os",
+        "UNIT = 512",
+        "def up(n):\n    return math.ceil(n / UNIT) * UNIT",
+        "def f(n):\n    return up(n)",
+        "launch_missiles()",
+    ]
+    assert find_answer(cells, "f") == (
+        "import math\n\nUNIT = 512\n\n"
+        "def up(n):\n    return math.ceil(n / UNIT) * UNIT\n\n"
+        "def f(n):\n    return up(n)"
+    )
+
+
+def test_helpers_come_after_what_they_need_whatever_ran_first() -> None:
+    # In a live notebook the cell with UNIT may have been run again at the end.
+    cells = [
+        "def up(n, unit=UNIT):\n    return n + unit",
+        "def f(n):\n    return up(n)",
+        "UNIT = 4",
+    ]
+    namespace: dict[str, object] = {}
+    exec(find_answer(cells, "f"), namespace)
+    assert eval("f(1)", namespace) == 5
+
+
+def test_local_names_are_not_taken_for_helpers() -> None:
+    cells = ["x = torch.zeros(3)", "def f(n):\n    x = n\n    return [x for x in range(x)]"]
+    assert find_answer(cells, "f") == cells[1]
+
+
+def test_names_in_nested_functions_and_decorators_are_helpers() -> None:
+    cells = [
+        "from functools import cache",
+        "STEP = 2",
+        "@cache\ndef f(n):\n    def inner():\n        return STEP\n    return inner()",
+    ]
+    assert find_answer(cells, "f") == "\n\n".join([cells[0], cells[1], cells[2]])
+
+
+def test_two_functions_that_call_each_other_come_once_each() -> None:
+    cells = ["def g(n):\n    return f(n - 1)", "def f(n):\n    return g(n) if n else 0"]
+    assert find_answer(cells, "f") == "\n\n".join(cells)
+
+
+def test_magics_in_other_cells_do_no_harm() -> None:
+    cells = ["%timeit 3\n!ls\nUNIT = 2", "def f():\n    return UNIT"]
+    assert find_answer(cells, "f") == "UNIT = 2\n\ndef f():\n    return UNIT"
+
+
+def test_a_value_is_an_answer_too() -> None:
+    assert find_answer(["cause = 'leak'"], "cause") == "cause = 'leak'"
+
+
+def test_no_answer_says_what_to_do() -> None:
+    with pytest.raises(NoAnswer, match="no cell defines f; run the cell with your answer"):
+        find_answer(["def g():\n    pass"], "f")
+
+
+def test_an_answer_that_is_not_python_is_reported_as_such() -> None:
+    with pytest.raises(SyntaxError):
+        find_answer(["def f(:\n    return 1"], "f")
+
+
+def test_a_broken_cell_elsewhere_does_not_matter() -> None:
+    assert find_answer(["def oops(:", "def f():\n    return 1"], "f").startswith("def f")
+
+
+def test_of_an_import_of_several_modules_only_the_needed_one_comes() -> None:
+    cells = ["import math, vramlab\nfrom os import path, sep", "def f():\n    return math.pi, sep"]
+    assert find_answer(cells, "f") == f"import math\n\nfrom os import sep\n\n{cells[1]}"

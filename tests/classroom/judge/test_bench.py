@@ -1,0 +1,142 @@
+"""The bench: a process of its own, with limits, that outlives the jobs it does."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from vramlab_classroom.judge import job_pool as bench_module
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
+from vramlab_classroom.judge.task import Exercise
+
+
+def ask(bench: Bench, toy: Exercise, source: str) -> dict:
+    (outcome,) = bench.answers(toy, toy.task("double"), source, [{"size": 3}])
+    return dict(outcome)
+
+
+def test_answers_come_back_as_data_of_exact_types(bench: Bench, toy: Exercise) -> None:
+    source = "def double(size):\n    return 2 * size"
+    outcomes = bench.answers(toy, toy.task("double"), source, [{"size": 3}, {"size": 5}])
+    assert [dict(outcome) for outcome in outcomes] == [
+        {"type": "int", "value": 6, "shown": "6"},
+        {"type": "int", "value": 10, "shown": "10"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("True", "bool"), ("6.0", "float"), ("None", "NoneType"), ("[6]", "list")],
+)
+def test_what_is_no_int_or_str_has_no_value(
+    bench: Bench, toy: Exercise, value: str, kind: str
+) -> None:
+    assert ask(bench, toy, f"def double(size):\n    return {value}") == {
+        "type": kind,
+        "value": None,
+        "shown": value,
+    }
+
+
+def test_a_subclass_of_int_is_no_int(bench: Bench, toy: Exercise) -> None:
+    source = "class Int(int):\n    pass\ndef double(size):\n    return Int(6)"
+    assert ask(bench, toy, source)["type"] == "Int"
+
+
+def test_an_answer_that_cannot_be_shown_is_still_data(bench: Bench, toy: Exercise) -> None:
+    source = (
+        "class A:\n    def __repr__(self):\n        return 1 // 0\n"
+        "def double(size):\n    return A()"
+    )
+    assert ask(bench, toy, source)["shown"] == "something of type A"
+
+
+def test_a_huge_int_is_a_problem_not_a_flood(bench: Bench, toy: Exercise) -> None:
+    outcome = ask(bench, toy, "def double(size):\n    return 1 << 5000")
+    assert outcome == {"problem": "the answer is a number of 5001 bits"}
+
+
+def test_an_error_is_told_with_the_learners_line(bench: Bench, toy: Exercise) -> None:
+    outcome = ask(bench, toy, "def double(size):\n    rest = size\n    return 1 // (rest - 3)")
+    assert outcome["problem"] == (
+        "ZeroDivisionError: integer division or modulo by zero\n"
+        "    in the line: return 1 // (rest - 3)"
+    )
+
+
+def test_what_is_not_allowed_is_told_with_the_learners_line(bench: Bench, toy: Exercise) -> None:
+    outcome = ask(bench, toy, "import os\ndef double(size):\n    return 6")
+    assert outcome["problem"].startswith("import os: this module is not there for answers.")
+    assert outcome["problem"].endswith("in the line: import os")
+
+
+def test_an_answer_that_does_not_end_is_late_and_the_bench_goes_on(
+    toy: Exercise, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "ANSWER_CPU_SECONDS", 1)
+    with pytest.raises(JobLate, match="did not end within 1 seconds of computing"):
+        ask(bench, toy, "def double(size):\n    while True:\n        pass")
+    assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
+
+
+def test_an_answer_that_takes_all_memory_gets_a_memory_error(bench: Bench, toy: Exercise) -> None:
+    outcome = ask(bench, toy, "def double(size):\n    return [0] * 10**12")
+    assert outcome["problem"].startswith("MemoryError")
+
+
+def test_endless_recursion_is_a_problem_of_the_answer(bench: Bench, toy: Exercise) -> None:
+    outcome = ask(bench, toy, "def double(size):\n    return double(size)")
+    assert outcome["problem"].startswith("RecursionError")
+
+
+def test_source_that_is_nested_too_deep_does_no_harm(bench: Bench, toy: Exercise) -> None:
+    source = "def double(size):\n    return " + "(" * 100_000 + "6" + ")" * 100_000
+    try:
+        problem = bench.find({"double": [source]})["double"]["problem"]
+    except JobDied as death:
+        problem = str(death)
+    assert problem
+    assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
+
+
+def test_a_job_that_dies_is_told_from_a_wrong_answer(bench: Bench, toy: Exercise) -> None:
+    source = "def broken_die(x):\n    return 1"
+    with pytest.raises(JobDied, match="its process ended with SIGABRT"):
+        bench.trial(toy, toy.task("broken_die"), source, {"how": "die"})
+
+
+def test_a_fault_of_the_task_is_not_the_learners(bench: Bench, toy: Exercise) -> None:
+    source = "def broken_raise(x):\n    return 1"
+    with pytest.raises(BenchError, match="a fault of the task"):
+        bench.trial(toy, toy.task("broken_raise"), source, {"how": "raise"})
+
+
+def test_what_one_answer_does_is_gone_for_the_next(bench: Bench, toy: Exercise) -> None:
+    leave = "import math\nLEFT = [1]\ndef double(size):\n    return 6"
+    assert ask(bench, toy, leave)["value"] == 6
+    outcome = ask(bench, toy, "def double(size):\n    return len(LEFT)")
+    assert outcome["problem"].startswith("NameError: name 'LEFT' is not defined")
+
+
+def test_settings_of_this_machine_do_not_reach_the_bench(
+    toy: Exercise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "VRAMLAB_GPU"):
+        monkeypatch.setenv(name, "nonsense")
+    seen = bench_module._neutral_environment()
+    assert "PYTORCH_CUDA_ALLOC_CONF" in os.environ
+    assert not [name for name in seen if name.startswith(("PYTORCH", "VRAMLAB"))]
+
+
+def test_a_bench_whose_process_is_gone_says_so_and_starts_another(toy: Exercise) -> None:
+    from toy_exercise import __file__ as toy_file
+
+    with Bench(search_path=[os.path.dirname(toy_file)]) as bench:
+        assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
+        assert bench._process is not None
+        bench._process.kill()
+        bench._process.wait()
+        with pytest.raises(BenchError, match="the bench's process ended"):
+            ask(bench, toy, "def double(size):\n    return 6")
+        assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6

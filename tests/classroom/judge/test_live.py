@@ -1,0 +1,78 @@
+"""`check` and `evidence` in a learner's kernel: feedback on the visible cases."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from vramlab.errors import VramlabError
+from vramlab_classroom.judge.verdict import Grade, WrongAnswer
+from vramlab_course import check, evidence
+
+EXERCISE = "02_pages_and_blocks"
+RIGHT = "def block_bytes(requested_bytes):\n    return -(-requested_bytes // 512) * 512"
+WRONG = "def block_bytes(requested_bytes):\n    return requested_bytes"
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of executed cells that check() will see."""
+    cells: list[str] = [""]  # IPython's history begins with an empty entry
+    shell = SimpleNamespace(history_manager=SimpleNamespace(input_hist_raw=cells))
+    monkeypatch.setattr("vramlab_classroom.judge.notebook_api.get_ipython", lambda: shell)
+    return cells
+
+
+def test_a_right_answer_prints_its_verdict(executed: list[str], capsys) -> None:
+    executed += [WRONG, RIGHT, f'check("{EXERCISE}", "block_bytes")']
+    check(EXERCISE, "block_bytes")
+    printed = capsys.readouterr()
+    assert printed.out.startswith("block_bytes: passed in 5 cases, 2 of 2 points\n")
+    assert printed.err == ""
+
+
+def test_a_wrong_answer_raises_its_verdict(executed: list[str], capsys) -> None:
+    executed += [RIGHT, WRONG]
+    with pytest.raises(WrongAnswer) as caught:
+        check(EXERCISE, "block_bytes")
+    assert caught.value.verdict.grade is Grade.FAILED
+    shown = caught.value._render_traceback_()
+    assert shown[:2] == [
+        "block_bytes: failed, 0 of 2 points",
+        "You answered what was asked for. The allocator gives blocks: sizes go in steps.",
+    ]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_patches_in_the_kernel_do_not_reach_the_verdict(
+    executed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda *a: 0)
+    executed += ["def block_bytes(requested_bytes):\n    return 0"]
+    with pytest.raises(WrongAnswer):
+        check(EXERCISE, "block_bytes")
+
+
+def test_an_unknown_task_lists_the_known_ones(executed: list[str]) -> None:
+    with pytest.raises(ValueError, match="has no task 'blocks'; it has block_bytes, segment_"):
+        check(EXERCISE, "blocks")
+
+
+def test_an_unknown_exercise_lists_the_known_ones(executed: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"there is no exercise '99_nope'; there are .*02_pages"):
+        check("99_nope", "block_bytes")
+
+
+def test_outside_a_notebook_check_says_what_to_use() -> None:
+    with pytest.raises(VramlabError, match="in a shell: vramlab check 02"):
+        check(EXERCISE, "block_bytes")
+
+
+def test_evidence_is_that_of_the_first_visible_case() -> None:
+    stats = evidence(EXERCISE, "releasable_bytes")["stats"]
+    # A tensor of 4 MiB stays in its 20 MiB segment; one of 30 MiB is gone, its segment cached.
+    assert stats["allocated_bytes.all.current"] == 4 * 2**20
+    assert stats["reserved_bytes.all.current"] == (20 + 30) * 2**20

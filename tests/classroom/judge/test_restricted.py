@@ -1,0 +1,227 @@
+"""The small language of answers: enough to answer with, and no way out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from vramlab_classroom.judge.restricted import load
+from vramlab_classroom.judge.vocabulary import PLAIN, NotAllowed, torch_vocabulary
+
+ORDINARY = """
+from __future__ import annotations
+import itertools as it
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+STEPS = {"small": 512}
+STEPS["large"] = 2 * 2**20
+
+@dataclass
+class Segment:
+    size: int
+    blocks: list[int] = field(default_factory=list)
+
+    def add(self, block: int) -> None:
+        self.blocks.append(block)
+        self.size -= block
+
+class Tail(Segment):
+    def __init__(self) -> None:
+        super().__init__(10)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+def f(n: int) -> int:
+    tail = Tail()
+    tail.add(3)
+    counts: dict[str, int] = defaultdict(int)
+    for name, step in STEPS.items():
+        counts[name] += math.ceil(n / step)
+    try:
+        1 // 0
+    except ZeroDivisionError as error:
+        text = f"{error!s:>4}"
+    first, *rest = sorted(it.chain([3], [1, 2]), key=lambda x: -x)
+    with_walrus = (m := max(rest)) + m
+    match n:
+        case 1:
+            return 0
+        case _:
+            return counts["small"] + len(tail) + tail.size + first + with_walrus + len(text)
+"""
+
+
+def test_ordinary_python_works() -> None:
+    # ceil(1025/512)=3, one block, 10-3=7 left, first=3, 2+2, 'integer division or modulo by zero'
+    message = "integer division or modulo by zero"
+    assert load(ORDINARY, PLAIN)["f"](1025) == 3 + 1 + 7 + 3 + 4 + len(message)
+
+
+TORCH = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.factor = 2
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * ctx.factor * x
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return F.relu(checkpoint(self.layer, x, use_reentrant=False))
+
+def train():
+    model = Model()
+    with torch.no_grad():
+        model.layer.weight.fill_(1.0)
+        model.layer.bias.zero_()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    x = torch.ones(1, 2, requires_grad=True)
+    loss = Square.apply(model(x)).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.25
+    x.grad = None
+    model.layer.bias.requires_grad = False
+    return model.layer.weight[0, 0].item()
+"""
+
+
+def test_ordinary_torch_works() -> None:
+    # y = 1+1 = 2 per output; d(y^2)/dw = 2*2*1 = 4; w = 1 - 0.5*4
+    assert load(TORCH, torch_vocabulary())["train"]() == -1.0
+
+
+ESCAPES = {
+    "class of a tuple": "().__class__.__base__.__subclasses__()",
+    "builtins by name": "__builtins__['open']",
+    "import of os": "import os",
+    "import of torch in a prediction": "import torch",
+    "import from": "from os import path",
+    "star import": "from math import *",
+    "private import": "from math import __loader__",
+    "module in a module": "import collections.abc\ncollections.abc.sys",
+    "module through from": "from collections import abc\nabc.sys",
+    "frame of a generator": "g = (g.gi_frame for _ in [1])\nnext(g)",
+    "frame by its parts": "def f():\n    yield\nf().gi_frame.f_back",
+    "traceback": "try:\n    1 / 0\nexcept Exception as e:\n    e.__traceback__",
+    "traceback without underscore": "try:\n    1 / 0\nexcept Exception as e:\n    e.tb_frame",
+    "object of an error": "try:\n    (1).nope\nexcept AttributeError as e:\n    e.obj",
+    "format": "'{0.__class__}'.format(1)",
+    "format of the class": "str.format('{0.__class__}', 1)",
+    "format_map": "'{a.__class__}'.format_map({'a': 1})",
+    "class pattern": "match 1:\n    case int(real=r):\n        pass",
+    "closed class pattern": "match 1:\n    case object(__class__=c):\n        pass",
+    "special method": "class A:\n    def __eq__(self, other):\n        return True",
+    "getattr hook": "class A:\n    def __getattr__(self, name):\n        return 1",
+    "metaclass": "class M(type):\n    pass",
+    "patched module": "import math\nmath.ceil = int",
+    "patched builtin class": "int.bit_length = 1",
+    "patched function": "def f():\n    pass\nf.x = 1",
+    "deleted attribute": "import math\ndel math.ceil",
+    "augmented attribute": "import math\nmath.pi += 1",
+    "private attribute": "class A:\n    pass\nA()._x = 1",
+    "keyword": "dict(__class__=1)",
+    "function name": "def __import__():\n    pass",
+    "argument name": "lambda __builtins__: 1",
+    "global name": "def f():\n    global __builtins__",
+    "handler name": "try:\n    1 / 0\nexcept Exception as __name__:\n    pass",
+    "alias": "import math as __builtins__",
+    "async": "async def f():\n    pass",
+    "open": "open('/etc/passwd')",
+    "eval": "eval('1')",
+    "getattr": "getattr(1, 'real')",
+    "type": "type('A', (), {})",
+    "globals": "globals()",
+    "relative import": "from . import grading",
+}
+
+
+@pytest.mark.parametrize("source", ESCAPES.values(), ids=ESCAPES)
+def test_a_prediction_has_no_way_out(source: str) -> None:
+    with pytest.raises((NotAllowed, NameError)):
+        load(source, PLAIN)
+
+
+TORCH_ESCAPES = {
+    "load": "torch.load('x')",
+    "save": "torch.save(1, 'x')",
+    "file as tensor": "torch.from_file('x', size=1)",
+    "storage from file": "torch.zeros(1).untyped_storage().from_file('x', False, 1)",
+    "raw memory": "torch.zeros(1).numpy().ctypes",
+    "module in torch": "torch.sys.modules",
+    "module deeper": "torch.nn.functional.importlib",
+    "C layer": "torch._C._cuda_resetPeakMemoryStats(0)",
+    "private import": "from torch import _C",
+    "dispatch modes": "from torch.utils._python_dispatch import _disable_current_modes",
+    "overrides": "import torch.overrides",
+    "library": "import torch.library",
+    "compile": "torch.compile(abs)",
+    "compile of a module": "torch.nn.Linear(1, 1).compile()",
+    "patched counter": "torch.cuda.max_memory_allocated = lambda: 0",
+    "patched class": "torch.nn.Linear.forward = lambda self, x: x",
+    "class rewritten by dataclass": "from dataclasses import dataclass\ndataclass(torch.Tensor)",
+    "class rewritten with options": (
+        "from dataclasses import dataclass\ndataclass(eq=True)(torch.nn.Linear)"
+    ),
+    "patched tensor class": "torch.Tensor.add = 1",
+    "reset of the peak": "torch.cuda.reset_peak_memory_stats()",
+    "larger fraction": "torch.cuda.set_per_process_memory_fraction(1.0)",
+    "other allocator": "torch.cuda.memory.change_current_allocator(None)",
+    "history": "torch.cuda.memory._record_memory_history()",
+    "vramlab": "import vramlab",
+    "garbage collector": "import gc",
+    "processes": "import torch.multiprocessing",
+    "hub": "torch.hub.load('a', 'b')",
+    "global default": "torch.set_default_device('cpu')",
+}
+
+
+@pytest.mark.parametrize("source", TORCH_ESCAPES.values(), ids=TORCH_ESCAPES)
+def test_a_repair_cannot_leave_torch_or_touch_what_measures(source: str) -> None:
+    with pytest.raises(NotAllowed):
+        load(f"import torch\n{source}", torch_vocabulary())
+
+
+def test_torch_is_as_it_was_after_an_attempt_to_patch_it() -> None:
+    before = torch.cuda.max_memory_allocated
+    with pytest.raises(NotAllowed, match="may not change the attributes of Facade"):
+        load("import torch\ntorch.cuda.max_memory_allocated = None", torch_vocabulary())
+    assert torch.cuda.max_memory_allocated is before
+
+
+def test_what_is_refused_is_named_with_what_to_do() -> None:
+    with pytest.raises(NotAllowed, match=r"import torch: .* it cannot measure\.$"):
+        load("import torch", PLAIN)
+    with pytest.raises(NotAllowed, match=r"attribute \.format .* use an f-string$"):
+        load("'{}'.format(1)", PLAIN)
+
+
+def test_a_prediction_does_not_load_torch() -> None:
+    program = (
+        "import sys\n"
+        "from vramlab_classroom.judge.restricted import load\n"
+        "from vramlab_classroom.judge.vocabulary import PLAIN\n"
+        "load('class A:\\n    pass\\na = A()\\na.x = 1', PLAIN)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -1,0 +1,389 @@
+"""Code that has broken out of the language of answers meets the walls around it.
+
+The language is broken on purpose (`broken_language.py`): answers here are any Python. What each
+tries is in `escapes.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import broken_language
+import escapes
+import pytest
+
+from vramlab.units import MIB
+from vramlab_classroom.judge import job_pool as bench_module
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied
+from vramlab_classroom.judge.judge import Judge
+from vramlab_classroom.judge.verdict import Grade
+from vramlab_classroom.sandbox.bubblewrap import (
+    SCRATCH,
+    Bubblewrap,
+    LimitsOnly,
+    Sandbox,
+    SandboxError,
+    named,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
+
+HERE = Path(__file__).parent
+EXERCISE = broken_language.EXERCISE
+ANSWER = EXERCISE.task("answer")
+PROGRAM = EXERCISE.task("program")
+RIGHT = f"def answer():\n    return {broken_language.TRUTH}"
+
+Escape = Callable[..., object]
+
+
+def around() -> Sandbox:
+    """Give the sandbox to try the walls of: bubblewrap, or that of `VRAMLAB_TEST_SANDBOX`."""
+    try:
+        return named(os.environ.get("VRAMLAB_TEST_SANDBOX", Bubblewrap.name))
+    except SandboxError as error:
+        pytest.skip(str(error))
+
+
+def bench_in(sandbox: Sandbox, hidden: Path) -> Bench:
+    return Bench(command=sandbox.prefix(visible=[HERE], hidden=[hidden]), search_path=[HERE])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench_module, "TORCH_MODULES", ())
+        patch.setattr(bench_module, "ANSWER_CPU_SECONDS", 4)
+        patch.setattr(bench_module, "SPARE_WALL_SECONDS", 0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lay out what an answer must not see."""
+    root = tmp_path_factory.mktemp("course")
+    for name in (
+        "autograder/gradebook.db",
+        "autograder/hidden_seed.txt",
+        "autograder/submitted/ada/02_pages_and_blocks/02_pages_and_blocks.ipynb",
+        "solutions/02_pages_and_blocks/02_pages_and_blocks.ipynb",
+    ):
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("private")
+    return root
+
+
+@pytest.fixture(scope="module")
+def boxed(course: Path) -> Iterator[Bench]:
+    """Give a bench in a sandbox."""
+    with bench_in(around(), course) as bench:
+        yield bench
+
+
+@pytest.fixture(scope="module")
+def unboxed(course: Path) -> Iterator[Bench]:
+    """Give a bench without a sandbox."""
+    with bench_in(LimitsOnly(), course) as bench:
+        yield bench
+
+
+@pytest.fixture(params=["boxed", "unboxed"])
+def any_bench(request: pytest.FixtureRequest) -> Bench:
+    bench: Bench = request.getfixturevalue(request.param)
+    return bench
+
+
+def escaped(bench: Bench, escape: Escape, **arguments: Any) -> str:
+    """Run an escape as an answer; give what it tells."""
+    (outcome,) = bench.answers(EXERCISE, ANSWER, escapes.as_answer(escape), [arguments])
+    assert "problem" not in outcome, outcome["problem"]
+    return f"{outcome['value']}"
+
+
+def trusted(bench: Bench, escape: Escape, **arguments: Any) -> str:
+    """Run an escape as code of the package, which may write files and start processes."""
+    config = {"name": escape.__name__, **arguments}
+    return f"{bench.measure(EXERCISE, ANSWER, config)['truth']}"
+
+
+def is_well(bench: Bench) -> bool:
+    """Tell whether the next answer is judged as if nothing had been."""
+    (outcome,) = bench.answers(EXERCISE, ANSWER, RIGHT, [{}])
+    return dict(outcome) == {"type": "int", "value": 42, "shown": "42"}
+
+
+def test_the_language_is_broken(any_bench: Bench) -> None:
+    assert escaped(any_bench, escapes.read, path=__file__).startswith('"""Code that has broken')
+
+
+# What a sandbox keeps from an answer.
+
+
+def test_there_is_no_network(boxed: Bench, unboxed: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        program = escapes.as_answer(escapes.connect, "program")
+        assert trusted(boxed, escapes.connect, port=port) == "ConnectionRefusedError"
+        assert boxed.trial(EXERCISE, PROGRAM, program, {"port": port}) == {
+            "achieved": "ConnectionRefusedError"
+        }
+        for bench in (boxed, unboxed):
+            assert escaped(bench, escapes.connect, port=port) == "PermissionError"
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        # The escape is one that does connect where nothing stops it.
+        assert trusted(unboxed, escapes.connect, port=port) == "connected"
+
+
+def test_nothing_of_the_course_can_be_read(boxed: Bench, unboxed: Bench, course: Path) -> None:
+    files = [path for path in course.rglob("*") if path.is_file()]
+    assert len(files) == 4
+    for file in files:
+        assert escaped(boxed, escapes.read, path=f"{file}") == "FileNotFoundError"
+        assert escaped(unboxed, escapes.read, path=f"{file}") == "private"
+
+
+def test_only_what_python_needs_is_there(boxed: Bench) -> None:
+    package = Path(bench_module.__file__).parents[1]
+    assert package.name in escaped(boxed, escapes.names_in, path=f"{package.parent}").split()
+    assert "solutions" not in escaped(boxed, escapes.names_in, path=f"{package.parent}")
+    assert escaped(boxed, escapes.names_in, path=f"{Path.home()}/.ssh") == "FileNotFoundError"
+    assert escaped(boxed, escapes.names_in, path=SCRATCH) == ""
+
+
+def test_nothing_can_be_written_but_the_private_folder(boxed: Bench) -> None:
+    package = Path(bench_module.__file__).parents[1]
+    places = ["/", "/usr", "/etc", "/dev", "/dev/shm", "/proc", f"{package}", f"{HERE}", SCRATCH]
+    # Not even there a file with anything in it: the limit of file size is 0.
+    assert escaped(boxed, escapes.writes_into, paths=places) == f"folder in {SCRATCH}"
+
+
+def test_what_an_answer_leaves_in_the_private_folder_is_gone_for_the_next(boxed: Bench) -> None:
+    process = boxed._process
+    assert escaped(boxed, escapes.leave_things, folder=SCRATCH) == "left"
+    assert escaped(boxed, escapes.names_in, path=SCRATCH) == ""
+    assert boxed._process is not process  # another sandbox
+
+
+def test_the_package_itself_cannot_fill_the_disk_either(boxed: Bench) -> None:
+    no_space = 28
+    assert trusted(boxed, escapes.fill_disk, folder=SCRATCH) == f"64 {no_space}"
+    assert escaped(boxed, escapes.names_in, path=SCRATCH) == ""
+
+
+def test_no_right_is_gained(boxed: Bench) -> None:
+    assert escaped(boxed, escapes.gain_rights) == ""
+
+
+def test_the_package_itself_starts_no_end_of_processes_either(boxed: Bench) -> None:
+    assert 0 < int(trusted(boxed, escapes.fork_some, most=200)) < 128
+    assert is_well(boxed)
+
+
+def test_many_processes_have_no_more_memory_than_one(
+    boxed: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "JOB_MEMORY_BYTES", 100 * MIB)
+    with pytest.raises(JobDied, match="more than 104857600 bytes of memory"):
+        trusted(boxed, escapes.fork_some, most=3, take_bytes=50 * MIB)
+    assert is_well(boxed)
+
+
+def test_the_bench_cannot_be_killed(boxed: Bench) -> None:
+    assert is_well(boxed)
+    process = boxed._process
+    assert trusted(boxed, escapes.kill_the_bench) == "killed"
+    assert trusted(boxed, escapes.kill_everything) == "nothing to kill"
+    assert is_well(boxed)
+    assert boxed._process is process
+
+
+def test_there_is_no_way_into_the_bench(boxed: Bench) -> None:
+    assert escaped(boxed, escapes.look_into_the_bench) == ""
+
+
+# What the bench keeps up by itself.
+
+
+def test_daemons_end_with_the_job_that_left_them(any_bench: Bench) -> None:
+    numbers = trusted(any_bench, escapes.leave_daemons)
+    assert len(numbers.split()) == 3
+    assert trusted(any_bench, escapes.alive, numbers=numbers) == ""
+
+
+def test_no_process_is_started_and_no_thread_by_a_prediction(any_bench: Bench) -> None:
+    assert escaped(any_bench, escapes.fork_some, most=20) == "0"
+    program = escapes.as_answer(escapes.fork_some, "program")
+    assert any_bench.trial(EXERCISE, PROGRAM, program, {"most": 20}) == {"achieved": "0"}
+    if os.getuid() or any_bench._command[0] == "bwrap":  # root's threads are not counted
+        assert escaped(any_bench, escapes.start_thread) == "can't start new thread"
+    assert escaped(any_bench, escapes.run_another_program) == "PermissionError"
+
+
+def test_a_repaired_program_may_start_threads(any_bench: Bench) -> None:
+    program = escapes.as_answer(escapes.start_thread, "program")
+    assert any_bench.trial(EXERCISE, PROGRAM, program, {}) == {"achieved": "started"}
+
+
+def test_no_signal_reaches_anybody_else(any_bench: Bench) -> None:
+    assert is_well(any_bench)
+    process = any_bench._process
+    assert escaped(any_bench, escapes.kill_the_bench) == "PermissionError"
+    assert is_well(any_bench)
+    assert any_bench._process is process
+
+
+def test_nothing_stays_in_the_kernel(any_bench: Bench) -> None:
+    assert escaped(any_bench, escapes.leave_shared_memory) == "Operation not permitted"
+
+
+def test_nothing_is_open_but_nothing_and_the_reply(any_bench: Bench) -> None:
+    assert escaped(any_bench, escapes.open_files) == "/dev/null /dev/null /dev/null pipe"
+
+
+def test_no_file_grows(boxed: Bench, unboxed: Bench, tmp_path: Path) -> None:
+    too_large = 27
+    assert escaped(boxed, escapes.fill_disk, folder=SCRATCH) == f"0 {too_large}"
+    assert escaped(unboxed, escapes.fill_disk, folder=f"{tmp_path}") == f"0 {too_large}"
+
+
+def test_no_memory_beyond_the_limit(any_bench: Bench) -> None:
+    out_of_memory = 12
+    assert escaped(any_bench, escapes.take_memory) == f"{out_of_memory}"
+
+
+def test_a_flood_of_output_is_cut(any_bench: Bench) -> None:
+    with pytest.raises(JobDied, match="a reply of more than 4194304 bytes"):
+        escaped(any_bench, escapes.flood)
+    assert is_well(any_bench)
+
+
+def test_an_answer_that_ends_its_process_is_told_from_a_wrong_one(any_bench: Bench) -> None:
+    with pytest.raises(JobDied, match="its process ended with status 0"):
+        escaped(any_bench, escapes.exit_at_once)
+    assert is_well(any_bench)
+
+
+def test_an_answer_that_sleeps_is_given_up(
+    any_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "WALL_TO_CPU", 0.25)  # of 4 seconds
+    with pytest.raises(JobDied, match=r"no reply within 1\.0 seconds"):
+        escaped(any_bench, escapes.wait_long)
+    monkeypatch.undo()
+    assert is_well(any_bench)
+
+
+def test_a_bench_that_was_killed_is_started_anew(unboxed: Bench) -> None:
+    for _ in range(2):
+        with pytest.raises(BenchError, match="the bench's process ended"):
+            trusted(unboxed, escapes.kill_the_bench)
+        assert is_well(unboxed)
+
+
+def test_earlier_answers_and_truths_are_not_in_memory(any_bench: Bench) -> None:
+    secret = "".join(reversed("the answer of somebody else"))
+    source = f"def answer():\n    return {secret!r}"
+    (outcome,) = any_bench.answers(EXERCISE, ANSWER, source, [{}])
+    assert outcome["value"] == secret
+    measured = any_bench.measure(EXERCISE, ANSWER, {"name": "tell", "text": secret})
+    assert measured["truth"] == secret
+    assert escaped(any_bench, escapes.find_in_memory, reversed_text=secret[::-1]) == "0"
+
+
+# Forged replies.
+
+FORGED = {"done": {"outcomes": [{"type": "int", "value": 42, "shown": "42"}]}}
+
+
+def test_of_a_forged_reply_nothing_is_left_for_the_next(any_bench: Bench) -> None:
+    """It claims an outcome of its own, which any answer may; what it writes besides is lost."""
+    assert escaped(any_bench, escapes.forge_into_everything, forged=json.dumps(FORGED)) == "42"
+    (outcome,) = any_bench.answers(EXERCISE, ANSWER, "def answer():\n    return 7", [{}])
+    assert outcome["value"] == 7
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"done": {}}',
+        '{"done": {"outcomes": []}}',
+        '{"done": {"outcomes": {"0": {}}}}',
+        '{"done": {"outcomes": [{"type": "int"}]}}',
+        '{"done": {"outcomes": [{"type": "int", "value": true, "shown": "1"}]}}',
+        '{"done": {"outcomes": [{"type": "int", "value": [42], "shown": "42"}]}}',
+        '{"done": {"outcomes": [{"type": "int", "value": 42, "shown": 42}]}}',
+        '{"done": {"outcomes": [{"problem": {"a": "b"}}]}}',
+        '{"done": {"outcomes": [{"type": "int", "value": %s, "shown": ""}]}}' % ("9" * 5000),
+        json.dumps(FORGED) + "\n" + json.dumps(FORGED),
+        json.dumps({"ended": "replied", "how": ""}),
+        "\\x80",
+    ],
+)
+def test_what_is_no_reply_is_taken_for_none(unboxed: Bench, forged: str) -> None:
+    with pytest.raises(JobDied):
+        escaped(unboxed, escapes.forge_into_everything, forged=forged)
+
+
+def test_text_of_a_forged_reply_is_made_safe_to_show(unboxed: Bench) -> None:
+    problem = "\x1b[2J\ud800" + "x" * 20_000
+    forged = json.dumps({"done": {"outcomes": [{"problem": problem}]}})
+    source = escapes.as_answer(escapes.forge_into_everything)
+    (outcome,) = unboxed.answers(EXERCISE, ANSWER, source, [{"forged": forged}])
+    assert outcome["problem"].startswith("\ufffd[2J\ufffdxxx")
+    assert len(outcome["problem"]) == 10_000 + len("...")
+
+
+# What becomes of it all in the end.
+
+
+@pytest.mark.parametrize("escape", [escapes.exit_at_once, escapes.flood, escapes.wait_long])
+def test_the_verdict_is_no_zero_and_the_next_is_graded(
+    unboxed: Bench, escape: Escape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "WALL_TO_CPU", 0.25)
+    judge = Judge(unboxed)
+    source = escapes.as_answer(escape)
+    verdict = judge.judge(EXERCISE, "answer", [source])
+    assert (verdict.grade, verdict.score) == (Grade.UNGRADED, None)
+    assert verdict.message
+    assert judge.judge(EXERCISE, "answer", [RIGHT]).score == 1
+
+
+def test_a_wrong_answer_that_claims_to_be_right_is_still_wrong(unboxed: Bench) -> None:
+    """It can claim any value, but what the right one is was measured elsewhere."""
+    claim = json.dumps(FORGED).replace("42", "41")
+    claiming = escapes.as_answer(escapes.forge_into_everything, "claim")
+    source = f"{claiming}\ndef answer():\n    claim({claim!r})\n"
+    verdict = Judge(unboxed).judge(EXERCISE, "answer", [source])
+    assert (verdict.grade, verdict.score) == (Grade.FAILED, 0)
+
+
+@pytest.mark.parametrize("choose", [LimitsOnly, around])
+def test_a_bench_ends_with_its_judge_in_the_middle_of_a_job(
+    choose: Callable[[], Sandbox], course: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = bench_in(choose(), course)
+    assert is_well(bench)
+    process = bench._process
+    assert process is not None
+    # As after a kill -9 of the judge: it asks, and then its end of the pipe is closed.
+    monkeypatch.setattr(bench_module, "read_frame", lambda descriptor: process.stdin.close())
+    monkeypatch.setattr(Bench, "close", lambda bench: None)
+    with pytest.raises(BenchError, match="the bench's process ended"):
+        escaped(bench, escapes.wait_long)
+    assert process.wait(timeout=10) == 0
+    process.stdout.close()

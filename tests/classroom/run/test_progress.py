@@ -1,0 +1,64 @@
+"""How far a run is, in words."""
+
+from __future__ import annotations
+
+import io
+
+from vramlab_classroom.run.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def progress(stream: io.StringIO, seconds_each: float, total: int = 10) -> Progress:
+    seconds = iter(count * seconds_each for count in range(1000))
+    return Progress(total, stream, lambda: next(seconds))
+
+
+def test_a_terminal_has_one_line_that_is_rewritten() -> None:
+    stream = Terminal()
+    shown = progress(stream, seconds_each=1.0)
+    shown.add(graded=True)
+    shown.add(graded=True, needs_human=True)
+    shown.end()
+    lines = stream.getvalue().split("\r\x1b[K")
+    # Looking at the clock takes a second here: 2 s for each submission.
+    assert lines == [
+        "",
+        "1 of 10 submissions, 30 per minute, less than a minute left",
+        "2 of 10 submissions, 30 per minute, less than a minute left, 1 for a human",
+        "",
+    ]
+
+
+def test_elsewhere_there_is_a_line_now_and_then() -> None:
+    stream = io.StringIO()
+    shown = progress(stream, seconds_each=10.0, total=100)
+    for _ in range(10):
+        shown.add(graded=True)
+    shown.end()
+    lines = stream.getvalue().splitlines()
+    assert 1 < len(lines) < 6
+    assert all(" of 100 submissions, " in line for line in lines)
+
+
+def test_what_was_graded_before_does_not_count_as_speed() -> None:
+    shown = progress(io.StringIO(), seconds_each=1.0)
+    shown.add(graded=False)
+    assert shown.text() == "1 of 10 submissions"
+
+
+def test_at_the_end_nothing_is_left() -> None:
+    shown = progress(io.StringIO(), seconds_each=1.0, total=1)
+    shown.add(graded=True)
+    assert shown.text() == "1 of 1 submissions, 30 per minute"  # 2 s, as above
+
+
+def test_other_news_has_lines_of_its_own() -> None:
+    terminal, file = Terminal(), io.StringIO()
+    progress(terminal, seconds_each=1.0).say("warning: no sandbox")
+    progress(file, seconds_each=1.0).say("warning: no sandbox")
+    assert terminal.getvalue() == "\r\x1b[Kwarning: no sandbox\n"
+    assert file.getvalue() == "warning: no sandbox\n"

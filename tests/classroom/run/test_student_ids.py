@@ -1,0 +1,58 @@
+"""Ids of students: folders that nbgrader can use, the same for the same name."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramlab_classroom.lms.student_ids import MAX_CHARACTERS, is_safe_id, student_id
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Ada  Lovelace", "ada.lovelace"),
+        ("ada@example.org", "ada@example.org"),
+        ("O'Neill, Tatum-Jane", "o.neill.tatum-jane"),
+        ("Weiß", "weiss"),
+        ("山田 太郎", "山田.太郎"),
+        ("हिन्दी", "हिन्दी"),  # vowels written as marks stay
+        ("../../etc/passwd", "etc.passwd"),
+        (".hidden", "hidden"),
+        ("-rf", "rf"),
+        ("a+b*[c]?", "a.b.c"),
+        ("evil\u202egnp", "evil.gnp"),  # no character that turns the direction of writing
+        ("\x00\n", ""),
+        ("...", ""),
+    ],
+)
+def test_ids_of_names(name: str, expected: str) -> None:
+    assert student_id(name) == expected
+
+
+def test_an_accent_is_the_same_however_it_is_encoded() -> None:
+    composed, decomposed = (unicodedata.normalize(form, "José Ñandú") for form in ("NFC", "NFD"))
+    assert composed != decomposed
+    assert student_id(composed) == student_id(decomposed) == "josé.ñandú"
+
+
+@given(st.text())
+def test_any_name_gives_a_safe_id_or_none(name: str) -> None:
+    made = student_id(name)
+    assert made == "" or is_safe_id(made)
+    assert len(made) <= MAX_CHARACTERS
+    assert len(made.encode()) <= 255
+    assert not set(made) & set("/\\+*?[]{}:, \0")
+
+
+@pytest.mark.parametrize("name", ["ada", "Ada_L", "s1234567", "ada@example.org", "1"])
+def test_ids_that_stay_as_they_are(name: str) -> None:
+    assert is_safe_id(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".git", "a b", "a/b", "a+b", "-a", "a*", "x" * 61])
+def test_names_that_cannot_be_ids(name: str) -> None:
+    assert not is_safe_id(name)

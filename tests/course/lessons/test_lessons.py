@@ -1,0 +1,241 @@
+"""Every lesson keeps what lessons promise: its parts are there, and it runs without a GPU."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from forked_kernels import ForkedKernelManager
+from nbclient import NotebookClient
+
+from docs.builder import colab
+
+ROOT = Path(__file__).resolve().parents[3]
+LESSONS = sorted((ROOT / "lessons").glob("*.ipynb"))
+
+MOST_MINUTES = 25
+LIMIT_S = 60
+"""For a whole lesson, from top to bottom, on two cores."""
+
+Cell = Any
+Notebook = Any
+
+
+@pytest.fixture(params=LESSONS, ids=lambda path: path.stem)
+def path(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
+
+
+@pytest.fixture
+def lesson(path: Path) -> Notebook:
+    return nbformat.read(path, as_version=nbformat.NO_CONVERT)
+
+
+def code_cells(lesson: Notebook) -> list[Cell]:
+    """The lesson's own; tests/site/test_colab_cell.py has the one that installs it in Colab."""
+    return [cell for cell in lesson.cells if cell.cell_type == "code" and cell.id != colab.CELL_ID]
+
+
+def prose(lesson: Notebook) -> str:
+    return "\n\n".join(cell.source for cell in lesson.cells if cell.cell_type == "markdown")
+
+
+def section(lesson: Notebook, heading: str) -> str:
+    """The text below a heading, up to the next heading or the next step."""
+    parts = re.split(rf"^#+ {re.escape(heading)}$", prose(lesson), flags=re.MULTILINE)
+    assert len(parts) == 2, f"{len(parts) - 1} headings {heading!r}"
+    return re.split(r"^(?:#|\*\*Next:\*\*)", parts[1], flags=re.MULTILINE)[0].strip()
+
+
+def calls(cell: Cell) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call))
+
+
+def called_name(call: ast.Call) -> str:
+    """`f` of f(...), `g` of x.g(...)."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def title(path: Path) -> str:
+    """Such as `02 · Pages and blocks`."""
+    heading: str = nbformat.read(path, as_version=nbformat.NO_CONVERT).cells[0].source
+    return heading.partition("\n")[0].removeprefix("# ")
+
+
+def names_called(lesson: Notebook) -> set[str]:
+    return {called_name(call) for cell in code_cells(lesson) for call in calls(cell)}
+
+
+# ---- The opening ----
+
+
+def test_lessons_are_numbered_without_gaps() -> None:
+    numbers = [path.stem.partition("_")[0] for path in LESSONS]
+    assert numbers == [f"{number:02}" for number in range(1, len(LESSONS) + 1)]
+
+
+def test_opens_with_its_number_and_a_question(path: Path, lesson: Notebook) -> None:
+    first = lesson.cells[0]
+    assert first.cell_type == "markdown"
+    title, question, *_ = first.source.split("\n\n")
+    assert title.startswith(f"# {path.stem[:2]} · ")
+    assert re.fullmatch(r"\*\*.+\?\*\*", question, flags=re.DOTALL)
+
+
+def test_says_what_one_can_do_afterwards_how_long_it_takes_and_what_it_builds_on(
+    path: Path, lesson: Notebook
+) -> None:
+    opening = lesson.cells[0].source
+    assert re.search(r"^Afterwards you can\n\n(- .+\n)+", opening, flags=re.MULTILINE)
+    minutes = re.search(r"\*\*Takes\*\* about (\d+) minutes", opening)
+    assert minutes is not None
+    assert int(minutes[1]) <= MOST_MINUTES
+    builds_on = re.search(r"\*\*Builds on\*\* (.+)", opening)
+    assert builds_on is not None
+    earlier = [int(number) for number in re.findall(r"\[(\d\d) · ", builds_on[1])]
+    assert all(number < int(path.stem[:2]) for number in earlier)
+    assert earlier or path.stem.startswith("01")
+
+
+def test_the_first_code_cell_attaches_a_gpu(lesson: Notebook) -> None:
+    assert "attach" in {called_name(call) for call in calls(code_cells(lesson)[0])}
+
+
+# ---- Predict, measure, explain ----
+
+
+def test_every_prediction_is_asked_shown_and_revealed_in_a_later_cell(lesson: Notebook) -> None:
+    asked: dict[str, int] = {}
+    revealed: dict[str, int] = {}
+    for number, cell in enumerate(code_cells(lesson)):
+        tree = ast.parse(cell.source)
+        for node in tree.body:
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Call)
+                and called_name(node.value) == "predict"
+            ):
+                assert isinstance(node.targets[0], ast.Name)
+                name = node.targets[0].id
+                assert name not in asked
+                asked[name] = number
+                assert ast.unparse(tree.body[-1]) == name, f"{cell.id} does not show its field"
+        for call in calls(cell):
+            if called_name(call) == "reveal":
+                assert isinstance(call.func, ast.Attribute)
+                revealed.setdefault(ast.unparse(call.func.value), number)
+                # JupyterLab shows a cell's last expression, and nothing else by itself.
+                assert ast.unparse(tree.body[-1]) == ast.unparse(call), f"{cell.id} hides it"
+    assert len(asked) >= 2
+    assert sorted(asked) == sorted(revealed)
+    assert [name for name, number in asked.items() if revealed[name] <= number] == []
+
+
+def test_has_a_picture_and_something_to_explore(lesson: Notebook) -> None:
+    called = names_called(lesson)
+    assert any(name.startswith("draw_") for name in called)
+    assert any(name.endswith("explorer") or name == "Explorer" for name in called)
+
+
+# ---- The end ----
+
+
+def test_ends_with_what_carries_over_and_how_a_real_gpu_differs(lesson: Notebook) -> None:
+    assert len(section(lesson, "What carries over")) > 100
+    assert len(section(lesson, "On a real GPU")) > 50
+
+
+def test_asks_three_questions_with_folded_answers(lesson: Notebook) -> None:
+    folded = re.findall(
+        r"<details><summary>(\d)\. (.+?)</summary>\n\n(.+?)\n</details>",
+        section(lesson, "Check yourself"),
+        flags=re.DOTALL,
+    )
+    assert [number for number, _, _ in folded] == ["1", "2", "3"]
+    assert all(re.search(r"[?.]$", question) for _, question, _ in folded)
+    assert all(len(answer) > 40 for _, _, answer in folded)
+
+
+def test_names_its_exercise_and_the_next_step(path: Path, lesson: Notebook) -> None:
+    last = lesson.cells[-1].source
+    assert "**Next:**" in last
+    assert f"(../exercises/{path.stem}/{path.stem}.ipynb)" in last
+
+
+def test_leads_to_the_next_lesson(path: Path, lesson: Notebook) -> None:
+    following = LESSONS[LESSONS.index(path) + 1 :]
+    if following:
+        assert f", then [{title(following[0])}]({following[0].name})." in lesson.cells[-1].source
+
+
+# ---- The file ----
+
+
+def test_is_committed_without_outputs_and_with_readable_unique_cell_ids(lesson: Notebook) -> None:
+    nbformat.validate(lesson)
+    assert (lesson.nbformat, lesson.nbformat_minor) == (4, 5)
+    ids = [cell.id for cell in lesson.cells]
+    assert len(set(ids)) == len(ids)
+    assert [i for i in ids if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", i)] == []
+    assert [i for i in ids if re.fullmatch(r"[0-9a-f]{8}", i)] == []  # what Jupyter makes up
+    for cell in code_cells(lesson):
+        assert (cell.outputs, cell.execution_count) == ([], None), cell.id
+
+
+def test_names_no_path_of_the_authors_machine(lesson: Notebook) -> None:
+    text = "\n".join(cell.source for cell in lesson.cells)
+    assert re.findall(r"(?<![\w.:/])/(?:home|root|tmp|usr|work|Users)/\S*|[A-Z]:\\\S*", text) == []
+
+
+def test_links_lead_to_files_that_exist(path: Path, lesson: Notebook) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose(lesson))
+    own = [target for target in targets if not target.startswith("https://")]
+    assert [target for target in own if not (path.parent / target).is_file()] == []
+
+
+# ---- Running it ----
+
+
+# The '::' lets pytest-xdist's loadscope give each lesson to whichever worker is free. The last
+# lessons take longest, so they come first: no worker is left with one alone.
+@pytest.mark.parametrize("path", LESSONS[::-1], ids=lambda path: f"{path.stem}::run")
+def test_runs_from_top_to_bottom_without_a_word_on_stderr(
+    path: Path, lesson: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("VRAMLAB_GPU", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    asyncio.run(execute(lesson, path.parent))
+    said = {
+        cell.id: output.text
+        for cell in code_cells(lesson)
+        for output in cell.outputs
+        if output.output_type == "stream" and output.name == "stderr"
+    }
+    assert said == {}
+    assert all(cell.execution_count for cell in code_cells(lesson) if cell.source)
+
+
+async def execute(lesson: Notebook, folder: Path) -> None:
+    """Run a notebook within the limit, in its folder, as JupyterLab does.
+
+    Raises:
+        CellExecutionError: a cell failed.
+        TimeoutError: the lesson takes too long.
+    """
+    client = NotebookClient(
+        lesson,
+        kernel_name="python3",
+        kernel_manager_class=ForkedKernelManager,
+        resources={"metadata": {"path": folder}},
+    )
+    async with asyncio.timeout(LIMIT_S):
+        await client.async_execute()

@@ -1,0 +1,65 @@
+"""What the stacked bar shows, read from its artists."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from vramlab.measure import BlockLife, Breakdown, Category, Moment
+from vramlab.units import MIB
+from vramlab_course.plots import Picture, describe_breakdown, draw_breakdown
+
+
+def life(mib: int) -> BlockLife:
+    return BlockLife(0, mib * MIB, mib * MIB, mib * MIB, 0, 0, None, ())
+
+
+AT = Breakdown(
+    Moment(position=7, stage="backward", blocks=(life(60), life(30)), reserved_bytes=100 * MIB),
+    {Category.PARAMETERS: 30 * MIB, Category.ACTIVATIONS: 60 * MIB},
+)
+
+
+def parts(picture: Picture) -> list[tuple[str, float, float]]:
+    return [
+        (str(container.get_label()), patch.get_x(), patch.get_width())
+        for container in picture.axes[0].containers
+        for patch in container
+        if isinstance(patch, Rectangle)
+    ]
+
+
+def test_parts_lie_end_to_end() -> None:
+    assert parts(draw_breakdown(AT, outside={"CUDA context": 50 * MIB})) == [
+        ("parameters", 0, 30),
+        ("activations", 30, 60),
+        ("cached, not allocated", 90, 10),
+        ("CUDA context", 100, 50),
+    ]
+
+
+def test_wide_parts_are_labelled_and_the_legend_has_all() -> None:
+    picture = draw_breakdown(AT)
+    labels = [text.get_text() for text in picture.axes[0].texts]
+    assert labels == ["parameters 30 MiB", "activations 60 MiB"]  # 10 MiB are too narrow
+    assert [text.get_text() for text in picture.legends[0].get_texts()] == [
+        "parameters: 30 MiB",
+        "activations: 60 MiB",
+        "cached, not allocated: 10 MiB",
+    ]
+    assert picture.axes[0].get_xlabel() == "MiB (100 MiB in all)"
+
+
+def test_capacity_is_a_line() -> None:
+    picture = draw_breakdown(AT, capacity_bytes=128 * MIB)
+    (line,) = picture.axes[0].get_lines()
+    assert np.asarray(line.get_xdata()).tolist() == [128.0, 128.0]
+    assert line.get_label() == "memory of the GPU: 128 MiB"
+
+
+def test_words_hold_all_parts() -> None:
+    assert describe_breakdown(AT, title="At the peak", capacity_bytes=128 * MIB) == (
+        "At the peak: 100 MiB of 128 MiB. parameters 30 MiB, activations 60 MiB, "
+        "cached, not allocated 10 MiB."
+    )
+    assert draw_breakdown(AT).alt == describe_breakdown(AT)

@@ -1,0 +1,60 @@
+"""Curves: what is drawn, and what the alternative text says."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramlab.units import MIB
+from vramlab_course.plots import describe_curves, draw_curves
+
+CURVES = {
+    "square": [(x, x * x * MIB) for x in (1, 2, 4, 8)],
+    "line": [(x, x * MIB) for x in (1, 2, 4, 8)],
+}
+
+
+def test_each_curve_is_drawn_in_the_unit_of_the_axis() -> None:
+    axes = draw_curves(CURVES, title="Two", x_label="tokens").axes[0]
+    square, line = axes.get_lines()
+    assert list(square.get_ydata()) == [1, 4, 16, 64]  # MiB
+    assert list(line.get_ydata()) == [1, 2, 4, 8]
+    assert axes.get_ylabel() == "MiB"
+    assert axes.get_xlabel() == "tokens"
+    assert square.get_marker() != line.get_marker()
+    assert square.get_linestyle() != line.get_linestyle()
+
+
+def test_logarithmic_axes_leave_out_what_is_nothing() -> None:
+    curves = {"from nothing": [(1, 0), (2, MIB), (4, 2 * MIB)]}
+    axes = draw_curves(curves, title="One", x_label="tokens", logarithmic=True).axes[0]
+    assert list(axes.get_lines()[0].get_xdata()) == [2, 4]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_logarithmic_axes_have_the_unit_of_the_middle() -> None:
+    # 1 MiB to 4 GiB: the middle is 64 MiB. On a linear axis that is GiB.
+    curves = {"wide": [(1, MIB), (64, 4096 * MIB)]}
+    picture = draw_curves(curves, title="One", x_label="tokens", logarithmic=True)
+    assert picture.axes[0].get_ylabel() == "MiB"
+    assert draw_curves(curves, title="One", x_label="tokens").axes[0].get_ylabel() == "GiB"
+
+
+def test_the_gpu_is_a_line() -> None:
+    axes = draw_curves(CURVES, title="Two", x_label="x", capacity_bytes=80 * MIB).axes[0]
+    assert axes.get_lines()[-1].get_ydata()[0] == 80
+    assert axes.get_lines()[-1].get_label() == "memory of the GPU: 80 MiB"
+
+
+def test_words_name_ends_and_middle() -> None:
+    assert describe_curves(CURVES, title="Two", x_label="tokens") == (
+        "Two, over tokens. square: 1 MiB at 1, 16 MiB at 4, 64 MiB at 8; "
+        "line: 1 MiB at 1, 4 MiB at 4, 8 MiB at 8."
+    )
+    assert draw_curves(CURVES, title="Two", x_label="tokens").alt.startswith("Two, over tokens.")
+
+
+def test_too_many_curves_or_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="8 curves in one picture; at most 7"):
+        draw_curves({str(n): [(1, 1)] for n in range(8)}, title="", x_label="")
+    with pytest.raises(ValueError, match="there is no point to draw"):
+        draw_curves({"empty": []}, title="", x_label="")

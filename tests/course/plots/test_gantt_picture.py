@@ -1,0 +1,55 @@
+"""The picture of a pipeline's step: boxes where the plan has work, and the same in words."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.collections import PolyCollection
+
+from vramlab.programs.pipeline_schedules import plan
+from vramlab_course.plots import describe_gantt, draw_gantt
+
+
+def boxes(picture: object) -> list[tuple[float, float, float]]:
+    """Rank, start and slots of each box, in the order in which they were drawn."""
+    found = []
+    for bar in picture.axes[0].collections:  # type: ignore[attr-defined]
+        assert isinstance(bar, PolyCollection)
+        corners = np.asarray(bar.get_paths()[0].vertices)
+        (left, low), (right, high) = corners.min(axis=0), corners.max(axis=0)
+        found.append((round((low + high) / 2, 6), left, right - left))
+    return found
+
+
+def test_each_pass_has_a_box_where_the_plan_has_it() -> None:
+    whole = plan("1F1B", 2, 2)
+    # a row of waiting for each rank, and the cells on top
+    expected = [(0, 0, whole.slots), (1, 0, whole.slots)]
+    expected += [(cell.rank, cell.start, cell.slots) for cell in whole.cells]
+    assert boxes(draw_gantt(whole)) == expected
+
+
+def test_labels_are_micro_batches_with_a_stroke_for_each_further_stage() -> None:
+    texts = [
+        text.get_text() for text in draw_gantt(plan("interleaved 1F1B", 2, 2, 3)).axes[0].texts
+    ]
+    assert sorted(texts) == sorted(2 * 2 * ["0", "1", "0'", "1'", "0''", "1''"])
+
+
+def test_labels_that_do_not_fit_are_left_out() -> None:
+    picture = draw_gantt(plan("GPipe", 4, 64))
+    # 201 slots: in two of them one digit fits, and two digits do not
+    assert len(picture.axes[0].texts) == 4 * 10
+    assert picture.to_png().startswith(b"\x89PNG")
+
+
+def test_what_it_says() -> None:
+    picture = draw_gantt(plan("1F1B", 2, 2))
+    assert picture.alt == describe_gantt(plan("1F1B", 2, 2))
+    assert picture.alt == (
+        "1F1B: 2 micro-batches on 2 ranks, which wait 33.3% of the time. rank 0 works 6 of 9 slots "
+        "and has at most 2 micro-batches in flight; rank 1 works 6 of 9 slots and has at most 1 "
+        "micro-batch in flight. In all, ranks wait 33.3%."
+    )
+    assert describe_gantt(plan("GPipe", 2, 2), title="Two").startswith("Two. rank 0 works")
+    legend = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert legend == ["forward", "backward", "waits"]

@@ -1,0 +1,122 @@
+"""A plan's peak as stacked bars, read from their artists; estimates and simulations by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from vramlab.planner import Estimate, Plan, Report, Simulation
+from vramlab.programs.transformer_memory import Sizes
+from vramlab.units import GIB
+from vramlab_course.formulas.rank_peak import CATEGORIES
+from vramlab_course.formulas.transformer_peak import Moment
+from vramlab_course.plots import Picture, describe_plan, draw_plan
+
+PLAN = Plan(Sizes(vocabulary=512, width=128, layers=2, heads=4), "A100-40GB", batch=4)
+CONTEXT_GIB = 437 / 1024  # of an A100
+
+
+def moment(**sizes_gib: int) -> Moment:
+    found = {name.replace("_", " "): size * GIB for name, size in sizes_gib.items()}
+    return Moment("the head", dict.fromkeys(CATEGORIES, 0) | found)
+
+
+ESTIMATED = Report(Estimate(PLAN, 0, moment(parameters=4, optimizer_states=8, activations=5)))
+SIMULATED = Report(
+    ESTIMATED.estimate,
+    Simulation(
+        0,
+        {
+            "parameters": 4 * GIB,
+            "optimizer states": 8 * GIB,
+            "gradients": GIB,
+            "temporaries": 6 * GIB,
+        },
+        allocated_bytes=20 * GIB,
+        reserved_bytes=22 * GIB,
+        rests_bytes=GIB,
+    ),
+)
+OUT_OF_MEMORY = Report(
+    ESTIMATED.estimate, Simulation(0, {}, 38 * GIB, 38 * GIB, problem="CUDA out of memory.")
+)
+
+
+def bars(picture: Picture) -> dict[int, list[tuple[str, float, float]]]:
+    """Label, start and width of each bar, by row."""
+    rows: dict[int, list[tuple[str, float, float]]] = {}
+    for container in picture.axes[0].containers:
+        for patch in container:
+            if isinstance(patch, Rectangle):
+                row = round(patch.get_y() + patch.get_height() / 2)
+                rows.setdefault(row, []).append(
+                    (str(container.get_label()), patch.get_x(), patch.get_width())
+                )
+    return rows
+
+
+def row_names(picture: Picture) -> list[str]:
+    return [label.get_text() for label in picture.axes[0].get_yticklabels()]
+
+
+def test_an_estimate_is_a_bar_of_its_categories_and_the_context() -> None:
+    picture = draw_plan(ESTIMATED)
+    assert row_names(picture) == ["estimated"]
+    assert bars(picture) == {
+        0: [
+            ("parameters", 0, 4),
+            ("optimizer states", 4, 8),
+            ("activations", 12, 5),
+            ("CUDA context", 17, CONTEXT_GIB),
+        ]
+    }
+    assert picture.axes[0].get_xlabel() == "GiB"
+
+
+def test_a_simulation_is_a_second_bar_of_what_it_tells_apart() -> None:
+    picture = draw_plan(SIMULATED)
+    assert row_names(picture) == ["estimated", "simulated"]
+    # Gradients and temporaries, 1 + 6, are "all else"; 1 of rests makes up the 20 allocated.
+    assert bars(picture)[1] == [
+        ("parameters", 0, 4),
+        ("optimizer states", 4, 8),
+        ("all else", 12, 7),
+        ("rests of blocks", 19, 1),
+        ("CUDA context", 20, CONTEXT_GIB),
+    ]
+
+
+def test_categories_look_different_from_each_other() -> None:
+    picture = draw_plan(SIMULATED)
+    looks = {
+        container.get_label(): (patch.get_facecolor(), patch.get_hatch())
+        for container in picture.axes[0].containers
+        for patch in container
+    }
+    assert len(looks) == 6
+    assert len(set(looks.values())) == 6
+
+
+def test_memory_that_ran_out_has_no_bar() -> None:
+    assert bars(draw_plan(OUT_OF_MEMORY)) == bars(draw_plan(ESTIMATED))
+
+
+def test_the_memory_of_the_gpu_is_a_line() -> None:
+    (line,) = draw_plan(ESTIMATED).axes[0].get_lines()
+    # 42,298,834,944 B
+    assert np.asarray(line.get_xdata()).tolist() == [42_298_834_944 / GIB] * 2
+    assert line.get_label() == "memory of the GPU: 39.394 GiB"
+
+
+def test_words_say_what_the_picture_shows() -> None:
+    estimated = (
+        "One GPU at its peak: the head. estimated: 17.427 GiB (parameters 4 GiB, optimizer states "
+        "8 GiB, activations 5 GiB, CUDA context 437 MiB)."
+    )
+    assert describe_plan(ESTIMATED) == draw_plan(ESTIMATED).alt == estimated
+    assert describe_plan(SIMULATED) == draw_plan(SIMULATED).alt
+    assert describe_plan(SIMULATED) == (
+        f"{estimated} simulated: 20.427 GiB (parameters 4 GiB, optimizer states 8 GiB, all else "
+        "7 GiB, rests of blocks 1 GiB, CUDA context 437 MiB)."
+    )
+    assert describe_plan(OUT_OF_MEMORY) == estimated

@@ -1,0 +1,45 @@
+"""The picture of who holds what, read from its artists."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.patches import Rectangle
+
+from vramlab_course.plots import describe_shards, draw_shards
+
+HELD = (
+    {"before": ["a0", "b0"], "forward, La": ["a0", "a1", "b0"]},
+    {"before": ["a1", "b1"], "forward, La": ["a0", "a1", "b1"]},
+)
+
+
+def test_names_stand_where_they_are_held_and_frames_where_they_are_at_home() -> None:
+    picture = draw_shards(HELD)
+    (axes,) = picture.axes
+    names = [text.get_text() for text in axes.texts]
+    assert names.count("GPU 0") == names.count("GPU 1") == 1
+    # a0 at home twice and sent once, as is a1; b0 and b1 at home twice
+    assert [names.count(name) for name in ("a0", "a1", "b0", "b1")] == [3, 3, 2, 2]
+    cells = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert len(cells) == 2 * 2 * 4  # GPUs, moments, parameters
+    assert sum(cell.get_linewidth() == 2 for cell in cells) == 8  # at home
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["before", "forward, La"]
+    assert picture.to_png().startswith(b"\x89PNG")
+
+
+def test_in_words() -> None:
+    words = (
+        "Two. before: GPU 0 has a0, b0; GPU 1 has a1, b1. "
+        "forward, La: GPU 0 has a0, a1, b0; GPU 1 has a0, a1, b1."
+    )
+    assert describe_shards(HELD, "Two") == words
+    assert draw_shards(HELD, "Two").alt == words
+
+
+def test_what_cannot_be_drawn() -> None:
+    with pytest.raises(ValueError, match="nobody who holds anything"):
+        draw_shards([])
+    with pytest.raises(ValueError, match="nobody keeps c2 at the first moment"):
+        draw_shards([{"before": ["a0"], "later": ["a0", "c2"]}])
+    with pytest.raises(ValueError, match="7 GPUs in one picture; at most 6"):
+        draw_shards([{"before": ["a0"]}] * 7)

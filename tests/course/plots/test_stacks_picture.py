@@ -1,0 +1,81 @@
+"""What the stacked bars show, read from their artists."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.patches import Rectangle
+
+from vramlab.units import MIB
+from vramlab_course.plots import Picture, describe_stacks, draw_stacks
+from vramlab_course.plots.style import BLUE, ORANGE, Look
+
+ROWS = {
+    "first": {"inputs": 10 * MIB, "outputs": 30 * MIB},
+    "second": {"inputs": 10 * MIB, "masks": 0, "outputs": 50 * MIB},
+    "third": {"outputs": 20 * MIB},
+}
+
+
+def bars(picture: Picture) -> list[tuple[str, float, float, float]]:
+    """Label, middle of the row, start and width of each."""
+    return [
+        (
+            str(container.get_label()),
+            round(patch.get_y() + patch.get_height() / 2, 6),
+            patch.get_x(),
+            patch.get_width(),
+        )
+        for container in picture.axes[0].containers
+        for patch in container
+        if isinstance(patch, Rectangle)
+    ]
+
+
+def test_parts_lie_end_to_end_in_their_row() -> None:
+    assert bars(draw_stacks(ROWS, title="Layers")) == [
+        ("inputs", 0, 0, 10),
+        ("outputs", 0, 10, 30),
+        ("inputs", 1, 0, 10),
+        ("outputs", 1, 10, 50),
+        ("outputs", 2, 0, 20),
+    ]
+
+
+def test_a_part_looks_the_same_in_every_row_and_sums_stand_at_the_ends() -> None:
+    picture = draw_stacks(ROWS, title="Layers", capacity_bytes=64 * MIB)
+    colors = {}
+    for container in picture.axes[0].containers:
+        for patch in container:
+            colors.setdefault(container.get_label(), set()).add(patch.get_facecolor())
+    assert {part: len(seen) for part, seen in colors.items()} == {"inputs": 1, "outputs": 1}
+    sums = [text.get_text() for text in picture.axes[0].texts if text.get_text()[0] == " "]
+    assert sums == [" 40 MiB", " 60 MiB", " 20 MiB"]
+    assert [text.get_text() for text in picture.legends[0].get_texts()] == [
+        "inputs",
+        "outputs",
+        "memory of the GPU: 64 MiB",
+    ]
+
+
+def test_words_say_rows_that_are_alike_once() -> None:
+    layers = {f"layer {number}": {"inputs": MIB} for number in range(3)}
+    assert describe_stacks({**layers, "head": {"inputs": 0}}, title="A model") == (
+        "A model. layer 0 to layer 2, each of 3: 1 MiB (inputs 1 MiB). head: 0 B (nothing)."
+    )
+    assert draw_stacks(ROWS, title="Layers").alt == describe_stacks(ROWS, title="Layers")
+
+
+def test_what_cannot_be_told_apart_is_refused() -> None:
+    with pytest.raises(ValueError, match="10 parts in one picture; at most 9"):
+        draw_stacks({"row": {str(part): 1 for part in range(10)}}, title="Too many")
+    with pytest.raises(ValueError, match="no row to draw"):
+        draw_stacks({}, title="Nothing")
+
+
+def test_looks_can_be_given_and_then_say_the_order() -> None:
+    looks = {"second": Look(BLUE), "first": Look(ORANGE, "//")}
+    picture = draw_stacks({"row": {"first": MIB, "second": MIB}}, title="Bars", looks=looks)
+    legend = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert legend == ["second", "first"]
+    with pytest.raises(ValueError, match="no look is given for third"):
+        draw_stacks({"row": {"third": MIB}}, title="Bars", looks=looks)

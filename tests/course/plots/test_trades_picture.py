@@ -1,0 +1,25 @@
+"""Memory against time: points where they belong, and the same in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramlab.units import MIB
+from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
+
+
+def test_each_way_is_a_point() -> None:
+    trades = {"plain": Trade(4096 * MIB, 0.002), "checkpointed": Trade(2048 * MIB, 0.0025)}
+    picture = draw_trades(trades, title="Two ways")
+    plain, checkpointed = picture.axes[0].get_lines()
+    assert (list(plain.get_xdata()), list(plain.get_ydata())) == ([4.0], [2.0])  # GiB, ms
+    assert (list(checkpointed.get_xdata()), list(checkpointed.get_ydata())) == ([2.0], [2.5])
+    assert picture.alt == describe_trades(trades, title="Two ways")
+    assert "plain: 4 GiB, 2 ms; checkpointed: 2 GiB, 2.5 ms" in picture.alt
+
+
+def test_too_many_or_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="0 ways in one picture; 1 to 9 can be drawn"):
+        draw_trades({}, title="None")
+    with pytest.raises(ValueError, match="10 ways"):
+        draw_trades({str(way): Trade(1, 1.0) for way in range(10)}, title="Many")

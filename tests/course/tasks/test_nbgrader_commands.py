@@ -1,0 +1,123 @@
+"""nbgrader's own commands, as a teacher and a learner type them: from the root and autograder/.
+
+What one exercise proves of `validate` as a command, the others need not prove again: it takes
+longer to start than to work. All solutions go through the validator that the command calls.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from classroom import ROOT
+from forked_kernels import ForkedKernelManager
+from nbgrader.validator import Validator
+
+from vramlab_classroom.judge.exercises import exercise_names
+from vramlab_classroom.nbgrader.release import course_config
+
+EXERCISE = "02_pages_and_blocks"
+SUCCESS = "Success! Your notebook passes all the tests.\n"
+
+Nbgrader = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def nbgrader(tmp_path_factory: pytest.TempPathFactory) -> Nbgrader:
+    """Return a function that runs a command in a folder, without this machine's own settings."""
+    environment = {**os.environ, "JUPYTER_CONFIG_DIR": str(tmp_path_factory.mktemp("settings"))}
+
+    def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "nbgrader", *words]
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def test_a_teacher_releases_grades_and_returns_from_either_folder(
+    nbgrader: Nbgrader, tmp_path: Path
+) -> None:
+    for name in ("solutions", "exercises"):
+        shutil.copytree(ROOT / name / EXERCISE, tmp_path / name / EXERCISE)
+    autograder = tmp_path / "autograder"
+    shutil.copytree(ROOT / "solutions" / EXERCISE, autograder / "submitted" / "ada" / EXERCISE)
+    for name in ("nbgrader_config.py", "autograder/nbgrader_config.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    released = tmp_path / "exercises" / EXERCISE / f"{EXERCISE}.ipynb"
+    committed = released.read_bytes()
+    for folder, command in (
+        (autograder, "generate_assignment"),
+        (tmp_path, "autograde"),
+        (autograder, "generate_feedback"),
+    ):
+        outcome = nbgrader(folder, command, EXERCISE)
+        assert outcome.returncode == 0, outcome.stderr
+    assert released.read_bytes() == committed
+    feedback = autograder / "feedback" / "ada" / EXERCISE / f"{EXERCISE}.html"
+    assert "row_norms: passed in 3 cases, 4 of 4 points" in feedback.read_text()
+    assert {path.name for path in autograder.iterdir()} == {
+        "nbgrader_config.py",
+        "submitted",
+        "autograded",
+        "feedback",
+        "gradebook.db",
+        "hidden_seed.txt",
+    }
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "nbgrader_config.py",
+        "solutions",
+        "exercises",
+        "autograder",
+    }
+
+
+# The '::' lets pytest-xdist's loadscope give each solution to whichever worker is free.
+@pytest.mark.parametrize("name", exercise_names(), ids=lambda name: f"{name}::run")
+def test_the_solution_validates_and_runs_from_top_to_bottom(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    notebook = tmp_path / f"{name}.ipynb"
+    shutil.copy(ROOT / "solutions" / name / notebook.name, notebook)
+    config = course_config(ROOT)
+    config.Validator.validate_all = True
+    config.Execute.kernel_manager_class = ForkedKernelManager
+    validator = Validator(config=config)
+    validator.stream = said = io.StringIO()
+    validator.validate_and_print(str(notebook))
+    assert said.getvalue() == SUCCESS, said.getvalue()
+
+
+def test_a_learner_validates_a_solution(nbgrader: Nbgrader, tmp_path: Path) -> None:
+    notebook = tmp_path / f"{EXERCISE}.ipynb"
+    shutil.copy(ROOT / "solutions" / EXERCISE / notebook.name, notebook)
+    shutil.copy(ROOT / "autograder" / "nbgrader_config.py", tmp_path)
+    outcome = nbgrader(tmp_path, "validate", "--Validator.validate_all=True", notebook.name)
+    assert outcome.stdout == SUCCESS, outcome.stdout
+    assert outcome.returncode == 0
+
+
+def test_validate_tells_a_learner_which_tasks_are_not_solved(
+    nbgrader: Nbgrader, tmp_path: Path
+) -> None:
+    notebook = tmp_path / f"{EXERCISE}.ipynb"
+    content = json.loads((ROOT / "exercises" / EXERCISE / notebook.name).read_text())
+    wrong = "def block_bytes(requested_bytes):\n    return requested_bytes"
+    for cell in content["cells"]:
+        if cell["id"] == "block_bytes":
+            cell["source"] = wrong
+    notebook.write_text(json.dumps(content))
+    outcome = nbgrader(tmp_path, "validate", notebook.name)
+    assert "VALIDATION FAILED ON 5 CELL(S)!" in outcome.stdout
+    assert "You answered what was asked for." in outcome.stdout
+    assert "segment_bytes: not answered yet, 0 of 3 points" in outcome.stdout
+    assert "Traceback" not in outcome.stdout

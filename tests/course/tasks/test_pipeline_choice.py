@@ -1,0 +1,71 @@
+"""The choice that exercise 22 holds answers against waits least of those that fit."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise, product
+from typing import Any
+
+import pytest
+
+from vramlab.cuda_rules.workspaces import BEFORE_HOPPER_BYTES
+from vramlab_classroom.judge.task import NotFixed
+from vramlab_course.formulas.pipeline import Pipeline, cut
+from vramlab_course.tasks.ex22_pipeline_parallel import (
+    BATCH,
+    CHOOSE,
+    GOOD,
+    LIMIT_BYTES,
+    MICRO_BATCHES,
+    RANKS,
+    WIDTHS,
+    _share_of_waiting,
+)
+
+CHAIN = len(WIDTHS) - 1
+
+
+def cuts() -> list[list[int]]:
+    """All that could wait less than the good one, whose longest rank has 9 layers' work.
+
+    The longest has 10 at least otherwise; then the four work 32 of 40 slots at most, and wait 20 %.
+    """
+    every = (
+        [b - a for a, b in pairwise((0, *places, CHAIN))]
+        for places in combinations(range(1, CHAIN), RANKS - 1)
+    )
+    return [layers for layers in every if max(*layers[:-1], layers[-1] - 1 + 8) <= 9]
+
+
+def test_no_choice_that_fits_waits_less() -> None:
+    assert _share_of_waiting(GOOD) < 0.2
+    assert GOOD["layers"] in cuts()
+    better: list[dict[str, Any]] = []
+    for schedule, micro_batches, layers in product(("GPipe", "1F1B"), MICRO_BATCHES, cuts()):
+        chosen: dict[str, Any] = {
+            "schedule": schedule,
+            "micro_batches": micro_batches,
+            "layers": layers,
+        }
+        if _share_of_waiting(chosen) < _share_of_waiting(GOOD):
+            better.append(chosen)
+    assert {"schedule": "1F1B", "micro_batches": 32, "layers": [8, 8, 8, 1]} in better
+    for chosen in better:
+        pipeline = Pipeline(
+            chosen["schedule"],
+            BATCH // chosen["micro_batches"],
+            chosen["micro_batches"],
+            cut(WIDTHS, chosen["layers"]),
+        )
+        peak_bytes = max(pipeline.stage(rank).peak_bytes for rank in range(RANKS))
+        assert peak_bytes + 2 * BEFORE_HOPPER_BYTES > LIMIT_BYTES
+
+
+def test_what_is_no_choice_says_so() -> None:
+    for answer, message in (
+        (3, "It has to be a dict with the keys schedule, micro_batches, layers"),
+        ({**GOOD, "schedule": "zero bubble"}, "it can be 'GPipe' or '1F1B'"),
+        ({**GOOD, "micro_batches": 64}, "it can be 8, 16, 32"),
+        ({**GOOD, "layers": [24, 1]}, "4 numbers, each 1 at least, that add up to 25"),
+    ):
+        with pytest.raises(NotFixed, match=message):
+            CHOOSE.trial(answer)

@@ -1,0 +1,49 @@
+"""The batch explorer: the line, where it meets the GPU's memory, and what really fits."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from vramlab.units import GIB, MIB
+from vramlab_course.widgets import batch_explorer
+from vramlab_course.widgets.batch_explorer import PRECISIONS, WORKLOADS, Line, Workload
+from vramlab_course.widgets.training_step_explorer import OPTIMIZERS
+
+
+def numbers(text: str) -> tuple[int, int]:
+    match = re.search(r"allows a batch of (\d+); (\d+) is the largest that fits", text)
+    assert match is not None, text
+    return int(match[1]), int(match[2])
+
+
+def test_a_line_and_its_largest_batch() -> None:
+    line = Line(fixed_bytes=GIB, per_sample_bytes=100 * MIB, probes=())
+    assert line.at(3) == GIB + 300 * MIB
+    assert line.largest(2 * GIB) == 10  # 1024 / 100
+    assert line.largest(GIB // 2) == 0
+
+
+def test_the_line_is_never_far_from_what_fits() -> None:
+    explorer = batch_explorer("VGG16, 224 x 224 pixels", optimizer="SGD", gpu="T4")
+    predicted, found = numbers(explorer.output.value)
+    assert 0 < found <= predicted
+    assert found > 0.9 * predicted
+    assert explorer.controls["model"].options == tuple(WORKLOADS)
+    assert explorer.controls["precision"].options == PRECISIONS
+    assert explorer.controls["optimizer"].options == tuple(OPTIMIZERS)
+    explorer.controls["precision"].value = "autocast to bfloat16"
+    assert numbers(explorer.output.value)[1] > found
+
+
+def test_a_gpu_that_is_too_small_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = Workload(
+        lambda: torch.nn.Linear(65536, 65536, bias=False),  # 16 GiB; a T4 has 15
+        lambda batch: torch.zeros((batch, 65536), device="cuda"),
+        lambda output: output,
+    )
+    monkeypatch.setitem(WORKLOADS, "huge", huge)
+    view = batch_explorer.view("huge", "float32", "SGD", "T4")
+    assert numbers(view.summary) == (0, 0)

@@ -1,0 +1,64 @@
+"""The cache's explorer, against arithmetic and the virtual GPU's own limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramlab.units import GIB
+from vramlab_course.formulas.kv_cache import KVCache
+from vramlab_course.widgets import kv_cache_explorer
+from vramlab_course.widgets.kv_cache_explorer import measure_cache, parameter_count
+
+LLAMA_8B = {"layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
+
+
+def test_parameters_of_llama_3_8b_without_its_vocabulary() -> None:
+    # per layer: 2 x 4096 x 4096 + 2 x 1024 x 4096 + 3 x 4096 x 14336 = 218,103,808
+    assert parameter_count(**LLAMA_8B) == 32 * 218_103_808
+
+
+def test_what_fits_is_measured() -> None:
+    cache = KVCache(32, 8, 128)
+    memory = measure_cache(cache, 8192, 10 * GIB, "T4")
+    assert memory.fits
+    # 32 layers x 2 x 8 heads x 8192 tokens x 128 x 2 B = 1 GiB
+    assert memory.cache_bytes == cache.held_bytes(8192) == GIB
+    assert memory.weights_bytes == 10 * GIB
+
+
+def test_the_longest_fits_and_twice_as_much_does_not() -> None:
+    cache = KVCache(32, 8, 128)
+    free_bytes = measure_cache(cache, 128, 8 * GIB, "T4").free_for_cache_bytes
+    longest = cache.longest(free_bytes)
+    # Blocks of a tensor end at multiples of 2 MiB, so a little less than the longest fits surely.
+    assert measure_cache(cache, longest * 98 // 100, 8 * GIB, "T4").fits
+    assert not measure_cache(cache, longest + 1024, 8 * GIB, "T4").fits
+
+
+def test_weights_that_do_not_fit_leave_no_room() -> None:
+    memory = measure_cache(KVCache(32, 8, 128), 128, 40 * GIB, "T4")
+    assert (memory.fits, memory.free_for_cache_bytes, memory.cache_bytes) == (False, 0, 0)
+
+
+def test_the_explorer_shows_what_was_measured() -> None:
+    explorer = kv_cache_explorer()
+    assert "8,192 tokens of 1 sequence take 1 GiB, and fit." in explorer.output.value
+    explorer.controls["beams"].value = 4
+    assert "8,192 tokens of 4 sequences take 4 GiB, and fit." in explorer.output.value
+    explorer.controls["gpu"].value = "T4"
+    assert "4 GiB: too much." in explorer.output.value
+
+
+def test_heads_that_cannot_be_shared_are_refused_in_place() -> None:
+    explorer = kv_cache_explorer(heads=4, kv_heads=8, layers=1)
+    assert "4 query heads cannot share 8 key-value heads" in explorer.output.value
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_every_dtype_can_be_chosen(dtype: str) -> None:
+    view = kv_cache_explorer.view(2, 4, 2, 64, 128, 1, 1, dtype, "T4")
+    item_bytes = 4 if dtype == "float32" else 2
+    assert view.tables[0].rows[1] == (
+        "one token of one sequence",
+        f"{2 * 2 * 2 * 64 * item_bytes:,} B",
+    )

@@ -1,0 +1,43 @@
+"""The explorer of lean optimizers, against what they are known to keep."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramlab import VirtualGPU
+from vramlab_course.experiments.lean_optimizers import LEAN_OPTIMIZERS
+from vramlab_course.widgets import lean_optimizer_explorer
+from vramlab_course.widgets.lean_optimizer_explorer import WHEN, measure_optimizer
+
+MATRIX_BYTES = 1024 * 1024 * 4
+
+
+@pytest.mark.parametrize("name", LEAN_OPTIMIZERS)
+def test_what_is_kept_is_as_predicted(name: str) -> None:
+    with VirtualGPU("T4"):
+        memory = measure_optimizer(name, (1024, 1024), 3)
+    lean = LEAN_OPTIMIZERS[name]
+    assert memory.weights_bytes == memory.gradients_bytes == 3 * MATRIX_BYTES
+    assert memory.states_bytes == 3 * lean.state_bytes((1024, 1024)) + lean.once_bytes
+
+
+def test_in_the_backward_pass_there_is_one_gradient_at_a_time() -> None:
+    with VirtualGPU("T4"):
+        memory = measure_optimizer("AdamW", (1024, 1024), 3, WHEN[1])
+    assert memory.gradients_bytes == MATRIX_BYTES
+    assert memory.states_bytes == 2 * 3 * MATRIX_BYTES
+    # And one root of a second moment: foreach takes those of all its parameters at once.
+    assert memory.step_extra_bytes == MATRIX_BYTES
+
+
+def test_a_vector_cannot_be_factored() -> None:
+    explorer = lean_optimizer_explorer(rows=1, columns=8192, count=2)
+    # Two vectors of 8192 x 4 B = 32 KiB; AdamW keeps twice as much.
+    assert "For 2 parameters of 8192, Adafactor keeps 64 KiB and AdamW 128 KiB" in (
+        explorer.output.value
+    )
+    assert ">Muon<" not in explorer.output.value
+    explorer.controls["rows"].value = 512
+    # 512 + 8192 numbers of 4 B for each: 2 x 34 KiB
+    assert "Adafactor keeps 68 KiB and AdamW 64 MiB" in explorer.output.value
+    assert ">Muon<" in explorer.output.value

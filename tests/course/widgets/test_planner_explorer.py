@@ -1,0 +1,112 @@
+"""The planner's explorer: what fits, what would help, and that a simulation says the same."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from vramlab_course.widgets import planner_explorer
+from vramlab_course.widgets.explorer import Explorer
+
+
+@pytest.fixture
+def explorer() -> Explorer:
+    return planner_explorer()
+
+
+def small() -> Explorer:
+    """GPT-2 on one GPU, with few tokens."""
+    return planner_explorer(
+        model="gpt2", precision="autocast bfloat16", batch=1, sequence=128, data=1, zero=0
+    )
+
+
+def status(explorer: Explorer) -> str:
+    """What screen readers read out."""
+    (said,) = re.findall(r'<p role="status" aria-live="polite">(.*?)</p>', explorer.output.value)
+    return str(said)
+
+
+def alternative_text(explorer: Explorer) -> str:
+    (said,) = re.findall(r'<img [^>]*alt="([^"]*)"', explorer.output.value)
+    return str(said)
+
+
+def test_the_first_view_says_what_is_planned_and_that_it_fits(explorer: Explorer) -> None:
+    assert status(explorer) == (
+        "8.03 billion parameters, 8 x 4096 tokens, bfloat16, float32 master, adamw (foreach), "
+        "flash attention, on 8 x A100-80GB: 8 data-parallel (ZeRO-3). It fits, at 49%: "
+        "A100-80GB has 78.83 GiB beside its CUDA context."
+    )
+    # float32 shards: 4 B x 8,030,261,248 / 8, every matrix in 8 equal parts.
+    assert "3,829.1270 MiB<br>4,015,130,624 B" in explorer.output.value
+    assert ">What would lower the peak, one change at a time</caption>" in explorer.output.value
+
+
+def test_the_picture_is_told_in_words(explorer: Explorer) -> None:
+    words = alternative_text(explorer)
+    assert words.startswith("One GPU at its peak: loss&#x27;s gradient. estimated: ")
+    # 4,015,130,624 B are 3.739 GiB, and two states of each.
+    assert "parameters 3.739 GiB, optimizer states 7.479 GiB, gathered and sent" in words
+    assert words.endswith("CUDA context 437 MiB).")
+
+
+def test_there_is_a_control_for_each_option(explorer: Explorer) -> None:
+    options = inspect.signature(planner_explorer).parameters
+    assert explorer.settings() == {name: option.default for name, option in options.items()}
+    named = {name: control.description for name, control in explorer.controls.items()}
+    assert named == {
+        "model": "Model",
+        "gpu": "GPU",
+        "batch": "Batch",
+        "micro_batch": "Micro-batch",
+        "sequence": "Length",
+        "precision": "Precision",
+        "attention": "Attention",
+        "checkpointing": "Checkpointing",
+        "offload": "On the host",
+        "data": "Data-parallel",
+        "zero": "ZeRO stage",
+        "tensor": "Tensor-parallel",
+        "sequence_parallel": "Share sequences, too",
+        "pipeline": "Stages",
+        "schedule": "Schedule",
+        "simulate": "Simulate",
+    }
+
+
+def test_other_settings_are_other_plans(explorer: Explorer) -> None:
+    explorer.controls["gpu"].value = "A10"
+    assert "It does not fit: A10 has " in status(explorer)
+    explorer.controls["checkpointing"].value = "full"
+    assert "flash attention, full checkpointing, on 8 x A10: 8 data-parallel" in status(explorer)
+
+
+def test_what_cannot_be_is_told_in_place_and_the_next_setting_works(explorer: Explorer) -> None:
+    explorer.controls["batch"].value = 4
+    shown = explorer.output.value
+    assert '<div role="alert"' in shown
+    assert "<strong>UnsupportedPlan</strong>" in shown
+    assert "a batch of 4 cannot be shared evenly by 8 data-parallel ranks" in shown
+    explorer.controls["data"].value = 4
+    assert "4 x 4096 tokens" in status(explorer)
+    explorer.controls["tensor"].value = 16
+    assert "<strong>UnevenParts</strong>" in explorer.output.value
+    assert "16 tensor-parallel ranks cannot share 8 heads of keys" in explorer.output.value
+
+
+def test_a_simulation_says_the_same_to_the_byte() -> None:
+    explorer = small()
+    assert "simulated" not in explorer.output.value
+    explorer.controls["simulate"].value = True
+    assert "It fits: " in status(explorer)
+    assert "were reserved at most" in status(explorer)
+    # Parameters, states, inputs, all else, and the sum.
+    assert explorer.output.value.count(">equal</td>") == 5
+    # 124,439,808 parameters of 4 B are 474.7 MiB.
+    assert ". simulated: " in alternative_text(explorer)
+    assert alternative_text(explorer).count("parameters 474.7 MiB") == 2
+    explorer.controls["simulate"].value = False
+    assert "simulated" not in explorer.output.value

@@ -1,0 +1,127 @@
+"""Jupyter kernels that are forked from one process, which has imported what lessons import.
+
+A kernel of its own for each lesson costs an import of torch each, more than most lessons compute.
+These kernels differ from JupyterLab's in nothing else: `make lab` is tried with those.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
+from multiprocessing.context import ForkServerProcess
+from typing import Any
+
+from jupyter_client.connect import KernelConnectionInfo
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
+
+PROVISIONER = "forked-provisioner"
+
+IMPORTED = (
+    *("ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib_inline.backend_inline"),
+    *("torch._dynamo", "torch.distributed.fsdp", "torchinfo", "transformers.modeling_utils"),
+    *(
+        "vramlab_course.experiments",
+        "vramlab.gpu",
+        "vramlab_course.widgets",
+        "vramlab_course.plots",
+    ),
+)
+"""What the process that is forked has imported. No lesson's own state: nothing here has run."""
+
+_INLINE = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+"""What ipykernel sets before matplotlib is imported."""
+
+
+class ForkedKernelManager(AsyncKernelManager):
+    """Starts kernels as forks; for `nbclient.NotebookClient(kernel_manager_class=...)`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(kernel_spec_manager=_ForkedKernels(), **options)
+
+
+class _ForkedKernels(KernelSpecManager):
+    """Jupyter's table of kernels, in which every kernel is started by a `_Provisioner`."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        spec = super().get_kernel_spec(kernel_name)
+        spec.metadata["kernel_provisioner"] = {"provisioner_name": PROVISIONER}
+        provisioners = KernelProvisionerFactory.instance().provisioners
+        group = KernelProvisionerFactory.GROUP_NAME
+        provisioners[PROVISIONER] = EntryPoint(PROVISIONER, f"{__name__}:_Provisioner", group)
+        return spec
+
+
+class _Provisioner(LocalProvisioner):
+    """Jupyter's own provisioner, but the process is a fork."""
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
+        arguments = cmd[cmd.index("ipykernel_launcher") + 1 :]
+        self.process = _Fork(arguments, str(kwargs.get("cwd") or os.getcwd()), kwargs["env"])
+        self.pid = self.process.pid
+        return self.connection_info
+
+
+class _Fork:
+    """A forked kernel, with the methods of `subprocess.Popen` that provisioners use."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, arguments: Sequence[str], folder: str, environ: Mapping[str, str]) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(IMPORTED))
+        self._process: ForkServerProcess = context.Process(
+            target=_be_a_kernel, args=(list(arguments), folder, dict(environ))
+        )
+        before = {name: os.environ.get(name) for name in _INLINE}
+        os.environ.update(_INLINE)
+        try:
+            self._process.start()
+        finally:
+            _restore(before)
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self) -> int | None:
+        self._process.join()
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _restore(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _be_a_kernel(arguments: list[str], folder: str, environ: dict[str, str]) -> None:
+    """Run `python -m ipykernel_launcher ARGUMENTS...` in this process."""
+    from ipykernel.kernelapp import IPKernelApp
+
+    os.setpgrp()  # an interrupt of the kernel reaches what it has started, and nobody else
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environ)
+    tests = os.path.dirname(__file__)
+    sys.path[:] = [path for path in sys.path if not (path + os.sep).startswith(tests + os.sep)]
+    sys.argv = ["ipykernel_launcher", *arguments]
+    # A kernel that has a parent says nothing on stdout, and ends when the parent is gone.
+    IPKernelApp.launch_instance([*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"])

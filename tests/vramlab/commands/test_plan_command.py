@@ -1,0 +1,224 @@
+"""`vramlab plan`: text, JSON, sizes and configurations, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramlab.cli import main
+from vramlab.planner import Plan, describe, estimate, find_model, next_changes, report
+from vramlab.programs.transformer_memory import Sizes
+
+TINY = ("--layers", "1", "--width", "64", "--heads", "4", "--vocabulary", "512")
+FEW = ("--batch", "1", "--sequence", "64")
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 1000,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "max_position_embeddings": 512,
+}
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """What is printed as JSON."""
+    assert main(["plan", *words, "--json"]) in (0, 1)
+    shown: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return shown
+
+
+def planned(shown: dict[str, Any]) -> Plan:
+    """The plan that was printed."""
+    options = dict(shown["plan"])
+    return Plan(Sizes(**options.pop("sizes")), **options)
+
+
+def config(folder: Path) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    return str(path)
+
+
+def test_text_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpt2", "--gpu", "T4", "--attention", "eager", "--batch", "2"]
+    assert main(["plan", *words]) == 0
+    plan = Plan(find_model("gpt2"), "T4", attention="eager", batch=2)
+    found = report(plan)
+    assert capsys.readouterr().out == (
+        f"{describe(plan)}\n\n{found.table()}\n\n{found.verdict()}\n\n{found.changes()}\n"
+    )
+
+
+def test_the_status_is_1_if_it_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "gpt2-xl", "--gpu", "A100-40GB", "--batch", "8"]) == 1
+    shown = capsys.readouterr().out
+    assert "It does not fit: A100-40GB has 38.97 GiB beside its CUDA context, 6.40 GiB" in shown
+    assert main(["plan", "gpt2-xl", "--gpu", "A100-40GB", "--checkpointing", "full"]) == 0
+    assert "It fits, at 74%" in capsys.readouterr().out
+
+
+def test_json_has_the_plan_and_what_it_comes_to(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed(capsys, "gpt2-xl", "--gpu", "A100-40GB")
+    plan = Plan(find_model("gpt2-xl"), "A100-40GB")
+    assert planned(shown) == plan
+    found = estimate(plan)
+    assert shown["fits"] is False
+    assert shown["available_bytes"] == found.available_bytes
+    assert shown["estimate"] == {
+        "stage": 0,
+        "moment": found.peak.name,
+        "peak_bytes": found.peak_bytes,
+        "bytes_by_category": dict(found.bytes_by_category),
+    }
+    assert shown["simulation"] is None
+    assert shown["changes"] == [
+        {"what": each.what, "price": each.price, "peak_bytes": each.after.peak_bytes}
+        for each in next_changes(plan)
+    ]
+
+
+def test_every_option_reaches_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    training = ["--batch", "16", "--micro-batch", "1", "--sequence", "2048", "--dropout"]
+    training += ["--precision", "pure bfloat16", "--optimizer", "sgd", "--implementation", "fused"]
+    training += ["--attention", "math", "--checkpointing", "selective", "--offload", "optimizer"]
+    gpus = ["--gpu", "H200", "--data", "4", "--zero", "2", "--tensor", "2", "--sequence-parallel"]
+    gpus += ["--pipeline", "2", "--schedule", "GPipe"]
+    assert planned(printed(capsys, "llama-3.2-1b", *training, *gpus)) == Plan(
+        find_model("llama-3.2-1b"),
+        gpu="H200",
+        batch=16,
+        micro_batch=1,
+        sequence=2048,
+        precision="pure bfloat16",
+        optimizer="sgd",
+        implementation="fused",
+        attention="math",
+        dropout=True,
+        checkpointing="selective",
+        offload="optimizer",
+        data=4,
+        zero=2,
+        tensor=2,
+        sequence_parallel=True,
+        pipeline=2,
+        schedule="GPipe",
+    )
+
+
+# ---- Which model ----
+
+
+def test_sizes_alone_are_those_of_a_gpt2_that_is_changed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sizes = planned(printed(capsys, *TINY, *FEW)).sizes
+    assert sizes == Sizes(vocabulary=512, width=64, layers=1, heads=4)
+
+
+def test_sizes_change_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--layers", "8", "--feed-forward", "4096", "--kv-heads", "4")
+    named = planned(printed(capsys, "llama-3.2-1b", *words)).sizes
+    assert (named.layers, named.inner, named.kv, named.heads) == (8, 4096, 4, 32)
+    assert planned(printed(capsys, "--like", "llama-3.2-1b", *words)).sizes == named
+    # Other heads have keys and values of their own, if nothing else is said.
+    assert planned(printed(capsys, "llama-3.2-1b", "--heads", "16")).sizes.kv == 16
+
+
+def test_a_configuration_is_read_and_changed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("--config", config(tmp_path), *FEW)
+    sizes = planned(printed(capsys, *words)).sizes
+    assert (sizes.vocabulary, sizes.layers, sizes.kv, sizes.rotary) == (1000, 3, 2, True)
+    assert planned(printed(capsys, *words, "--layers", "5")).sizes.layers == 5
+
+
+# ---- Simulated ----
+
+
+def test_a_simulation_stands_beside_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *TINY, *FEW, "--simulate"]) == 0
+    shown = capsys.readouterr().out
+    assert "simulated" in shown
+    assert "were reserved at most" in shown
+    told = printed(capsys, *TINY, *FEW, "--simulate")["simulation"]
+    # A step this small peaks in the optimizer's step, where the closed form is exact.
+    expected = estimate(Plan(Sizes(512, width=64, layers=1, heads=4), batch=1, sequence=64))
+    assert told["peak_bytes"] == expected.peak_bytes
+    assert sum(told["bytes_by_category"].values()) == expected.peak_bytes
+    assert told["peak_bytes"] + told["rests_bytes"] == told["allocated_bytes"]
+    assert told["problem"] == ""
+
+
+def test_a_simulation_that_runs_out_of_memory_has_status_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # One matrix of 2**16 x 2**16 words of 4 B is 16 GiB, more than a T4 has.
+    huge = ["--layers", "1", "--width", "65536", "--heads", "64", "--gpu", "T4"]
+    words = [*huge, *FEW, "--precision", "float32", "--attention", "eager", "--simulate"]
+    assert main(["plan", *words]) == 1
+    shown = capsys.readouterr().out
+    assert "It does not fit. CUDA out of memory. Tried to allocate" in shown
+    assert "simulated" not in shown
+
+
+def test_torch_is_not_imported_unless_it_is_simulated() -> None:
+    asked = (
+        "import sys; from vramlab.cli import main; main(['plan', 'gpt2']); "
+        "print([name for name in ('torch', 'numpy', 'matplotlib') if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True)
+    assert answer.stderr == ""
+    assert answer.stdout.splitlines()[-1] == "[]"
+
+
+# ---- What is refused ----
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "which model? Give a name, such as gpt2-xl, or --config, or sizes"),
+        (("gpt5",), "no model 'gpt5'; known: gpt2, gpt2-medium"),
+        (("gpt2", "--config", "config.json"), "both a model (gpt2) and a configuration (config"),
+        (("--config", "missing.json"), "missing.json cannot be read as a config.json: "),
+        (("gpt2", "--heads", "7"), "a width of 768 cannot be shared by 7 heads"),
+        (("gpt2", "--heads", "0"), "heads is 0; it must be 1 at least"),
+        (("gpt2", "--layers", "0"), "0 layers cannot make 1 stages: there are too few"),
+        (("gpt2", "--gpu", "A100"), "It could be A100-40GB or A100-80GB: say which."),
+        (("gpt2", "--zero", "2"), "ZeRO-2 divides among data-parallel ranks, but data is 1"),
+        (("gpt2", "--tensor", "2"), "2 tensor-parallel ranks cannot share 50257 words"),
+        (("gpt2", "--precision", "int8"), "no precision 'int8'; there are: float32, autocast"),
+        (("gpt2", "--precision", "float32"), "flash attention has no float32 kernel"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_is_one_line_and_status_2(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *words]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("vramlab: ")
+    assert said in shown.err
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("gpt2", "--zero", "4"), ("gpt2", "--batch", "many"), ("gpt2", "--bat", "4")]
+)
+def test_words_that_are_no_options_have_status_2(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["plan", *words])
+    assert left.value.code == 2
+    assert "usage: vramlab" in capsys.readouterr().err

@@ -1,0 +1,242 @@
+"""Which attention kernel runs: by GPU, dtype, shapes, mask, and by what a program forces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vramlab.gpu import VirtualGPU
+
+FLASH, EFFICIENT, CUDNN, MATH = (
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.MATH,
+)
+FP16, BF16, FP32, FP64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+aten = torch.ops.aten
+KERNELS = {
+    aten._scaled_dot_product_flash_attention.default: FLASH,
+    aten._scaled_dot_product_efficient_attention.default: EFFICIENT,
+    aten._scaled_dot_product_cudnn_attention.default: CUDNN,
+}
+
+
+def attend(
+    gpu: VirtualGPU,
+    dtype: torch.dtype = FP16,
+    *,
+    heads: int = 4,
+    key_heads: int | None = None,
+    length: int = 32,
+    key_length: int | None = None,
+    head_size: int = 64,
+    mask: bool = False,
+    grad: bool = False,
+    **options: Any,
+) -> tuple[SDPBackend, Tensor]:
+    """Run attention, and tell the kernel and the result."""
+    key_length = key_length or length
+    sizes = [(heads, length), (key_heads or heads, key_length), (key_heads or heads, key_length)]
+    q, k, v = (
+        torch.zeros(2, h, s, head_size, dtype=dtype, device="cuda", requires_grad=grad)
+        for h, s in sizes
+    )
+    if mask:
+        options["attn_mask"] = torch.zeros(length, key_length, dtype=dtype, device="cuda")
+    gpu.dispatcher.seen.clear()
+    out = functional.scaled_dot_product_attention(q, k, v, **options)
+    ran = [KERNELS[func] for func in gpu.dispatcher.seen if func in KERNELS]
+    assert len(ran) <= 1
+    return (ran[0] if ran else MATH), out
+
+
+CHOICES: list[tuple[str, dict[str, Any], SDPBackend]] = [
+    # before Ampere there is no flash attention, and no bfloat16 for the memory-efficient one
+    ("T4", {"dtype": FP16}, EFFICIENT),
+    ("T4", {"dtype": FP32}, EFFICIENT),
+    ("T4", {"dtype": BF16}, MATH),
+    ("T4", {"dtype": FP16, "head_size": 60}, MATH),  # tensor cores: multiples of 8
+    ("T4", {"dtype": FP32, "head_size": 61}, EFFICIENT),  # none for float32: any size
+    ("V100-16GB", {"dtype": FP16}, EFFICIENT),
+    ("V100-16GB", {"dtype": FP16, "is_causal": True}, EFFICIENT),
+    # Ampere and Ada
+    ("A100-40GB", {"dtype": FP16}, FLASH),
+    ("A100-40GB", {"dtype": BF16}, FLASH),
+    ("A100-40GB", {"dtype": FP32}, EFFICIENT),
+    ("A100-40GB", {"dtype": FP64}, MATH),
+    ("A100-40GB", {"dtype": BF16, "is_causal": True}, FLASH),
+    ("A100-40GB", {"dtype": BF16, "mask": True}, EFFICIENT),
+    ("A100-40GB", {"dtype": BF16, "dropout_p": 0.1}, FLASH),
+    ("A100-40GB", {"dtype": BF16, "head_size": 256}, FLASH),
+    ("A100-40GB", {"dtype": BF16, "head_size": 264}, EFFICIENT),  # flash: at most 256
+    ("A100-40GB", {"dtype": BF16, "head_size": 60}, FLASH),  # padded to 64
+    ("A100-40GB", {"dtype": BF16, "head_size": 60, "mask": True}, MATH),
+    ("A100-40GB", {"dtype": FP32, "head_size": 62}, MATH),  # multiples of 4
+    ("A100-40GB", {"dtype": BF16, "length": 32, "key_length": 48}, FLASH),
+    ("A100-40GB", {"dtype": BF16, "length": 32, "key_length": 48, "is_causal": True}, EFFICIENT),
+    ("A100-40GB", {"dtype": BF16, "length": 1, "key_length": 48}, FLASH),
+    ("A100-40GB", {"dtype": BF16, "key_heads": 2, "enable_gqa": True}, FLASH),
+    # the memory-efficient kernels do not know grouped queries in 2.13, so that masks cost the most
+    ("A100-40GB", {"dtype": BF16, "key_heads": 2, "enable_gqa": True, "mask": True}, MATH),
+    ("A100-40GB", {"dtype": FP32, "key_heads": 2, "enable_gqa": True, "grad": True}, MATH),
+    ("T4", {"dtype": FP16, "key_heads": 2, "enable_gqa": True}, MATH),
+    ("A100-40GB", {"dtype": BF16, "grad": True}, FLASH),
+    ("RTX-3090", {"dtype": BF16, "head_size": 256, "grad": False}, FLASH),
+    # consumer Ampere and Ada cannot train flash attention of these head sizes
+    ("RTX-3090", {"dtype": BF16, "head_size": 192, "grad": True}, FLASH),
+    ("RTX-3090", {"dtype": BF16, "head_size": 200, "grad": True}, EFFICIENT),
+    ("RTX-3090", {"dtype": BF16, "head_size": 256, "grad": True}, FLASH),
+    ("RTX-3090", {"dtype": BF16, "head_size": 256, "grad": True, "dropout_p": 0.5}, EFFICIENT),
+    ("RTX-4090", {"dtype": BF16, "head_size": 224, "grad": True}, EFFICIENT),
+    ("A100-40GB", {"dtype": BF16, "head_size": 224, "grad": True}, FLASH),
+    # Hopper and Blackwell prefer cuDNN
+    ("H100", {"dtype": BF16}, CUDNN),
+    ("H100", {"dtype": FP16, "mask": True}, CUDNN),
+    ("H100", {"dtype": FP32}, EFFICIENT),
+    ("H100", {"dtype": BF16, "head_size": 136}, FLASH),  # cuDNN: at most 128
+    ("H100", {"dtype": BF16, "head_size": 60}, FLASH),  # cuDNN: multiples of 8
+    ("H100", {"dtype": BF16, "dropout_p": 0.125}, CUDNN),
+    ("H100", {"dtype": BF16, "dropout_p": 0.1}, FLASH),  # cuDNN: sixteenths
+    ("H100", {"dtype": BF16, "length": 1, "key_length": 1}, FLASH),
+    ("H100", {"dtype": BF16, "key_heads": 2, "enable_gqa": True}, CUDNN),
+    ("B200", {"dtype": BF16}, CUDNN),
+    ("L4", {"dtype": BF16}, FLASH),
+    ("A10", {"dtype": FP16}, FLASH),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "backend"), CHOICES, ids=[f"{n}-{c}" for n, c, _ in CHOICES]
+)
+def test_choices(name: str, call: dict[str, Any], backend: SDPBackend) -> None:
+    with VirtualGPU(name, torch_version="2.13") as gpu:
+        ran, out = attend(gpu, **call)
+        length = call.get("length", 32)
+        head_size = call.get("head_size", 64)
+        assert ran == backend
+        assert out.shape == (2, 4, length, head_size)
+        assert out.dtype == call["dtype"]
+        if call.get("grad"):
+            out.sum().backward()
+
+
+@pytest.mark.parametrize(("torch_version", "backend"), [("2.11", CUDNN), ("2.13", FLASH)])
+def test_by_now_cudnn_drops_out_sixteenths_only(torch_version: str, backend: SDPBackend) -> None:
+    with VirtualGPU("H100", torch_version=torch_version) as gpu:
+        assert attend(gpu, BF16, dropout_p=0.1)[0] == backend
+        assert attend(gpu, BF16, dropout_p=0.125)[0] == CUDNN
+
+
+@pytest.mark.parametrize("backend", [FLASH, EFFICIENT, CUDNN, MATH])
+def test_one_backend_can_be_forced(gpu: VirtualGPU, backend: SDPBackend) -> None:
+    with sdpa_kernel(backend):
+        assert attend(gpu, BF16)[0] == backend
+
+
+def test_backends_can_be_ordered(gpu: VirtualGPU) -> None:
+    with sdpa_kernel([EFFICIENT, FLASH], set_priority=True):
+        assert attend(gpu, BF16)[0] == EFFICIENT
+    with sdpa_kernel([MATH, FLASH], set_priority=True):
+        assert attend(gpu, BF16)[0] == MATH
+    with sdpa_kernel([EFFICIENT, MATH]):
+        assert attend(gpu, BF16)[0] == EFFICIENT
+    assert attend(gpu, BF16)[0] == FLASH
+
+
+def test_backends_can_be_switched_off(gpu: VirtualGPU) -> None:
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        assert attend(gpu, BF16)[0] == EFFICIENT
+        assert not torch.backends.cuda.flash_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+    assert attend(gpu, BF16)[0] == FLASH
+
+
+@pytest.mark.parametrize(
+    ("backend", "call"),
+    [
+        (FLASH, {"dtype": FP32}),
+        (FLASH, {"dtype": BF16, "mask": True}),
+        (EFFICIENT, {"dtype": FP64}),
+        (CUDNN, {"dtype": FP32}),
+        (CUDNN, {"dtype": BF16, "head_size": 256}),
+    ],
+)
+def test_a_forced_backend_that_cannot(
+    gpu: VirtualGPU, backend: SDPBackend, call: dict[str, Any]
+) -> None:
+    with (
+        sdpa_kernel(backend),
+        pytest.raises(RuntimeError, match=r"No available kernel\. Aborting execution\."),
+    ):
+        attend(gpu, **call)
+
+
+def zeros(*size: int, device: str, dtype: torch.dtype = FP32) -> Tensor:
+    return torch.zeros(size, device=device, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda d: [zeros(4, 8, device=d), zeros(4, 8, device=d, dtype=FP16), zeros(4, 8, device=d)],
+        lambda d: [zeros(4, device=d)] * 3,
+        lambda d: [*[zeros(4, 8, device=d)] * 3, zeros(4, 4, device=d, dtype=torch.long)],
+        lambda d: [*[zeros(4, 8, device=d)] * 3, zeros(4, 4, device=d, dtype=FP16)],
+        lambda d: [zeros(1, 4, 8, 8, device=d), *[zeros(1, 3, 8, 8, device=d)] * 2],
+    ],
+)
+def test_operands_are_refused_as_on_the_host(call: Any) -> None:
+    with pytest.raises(RuntimeError) as on_host:
+        functional.scaled_dot_product_attention(*call("cpu"))
+    with VirtualGPU("A100-40GB"), pytest.raises(RuntimeError) as on_gpu:
+        functional.scaled_dot_product_attention(*call("cuda"))
+    assert str(on_gpu.value).strip() == str(on_host.value).strip()
+
+
+def test_the_memory_of_attention(gpu: VirtualGPU) -> None:
+    # batch 2, 4 heads, 128 tokens, head size 64, in float16: one of q, k, v, out is 131,072 B
+    one = 2 * 4 * 128 * 64 * 2
+    scores = 2 * 4 * 128 * 128 * 2
+    kept = {}
+    for backend in (FLASH, EFFICIENT, MATH):
+        torch._C._cuda_clearCublasWorkspaces()
+        before = torch.cuda.memory_allocated()
+        with sdpa_kernel(backend):
+            _, out = attend(gpu, FP16, length=128, grad=True)
+        torch._C._cuda_clearCublasWorkspaces()
+        kept[backend] = torch.cuda.memory_allocated() - before - 4 * one  # with q, k, v
+        del out
+    # flash keeps the log-sum-exp, 2 x 4 x 128 float32 = 4096 B, and the seeds of its dropout
+    assert 4096 <= kept[FLASH] <= 4096 + 2 * 512
+    assert 4096 <= kept[EFFICIENT] <= 4096 + 2 * 512
+    # math keeps softmax(scores), at least: quadratic in the length
+    assert kept[MATH] >= scores
+
+
+def test_the_host_attends_on_its_own(gpu: VirtualGPU) -> None:
+    q = torch.ones(1, 1, 4, 8)
+    out = functional.scaled_dot_product_attention(q, q, q)
+    assert out.device.type == "cpu"
+    assert out.eq(1).all()
+    meta = torch.empty(1, 1, 4, 8, device="meta")
+    assert functional.scaled_dot_product_attention(meta, meta, meta).is_meta
+
+
+def test_multihead_attention_layers_choose_too(gpu: VirtualGPU) -> None:
+    layer = torch.nn.MultiheadAttention(64, 4, batch_first=True).cuda().half()
+    x = torch.zeros(2, 16, 64, dtype=FP16, device="cuda")
+    gpu.dispatcher.seen.clear()
+    layer(x, x, x, need_weights=False)
+    assert aten._scaled_dot_product_flash_attention.default in gpu.dispatcher.seen
+    gpu.dispatcher.seen.clear()
+    _, weights = layer(x, x, x)
+    assert weights.shape == (2, 16, 16)
+    assert not set(KERNELS) & set(gpu.dispatcher.seen)

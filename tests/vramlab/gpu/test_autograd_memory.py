@@ -1,0 +1,436 @@
+"""What autograd keeps and what it gives back: saved tensors, gradients, hooks, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+from vramlab.gpu import VirtualGPU
+from vramlab.units import MIB
+
+K = 4096
+"""Bytes of 1024 float32."""
+
+
+def allocated() -> int:
+    return torch.cuda.memory_allocated()
+
+
+def peak() -> int:
+    return torch.cuda.max_memory_allocated()
+
+
+def leaf(numel: int = 1024) -> Tensor:
+    return torch.zeros(numel, device="cuda", requires_grad=True)
+
+
+def test_ops_keep_what_their_gradient_needs(gpu: VirtualGPU) -> None:
+    x = leaf()
+    y = x + 1  # keeps nothing
+    assert allocated() == 2 * K
+    y = y.exp()  # keeps its result; x + 1 is gone
+    assert allocated() == 2 * K
+    y = y.sin()  # keeps its operand, the exp
+    assert allocated() == 3 * K
+    y = y * y  # keeps both operands, one tensor
+    assert allocated() == 4 * K
+    del y
+    assert allocated() == K
+
+
+def test_no_grad_keeps_nothing(gpu: VirtualGPU) -> None:
+    x = leaf()
+    for context in (torch.no_grad(), torch.inference_mode()):
+        with context:
+            y = x.exp().sin()
+            y = y * y
+        assert allocated() == 2 * K
+        del y
+    frozen = leaf().requires_grad_(False)
+    z = frozen.exp().sin()
+    assert allocated() == 3 * K
+    z = (x.detach().exp() * 2).sin()
+    assert allocated() == 3 * K
+    del z
+
+
+def test_backward_frees_the_graph(gpu: VirtualGPU) -> None:
+    x = leaf()
+    loss = x.exp().sin().sum()
+    assert allocated() == 2 * K + 512  # x, exp (sin's operand), loss; sin's result is not needed
+    loss.backward()
+    assert allocated() == 2 * K + 512  # x, its gradient, loss
+    del loss
+    assert allocated() == 2 * K
+
+
+def test_retain_graph_keeps_it(gpu: VirtualGPU) -> None:
+    x = leaf()
+    loss = x.exp().sin().sum()
+    before = allocated()
+    loss.backward(retain_graph=True)
+    assert allocated() == before + K
+    loss.backward()
+    assert allocated() == before  # the gradient came, exp went
+    del loss
+
+
+def test_the_first_gradient_is_stolen(gpu: VirtualGPU) -> None:
+    x = leaf()
+    loss = (x * 2).sum()
+    torch.cuda.reset_peak_memory_stats()
+    loss.backward()
+    # the gradient of x * 2 becomes x.grad itself: never two of them. The sum's is expanded from 1.
+    assert peak() <= 3 * K
+    assert allocated() == 2 * K + 512
+    (x * 2).sum().backward()  # accumulated in place
+    assert allocated() == 2 * K + 512
+    del loss
+
+
+def test_a_shared_gradient_is_cloned(gpu: VirtualGPU) -> None:
+    x, y = leaf(), leaf()
+    (x + y).backward(torch.ones(1024, device="cuda"))
+    # both would take the same incoming tensor: each clones it
+    assert allocated() == 4 * K
+    assert x.grad is not None
+    assert y.grad is not None
+    assert x.grad.data_ptr() != y.grad.data_ptr()
+
+
+def test_zero_grad(gpu: VirtualGPU) -> None:
+    model = nn.Linear(32, 32, bias=False).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.weight.grad = torch.zeros_like(model.weight)
+    optimizer.zero_grad(set_to_none=False)
+    assert allocated() == 2 * K
+    optimizer.zero_grad()
+    assert allocated() == K
+    model.weight.grad = torch.zeros_like(model.weight)
+    model.zero_grad()
+    assert allocated() == K
+
+
+def test_a_training_step_to_the_byte(no_workspaces: VirtualGPU) -> None:
+    # Linear(128, 256) -> ReLU -> Linear(256, 64), batch 32, float32
+    model = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 64)).cuda()
+    weights = 128 * 256 * 4 + 256 * 4 + 256 * 64 * 4 + 512  # biases: 1024, and 256 -> 512
+    assert allocated() == weights == 198_144
+    x = torch.randn(32, 128, device="cuda")
+    inputs = 32 * 128 * 4
+    assert allocated() == weights + inputs
+    y = model(x)
+    # the first linear's result goes with the ReLU's, which autograd keeps; the second's is y
+    activations = 32 * 256 * 4 + 32 * 64 * 4
+    assert allocated() == weights + inputs + activations
+    loss = y.pow(2).mean()
+    assert allocated() == weights + inputs + activations + 512
+    loss.backward()
+    assert allocated() == 2 * weights + inputs + 32 * 64 * 4 + 512
+    del x, y, loss
+    assert allocated() == 2 * weights
+
+
+def test_hooks_see_gradients_and_may_drop_them(gpu: VirtualGPU) -> None:
+    x = leaf()
+    seen: list[torch.device] = []
+    x.register_hook(lambda grad: seen.append(grad.device))
+    x.register_post_accumulate_grad_hook(lambda tensor: setattr(tensor, "grad", None))
+    (x * 2).sum().backward()
+    assert seen == [torch.device("cuda:0")]
+    assert x.grad is None
+    assert allocated() == K
+
+
+def test_hooks_of_modules(gpu: VirtualGPU) -> None:
+    model = nn.Linear(8, 8).cuda()
+    seen: list[str] = []
+    model.register_forward_pre_hook(lambda m, args: seen.append(str(args[0].device)))
+    model.register_forward_hook(lambda m, args, out: seen.append(str(out.device)))
+    model.register_full_backward_hook(lambda m, gi, go: seen.append(str(go[0].device)))
+    model(torch.zeros(2, 8, device="cuda", requires_grad=True)).sum().backward()
+    assert seen == ["cuda:0"] * 3
+
+
+def test_a_hook_may_replace_a_gradient(gpu: VirtualGPU) -> None:
+    x = leaf()
+    x.register_hook(lambda grad: grad.new_zeros(1024))
+    (x * 2).sum().backward()
+    assert x.grad is not None
+    assert (x.grad.device.type, allocated()) == ("cuda", 2 * K)
+
+
+def test_retain_grad(gpu: VirtualGPU) -> None:
+    x = leaf()
+    y = x * 2
+    y.retain_grad()
+    y.sum().backward()
+    assert y.grad is not None
+    # x, y and the two gradients: that of y, which the sum expands from one number, is a clone
+    assert allocated() == 4 * K
+    assert y.grad.stride() == (1,)
+
+
+def test_double_backward(gpu: VirtualGPU) -> None:
+    x = leaf()
+    (g,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    assert g.requires_grad
+    g.sum().backward()
+    assert x.grad is not None
+    assert x.grad.device.type == "cuda"
+    del g
+    assert allocated() == 2 * K
+
+
+def test_gradient_penalty(gpu: VirtualGPU) -> None:
+    critic = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)).cuda()
+    x = torch.randn(4, 16, device="cuda", requires_grad=True)
+    (g,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
+    ((g.norm(2, dim=1) - 1) ** 2).mean().backward()
+    assert all(p.grad is not None for p in critic[0].parameters() if p.dim() == 2)
+
+
+def test_autograd_grad_and_functional(gpu: VirtualGPU) -> None:
+    x = leaf(16)
+    grads = torch.autograd.grad(x.exp().sum(), [x])
+    assert x.grad is None
+    assert grads[0].device.type == "cuda"
+    jacobian = torch.autograd.functional.jacobian(lambda t: t.exp(), x)
+    assert jacobian.shape == (16, 16)
+    assert jacobian.device.type == "cuda"
+    hessian = torch.autograd.functional.hessian(lambda t: t.exp().sum(), x)
+    assert hessian.device.type == "cuda"
+
+
+class Square(torch.autograd.Function):
+    """Keeps its operand, and notes where its backward runs."""
+
+    seen: list[torch.device] = []  # noqa: RUF012
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.scale = torch.ones(1, device=x.device)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        Square.seen += [x.device, grad.device, torch.empty(1, device=x.device).device]
+        return 2 * x * grad * ctx.scale
+
+
+def test_custom_functions(gpu: VirtualGPU) -> None:
+    Square.seen.clear()
+    x = leaf()
+    y = Square.apply(x)
+    assert allocated() == 2 * K + 512
+    y.sum().backward()
+    assert set(Square.seen) == {torch.device("cuda:0")}
+    del y
+    assert allocated() == 2 * K
+
+
+def test_in_place_on_the_graph(gpu: VirtualGPU) -> None:
+    x = leaf()
+    y = x * 2  # 4 KiB; then changed in place
+    y.add_(1)
+    y[:10] = 0
+    y.relu_()
+    assert allocated() == 2 * K
+    y.sum().backward()
+    assert x.grad is not None
+
+
+def blocks(count: int = 4) -> nn.Sequential:
+    """Blocks that keep two activations of 64 KiB each: the linear layer's and the tanh's."""
+    return nn.Sequential(
+        *(nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Sigmoid()) for _ in range(count))
+    ).cuda()
+
+
+A = 256 * 64 * 4
+"""Bytes of one activation of a batch of 256."""
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpoints_keep_only_their_inputs(no_workspaces: VirtualGPU, use_reentrant: bool) -> None:
+    model = blocks()
+    x = torch.randn(256, 64, device="cuda", requires_grad=True)
+    before = allocated()
+    y = model(x)
+    assert allocated() - before == 4 * 2 * A  # each block keeps tanh's and sigmoid's results
+    del y
+    y = x
+    for block in model:
+        y = checkpoint(block, y, use_reentrant=use_reentrant)
+    # three inputs of later blocks and the last result; nothing between
+    states = allocated() - before
+    assert states - 4 * A in range(4 * 8192)  # the CPU's and GPU's states of random numbers
+    y.sum().backward()
+    assert x.grad is not None
+    assert all(p.grad is not None for p in model.parameters())
+    del y
+    parameters = 4 * (64 * 64 * 4 + 512)
+    assert allocated() == 2 * (parameters + A)  # with gradients
+
+
+def test_checkpointing_lowers_the_peak(no_workspaces: VirtualGPU) -> None:
+    model = blocks(8)
+    x = torch.randn(256, 64, device="cuda", requires_grad=True)
+    peaks = {}
+    for name, run in {
+        "plain": lambda: model(x),
+        "checkpointed": lambda: checkpoint_sequential(model, 4, x, use_reentrant=False),
+        "reentrant": lambda: checkpoint_sequential(model, 4, x, use_reentrant=True),
+    }.items():
+        torch.cuda.reset_peak_memory_stats()
+        run().sum().backward()
+        peaks[name] = peak()
+        model.zero_grad()
+        x.grad = None
+    assert peaks["plain"] - peaks["checkpointed"] > 6 * A
+    assert peaks["plain"] - peaks["reentrant"] > 6 * A
+
+
+def test_checkpoints_with_dropout_restore_the_generators(gpu: VirtualGPU) -> None:
+    block = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5)).cuda()
+    x = torch.randn(8, 64, device="cuda", requires_grad=True)
+    for use_reentrant in (True, False):
+        checkpoint(block, x, use_reentrant=use_reentrant, preserve_rng_state=True).sum().backward()
+    assert x.grad is not None
+
+
+def test_saved_tensors_hooks(gpu: VirtualGPU) -> None:
+    packed: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed.append(tensor)
+        return tensor.half()
+
+    x = leaf()
+    with saved_tensors_hooks(pack, lambda tensor: tensor.float()):
+        y = x.exp()
+    assert [t.device.type for t in packed] == ["cuda"]
+    packed.clear()
+    assert allocated() == 2 * K + K // 2  # the result, and half of it kept in its place
+    y.sum().backward()
+    assert x.grad is not None
+
+
+@pytest.mark.parametrize("pin_memory", [True, False])
+def test_save_on_cpu(gpu: VirtualGPU, pin_memory: bool) -> None:
+    x = leaf(MIB)
+    with save_on_cpu(pin_memory=pin_memory):
+        y = x.exp().exp().exp()
+    assert allocated() == 2 * 4 * MIB  # x and y; what exp keeps is on the host
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.device.type == "cuda"
+
+
+def test_detach_and_clone(gpu: VirtualGPU) -> None:
+    x = leaf()
+    y = x.clone()
+    assert (allocated(), y.requires_grad) == (2 * K, True)
+    z = y.detach()
+    assert (allocated(), z.requires_grad) == (2 * K, False)
+    del y
+    assert allocated() == 2 * K
+    z.requires_grad_()
+    (z * x).sum().backward()
+    assert allocated() == 4 * K
+
+
+def test_a_gradient_crosses_to_the_host_and_back(gpu: VirtualGPU) -> None:
+    weight = torch.zeros(1024, requires_grad=True)
+    (weight.cuda() * 2).sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.device.type == "cpu"
+    assert allocated() == 0
+    on_gpu = leaf()
+    (on_gpu.cpu() * 2).sum().backward()
+    assert on_gpu.grad is not None
+    assert on_gpu.grad.device.type == "cuda"
+    assert allocated() == 2 * K
+
+
+def test_to_keeps_the_graph(gpu: VirtualGPU) -> None:
+    x = leaf()
+    y = x.to(torch.float16).to("cpu")
+    y.retain_grad()
+    y.to("cuda").float().sum().backward()
+    assert x.grad is not None
+    assert (x.grad.dtype, x.grad.device.type) == (torch.float32, "cuda")
+    assert y.grad is not None
+    assert (y.grad.dtype, y.grad.device.type) == (torch.float16, "cpu")
+
+
+def test_gradients_of_large_host_tensors_hold_no_values(gpu: VirtualGPU) -> None:
+    weight = torch.zeros(8 * MIB, requires_grad=True)  # 32 MiB
+    (weight.cuda() * 2).sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.device.type == "cpu"
+    assert "no values" in repr(weight.grad)
+    small = torch.zeros(2, requires_grad=True)
+    (small.cuda() * 2).sum().backward()
+    assert small.grad is not None
+    assert small.grad.isnan().all()  # a host tensor with values has a gradient with values
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        lambda ps: nn.utils.clip_grad_norm_(ps, 1.0),
+        lambda ps: nn.utils.clip_grad_norm_(ps, 1.0, foreach=False),
+        lambda ps: nn.utils.clip_grad_norm_(ps, float("inf")),
+        lambda ps: nn.utils.clip_grad_value_(ps, 1.0),
+        lambda ps: nn.utils.get_total_norm([p.grad for p in ps]),
+    ],
+)
+def test_clipping_changes_gradients_in_place(
+    gpu: VirtualGPU, clip: Callable[[list[Tensor]], object]
+) -> None:
+    parameters = [leaf(), leaf(), leaf()]
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
+    before = allocated()
+    clip(parameters)
+    assert allocated() == before
+
+
+def test_accumulating_over_batches(no_workspaces: VirtualGPU) -> None:
+    model = nn.Linear(64, 64).cuda()
+    peaks = []
+    for _ in range(3):
+        torch.cuda.reset_peak_memory_stats()
+        model(torch.randn(128, 64, device="cuda")).pow(2).mean().backward()
+        peaks.append(peak())
+    # from the second on, the new gradients stand beside those they are added to
+    assert peaks[1] == peaks[2]
+    assert peaks[1] > peaks[0]
+    assert allocated() == 2 * (64 * 64 * 4 + 512)
+
+
+def test_anomaly_mode(gpu: VirtualGPU) -> None:
+    x = leaf()
+    with (
+        pytest.warns(UserWarning, match="Anomaly Detection has been enabled"),
+        torch.autograd.detect_anomaly(check_nan=False),
+    ):
+        (x * 2).sum().backward()
+    assert x.grad is not None
+
+
+def test_set_grad_enabled(gpu: VirtualGPU) -> None:
+    x = leaf()
+    with torch.set_grad_enabled(False):
+        assert not x.exp().requires_grad
+    with torch.no_grad(), torch.enable_grad():
+        assert x.exp().requires_grad

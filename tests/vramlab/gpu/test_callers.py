@@ -1,0 +1,132 @@
+"""PyTorch's own questions are answered; a program's are not, whatever its functions are called."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers.masking_utils
+from torch import nn
+from torch.distributed.pipelining.schedules import _PipelineSchedule
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramlab.errors import NoValuesError
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.ops.callers import CALLERS, Caller, _code
+
+FUNCTIONS = [caller for caller in CALLERS if caller.function]
+
+HAS_WARMUP = torch.__version__ >= (2, 12)
+"""Before, pipelines exchanged nothing to warm up."""
+
+
+def unknown(dtype: torch.dtype) -> torch.Tensor:
+    return torch.rand(1, device="cuda").to(dtype)
+
+
+@pytest.mark.parametrize("caller", FUNCTIONS, ids=lambda caller: caller.function)
+def test_the_functions_of_the_table_are_there(caller: Caller) -> None:
+    importlib.import_module(caller.module)
+    lacks_it = caller.function.endswith("_warmup_p2p") and not HAS_WARMUP
+    assert (_code(caller.module, caller.function) is None) is lacks_it
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.function or caller.module)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_a_program_may_call_its_functions_alike(
+    caller: Caller, dtype: torch.dtype, gpu: VirtualGPU
+) -> None:
+    """Also its methods, and its modules, which lie beside PyTorch's."""
+    importlib.import_module(caller.module)
+    *classes, name = (caller.function or "step").split(".")
+    program = f"def {name}(x): return x.item()"
+    for outer in reversed(classes):
+        program = f"class {outer}:\n " + program.replace("\n", "\n ")
+    file = str(importlib.import_module(caller.module).__file__)
+    for path in ("<stdin>", "train.py", f"{Path(file).parent}_mine.py", f"{file}.old"):
+        namespace: dict[str, Any] = {"__name__": caller.module}
+        exec(compile(program, path, "exec"), namespace)
+        function: Any = namespace[(classes or [name])[0]]
+        for part in [*classes, name][1:]:
+            function = getattr(function, part)
+        x = unknown(dtype)
+        if path.endswith(".old") and not caller.function:
+            continue  # such a file would be in PyTorch's own folder
+        with pytest.raises(NoValuesError):
+            function(x)
+
+
+def test_the_same_functions_are_answered(gpu: VirtualGPU) -> None:
+    positions = torch.arange(4, device="cuda")[None]
+    assert transformers.masking_utils.find_packed_sequence_indices(positions) is None
+    layer = nn.TransformerDecoderLayer(8, 2, batch_first=True).cuda()
+    decoder = nn.TransformerDecoder(layer, 1)
+    x = torch.zeros(2, 4, 8, device="cuda")
+    mask = nn.Transformer.generate_square_subsequent_mask(4, device="cuda")
+    assert decoder(x, x, tgt_mask=mask).shape == x.shape
+    torch.distributions.Normal(torch.rand(3, device="cuda"), torch.rand(3, device="cuda"))
+    if HAS_WARMUP:
+        assert _code("torch.distributed.pipelining.schedules", "_PipelineSchedule._warmup_p2p") is (
+            _PipelineSchedule._warmup_p2p.__code__
+        )
+
+
+def small_step(closure: Callable[[nn.Linear], Any]) -> None:
+    layer = nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=2)
+
+    def compute() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = layer(torch.zeros(2, 4, device="cuda")).pow(2).sum()
+        loss.backward()
+        closure(layer)
+        return loss
+
+    optimizer.step(compute)
+
+
+def test_what_an_optimizer_calls_is_the_program_again(gpu: VirtualGPU) -> None:
+    small_step(lambda layer: None)
+    with pytest.raises(NoValuesError):
+        small_step(lambda layer: layer.weight.sum().item())
+    layer = nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.SGD(layer.parameters())
+    optimizer.register_step_pre_hook(lambda *args: print(layer.bias.sum().item()))
+    with pytest.raises(NoValuesError):
+        optimizer.step()
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(layer.parameters()))
+    schedule.step(layer.bias.detach().sum())
+
+
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Ops(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [Functions, Ops])
+def test_modes_of_a_program_may_stand_in_between(mode: type, gpu: VirtualGPU) -> None:
+    with mode():
+        small_step(lambda layer: None)
+        with pytest.raises(NoValuesError):
+            small_step(lambda layer: layer.weight.sum().item())
+
+
+def test_only_modules_exchange_bodies_without_their_attributes(gpu: VirtualGPU) -> None:
+    """As when a module is moved. A program that swaps tensors gets PyTorch's own function."""
+    namespace: dict[str, Any] = {"__name__": nn.modules.module.__name__, "torch": torch}
+    exec("def swap(a, b): torch.utils.swap_tensors(a, b)", namespace)
+    first, second = torch.zeros(2, device="cuda"), torch.zeros(3, device="cuda")
+    first.note = "the first's"  # type: ignore[attr-defined]
+    namespace["swap"](first, second)
+    assert first.shape == (3,)
+    assert second.note == "the first's"  # type: ignore[attr-defined]

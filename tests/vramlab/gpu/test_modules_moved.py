@@ -1,0 +1,76 @@
+"""A module that moves to a GPU keeps its parameters: the objects, and what was noted on them."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from vramlab.gpu import VirtualGPU
+
+
+def test_hooks_of_before_run_after(gpu: VirtualGPU) -> None:
+    layer = nn.Linear(4, 4)
+    called = []
+    layer.weight.register_hook(lambda gradient: called.append("gradient"))
+    layer.weight.register_post_accumulate_grad_hook(lambda parameter: called.append("accumulated"))
+    layer.cuda()
+    layer(torch.ones(2, 4, device="cuda")).sum().backward()
+    assert called == ["gradient", "accumulated"]
+
+
+def test_a_hook_can_be_removed_after_the_move(gpu: VirtualGPU) -> None:
+    layer = nn.Linear(4, 4)
+    called: list[str] = []
+    handle = layer.weight.register_hook(lambda gradient: called.append("gradient"))
+    layer.cuda()
+    handle.remove()
+    layer(torch.ones(2, 4, device="cuda")).sum().backward()
+    assert called == []
+
+
+def test_attributes_stay(gpu: VirtualGPU) -> None:
+    layer = nn.Linear(4, 4)
+    weight = layer.weight
+    weight.no_weight_decay = True  # type: ignore[attr-defined]
+    layer.cuda()
+    assert layer.weight is weight
+    assert weight.is_cuda
+    assert weight.no_weight_decay is True  # type: ignore[attr-defined]
+    layer.half().cpu()
+    assert layer.weight is weight
+    assert weight.dtype == torch.float16
+    assert not weight.is_cuda
+    assert weight.no_weight_decay is True  # type: ignore[attr-defined]
+
+
+def test_references_do_not_hinder(gpu: VirtualGPU) -> None:
+    layer = nn.Linear(4, 4)
+    graph = layer(torch.ones(2, 4)).sum()
+    view, weak = layer.weight.view(-1), weakref.ref(layer.weight)
+    layer.cuda()
+    assert weak() is layer.weight
+    assert layer.weight.is_cuda
+    assert not view.is_cuda
+    assert not graph.is_cuda
+    # 4 x 4 weights and 4 biases in float32: 64 B and 16 B, in blocks of 512 B
+    assert torch.cuda.memory_allocated() == 2 * 512
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+def test_weight_norm_of_old(gpu: VirtualGPU) -> None:
+    # It keeps `weight`, computed from `weight_g` and `weight_v`: C++ refers to those.
+    layer = nn.utils.weight_norm(nn.Conv1d(4, 4, 3)).cuda()
+    layer(torch.ones(1, 4, 8, device="cuda")).sum().backward()
+    assert layer.weight_g.grad is not None
+    assert layer.weight_g.grad.is_cuda
+
+
+def test_torchs_own_swap_is_as_before(gpu: VirtualGPU) -> None:
+    left, right = torch.ones(2), torch.zeros(2)
+    left.mark = "left"  # type: ignore[attr-defined]
+    torch.utils.swap_tensors(left, right)
+    assert right.mark == "left"
+    assert not hasattr(left, "mark")

@@ -1,0 +1,66 @@
+"""What NumPy and formatting get of tensors that have no values."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from vramlab.errors import NoValuesError
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.ops.values import AnswerNan
+
+
+def reads(gpu: VirtualGPU) -> dict[str, int]:
+    assert isinstance(gpu.values, AnswerNan)
+    counts: Counter[str] = Counter()
+    for (what, _), times in gpu.values.reads.items():
+        counts[what] += times
+    return dict(counts)
+
+
+def test_arrays_of_unknown_values_are_nan_or_zero_and_noted(nan_gpu: VirtualGPU) -> None:
+    logits = torch.randn(2, 3, device="cuda").cpu()
+    labels = torch.randint(10, (4,), device="cuda").cpu()
+    assert np.isnan(logits.numpy()).all()
+    assert logits.numpy().shape == (2, 3)
+    assert labels.numpy().tolist() == [0, 0, 0, 0]
+    assert labels.numpy().dtype == np.int64
+    assert np.asarray(logits).shape == (2, 3)
+    assert reads(nan_gpu) == {"numpy()": 5}
+
+
+def test_known_values_are_no_reads(nan_gpu: VirtualGPU) -> None:
+    assert torch.ones(1, device="cuda").cpu().numpy().tolist() == [1.0]
+    assert reads(nan_gpu) == {}
+
+
+def test_numpy_refuses_what_it_refuses_on_cuda(nan_gpu: VirtualGPU) -> None:
+    weight = torch.randn(2, device="cuda", requires_grad=True)
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        weight.detach().numpy()
+    with pytest.raises(RuntimeError, match=r"Can't call numpy\(\) on Tensor that requires grad"):
+        weight.cpu().numpy()
+    assert weight.numpy(force=True).shape == (2,)
+
+
+def test_numpy_of_unknown_values_is_an_error_where_reads_are(gpu: VirtualGPU) -> None:
+    with pytest.raises(NoValuesError, match=r"numpy\(\) of a torch\.float32 tensor"):
+        torch.randn(2, device="cuda").cpu().numpy()
+
+
+def test_a_number_is_formatted_as_a_number(nan_gpu: VirtualGPU) -> None:
+    loss = torch.randn(8, device="cuda").sum()
+    assert f"{loss:.4f} {loss} {loss:e}" == "nan nan nan"
+    assert f"{torch.full((), 0.5, device='cuda'):.2f}" == "0.50"
+    assert reads(nan_gpu) == {"item()": 3}
+
+
+def test_other_tensors_are_formatted_as_tensors(nan_gpu: VirtualGPU) -> None:
+    row = torch.randn(8, device="cuda")
+    assert f"{row}" == repr(row)
+    with pytest.raises(TypeError, match="unsupported format string"):
+        f"{row:.2f}"
+    assert reads(nan_gpu) == {}

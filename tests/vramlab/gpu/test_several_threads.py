@@ -1,0 +1,124 @@
+"""Threads see the GPU that is attached when they start, and have their own device and streams."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+import torch
+from torch import nn
+
+from vramlab.allocator.invariants import check
+from vramlab.gpu import VirtualGPU
+
+T = TypeVar("T")
+
+
+def in_a_thread(work: Callable[[], T]) -> T:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def test_threads_inherit_the_gpu(gpus: VirtualGPU) -> None:
+    assert in_a_thread(lambda: torch.zeros(3).cuda().device) == torch.device("cuda:0")
+    assert in_a_thread(torch.cuda.is_available)
+    assert in_a_thread(lambda: torch.zeros(128, device="cuda:1").sum().device.index) == 1
+
+
+def test_each_thread_has_its_device_and_stream(gpus: VirtualGPU) -> None:
+    torch.cuda.set_device(1)
+    assert in_a_thread(torch.cuda.current_device) == 0
+    side = torch.cuda.Stream(1)
+    with torch.cuda.stream(side):
+        assert in_a_thread(lambda: torch.cuda.current_stream(1)) == torch.cuda.default_stream(1)
+    in_a_thread(lambda: torch.cuda.set_device(0))
+    assert torch.cuda.current_device() == 1
+
+
+def test_each_thread_has_its_workspace_and_leaves_it_to_the_next(gpu: VirtualGPU) -> None:
+    x = torch.zeros(64, 64, device="cuda")  # 16 KiB, as every product of it
+    before = torch.cuda.memory_allocated()
+    kept = [x @ x]
+    workspace = torch.cuda.memory_allocated() - before - 16384
+    assert workspace == 8_519_680
+    kept.append(in_a_thread(lambda: x @ x))
+    kept.append(in_a_thread(lambda: x @ x))
+    # this thread keeps its own; the second thread got that of the first, which had ended
+    assert torch.cuda.memory_allocated() - before == 2 * workspace + 3 * 16384
+    kept[-1].requires_grad_().matmul(x).sum().backward()
+    # and the thread of the backward pass gets it after them
+    assert torch.cuda.memory_allocated() - before == 2 * workspace + 4 * 16384
+
+
+def test_threads_at_the_same_time_have_a_workspace_each(gpu: VirtualGPU) -> None:
+    x = torch.zeros(64, 64, device="cuda")
+    barrier = threading.Barrier(3)
+
+    def work() -> None:
+        x @ x
+        barrier.wait(10)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: work(), range(3)))
+    assert torch.cuda.memory_allocated() == 3 * 8_519_680 + 16384
+
+
+def test_autocast_and_backward_in_a_thread(gpu: VirtualGPU) -> None:
+    layer = nn.Linear(8, 8).cuda()
+
+    def work() -> torch.dtype:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            y = layer(torch.zeros(2, 8, device="cuda"))
+        y.float().sum().backward()
+        return y.dtype
+
+    assert in_a_thread(work) == torch.bfloat16
+    assert layer.weight.grad is not None
+
+
+def test_memory_that_threads_share(gpu: VirtualGPU) -> None:
+    kept: list[torch.Tensor] = []
+    in_a_thread(lambda: kept.append(torch.zeros(1024, device="cuda")))
+    assert torch.cuda.memory_allocated() == 4096
+    in_a_thread(kept.clear)
+    assert torch.cuda.memory_allocated() == 0
+
+
+def test_many_threads_at_once(gpus: VirtualGPU) -> None:
+    def work(seed: int) -> int:
+        device = f"cuda:{seed % 2}"
+        for size in range(1, 40):
+            x = torch.zeros(size * 100, device=device)
+            y = (x + 1) * 2
+            del x
+        return int(y.shape[0])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(16))) == [3900] * 16
+    for device in gpus.machine.devices:
+        check(device.allocator)
+        assert device.allocator.allocated_bytes == 0
+
+
+def test_a_thread_that_outlives_the_gpu_is_on_the_host() -> None:
+    go, answers = threading.Event(), []
+
+    def work() -> None:
+        go.wait(10)
+        answers.append(torch.zeros(2).add(1).tolist())
+        answers.append(torch.cuda.is_available())
+
+    with VirtualGPU("T4"):
+        thread = threading.Thread(target=work)
+        thread.start()
+    go.set()
+    thread.join()
+    assert answers == [[1, 1], False]
+
+
+def test_exceptions_in_threads_reach_whom_they_should(gpu: VirtualGPU) -> None:
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        in_a_thread(lambda: torch.zeros(2**40, device="cuda"))

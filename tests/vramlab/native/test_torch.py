@@ -1,0 +1,178 @@
+"""PyTorch's CUDA build on the substitutes, against the H200's recording.
+
+Needs `vramlab native setup --torch 2.11.0` (0.5 GiB to download); convolutions, `--cudnn` as well.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramlab import catalogue, native
+from vramlab.native.builds import Build
+from vramlab.native.launch import environment
+from vramlab.native.report import Kind
+from vramlab.units import MIB
+
+RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
+
+
+@pytest.fixture(scope="module")
+def build() -> Build:
+    try:
+        return native.find("2.11.0")
+    except native.NativeEngineError as error:
+        pytest.skip(str(error))
+
+
+def run(build: Build, program: str, gpu: str = "H200", count: int = 1, **variables: str) -> Any:
+    """What a program assigns to `answer`."""
+    text = f"import json, torch\n{textwrap.dedent(program)}\nprint(json.dumps(answer))"
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        env=environment(build, catalogue.find(gpu), count) | variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zoo/mlp-1024x4-b256-fp32-adamw",
+        "zoo/gpt2-b8-s1024-fp32-adamw-efficient",
+        "zoo/bert-base-b32-s128-fp32-adamw-eager",
+        "zoo/vgg16-b32-fp32-infer",
+        "rule/aten.prod.default",
+    ],
+)
+def test_every_number_is_the_recordings(build: Build, name: str) -> None:
+    """Allocated, peak, reserved and peak reserved of every stage, in bytes."""
+    if "vgg" in name and build.cudnn is None:
+        pytest.skip("convolutions need cuDNN: `vramlab native setup --torch 2.11.0 --cudnn`")
+    if not name.startswith(("zoo/mlp", "zoo/vgg", "rule/")):
+        pytest.importorskip("transformers")
+    found = run(
+        build,
+        f"""
+        from vramlab.recordings.measuring import measure
+        answer = [
+            [stage.name, stage.allocated_after_bytes, stage.peak_allocated_bytes,
+             stage.reserved_after_bytes, stage.peak_reserved_bytes]
+            for stage in measure({name!r}, "python").stages
+        ]
+        """,
+    )
+    recorded = json.loads(RECORDING.read_text())["entries"][name]["stages"]
+    assert len(found) == len(recorded) > 5
+    assert [stage[1:] for stage in found] == [stage[1:5] for stage in recorded]
+
+
+def test_properties_are_the_recordings(build: Build) -> None:
+    recorded = json.loads(RECORDING.read_text())["machine"]["properties"]
+    found = run(
+        build,
+        f"""
+        properties = torch.cuda.get_device_properties(0)
+        answer = {{name: getattr(properties, name) for name in {list(recorded)}}}
+        """,
+    )
+    assert found == recorded
+
+
+def test_out_of_memory_has_pytorchs_words_and_numbers(build: Build) -> None:
+    text = run(
+        build,
+        """
+        answer = ""
+        try:
+            torch.empty(1 << 40, device="cuda")
+        except torch.cuda.OutOfMemoryError as error:
+            answer = str(error)
+        """,
+        gpu="T4",
+    )
+    t4 = catalogue.find("T4")
+    assert "Tried to allocate 4096.00 GiB" in text
+    assert f"total capacity of {t4.total_bytes / 2**30:.2f} GiB" in text
+    assert f"this process has {t4.context_bytes / MIB:.2f} MiB memory in use" in text
+
+
+def test_expandable_segments_grow_by_pages(build: Build) -> None:
+    """30 MiB are two pages of 20 MiB; 45 MiB more take 35 that the segment lacks: two more."""
+    found = run(
+        build,
+        """
+        one = torch.empty(30 * 2**20, dtype=torch.uint8, device="cuda")
+        steps = [torch.cuda.memory_reserved()]
+        del one
+        two = torch.empty(45 * 2**20, dtype=torch.uint8, device="cuda")
+        steps.append(torch.cuda.memory_reserved())
+        segments = torch.cuda.memory_snapshot()
+        answer = steps, [segment["is_expandable"] for segment in segments]
+        """,
+        PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True",
+    )
+    assert found == [[40 * MIB, 60 * MIB], [True]]
+
+
+def test_captured_graphs_have_a_pool_of_their_own(build: Build) -> None:
+    pools, empty = run(
+        build,
+        """
+        import warnings
+        x = torch.zeros(1000, 1000, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with torch.cuda.graph(graph):
+                y = x @ x
+        graph.replay()
+        torch.cuda.synchronize()
+        pools = {tuple(each["segment_pool_id"]) for each in torch.cuda.memory_snapshot()}
+        answer = len(pools), [str(each.message) for each in caught if "empty" in str(each.message)]
+        """,
+    )
+    assert pools == 2
+    assert empty == []
+
+
+def test_values_that_were_copied_come_back(build: Build) -> None:
+    assert run(
+        build,
+        """
+        x = torch.tensor([3, 1, 2]).cuda()
+        y = x.to("cuda:1")
+        pinned = torch.arange(3).pin_memory()
+        answer = x.tolist(), y.tolist(), str(y.device), pinned.is_pinned()
+        """,
+        count=2,
+    ) == [[3, 1, 2], [3, 1, 2], "cuda:1", True]
+
+
+def test_what_has_no_meaning_fails_and_is_named(build: Build, tmp_path: Path) -> None:
+    script = tmp_path / "fft.py"
+    script.write_text("import torch\ntorch.fft.fft(torch.zeros(8, device='cuda'))\n")
+    status, calls = native.run(build, [str(script)], catalogue.find("T4"))
+    assert status == 1
+    refused = [(call.function, call.count) for call in calls if call.kind == Kind.REFUSED]
+    assert refused == [("cufftCreate", 1)]
+
+
+def test_the_exit_status_is_the_programs(build: Build, tmp_path: Path) -> None:
+    script = tmp_path / "end.py"
+    for text, expected in (
+        ("raise SystemExit(7)", 7),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+    ):
+        script.write_text(text)
+        assert native.run(build, [str(script)], catalogue.find("T4"))[0] == expected

@@ -1,0 +1,225 @@
+"""Plans: what they come to, and every one that is refused, with a way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramlab.errors import UnknownGPUError
+from vramlab.planner import Plan, UnevenParts, UnsupportedPlan, find_model
+from vramlab.programs.transformer_memory import Sizes
+
+LLAMA = find_model("llama-3.2-1b")
+GPT = find_model("gpt2")
+PURE, MASTER = "pure bfloat16", "bfloat16, float32 master"
+
+
+# ---- What it comes to ----
+
+
+def test_ranks_and_micro_batches_multiply() -> None:
+    plan = Plan(
+        LLAMA, batch=48, micro_batch=2, data=3, zero=2, tensor=2, pipeline=4, precision=PURE
+    )
+    assert plan.ranks == 3 * 2 * 4
+    assert plan.at_a_time == 2
+    assert plan.micro_batches == 48 // 3 // 2
+    assert (plan.run.batch, plan.run.sequence, plan.run.precision) == (2, 1024, PURE)
+
+
+def test_a_gpu_takes_all_of_its_share_if_nothing_is_said() -> None:
+    plan = Plan(GPT, batch=12, data=3)
+    assert (plan.at_a_time, plan.micro_batches) == (4, 1)
+
+
+def test_a_rank_has_its_part_of_its_stages_layers() -> None:
+    plan = Plan(LLAMA, tensor=2, pipeline=4, micro_batch=2, precision=PURE)
+    # 16 layers in 4 stages; 32 heads for 2 ranks.
+    assert (plan.part(1).layers, plan.part(1).heads) == (4, 16)
+    assert (plan.stage_sizes(1).layers, plan.stage_sizes(1).heads) == (4, 32)
+    assert [plan.part(stage).embeds for stage in range(4)] == [True, False, False, False]
+
+
+def test_ranks_share_each_sequence_only_if_asked_to() -> None:
+    options: dict[str, Any] = {"tensor": 4, "precision": PURE}
+    assert Plan(LLAMA, **options).run.sequence_ranks == 1
+    assert Plan(LLAMA, **options, sequence_parallel=True).run.sequence_ranks == 4
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stage", "most", "after_first"),
+    [
+        # 1F1B: as many as there are stages from here on; one ends before the next one begins.
+        ("1F1B", 0, 4, 4),
+        ("1F1B", 2, 2, 2),
+        ("1F1B", 3, 1, 1),
+        # GPipe: all 8, and no new ones after the first backward pass.
+        ("GPipe", 0, 8, 7),
+        ("GPipe", 3, 8, 7),
+    ],
+)
+def test_what_is_in_flight_is_the_schedules(
+    schedule: str, stage: int, most: int, after_first: int
+) -> None:
+    plan = Plan(GPT, batch=8, micro_batch=1, pipeline=4, schedule=schedule)  # type: ignore[arg-type]
+    assert plan.in_flight(stage) == most
+    assert plan.in_flight(stage, after_first=True) == after_first
+
+
+def test_without_a_pipeline_one_is_in_flight() -> None:
+    assert Plan(GPT, batch=8, micro_batch=1).in_flight() == 1
+
+
+def test_the_gpu_is_found_by_any_of_its_names() -> None:
+    assert Plan(GPT, "H100-80GB").model.name == "H100"
+
+
+def test_a_plan_with_changes_is_another_one() -> None:
+    plan = Plan(GPT)
+    assert plan.run.sequence == 1024  # which is kept
+    changed = plan.but(sequence=512)
+    assert (changed.run.sequence, plan.run.sequence) == (512, 1024)
+    assert changed == Plan(GPT, sequence=512)
+
+
+# ---- What is refused ----
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    # Names.
+    ({"precision": "float8"}, "no precision 'float8'; there are: float32, autocast bfloat16, "),
+    ({"optimizer": "lion"}, "no optimizer 'lion'; there are: sgd, sgd with momentum, adamw"),
+    ({"implementation": "C"}, "no implementation 'C'; there are: loop, foreach, fused"),
+    ({"attention": "none"}, "no attention 'none'; there are: eager, math, efficient, flash"),
+    ({"checkpointing": "half"}, "no checkpointing 'half'; there are: none, selective, full"),
+    ({"offload": "all"}, "no offload 'all'; there are: nothing, optimizer, activations, both"),
+    ({"schedule": "DualPipe"}, "no schedule 'DualPipe'; there are: GPipe, 1F1B"),
+    ({"zero": 4}, "no zero 4; there are: 0, 1, 2, 3"),
+    # Numbers.
+    ({"batch": 0}, "batch is 0; it must be 1 at least"),
+    ({"sequence": -1}, "sequence is -1; it must be 1 at least"),
+    ({"data": 0}, "data is 0; it must be 1 at least"),
+    ({"tensor": 0}, "tensor is 0; it must be 1 at least"),
+    ({"pipeline": 0}, "pipeline is 0; it must be 1 at least"),
+    ({"micro_batch": 0}, "a micro-batch of 0; it must be 1 at least"),
+    (
+        {"batch": 8, "data": 2, "micro_batch": 3},
+        "a batch of 8 cannot be shared evenly by 2 data-parallel ranks in micro-batches of 3: "
+        "choose a batch that is a multiple of 6",
+    ),
+    ({"batch": 8, "micro_batch": 16}, "choose a batch that is a multiple of 16"),
+    ({"batch": 4, "data": 8}, "choose a batch that is a multiple of 8"),
+    ({"sequence": 1025}, "a sequence of 1025 tokens, but the model has 1024 positions"),
+    # Kernels.
+    (
+        {"precision": "float32"},
+        "flash attention has no float32 kernel: choose another attention, or a 16-bit precision",
+    ),
+    ({"precision": "float32", "data": 2, "zero": 1}, "flash attention has no float32 kernel"),
+    (
+        {"gpu": "T4"},
+        "a GPU of compute capability 7.5 has no kernel of flash attention for bfloat16: choose "
+        "another attention, or another precision",
+    ),
+    ({"gpu": "V100-16GB", "attention": "efficient"}, "7.0 has no kernel of efficient attention"),
+    # What is divided among whom.
+    (
+        {"zero": 2},
+        "ZeRO-2 divides among data-parallel ranks, but data is 1: choose more data-parallel "
+        "ranks, or zero=0",
+    ),
+    (
+        {"sequence_parallel": True},
+        "sequence parallelism divides among tensor-parallel ranks, but tensor is 1: choose "
+        "tensor=2 or more, or leave sequence_parallel out",
+    ),
+    (
+        {"tensor": 4, "sequence_parallel": True, "sequence": 1022},
+        "4 ranks cannot share a sequence of 1022 tokens evenly",
+    ),
+    # What PyTorch has.
+    (
+        {"tensor": 2, "data": 2, "zero": 1},
+        "DistributedDataParallel takes no parameters that tensor parallelism has cut: choose "
+        "zero=2 or zero=3 (FSDP2), or tensor=1, or data=1",
+    ),
+    (
+        {"data": 2, "zero": 1, "precision": MASTER, "optimizer": "sgd"},
+        "ZeRO-1 with float32 copies is there for adamw, not for sgd: choose adamw, another "
+        "precision, or another stage",
+    ),
+    (
+        {"tensor": 2, "precision": MASTER},
+        "float32 copies of parameters that are cut need FSDP2's mixed precision: choose data=2 or "
+        "more with zero=2 or 3, or another precision",
+    ),
+    (
+        {"pipeline": 4, "batch": 6, "micro_batch": 2},
+        "1F1B needs as many micro-batches as stages, but each of 4 stages has 3 in a step: choose "
+        'smaller micro-batches, a larger batch, or schedule="GPipe"',
+    ),
+    # What is kept on the host.
+    (
+        {"offload": "optimizer", "data": 2, "zero": 1},
+        "ZeroRedundancyOptimizer keeps its states on the GPUs: choose zero=0, or zero=2 or 3 "
+        "(FSDP2's CPUOffloadPolicy)",
+    ),
+    ({"offload": "both", "data": 2, "zero": 1}, "ZeroRedundancyOptimizer keeps its states"),
+    (
+        {"offload": "optimizer", "tensor": 2},
+        "parameters that are cut can be offloaded with FSDP2 only: choose data=2 or more with "
+        "zero=2 or 3, or offload activations alone",
+    ),
+    (
+        {"offload": "activations", "data": 2, "zero": 3},
+        "what is saved cannot be told from gathered or cut parameters, which need not go to the "
+        "host: offload activations with zero=0 or 1 and tensor=1, or use checkpointing",
+    ),
+    ({"offload": "activations", "tensor": 2}, "what is saved cannot be told from gathered or cut"),
+]
+
+SIZES = Sizes(vocabulary=1024)
+
+
+@pytest.mark.parametrize(("options", "said"), REFUSED, ids=[str(each[0]) for each in REFUSED])
+def test_what_cannot_be_is_refused_with_a_way_out(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UnsupportedPlan) as failed:
+        Plan(SIZES, **options)
+    assert said in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        # The ways out that are named above.
+        {"tensor": 2, "data": 2, "zero": 2},
+        {"tensor": 2, "data": 2, "zero": 3, "precision": MASTER},
+        {"tensor": 2, "data": 2, "zero": 3, "offload": "optimizer"},
+        {"data": 2, "zero": 1, "precision": MASTER},
+        {"data": 2, "zero": 1, "offload": "activations"},
+        {"data": 2, "zero": 3, "offload": "optimizer"},
+        {"pipeline": 4, "batch": 6, "micro_batch": 2, "schedule": "GPipe"},
+        {"pipeline": 4, "batch": 8, "micro_batch": 2},
+        {"gpu": "T4", "precision": "float32", "attention": "efficient"},
+        {"sequence": 1024},
+    ],
+    ids=str,
+)
+def test_the_ways_out_are_ways(options: dict[str, Any]) -> None:
+    assert Plan(SIZES, **options).ranks >= 1
+
+
+def test_turned_positions_have_no_end() -> None:
+    assert Plan(LLAMA, sequence=262_144).run.rows == 8 * 262_144
+
+
+def test_models_that_cannot_be_cut_are_refused_at_once() -> None:
+    with pytest.raises(UnevenParts, match="2 tensor-parallel ranks cannot share 50257 words"):
+        Plan(GPT, tensor=2, precision=PURE)
+    with pytest.raises(UnevenParts, match="12 layers cannot make 16 stages"):
+        Plan(GPT, batch=16, micro_batch=1, pipeline=16)
+
+
+def test_an_unknown_gpu_is_the_catalogues_error() -> None:
+    with pytest.raises(UnknownGPUError, match="It could be A100-40GB or A100-80GB: say which"):
+        Plan(GPT, "A100")

@@ -1,0 +1,229 @@
+"""What is said of plans: verdicts, tables, and plans in a sentence; on estimates made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramlab.planner import Estimate, Plan, Report, Simulation, describe, find_model, report
+from vramlab.programs.transformer_memory import Sizes
+from vramlab.units import GIB, MIB
+from vramlab_course.formulas.rank_peak import CATEGORIES
+from vramlab_course.formulas.transformer_peak import Moment
+
+SMALL = Sizes(vocabulary=512, positions=64, width=64, layers=1, heads=4)
+LLAMA = find_model("llama-3.1-8b")
+A100_BYTES = 42_298_834_944 - 458_227_712
+"""What an A100-40GB has beside its CUDA context."""
+
+
+def estimated(stage: int = 0, plan: Plan | None = None, **sizes: int) -> Estimate:
+    found = dict.fromkeys(CATEGORIES, 0) | {name.replace("_", " "): b for name, b in sizes.items()}
+    return Estimate(plan or Plan(SMALL, "A100-40GB", sequence=64), stage, Moment("the head", found))
+
+
+def simulated(reserved_bytes: int = GIB, **sizes: int) -> Simulation:
+    found = {name.replace("_", " "): size for name, size in sizes.items()}
+    return Simulation(0, found, sum(sizes.values()) + 512, reserved_bytes, rests_bytes=512)
+
+
+OUT_OF_MEMORY = Simulation(0, {}, 30 * GIB, 31 * GIB, problem="CUDA out of memory. Tried to.")
+
+
+# ---- Verdicts ----
+
+
+@pytest.mark.parametrize(
+    ("peak_bytes", "fits", "said"),
+    [
+        (
+            A100_BYTES // 2,
+            True,
+            "It fits, at 50%: A100-40GB has 38.97 GiB beside its CUDA context.",
+        ),
+        (A100_BYTES * 93 // 100, True, "It fits, at 93%: A100-40GB has 38.97 GiB beside its"),
+        (
+            A100_BYTES * 93 // 100 + 1,
+            True,
+            "It may fit, at 93%: A100-40GB has 38.97 GiB beside its CUDA context, but the "
+            "allocator keeps rests and gaps. Simulate it.",
+        ),
+        (A100_BYTES, True, "It may fit, at 100%: A100-40GB has"),
+        (A100_BYTES + 1, False, "It does not fit: A100-40GB has"),
+        (
+            A100_BYTES * 3 // 2,
+            False,
+            # Half of 38.97 GiB.
+            "It does not fit: A100-40GB has 38.97 GiB beside its CUDA context, 19.48 GiB too "
+            "little.",
+        ),
+    ],
+)
+def test_the_closed_form_decides_by_what_the_gpu_has(
+    peak_bytes: int, fits: bool, said: str
+) -> None:
+    found = Report(estimated(activations=peak_bytes))
+    assert found.fits is fits
+    assert found.verdict().startswith(said)
+
+
+def test_a_simulation_has_the_last_word() -> None:
+    too_much = estimated(activations=2 * A100_BYTES)
+    found = Report(too_much, simulated(reserved_bytes=A100_BYTES // 4, activations=MIB))
+    assert found.fits
+    # 41,840,607,232 B / 4 are 9.74 GiB.
+    assert found.verdict() == (
+        "It fits: 9.74 GiB were reserved at most; A100-40GB has 38.97 GiB beside its CUDA "
+        "context (25%)."
+    )
+
+
+def test_running_out_of_memory_is_told_in_torchs_words() -> None:
+    found = Report(estimated(activations=MIB), OUT_OF_MEMORY)
+    assert not found.fits
+    assert found.verdict() == "It does not fit. CUDA out of memory. Tried to."
+
+
+# ---- Tables ----
+
+
+def test_the_table_has_the_categories_that_are_there_and_their_shares() -> None:
+    table = Report(estimated(parameters=3 * MIB, activations=MIB)).table()
+    assert table.caption == "One GPU at its peak (the head)"
+    assert table.header == ("bytes of", "estimated", "share")
+    assert table.rows == (
+        ("parameters", "3.0000 MiB\n3,145,728 B", "75.0%"),
+        ("activations", "1.0000 MiB\n1,048,576 B", "25.0%"),
+        ("peak", "4.0000 MiB\n4,194,304 B", "100.0%"),
+    )
+
+
+def test_the_table_compares_what_a_simulation_tells_apart() -> None:
+    found = Report(
+        estimated(parameters=4 * MIB, optimizer_states=8 * MIB, inputs=512, activations=MIB),
+        simulated(parameters=4 * MIB, optimizer_states=8 * MIB, inputs=512, gradients=3 * MIB),
+    )
+    table = found.table()
+    assert table.header == ("bytes of", "estimated", "simulated", "difference")
+    assert [(row[0], row[3]) for row in table.rows] == [
+        ("parameters", "equal"),
+        ("optimizer states", "equal"),
+        ("inputs", "equal"),
+        # Gradients of 3 MiB in place of activations of 1 MiB.
+        ("activations and temporaries", "+2,097,152 B"),
+        ("peak", "+2,097,152 B"),
+    ]
+    # 4 + 8 + 1 MiB + 512 B, and 4 + 8 + 3 MiB + 512 B.
+    assert table.rows[-1][1:3] == (
+        "13.0005 MiB\n13,632,000 B",
+        "15.0005 MiB\n15,729,152 B",
+    )
+    assert table.notes[0] == (
+        "Besides, 512 B are rests of blocks that were not split off. Reserved at most: 1024.00 MiB."
+    )
+    assert table.notes[1].endswith("include gradients, workspaces, and what is gathered and sent.")
+
+
+def test_without_a_peak_to_compare_the_table_is_the_estimates() -> None:
+    found = estimated(parameters=MIB)
+    assert Report(found, OUT_OF_MEMORY).table() == Report(found).table()
+
+
+def test_the_table_names_the_stage_of_a_pipeline() -> None:
+    plan = Plan(LLAMA, micro_batch=2, pipeline=2)
+    caption = Report(estimated(1, plan, parameters=MIB)).table().caption
+    assert caption == "One GPU in stage 1 at its peak (the head)"
+
+
+def test_the_first_changes_are_listed_with_what_they_spare() -> None:
+    found = report(Plan(find_model("gpt2-xl"), "A100-40GB"))
+    table = found.changes(8)
+    assert table.header == ("change", "peak then", "less by", "price")
+    assert [row[0] for row in table.rows] == [each.what for each in found.next_changes()[:8]]
+    peaks = {row[0]: row[1] for row in table.rows}
+    assert peaks["checkpoint every layer"].endswith(" GiB, fits")
+    # 41.5e9 B of the 41.8e9 that there are, but an allocator needs more.
+    assert peaks["micro-batches of 4"] == "38.64 GiB, may fit"
+    assert len(found.changes().rows) == 6
+    # 45.36 GiB without, 29.03 GiB with.
+    assert table.rows[[row[0] for row in table.rows].index("checkpoint every layer")] == (
+        "checkpoint every layer",
+        "29.03 GiB, fits",
+        "16.33 GiB",
+        "the forward pass twice: a third more FLOPs (lesson 14)",
+    )
+
+
+def test_changes_that_do_not_help_enough_say_so() -> None:
+    found = report(Plan(find_model("gpt2-xl"), "RTX-3060"))
+    assert all(row[1].endswith(", does not fit") for row in found.changes(3).rows)
+
+
+# ---- Reports ----
+
+
+def test_a_report_is_an_estimate_and_a_simulation_if_asked_for() -> None:
+    plan = Plan(SMALL, batch=1, sequence=64)
+    assert report(plan).simulation is None
+    found = report(plan, simulated=True)
+    assert found.plan == plan
+    assert found.simulation is not None
+    # A step this small peaks in the optimizer's step, where the closed form is exact.
+    assert found.simulation.peak_bytes == found.estimate.peak_bytes
+    assert found.simulation.reserved_bytes > found.simulation.allocated_bytes
+
+
+def test_the_stage_that_holds_most_is_the_one_simulated() -> None:
+    # The last of two stages has the head, whose logits of 8192 words weigh most.
+    sizes = Sizes(vocabulary=8192, positions=64, width=64, layers=2, heads=4)
+    plan = Plan(sizes, batch=2, micro_batch=1, sequence=64, precision="pure bfloat16", pipeline=2)
+    found = report(plan, simulated=True)
+    assert found.estimate.stage == 1
+    assert found.simulation is not None
+    assert found.simulation.stage == 1
+    assert "in stage 1" in found.table().caption
+
+
+# ---- In a sentence ----
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {},
+            "8.03 billion parameters, 8 x 1024 tokens, autocast bfloat16, adamw (foreach), "
+            "flash attention, on one A100-80GB",
+        ),
+        (
+            {"micro_batch": 2, "checkpointing": "full", "offload": "optimizer", "gpu": "H100-80GB"},
+            "8.03 billion parameters, 8 x 1024 tokens, autocast bfloat16, adamw (foreach), "
+            "flash attention, full checkpointing, 4 micro-batches of 2, optimizer on the host, "
+            "on one H100",
+        ),
+        (
+            {"data": 4, "offload": "both", "optimizer": "sgd", "implementation": "loop"},
+            "8.03 billion parameters, 8 x 1024 tokens, autocast bfloat16, sgd (loop), "
+            "flash attention, optimizer and activations on the host, on 4 x A100-80GB: "
+            "4 data-parallel (DDP)",
+        ),
+        (
+            {"batch": 16, "micro_batch": 1, "data": 4, "zero": 3, "tensor": 2, "pipeline": 4}
+            | {"sequence_parallel": True, "precision": "pure bfloat16", "offload": "nothing"},
+            "8.03 billion parameters, 16 x 1024 tokens, pure bfloat16, adamw (foreach), "
+            "flash attention, 4 micro-batches of 1, on 32 x A100-80GB: 4 data-parallel (ZeRO-3) x "
+            "2 tensor-parallel with the sequence x 4 stages (1F1B)",
+        ),
+        (
+            {"micro_batch": 4, "tensor": 2, "pipeline": 2, "precision": "pure bfloat16"}
+            | {"schedule": "GPipe"},
+            "8.03 billion parameters, 8 x 1024 tokens, pure bfloat16, adamw (foreach), "
+            "flash attention, 2 micro-batches of 4, on 4 x A100-80GB: 2 tensor-parallel x "
+            "2 stages (GPipe)",
+        ),
+    ],
+    ids=["one GPU", "one with all", "DDP", "three ways", "two ways"],
+)
+def test_a_plan_in_a_sentence(options: dict[str, Any], said: str) -> None:
+    assert describe(Plan(LLAMA, **options)) == said

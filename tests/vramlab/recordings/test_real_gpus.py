@@ -1,0 +1,85 @@
+"""What real GPUs measured, from assets/recordings: the virtual GPU gives the same bytes.
+
+`vramlab compare` goes through a recording whole. Here are all its rules, and some of its workloads.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from vramlab.kernels import TABLE, Status
+from vramlab.recordings.compare import Comparison, compare
+from vramlab.recordings.entries import RULE
+from vramlab.recordings.store import OK, RecordingFile
+from vramlab.zoo.calls import rules_called
+
+RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
+
+CUDNN = {"aten.convolution.default", "aten.convolution_backward.default"}
+"""Rules of which cuDNN decides a part."""
+
+EQUAL = (
+    "experiment/pages-and-blocks",
+    "experiment/three-linear",
+    "experiment/three-linear-peak",
+    "experiment/fp16-linear",
+    "experiment/optimizer-step-peak",
+    "experiment/bert-training",
+    "experiment/kv-cache",
+    "experiment/precision-modes",
+    "zoo/mlp-1024x4-b1-fp32-adamw",
+    "zoo/mlp-4096x8-b4096-autocast-fp16-adamw-loop-clipping",
+    "zoo/vit-base-b32-fp32-adamw-math",
+    "zoo/bert-base-b32-s128-autocast-bf16-adamw-flash",
+    "zoo/t5-small-b16-s512-autocast-bf16-adamw-eager",
+    "zoo/gpt2-b8-s1024-autocast-fp16-adamw-efficient-clipping",
+    "zoo/gpt2-b8-s512-bf16-generate-sdpa",
+    "zoo/llama-1b-b2-s2048-autocast-bf16-adamw-flash-clipping",
+    "zoo/qwen-0.6b-b2-s1024-bf16-adamw-foreach-flash",
+)
+"""Entries in which every number of every stage is equal."""
+
+
+@cache
+def recording() -> RecordingFile:
+    return RecordingFile.open(RECORDING)
+
+
+def compared(entry: str) -> Comparison:
+    (comparison,) = compare(recording(), [entry])
+    return comparison
+
+
+@pytest.mark.parametrize("rule", [rule for rule in rules_called() if rule not in CUDNN])
+def test_a_rule_is_as_recorded(rule: str) -> None:
+    comparison = compared(RULE + rule)
+    assert comparison.problem is None
+    assert comparison.differing == ()
+    assert len(comparison.numbers) >= 4  # of each call: allocated, peak, reserved, peak reserved
+
+
+def test_rules_say_that_they_are_recorded_where_they_are() -> None:
+    recorded = {
+        name.removeprefix(RULE)
+        for name, entry in recording().entries.items()
+        if name.startswith(RULE) and entry.status == OK
+    }
+    claiming = {rule.ops[0] for rule in TABLE.rules if rule.status is Status.RECORDED}
+    assert claiming == recorded - CUDNN
+
+
+@pytest.mark.parametrize("entry", EQUAL)
+def test_a_program_is_as_recorded(entry: str) -> None:
+    comparison = compared(entry)
+    assert comparison.problem is None
+    assert comparison.differing == ()
+
+
+def test_the_recording_is_of_a_real_gpu_and_whole() -> None:
+    machine = recording().machine
+    assert (machine["gpu"], machine["virtual"]) == ("NVIDIA H200", False)
+    status = {entry.status for entry in recording().entries.values()}
+    assert status == {"ok", "skipped"}  # skipped: those that need several GPUs

@@ -1,0 +1,240 @@
+"""Whose code a file is, and how it is named, wherever an environment lies."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import vramlab
+from vramlab.source_files import PROGRAM_FOLDERS, CodeOwner, is_below, owner_of, shown_name
+
+HERE = Path(vramlab.__file__).parent
+TORCH = Path(torch.__file__).parent
+STDLIB = Path(sysconfig.get_path("stdlib"))
+PROJECT = "/home/me/project"
+
+
+def told(filename: str | Path, folder: str | Path = PROJECT) -> tuple[CodeOwner, str]:
+    return owner_of(str(filename)), shown_name(str(filename), str(folder))
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        f"{PROJECT}/.venv/lib/python3.11/site-packages",
+        f"{PROJECT}/.venv/lib64/python3.11/site-packages",
+        f"{PROJECT}/.pixi/envs/default/lib/python3.11/site-packages",
+        "/home/me/venv/lib/python3.13t/site-packages",
+        "/opt/conda/envs/train/lib/python3.12/site-packages",
+        "/home/me/.local/lib/python3.11/site-packages",
+        "/home/me/Library/Python/3.11/lib/python/site-packages",
+        "/usr/lib/python3/dist-packages",
+        "/usr/local/lib/python3.12/dist-packages",
+        f"{PROJECT}/tools/../.venv/lib/python3.11/site-packages",
+    ],
+)
+def test_a_library_is_named_from_itself_on_wherever_it_is_installed(environment: str) -> None:
+    package = CodeOwner.PACKAGE
+    for name in ("transformers/activations.py", "torchvision/models/resnet.py", "six.py"):
+        assert told(f"{environment}/{name}") == (package, name)
+    assert told(f"{environment}/lib-1.0-py3.11.egg/lib/net.py") == (package, "lib/net.py")
+    assert told(f"{environment}/torch/nn/modules/linear.py") == (
+        CodeOwner.PYTORCH,
+        "torch/nn/modules/linear.py",
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["torchvision", "torchmetrics", "torch_geometric", "torchtune", "vramlab_mine"]
+)
+def test_names_that_begin_like_pytorch_and_vramlab_are_others(name: str) -> None:
+    installed = TORCH.with_name(name) / "models.py"
+    assert told(installed) == (CodeOwner.PACKAGE, f"{name}/models.py")
+    assert told(HERE.with_name(f"{name}_too") / "train.py", HERE.parent) == (
+        CodeOwner.PROGRAM,
+        f"{name}_too/train.py",
+    )
+    assert told(f"{HERE}_mine.py")[0] is CodeOwner.PROGRAM
+    assert told(f"{STDLIB}_mine/train.py")[0] is CodeOwner.PROGRAM
+
+
+def test_pytorch_is_what_its_wheel_has() -> None:
+    assert told(TORCH / "optim" / "adam.py") == (CodeOwner.PYTORCH, "torch/optim/adam.py")
+    assert told(TORCH.with_name("functorch") / "__init__.py")[0] is CodeOwner.PYTORCH
+    assert told(f"{PROJECT}/torch/utils.py") == (CodeOwner.PROGRAM, "torch/utils.py")
+
+
+def test_a_pytorch_built_where_its_source_lies_is_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vramlab import source_files
+
+    monkeypatch.setattr(source_files, "_folder_of_torch", lambda: str(tmp_path / "pytorch"))
+    assert told(tmp_path / "pytorch" / "torch" / "serialization.py") == (
+        CodeOwner.PYTORCH,
+        "torch/serialization.py",
+    )
+    assert told(tmp_path / "pytorch" / "benchmarks" / "run.py")[0] is CodeOwner.PROGRAM
+
+
+def test_vramlab_is_told_from_the_programs_that_are_part_of_it() -> None:
+    assert told(HERE / "virtual" / "dispatch.py") == (
+        CodeOwner.VRAMLAB,
+        "vramlab/gpu/core/dispatcher.py",
+    )
+    assert told(HERE / "attachment.py")[0] is CodeOwner.VRAMLAB
+    assert told(HERE / "models" / "encoder.py") == (
+        CodeOwner.PROGRAM,
+        "vramlab_course/programs/models/encoder.py",
+    )
+    assert [name for name in PROGRAM_FOLDERS if not (HERE / name).is_dir()] == []
+
+
+def test_pythons_library_is_told_from_what_is_installed_in_it() -> None:
+    assert told(STDLIB / "contextlib.py") == (CodeOwner.PYTHON, "contextlib.py")
+    assert told(os.__file__) == (CodeOwner.PYTHON, "os.py")
+    assert told(STDLIB / "asyncio" / "events.py") == (CodeOwner.PYTHON, "asyncio/events.py")
+    assert told(STDLIB / "site-packages" / "timm" / "data.py") == (
+        CodeOwner.PACKAGE,
+        "timm/data.py",
+    )
+    assert told("<frozen runpy>") == (CodeOwner.PYTHON, "<frozen runpy>")
+
+
+@pytest.mark.parametrize(
+    ("filename", "name"),
+    [
+        (f"{PROJECT}/train.py", "train.py"),
+        (f"{PROJECT}/src/mine/net.py", "src/mine/net.py"),
+        (f"{PROJECT}/scripts/../net.py", "net.py"),
+        (f"{PROJECT}/.venv/src/editable/net.py", ".venv/src/editable/net.py"),
+        (f"{PROJECT}/site-packages-of-mine/net.py", "site-packages-of-mine/net.py"),
+        (f"{PROJECT}_two/train.py", "project_two/train.py"),
+        ("/home/me/other/train.py", "other/train.py"),
+        ("/train.py", "train.py"),
+        (f"{PROJECT}/app.zip/net.py", "app.zip/net.py"),
+        ("train.py", "train.py"),
+    ],
+)
+def test_the_program_is_named_from_where_it_was_started(filename: str, name: str) -> None:
+    assert told(filename) == (CodeOwner.PROGRAM, name)
+
+
+def test_an_editable_package_elsewhere_is_named_from_the_package_on(tmp_path: Path) -> None:
+    package = tmp_path / "checkout" / "src" / "mine" / "models"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package.parent / "__init__.py").touch()
+    assert told(package / "net.py") == (CodeOwner.PROGRAM, "mine/models/net.py")
+    assert told(package / "net.py", tmp_path) == (
+        CodeOwner.PROGRAM,
+        "checkout/src/mine/models/net.py",
+    )
+
+
+def test_links_to_an_environment_may_have_been_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tmp_path / "disk" / "packages"
+    real.mkdir(parents=True)
+    linked = tmp_path / "project" / ".venv" / "lib" / "python3.11" / "site-packages"
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to(real)
+    assert told(linked / "lib" / "net.py") == (CodeOwner.PACKAGE, "lib/net.py")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(linked)])
+    assert told(real / "lib" / "data.py") == (CodeOwner.PACKAGE, "lib/data.py")
+    through = tmp_path / "stdlib"
+    through.symlink_to(STDLIB)
+    assert told(through / "contextlib.py") == (CodeOwner.PYTHON, "contextlib.py")
+    (tmp_path / "env").symlink_to(TORCH.parent)
+    assert told(tmp_path / "env" / "torch" / "hub.py") == (CodeOwner.PYTORCH, "torch/hub.py")
+    (tmp_path / "home").symlink_to(tmp_path / "project")
+    assert told(tmp_path / "project" / "train.py", tmp_path / "home")[1] == "train.py"
+
+
+@pytest.mark.parametrize("form", ["folder", "zip"])
+def test_what_pip_has_put_into_a_folder_of_sys_path_is_installed(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `pip install --target` does it; what else lies there is the program's."""
+    files = {
+        "lib/net.py": "",
+        "lib-1.0.dist-info/METADATA": "Name: lib\nVersion: 1.0\n",
+        "lib-1.0.dist-info/RECORD": "lib/net.py,,\nlib-1.0.dist-info/METADATA,,\n",
+        "lib_mine/train.py": "",
+    }
+    deps = tmp_path / "deps"
+    if form == "zip":
+        with zipfile.ZipFile(deps, "w") as archive:
+            for name, text in files.items():
+                archive.writestr(name, text)
+    else:
+        for name, text in files.items():
+            (deps / name).parent.mkdir(parents=True, exist_ok=True)
+            (deps / name).write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path, f"{deps}/"])
+    assert told(deps / "lib" / "net.py") == (CodeOwner.PACKAGE, "lib/net.py")
+    assert told(deps / "lib_mine" / "train.py", tmp_path) == (
+        CodeOwner.PROGRAM,
+        "deps/lib_mine/train.py",
+    )
+
+
+def test_a_checkout_that_is_installed_as_editable_is_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`setup.py develop` leaves an egg-info folder where the source lies."""
+    (tmp_path / "mine.egg-info").mkdir()
+    (tmp_path / "mine.egg-info" / "PKG-INFO").write_text("Name: mine\nVersion: 1.0\n")
+    (tmp_path / "mine.egg-info" / "SOURCES.txt").write_text("mine/net.py\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert told(tmp_path / "mine" / "net.py", tmp_path) == (CodeOwner.PROGRAM, "mine/net.py")
+
+
+@pytest.mark.parametrize(
+    "filename",
+    [
+        f"{tempfile.gettempdir()}/ipykernel_4711/3456789.py",
+        "<ipython-input-3-0123456789ab>",
+        "/tmp/ipython-input-3.py",
+    ],
+)
+def test_a_notebooks_cell_is_the_program(filename: str) -> None:
+    assert told(filename) == (CodeOwner.PROGRAM, "notebook cell")
+
+
+def test_a_folder_that_is_called_like_the_kernel_is_none() -> None:
+    assert told(f"{PROJECT}/ipykernel_tests/a.py")[1] == "ipykernel_tests/a.py"
+
+
+@pytest.mark.parametrize("name", ["<stdin>", "<python-input-0>", "<console>", "<doctest a.b[0]>"])
+def test_what_is_typed_in_is_the_program(name: str) -> None:
+    assert told(name) == (CodeOwner.PROGRAM, name)
+
+
+@dataclass
+class Made:
+    x: int
+
+
+@pytest.mark.parametrize(
+    "name", [Made.__init__.__code__.co_filename, "<string>", "<eval_with_key>.0", "??"]
+)
+def test_code_without_a_file_is_nobodys(name: str) -> None:
+    assert told(name) == (CodeOwner.NOBODY, name)
+    assert told("") == (CodeOwner.NOBODY, "??")
+
+
+def test_below_is_not_beginning_with() -> None:
+    assert is_below("/a/optim/adam.py", "/a/optim")
+    assert is_below("/a/transformer.py", "/a/transformer.py")
+    assert not is_below("/a/optim_mine/adam.py", "/a/optim")
+    assert is_below("/a.py", "/")

@@ -1,0 +1,213 @@
+"""The virtual GPU's error messages: torch's words where torch has them, else what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.errors import NoValuesError, UnsupportedOnVirtualGPU
+from vramlab.gpu.core.storage_record import HOST, holding_of
+
+
+def device_name(tensor: torch.Tensor) -> str:
+    """Name the device that a program believes `tensor` to be on."""
+    holding = holding_of(tensor)
+    if holding is None:
+        return str(tensor.device)
+    return "cpu" if holding.place == HOST else f"cuda:{holding.place}"
+
+
+def device_mismatch(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> RuntimeError:
+    """Say that operands are on different devices, as CUDA's kernels do.
+
+    Source: element-wise kernels check in aten/src/ATen/TensorIterator.cpp; others in the wrapper
+    that torchgen writes, through c10::impl::check_and_update_common_device in
+    aten/src/ATen/core/op_registration/adaption.cpp; convolutions in `check_input_same_type_as_
+    parameters` of aten/src/ATen/native/Convolution.cpp. PyTorch 2.13.
+    """
+    operands = _operands(func, args, kwargs)
+    devices = [device_name(tensor) for _, tensor in operands]
+    if func._schema.name == "aten::convolution" and "cpu" in devices:
+        return _types_differ(operands)
+    if iterates(func):
+        common = next(device for device in devices if device != "cpu")
+        other = next(device for device in devices if device != common)
+        return RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{common} and {other}!"
+        )
+    name, other = next(
+        (name, device)
+        for (name, _), device in zip(operands, devices, strict=True)
+        if device != devices[0]
+    )
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but got {name} is on {other}, different "
+        f"from other tensors on {devices[0]} (when checking argument in method {_wrapper(func)})"
+    )
+
+
+# Ops without the tag of element-wise ones whose CUDA kernels are TensorIterator's all the same.
+_ITERATES = ("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "masked_fill")
+
+_MOST_SHADOWED_NUMEL = 2**22
+
+# Ops that are another op on CUDA, which is the one to notice: its name, and its arguments'.
+_DELEGATES = {
+    "embedding": ("index_select", {"weight": "self", "indices": "index"}),
+    "stack": ("cat", {}),
+}
+
+
+def iterates(func: OpOverload) -> bool:
+    """Whether an op's CUDA kernel is TensorIterator's, which takes a CPU scalar for an operand."""
+    name = _plain_name(func).removesuffix("_")
+    if name in _ITERATES or name.startswith("_foreach_"):
+        return True
+    functional = getattr(torch.ops.aten, name, None)
+    forms = [getattr(functional, form) for form in functional.overloads()] if functional else []
+    return any(torch.Tag.pointwise in form.tags for form in (func, *forms))
+
+
+def _operands(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[tuple[str, torch.Tensor]]:
+    """The tensors that a kernel compares, in its order: `out` first. CPU scalars are let pass."""
+    names = _DELEGATES.get(_plain_name(func), ("", {}))[1]
+    arguments = func._schema.arguments
+    given = {a.name: arg for a, arg in zip(arguments, args, strict=False)} | dict(kwargs)
+    return [
+        (names.get(a.name, a.name), tensor)
+        for a in sorted(arguments, key=lambda a: not a.is_out)
+        for tensor in tensors_of(given.get(a.name))
+        if tensor.dim() > 0 or _is_written(a) or device_name(tensor) != "cpu"
+    ]
+
+
+def is_written_to(
+    tensor: torch.Tensor, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bool:
+    """Whether `tensor` is what the op changes, not an operand."""
+    if not func._schema.is_mutable:
+        return False
+    arguments = func._schema.arguments
+    given = {a.name: arg for a, arg in zip(arguments, args, strict=False)} | dict(kwargs)
+    return any(given.get(a.name) is tensor for a in arguments if _is_written(a))
+
+
+def tensors_of(arg: Any) -> list[torch.Tensor]:
+    """The tensors of one argument: itself, or those in a list."""
+    items = arg if isinstance(arg, list | tuple) else [arg]
+    return [item for item in items if isinstance(item, torch.Tensor)]
+
+
+def raise_in_torchs_words(error: RuntimeError, tensors: Sequence[torch.Tensor]) -> None:
+    """Raise the same error with the GPU's name where C++ has read "meta", if it has.
+
+    The new error must not be bound to a name: its traceback holds the frame, and with it the
+    tensors of the program, which would then live until the garbage is collected.
+
+    Args:
+        error: raised by PyTorch's C++ code.
+        tensors: those of the call; the first on a GPU is taken to be meant.
+    """
+    text = re.sub(r"\bMeta(\w+)Type\b", r"torch.cuda.\1Tensor", str(error))
+    names = [device_name(t) for t in tensors if holding_of(t) is not None]
+    gpu = next((name for name in names if name != "cpu"), None)
+    if type(error) is not RuntimeError or gpu is None:
+        return
+    text = re.sub(r"\bmeta\b", gpu, text.replace("'meta'", "'cuda'"))
+    if text != str(error):
+        raise RuntimeError(text) from error
+
+
+def raise_as_on_cpu(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise what C++ says of these operands, if it refuses them.
+
+    Meta kernels written in Python refuse the same operands in words of their own. CPU and CUDA
+    kernels share the checks of sizes. To be called when the op has failed.
+    """
+
+    def shadow(arg: Any) -> Any:
+        if isinstance(arg, torch.Tensor):
+            return torch.empty(arg.size(), dtype=arg.dtype, device="cpu")
+        return [shadow(item) for item in arg] if isinstance(arg, list | tuple) else arg
+
+    tensors = [t for arg in (*args, *kwargs.values()) for t in tensors_of(arg)]
+    if sum(tensor.numel() for tensor in tensors) > _MOST_SHADOWED_NUMEL:
+        return
+    kwargs = {name: shadow(arg) for name, arg in kwargs.items() if name != "device"}
+    try:
+        func(*(shadow(arg) for arg in args), **kwargs)
+    except RuntimeError as error:
+        if "not implemented for" not in str(error):  # a dtype that CUDA has and the CPU has not
+            raise
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)
+
+
+def _types_differ(operands: list[tuple[str, torch.Tensor]]) -> RuntimeError:
+    types = {name: type_name(tensor) for name, tensor in operands}
+    other = "weight" if types["weight"] != types["input"] else "bias"
+    return RuntimeError(
+        f"Input type ({types['input']}) and {other} type ({types[other]}) should be the same"
+    )
+
+
+def type_name(tensor: torch.Tensor) -> str:
+    """What `tensor.type()` answers on the device that a program believes it to be on."""
+    name = torch.empty((), dtype=tensor.dtype, device="cpu").type()
+    is_on_gpu = device_name(tensor).startswith("cuda")
+    return name.replace("torch.", "torch.cuda.", 1) if is_on_gpu else name
+
+
+def _plain_name(func: OpOverload) -> str:
+    return str(func._schema.name).removeprefix("aten::")
+
+
+def _wrapper(func: OpOverload) -> str:
+    """Name the C++ function that checks devices: structured kernels are named differently.
+
+    Source: `wrapper_kernel_sig` and `gen_one` in torchgen/dest/register_dispatch_key.py; structured
+    kernels are those whose meta function torchgen has written too.
+    """
+    name, _ = _DELEGATES.get(_plain_name(func), (_plain_name(func), {}))
+    overload = str(func._schema.overload_name)
+    is_out = "_out" if any(a.is_out for a in func._schema.arguments) else ""
+    if "RegisterMeta" in torch._C._dispatch_dump(f"aten::{name}" + (overload and f".{overload}")):
+        return f"wrapper_CUDA_{name}{is_out}" + (overload and f"_{overload}")
+    return f"wrapper_CUDA_{overload}_{name}{is_out}"
+
+
+def no_kernel(func: OpOverload, error: Exception) -> UnsupportedOnVirtualGPU:
+    """Say that an op has no model, so that it is not counted as zero."""
+    return UnsupportedOnVirtualGPU(
+        f"{func} is not modelled by the virtual GPU: PyTorch has no shape rule for it "
+        f"({_first_line(error)}). Replace the op, run this part on the host (.cpu() first), use "
+        "values=True for small tensors, or run on a real GPU."
+    )
+
+
+def no_values(what: str, tensor: torch.Tensor | None = None) -> NoValuesError:
+    """Say that a value was asked where there is none."""
+    of = ""
+    if tensor is not None:
+        of = f" of a {tensor.dtype} tensor of shape {tuple(tensor.shape)} on {device_name(tensor)}"
+    return NoValuesError(
+        f"{what}{of}: a virtual GPU keeps sizes and places of tensors, not their values. Leave "
+        "this line out, or guard it; for small programs whose values matter use "
+        "VirtualGPU(..., values=True); `vramlab run` answers nan and 0 instead."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+    return first.partition(" You may have run into this message")[0].rstrip(".")

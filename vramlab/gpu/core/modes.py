@@ -1,0 +1,198 @@
+"""The torch modes through which a thread sees the GPUs that are attached.
+
+Torch keeps modes in two stacks in each thread, one of function modes and one of dispatch modes. A
+thread has one of ours on each, however many GPUs are attached: they serve whichever GPU is awake.
+So GPUs can be detached in any order, and threads see the GPU that is there now.
+
+Ours lie at the bottom, wherever modes of others (FlopCounterMode, a program's own) were entered
+before or after: these leave by taking the top of the stack, and take themselves. Torch puts its own
+mode of `torch.set_default_device` there in the same way, and insists that nothing is below. Source:
+`DeviceContext` in torch/utils/_device.py, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import torch
+from torch import overrides
+from torch.overrides import TorchFunctionMode
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher
+from vramlab.gpu.core.function_mode import DeviceMode, Service
+from vramlab.gpu.ops.autocast import switch_key
+
+
+class _Served:
+    """The GPU that all threads' modes serve."""
+
+    service: Service | None = None
+
+
+_served = _Served()
+
+
+def serve(service: Service | None) -> None:
+    """Let the modes of all threads serve one GPU; with None they pass everything by."""
+    _served.service = service
+
+
+def served() -> Service | None:
+    """What the modes serve now, or None."""
+    return _served.service
+
+
+def device_mode() -> DeviceMode:
+    """Make a function mode that serves whichever GPU is awake."""
+    return DeviceMode(served)
+
+
+def _served_dispatcher() -> Dispatcher | None:
+    service = _served.service
+    return None if service is None else service.dispatcher
+
+
+class EnteredModes:
+    """One reason for a thread to have the modes; they stay until every reason is gone."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def leave(self) -> None:
+        """Take the calling thread's modes out, unless somebody else needs them.
+
+        In another thread than the one that entered, that one's modes stay until it next enters or
+        leaves. Meanwhile they serve what is attached, as in a thread that was started with them.
+        """
+        self.is_over = True
+        _thread.tidy()
+
+
+class _ThreadModes(threading.local):
+    """The modes of the calling thread, and the reasons to have them."""
+
+    def __init__(self) -> None:
+        self.reasons: list[EnteredModes] = []
+        self.undo = ExitStack()
+
+    def enter(self, is_new_thread: bool) -> EnteredModes:
+        self.tidy()
+        if not self.reasons:
+            with ExitStack() as stack:
+                function_mode, dispatch_mode = device_mode(), AllocationMode(_served_dispatcher)
+                stack.callback(_take_out_function_mode, function_mode)
+                _put_in_function_mode(function_mode)
+                stack.callback(_take_out_dispatch_mode, dispatch_mode)
+                _put_in_dispatch_mode(dispatch_mode, is_new_thread)
+                stack.callback(switch_key, switch_key(True))
+                self.undo = stack.pop_all()
+        self.reasons.append(reason := EnteredModes())
+        return reason
+
+    def tidy(self) -> None:
+        self.reasons = [reason for reason in self.reasons if not reason.is_over]
+        if not self.reasons:
+            self.undo.close()
+
+
+_thread = _ThreadModes()
+
+
+def enter() -> EnteredModes:
+    """Let the calling thread see the GPUs that are attached, until `leave()`."""
+    return _thread.enter(is_new_thread=False)
+
+
+@contextmanager
+def in_new_thread() -> Iterator[None]:
+    """The same for a thread that has just been started, and until it ends."""
+    reason = _thread.enter(is_new_thread=True)
+    try:
+        yield
+    finally:
+        reason.leave()
+
+
+def _put_in_function_mode(mode: DeviceMode) -> None:
+    default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    above = _pop_function_modes_until(lambda top: top is default)
+    overrides._push_mode(mode)
+    for each in reversed(above):
+        overrides._push_mode(each)
+
+
+def _take_out_function_mode(mode: DeviceMode) -> None:
+    """Take a mode out of the thread's stack. Inside its own call it is not there: it comes back."""
+    mode.retire()
+    modes = overrides._get_current_function_mode_stack()
+    if any(each is mode for each in modes):
+        above = _pop_function_modes_until(lambda top: top is mode)
+        overrides._pop_mode()
+        for each in reversed(above):
+            overrides._push_mode(each)
+
+
+def _pop_function_modes_until(
+    found: Callable[[TorchFunctionMode], bool],
+) -> list[TorchFunctionMode]:
+    """Take those above a mode from the stack, or all, the topmost first."""
+    above: list[TorchFunctionMode] = []
+    while (modes := overrides._get_current_function_mode_stack()) and not found(modes[-1]):
+        above.append(overrides._pop_mode())
+    return above
+
+
+def _put_in_dispatch_mode(mode: AllocationMode, is_new_thread: bool) -> None:
+    others = _leave_all_dispatch_modes()
+    if is_new_thread:
+        # The flags that TorchDispatchMode sets beside the stack are the process's: a thread that
+        # ends after the GPU is gone would set them for good.
+        _python_dispatch._push_mode(mode)
+    else:
+        mode.__enter__()
+    for _, come_back in others:
+        come_back()
+
+
+def _take_out_dispatch_mode(mode: AllocationMode) -> None:
+    mode.retire()
+    for each, come_back in _leave_all_dispatch_modes():
+        if each is not mode:
+            come_back()
+
+
+def _leave_all_dispatch_modes() -> list[tuple[TorchDispatchMode, Callable[[], object]]]:
+    """Leave all dispatch modes of the thread, by the methods of their base class whatever they do.
+
+    Beside the stack, torch keeps flags that say whether there is a mode, and each mode remembers
+    what they were when it was entered. So the mode that was entered first is left last. Modes such
+    as FakeTensorMode have places of their own below the stack, whenever they were entered.
+
+    Returns:
+        The modes and how each comes back, in the order in which they have to.
+    """
+    stack = _python_dispatch._get_current_dispatch_mode_stack()
+    below = [mode for mode in stack if mode.is_infra_mode()]
+    above = [mode for mode in stack if not mode.is_infra_mode()]
+    is_below_first = any(_found_no_other(mode) for mode in below)
+    in_order = (*below, *above) if is_below_first else (*above, *below)
+    return [(mode, _leave(mode)) for mode in reversed(in_order)][::-1]
+
+
+def _found_no_other(mode: TorchDispatchMode) -> bool:
+    """Whether a mode was entered while there was no other."""
+    return False in getattr(mode, "old_dispatch_mode_flags", ())
+
+
+def _leave(mode: TorchDispatchMode) -> Callable[[], object]:
+    """Take a mode from its place. Answers how to put it back: entered, or only pushed."""
+    if getattr(mode, "old_dispatch_mode_flags", ()):
+        TorchDispatchMode.__exit__(mode, None, None, None)
+        return partial(TorchDispatchMode.__enter__, mode)
+    _python_dispatch._pop_mode(getattr(mode, "_mode_key", None))
+    return partial(_python_dispatch._push_mode, mode)

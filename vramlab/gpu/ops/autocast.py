@@ -1,0 +1,239 @@
+"""torch.autocast("cuda") for tensors of a virtual GPU.
+
+Autocast is a dispatch key of its own, and its C++ kernels cast only tensors that say they are on
+CUDA. So each op on autocast's lists gets a kernel here that casts ours, and the key is switched on
+in every attached thread; torch's own `autocast` does the rest, as it switches the key off outside.
+
+The lists are PyTorch's; where an older one lacks an op, so does this. Source:
+AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE,
+AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE and AT_FORALL_PROMOTE in aten/src/ATen/autocast_mode.h,
+`cached_cast` in autocast_mode.cpp, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.storage_record import holding_of
+
+
+def _names(text: str) -> list[str]:
+    return text.split()
+
+
+LOWER_PRECISION = _names(
+    """
+    _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d
+    conv_transpose2d.input conv_transpose3d.input convolution cudnn_convolution
+    cudnn_convolution_transpose prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear
+    addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell
+    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention
+    scaled_dot_product_attention
+    """
+)
+
+FLOAT32 = _names(
+    """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan
+    pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm
+    group_norm rms_norm frobenius_norm.dim nuclear_norm nuclear_norm.dim cosine_similarity
+    poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss
+    smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
+    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm
+    logsumexp upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d
+    _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d
+    upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d
+    _upsample_bicubic2d_aa
+    """
+)
+
+FLOAT32_OUTPUT = _names(
+    """
+    prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm
+    linalg_matrix_norm linalg_matrix_norm.str_ord sum sum.dim_IntList
+    """
+)
+
+NORM = ["norm.Scalar", "norm.ScalarOpt_dim"]
+
+PROMOTE = _names(
+    """
+    addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
+    """
+)
+
+BANNED = ["binary_cross_entropy"]
+
+_KEY = torch._C.DispatchKey.AutocastCUDA
+_KEY_SET = torch._C.DispatchKeySet(_KEY)
+
+Kernel = Callable[..., Any]
+
+
+class Autocast:
+    """Autocast's kernels for one attached machine, and its cache of cast weights.
+
+    The cache keeps the casts of float32 leaves that need gradients, until the outermost autocast
+    region ends.
+    """
+
+    def __init__(self) -> None:
+        self._cast_weights: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
+
+    def install(self, library: torch.library.Library, patches: Patches) -> None:
+        """Register the kernels in `library`, and let torch's own code clear the cache."""
+        policies: list[tuple[list[str], Callable[[OpOverload], Kernel]]] = [
+            (LOWER_PRECISION, self._lower_precision),
+            (FLOAT32, self._float32),
+            (FLOAT32_OUTPUT, self._float32_output),
+            (NORM, self._norm),
+            (PROMOTE, self._promote),
+            (BANNED, self._banned),
+        ]
+        with warnings.catch_warnings():
+            # Overriding PyTorch's kernels is what this is for; undone when the library goes.
+            warnings.simplefilter("ignore", UserWarning)
+            for names, policy in policies:
+                for name in names:
+                    if (overload := _overload(name)) is not None:
+                        library.impl(name, policy(overload), "AutocastCUDA")
+        clear = torch.clear_autocast_cache
+
+        def clear_autocast_cache() -> None:
+            self._cast_weights.clear()
+            clear()
+
+        patches.set(torch, "clear_autocast_cache", clear_autocast_cache)
+
+    def _cast(self, arg: Any, dtype: torch.dtype) -> Any:
+        if isinstance(arg, torch.Tensor):
+            return self._cast_tensor(arg, dtype)
+        if isinstance(arg, list | tuple):
+            return type(arg)(self._cast(item, dtype) for item in arg)
+        return arg
+
+    def _cast_tensor(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        if not _is_eligible(tensor) or tensor.dtype == dtype:
+            return tensor
+        is_weight = (
+            torch.is_autocast_cache_enabled()
+            and dtype == torch.get_autocast_dtype("cuda")
+            and tensor.dtype == torch.float32
+            and tensor.requires_grad
+            and tensor.is_leaf
+            and not tensor._is_view()
+        )
+        if not is_weight:
+            return tensor.to(dtype)
+        entry = self._cast_weights.get(id(tensor))
+        if entry is None or entry[0]() is not tensor:
+            entry = (weakref.ref(tensor), tensor.to(dtype))
+            self._cast_weights[id(tensor)] = entry
+        return entry[1]
+
+    def _casting(self, func: OpOverload, dtype: Callable[[tuple[Any, ...]], torch.dtype]) -> Kernel:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+                to = dtype((*args, *kwargs.values()))
+                # The last first: in C++ the casts are arguments of one call, and GCC, which
+                # PyTorch is built with, evaluates arguments from the right.
+                kwargs = {name: self._cast(kwargs[name], to) for name in reversed(kwargs)}
+                last_first = [self._cast(arg, to) for arg in reversed(args)]
+                return func(*reversed(last_first), **kwargs)
+
+        return kernel
+
+    def _lower_precision(self, func: OpOverload) -> Kernel:
+        return self._casting(func, lambda args: torch.get_autocast_dtype("cuda"))
+
+    def _float32(self, func: OpOverload) -> Kernel:
+        return self._casting(func, lambda args: torch.float32)
+
+    def _promote(self, func: OpOverload) -> Kernel:
+        def widest(args: tuple[Any, ...]) -> torch.dtype:
+            dtypes = {t.dtype for t in _tensors(args) if _is_eligible(t)}
+            return torch.float32 if torch.float32 in dtypes else torch.get_autocast_dtype("cuda")
+
+        return self._casting(func, widest)
+
+    def _float32_output(self, func: OpOverload) -> Kernel:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+                if _is_eligible(args[0]) and kwargs.get("dtype") is None:
+                    arguments = [argument.name for argument in func._schema.arguments]
+                    at = arguments.index("dtype")
+                    if len(args) > at:
+                        args = (*args[:at], args[at] or torch.float32, *args[at + 1 :])
+                    else:
+                        kwargs = {**kwargs, "dtype": torch.float32}
+                return func(*args, **kwargs)
+
+        return kernel
+
+    def _norm(self, func: OpOverload) -> Kernel:
+        def kernel(tensor: torch.Tensor, p: Any = 2, *args: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+                if not _is_eligible(tensor):
+                    return func(tensor, p, *args)
+                return torch.ops.aten.norm(tensor, p, *args, dtype=torch.float32)
+
+        return kernel
+
+    def _banned(self, func: OpOverload) -> Kernel:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+                if any(_is_eligible(t) for t in _tensors(args)):
+                    raise RuntimeError(
+                        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe "
+                        "to autocast.\nMany models use a sigmoid layer right before the binary "
+                        "cross entropy layer.\nIn this case, combine the two layers using "
+                        "torch.nn.functional.binary_cross_entropy_with_logits or "
+                        "torch.nn.BCEWithLogitsLoss."
+                    )
+                return func(*args, **kwargs)
+
+        return kernel
+
+
+def switch_key(included: bool) -> bool:
+    """Let the calling thread's ops pass autocast's kernels whenever autocast is on.
+
+    Returns:
+        Whether they did before.
+    """
+    before = torch._C._dispatch_tls_is_dispatch_key_included("AutocastCUDA")
+    torch._C._dispatch_tls_set_dispatch_key_included("AutocastCUDA", included)
+    return bool(before)
+
+
+def _is_eligible(arg: Any) -> bool:
+    if not isinstance(arg, torch.Tensor) or not arg.is_floating_point():
+        return False
+    with torch._C.DisableTorchFunction():
+        holding = holding_of(arg)
+    return holding is not None and holding.place >= 0 and arg.dtype != torch.float64
+
+
+def _tensors(args: tuple[Any, ...]) -> Iterator[torch.Tensor]:
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            yield arg
+        elif isinstance(arg, list | tuple):
+            yield from _tensors(tuple(arg))
+
+
+def _overload(name: str) -> OpOverload | None:
+    """The op of that name, if the PyTorch that is installed has it on autocast's lists."""
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCUDA"):
+        return None
+    packet_name, _, overload_name = name.partition(".")
+    overload = getattr(getattr(torch.ops.aten, packet_name), overload_name or "default")
+    assert isinstance(overload, OpOverload)
+    return overload

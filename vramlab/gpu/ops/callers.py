@@ -1,0 +1,125 @@
+"""Who asks for a value, where it is not the program: what PyTorch's own questions are answered.
+
+A read is PyTorch's own (or transformers') where nothing but PyTorch's code stands between it and
+a caller of this table. A closure that an optimizer calls is the program's again.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+
+from vramlab.gpu.core.storage_record import Scalar
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Code that reads values for an end of its own.
+
+    Attributes:
+        module: where it is; a package of PyTorch's, with all its modules, if no function is named.
+        function: its qualified name, or "".
+        dtype: of the tensors that it reads; None for any.
+        answer: what it hears; None for what stands for an unknown value.
+        why: this answer is the right one.
+    """
+
+    module: str
+    function: str
+    dtype: torch.dtype | None
+    answer: Scalar | None
+    why: str
+
+    def is_one(self, code: CodeType) -> bool:
+        """Whether it is the caller's."""
+        if self.function:
+            return code is _code(self.module, self.function)
+        return self.module in sys.modules and code.co_filename.startswith(_folder(self.module))
+
+
+CALLERS = (
+    Caller(
+        "torch.optim",
+        "",
+        None,
+        None,
+        "what optimizers do with a value changes values, never memory",
+    ),
+    Caller(
+        "torch.distributions",
+        "",
+        torch.bool,
+        True,
+        "the arguments of a distribution are in their domain",
+    ),
+    Caller(
+        "torch.nn.modules.transformer",
+        "_detect_is_causal_mask",
+        torch.bool,
+        True,
+        "a square mask is causal",
+    ),
+    Caller(
+        "transformers.masking_utils",
+        "find_packed_sequence_indices",
+        torch.bool,
+        True,
+        "positions that decoders number themselves, without a cache or a mask, are of one sequence "
+        "each",
+    ),
+    Caller(
+        "torch.distributed.pipelining.schedules",
+        "_PipelineSchedule._warmup_p2p",
+        None,
+        1,
+        "all stages know the shapes that they exchange: a rank alone is given them "
+        "(PipelineStage(..., input_args=..., output_args=...))",
+    ),
+)
+"""Source: PyTorch 2.13, transformers 5.23. Where a version lacks a function, nobody calls it."""
+
+_PASSED_OVER = tuple(
+    str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1])
+)
+"""Folders of code that stands between a caller and its read: PyTorch's, and that of vramlab."""
+
+_MODES_OF_OTHERS = ("__torch_function__", "__torch_dispatch__")
+"""The methods by which PyTorch hands every call to a mode or a subclass, which passes it on."""
+
+
+def asking(dtype: torch.dtype) -> Caller | None:
+    """The caller that reads a tensor of this dtype now; None if it is the program itself."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        for caller in CALLERS:
+            if caller.dtype in (None, dtype) and caller.is_one(code):
+                return caller
+        if not (code.co_filename.startswith(_PASSED_OVER) or code.co_name in _MODES_OF_OTHERS):
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _code(module: str, function: str) -> CodeType | None:
+    """The code of a function, if its module has been imported: nobody can be in it otherwise."""
+    namespace = sys.modules.get(module)
+    try:
+        found = attrgetter(function)(namespace)
+    except AttributeError:
+        return None
+    code = getattr(inspect.unwrap(found), "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+@functools.cache
+def _folder(package: str) -> str:
+    return str(Path(str(sys.modules[package].__file__)).parent) + os.sep

@@ -1,0 +1,251 @@
+"""Copies between the host and GPUs, and between GPUs.
+
+Source of the temporaries: `copy_requires_temporaries` and `copy_kernel_cuda` in
+aten/src/ATen/native/cuda/Copy.cu, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu.core.dispatcher import Dispatcher, handles, pin
+from vramlab.gpu.core.storage_record import HOST, Holding, attach_holding, has_values, holding_of
+from vramlab.gpu.ops.values import known, known_numbers, remember, remember_numbers
+
+aten = torch.ops.aten
+
+
+def place_of_tensor(tensor: torch.Tensor) -> int:
+    """GPU index, or `HOST` for any host tensor, with values or without."""
+    holding = holding_of(tensor)
+    return HOST if holding is None else holding.place
+
+
+@handles(aten._to_copy.default)
+def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """`tensor.to(...)` where it makes a new tensor: another device, another dtype, or both."""
+    (source,) = args
+    if not isinstance(source, torch.Tensor):  # below vmap a number comes as it is
+        return func(*args, **kwargs)
+    device = kwargs.get("device")
+    if device is not None and device.type == "cuda" and source.layout != torch.strided:
+        raise UnsupportedOnVirtualGPU(
+            f"moving a tensor of layout {source.layout} is not modelled by the virtual GPU, nor "
+            "are its products. Move its indices and values, and gather and add them up "
+            "(index_select, index_add_); move a dense tensor (.to_dense() first); or run on a "
+            "real GPU."
+        )
+    source_place = place_of_tensor(source)
+    if device is not None and device.type != "meta":
+        _must_have_data(source)
+    if device is None:
+        target_place = source_place
+    elif device.type == "cuda":
+        target_place = dispatcher.index_of(device)
+    elif device == dispatcher.carrier and not dispatcher.machine.thread.wants_carrier:
+        # C++ asks for the carrier where the same place is meant, or the GPU of the op before
+        target_place = source_place
+        if device.type == "meta" and holding_of(source) is None:
+            recent = dispatcher.machine.thread.recent
+            if source.is_meta or recent is None:
+                return func(*args, **kwargs)
+            target_place = recent
+    elif device.type == "cpu":
+        target_place = HOST
+    else:
+        return func(*args, **kwargs)
+    if source_place == HOST and target_place == HOST:
+        return _within_host(dispatcher, func, source, kwargs)
+    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
+    if target_place == HOST:
+        return _to_host(dispatcher, func, source, kwargs)
+    carried = source if source.device == dispatcher.carrier else _on_carrier(dispatcher, source)
+    result: torch.Tensor = func(carried, **{**kwargs, "device": dispatcher.carrier})
+    if result.untyped_storage()._cdata == source.untyped_storage()._cdata:
+        result = result.clone()
+    dispatcher.hold(result, target_place)
+    if source_place != target_place:
+        _temporaries(
+            dispatcher, source, result, source_place, target_place, bool(kwargs.get("non_blocking"))
+        )
+    _pass_value_on(source, result)
+    return result
+
+
+@handles(aten.copy_.default)
+def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """`target.copy_(source)`, also behind slice assignment and load_state_dict."""
+    target, source = args[0], args[1]
+    non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
+    target_place, source_place = place_of_tensor(target), place_of_tensor(source)
+    if not target.is_meta or holding_of(target) is not None:
+        _must_have_data(source)
+    if not target.is_meta and not has_values(source):
+        _overwrite(target)
+    elif target.is_meta and not source.is_meta:
+        func(target, _on_carrier(dispatcher, source))
+    else:
+        func(target, source)
+    if target_place != source_place:
+        _temporaries(dispatcher, source, target, source_place, target_place, non_blocking)
+    _pass_value_on(source, target)
+    return target
+
+
+@handles(aten._foreach_copy_.default)
+def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
+    """Copies pair by pair, as the slow path of CUDA does across devices."""
+    targets, sources = args[0], args[1]
+    for target, source in zip(targets, sources, strict=True):
+        copy_(dispatcher, aten.copy_.default, (target, source), {})
+
+
+@handles(aten._pin_memory.default)
+def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """A page-locked copy of a host tensor."""
+    (source, *_) = args
+    result = source.clone()
+    if result.is_meta:
+        dispatcher.hold_on_host(result)
+    pin(result)
+    return result
+
+
+@handles(aten.is_pinned.default)
+def is_pinned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
+    """Whether a host tensor is page-locked."""
+    holding = holding_of(args[0])
+    return holding is not None and holding.pinned
+
+
+@handles(aten.record_stream.default)
+def record_stream(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
+    """`tensor.record_stream(stream)`: another stream uses the block too."""
+    tensor, stream = args
+    use_on_stream(dispatcher, tensor, stream.stream_id)
+
+
+def use_on_stream(dispatcher: Dispatcher, tensor: torch.Tensor, stream: int) -> None:
+    """Tell the allocator that `stream` uses `tensor`'s block."""
+    holding = holding_of(tensor)
+    if holding is not None and holding.block is not None:
+        dispatcher.machine.device(holding.place).allocator.record_stream(holding.block, stream)
+
+
+def _must_have_data(source: torch.Tensor) -> None:
+    """Refuse what the program itself keeps on meta, in torch's words."""
+    if source.is_meta and holding_of(source) is None:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+
+
+def _within_host(
+    dispatcher: Dispatcher, func: OpOverload, source: torch.Tensor, kwargs: dict[str, Any]
+) -> torch.Tensor:
+    pinned = kwargs.get("pin_memory")
+    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
+    if not has_values(source):
+        kwargs = {**kwargs, "device": torch.device("meta")}
+    result: torch.Tensor = func(source, **kwargs)
+    if result.is_meta:
+        dispatcher.hold_on_host(result)
+    if pinned:
+        pin(result)
+    return result
+
+
+def _to_host(
+    dispatcher: Dispatcher, func: OpOverload, source: torch.Tensor, kwargs: dict[str, Any]
+) -> torch.Tensor:
+    if dispatcher.carrier.type == "cpu":
+        return func(source, **{**kwargs, "device": torch.device("cpu")})
+    result: torch.Tensor = func(source, **{**kwargs, "device": torch.device("meta")})
+    if (numbers := known_numbers(source)) is not None:
+        return torch.empty_like(result, device="cpu").copy_(numbers)
+    value = known(source)
+    if value is not None and result.nbytes < dispatcher.host_values_below_bytes:
+        return torch.full(result.size(), value, dtype=result.dtype, device="cpu")
+    if torch._C._current_graph_task_id() != -1:
+        # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
+        return torch.full(result.size(), float("nan"), dtype=result.dtype, device="cpu")
+    attach_holding(result, Holding(HOST))
+    return result
+
+
+def _on_carrier(dispatcher: Dispatcher, source: torch.Tensor) -> torch.Tensor:
+    """A host tensor's like on the carrier, where it takes no memory."""
+    if dispatcher.carrier.type == "meta" and not source.is_meta:
+        return torch.empty_strided(
+            source.size(), source.stride(), dtype=source.dtype, device="meta"
+        )
+    return source
+
+
+def _temporaries(
+    dispatcher: Dispatcher,
+    source: torch.Tensor,
+    target: torch.Tensor,
+    source_place: int,
+    target_place: int,
+    non_blocking: bool,
+) -> None:
+    """Take and give back what a copy between devices needs when it cannot go in one piece.
+
+    A copy goes in one piece when dtypes are equal and both sides are dense alike. Otherwise both
+    are made contiguous first, and a dtype is converted on the host (on the GPU if `non_blocking`).
+    """
+    same_dtype = source.dtype == target.dtype
+    if same_dtype and source.is_contiguous() and target.is_contiguous():
+        return
+    if same_dtype and source.stride() == target.stride() and _is_dense(source):
+        return
+    converts_on_gpu = non_blocking or (source_place != HOST and target_place != HOST)
+    convert_source = (source_place != HOST) == converts_on_gpu
+    machine = dispatcher.machine
+    taken = []
+    if convert_source:
+        if target_place != HOST and not target.is_contiguous():
+            taken.append((target_place, target.numel() * target.dtype.itemsize))
+        if source_place != HOST and not (same_dtype and source.is_contiguous()):
+            taken.append((source_place, target.numel() * target.dtype.itemsize))
+    else:
+        if target_place != HOST and not (same_dtype and target.is_contiguous()):
+            taken.append((target_place, target.numel() * source.dtype.itemsize))
+        if source_place != HOST and not source.is_contiguous():
+            taken.append((source_place, source.numel() * source.dtype.itemsize))
+    blocks = [(place, machine.malloc(place, size)) for place, size in taken if size]
+    for place, block in reversed(blocks):
+        machine.free(place, block)
+
+
+def _overwrite(target: torch.Tensor) -> None:
+    """Note that a host tensor has values no longer, though it has the memory for them."""
+    holding = holding_of(target)
+    if holding is None:
+        holding = Holding(HOST)
+        attach_holding(target, holding)
+    holding.overwritten = True
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill one stretch of memory, in whatever order of dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:
+    holding = holding_of(target)
+    if target.is_meta and holding is not None:
+        holding.forget()
+        if (value := known(source)) is not None:
+            remember(target, value)
+        elif (numbers := source if has_values(source) else known_numbers(source)) is not None:
+            remember_numbers(numbers, target)

@@ -1,0 +1,231 @@
+"""Ops for which PyTorch takes another path on CUDA than on meta or CPU tensors.
+
+They are decided in C++ above the level that a dispatch mode sees, by asking whether a tensor is on
+CUDA. The tensors of a virtual GPU say no, so these ops get kernels that take CUDA's path for them,
+registered with torch.library and unregistered when the machine is detached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.nn.attention import SDPBackend
+
+from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.ops.sdpa import AttentionCall, additive, choose_backend, run_attention
+
+aten = torch.ops.aten
+
+CUDA_PATHS = (
+    aten.dropout.default,
+    aten.scaled_dot_product_attention.default,
+    aten.rms_norm.default,
+    aten.softmax.int,
+    aten.log_softmax.int,
+)
+"""The ops that have another path on CUDA."""
+
+WHOLE_ON_CUDA = (aten._fused_rms_norm.default,)
+"""Ops that have a kernel on CUDA, and elsewhere are taken apart."""
+
+
+class CudaPaths:
+    """CUDA's paths for the tensors of one machine.
+
+    Known limitation: where values are computed, attention that is not memory-efficient attention
+    without dropout is PyTorch's own math, since the other fused kernels exist on CUDA only.
+    """
+
+    def __init__(self, machine: Machine, carrier: torch.device) -> None:
+        self._machine = machine
+        self._has_values = carrier.type == "cpu"
+        self._backend = "Meta" if carrier.type == "meta" else "CPU"
+
+    def install(self, library: torch.library.Library) -> None:
+        """Register the kernels: above autograd, and below it for inference mode."""
+        paths: tuple[Callable[..., Any], ...] = (
+            self._dropout,
+            self._attention,
+            self._rms_norm,
+            partial(self._softmax, aten.softmax.int, aten._softmax),
+            partial(self._softmax, aten.log_softmax.int, aten._log_softmax),
+        )
+        for op, path in zip(CUDA_PATHS, paths, strict=True):
+            name = op.name().removeprefix("aten::")
+            kernel = self._only_on_gpu(op, path)
+            library.impl(name, kernel, f"Autograd{self._backend}")
+            # Library.impl refuses meta kernels of ops that decompose; CUDA's path is one, though.
+            registered: Any = library.m
+            registered.impl(name, self._backend, kernel)
+        if not self._has_values:
+            # With a kernel for its tensors, autograd takes the op as a whole, as it does on CUDA.
+            registered.impl("_fused_rms_norm", "Meta", _fused_rms_norm)
+
+    def _only_on_gpu(self, func: OpOverload, path: Callable[..., Any]) -> Callable[..., Any]:
+        """Take `path` where the first operand is on a virtual GPU, else PyTorch's own way."""
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            place = _place(args[0])
+            if place is None:
+                return func.decompose(*args, **kwargs)
+            return path(place, *args, **kwargs)
+
+        return kernel
+
+    def _dropout(self, place: int, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        """A fused kernel with a mask of one byte an element.
+
+        Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
+        """
+        if not train or p == 0 or tensor.numel() == 0:
+            return tensor  # the very tensor; `decompose` would answer a copy
+        if p < 1:
+            return aten.native_dropout(tensor, p, True)[0]
+        return aten.dropout.default.decompose(tensor, p, train)
+
+    def _attention(
+        self,
+        place: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        call = AttentionCall(
+            query=query,
+            key=key,
+            value=value,
+            mask=attn_mask,
+            dropout_p=dropout_p,
+            is_causal=is_causal,
+            enable_gqa=enable_gqa,
+            capability=self._machine.device(place).model.compute_capability,
+            torch_version=self._machine.torch_version,
+        )
+        if self._has_values and not _is_efficient(call):
+            if is_causal:  # PyTorch would make the mask where it takes the query to be: on the host
+                lengths = (query.size(-2), key.size(-2))
+                attn_mask = query.new_ones(lengths, dtype=torch.bool).tril()
+                is_causal = False
+            if attn_mask is not None:  # this op adds a mask as it is, a boolean one too
+                attn_mask = additive(attn_mask, query.dtype)
+            return aten._scaled_dot_product_attention_math(
+                query,
+                key,
+                value,
+                attn_mask,
+                dropout_p,
+                is_causal,
+                scale=scale,
+                enable_gqa=enable_gqa,
+            )[0]
+        return run_attention(call, scale)
+
+    def _rms_norm(
+        self,
+        place: int,
+        tensor: torch.Tensor,
+        normalized_shape: list[int],
+        weight: torch.Tensor | None = None,
+        eps: float | None = None,
+    ) -> torch.Tensor:
+        """One fused kernel.
+
+        Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, PyTorch 2.13.
+        """
+        if self._has_values:
+            return aten.rms_norm.default.decompose(tensor, normalized_shape, weight, eps)
+        return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]
+
+    def _softmax(
+        self,
+        func: OpOverload,
+        kernel: OpOverloadPacket,
+        place: int,
+        tensor: torch.Tensor,
+        dim: int,
+        dtype: torch.dtype | None = None,
+    ) -> torch.Tensor:
+        """A kernel that reads float16 and writes float32, rather than one of a copy in float32.
+
+        Source: `softmax` and `log_softmax` in aten/src/ATen/native/SoftMax.cpp, PyTorch 2.13.
+        """
+        halves = tensor.dtype == torch.float16 and dtype == torch.float32 and not self._has_values
+        keeps_input = self._machine.torch_version < _SOFTMAX_KEEPS_NO_INPUT
+        if not (halves or keeps_input):
+            return func.decompose(tensor, dim, dtype)
+        if dtype is not None and not halves:
+            tensor = tensor.to(dtype)
+        if keeps_input and tensor.requires_grad and torch.is_grad_enabled():
+            return _SoftmaxThatKeepsItsInput.apply(tensor, kernel, dim, halves)
+        return kernel(tensor, dim, halves)
+
+
+def _is_efficient(call: AttentionCall) -> bool:
+    """Whether CUDA would take the kernel whose values are known: `attention_values.py`."""
+    return call.dropout_p == 0 and choose_backend(call) == SDPBackend.EFFICIENT_ATTENTION
+
+
+_SOFTMAX_KEEPS_NO_INPUT = (1, 11)
+"""Source: "Avoid saving self for softmax and log_softmax", pull request 65242 of PyTorch."""
+
+_BACKWARD_OF = {
+    aten._softmax: aten._softmax_backward_data,
+    aten._log_softmax: aten._log_softmax_backward_data,
+}
+
+
+class _SoftmaxThatKeepsItsInput(torch.autograd.Function):
+    """Autograd's node of softmax before 1.11, which kept the input beside the result.
+
+    The formula of its second derivative named the input, for its dtype only.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, kernel: OpOverloadPacket, dim: int, half_to_float: bool
+    ) -> torch.Tensor:
+        result: torch.Tensor = kernel(tensor, dim, half_to_float)
+        ctx.save_for_backward(tensor, result)
+        ctx.kernel, ctx.dim = kernel, dim
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        tensor, result = ctx.saved_tensors
+        return _BACKWARD_OF[ctx.kernel](gradient, result, ctx.dim, tensor.dtype), None, None, None
+
+
+def _fused_rms_norm(
+    tensor: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None,
+    eps: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result and the scale of each row, which is float32 for inputs of 16 bit.
+
+    Source: `_fused_rms_norm_cuda` in aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13.
+    """
+    across = len(normalized_shape)
+    rows = (*tensor.shape[: tensor.dim() - across], *(1,) * across)
+    halves = tensor.dtype in (torch.float16, torch.bfloat16)
+    scale = tensor.new_empty(rows, dtype=torch.float32 if halves else tensor.dtype)
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format), scale
+
+
+def _place(arg: Any) -> int | None:
+    if not isinstance(arg, torch.Tensor):
+        return None
+    with torch._C.DisableTorchFunction():
+        holding = holding_of(arg)
+    return None if holding is None or holding.place < 0 else holding.place

@@ -1,0 +1,119 @@
+"""Ops whose result has a shape that only values tell: nonzero, unique, tensor[mask]...
+
+Without values that is an error which says so. Where reads of unknown values are answered, the
+result is the largest that it can be: every element is chosen, all differ, each repeats once; whole
+numbers that are counted are 0, as whole numbers read. The program's line is noted.
+
+Known limitation: what the kernels of these ops take besides their results is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.gpu.core.dispatcher import Dispatcher, handles, tensors_in
+from vramlab.gpu.core.storage_record import HOST, has_values
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+
+
+def _empty(*size: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.empty(size, dtype=dtype, device="meta")
+
+
+def _nonzero(self: Tensor) -> tuple[Tensor, ...]:
+    return (_empty(self.numel(), self.dim()),)
+
+
+def _masked_select(self: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    numel = torch.broadcast_shapes(self.shape, mask.shape).numel()
+    return (_empty(numel, dtype=self.dtype),)
+
+
+def _unique2(
+    self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Tensor, ...]:
+    values = _empty(self.numel(), dtype=self.dtype)
+    inverse = _empty(*(self.shape if return_inverse else (0,)))
+    return values, inverse, _empty(self.numel() if return_counts else 0)
+
+
+def _unique_dim(
+    self: Tensor,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[Tensor, ...]:
+    length = self.size(dim)
+    values = _empty(*self.shape, dtype=self.dtype)
+    return values, _empty(length), _empty(length)
+
+
+def _unique_consecutive(
+    self: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> tuple[Tensor, ...]:
+    if dim is not None:
+        return _unique_dim(self, dim)
+    return _unique2(self, True, return_inverse, return_counts)
+
+
+def _bincount(
+    self: Tensor, weights: Tensor | None = None, minlength: int = 0
+) -> tuple[Tensor, ...]:
+    if weights is None:
+        dtype = torch.int64
+    else:
+        dtype = torch.float32 if weights.dtype == torch.float32 else torch.float64
+    return (_empty(max(minlength, 1), dtype=dtype),)
+
+
+def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> tuple[Tensor, ...]:
+    return (_empty(repeats.numel() if output_size is None else output_size),)
+
+
+_LARGEST: dict[OpOverload, Callable[..., tuple[Tensor, ...]]] = {
+    aten.nonzero.default: _nonzero,
+    aten.masked_select.default: _masked_select,
+    aten._unique2.default: _unique2,
+    aten.unique_dim.default: _unique_dim,
+    aten.unique_consecutive.default: _unique_consecutive,
+    aten.bincount.default: _bincount,
+    aten.repeat_interleave.Tensor: _repeat_interleave,
+}
+
+
+@handles(*_LARGEST)
+def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Run one of these ops: with values as it is, without them by `dispatcher.values`."""
+    place = dispatcher.place_of(func, args, kwargs)
+    if place is None or all(has_values(tensor) for tensor in tensors_in(args, kwargs)):
+        result = func(*args, **kwargs)
+        outputs = result if isinstance(result, tuple) else (result,)
+    else:
+        name = func._schema.name.removeprefix("aten::")
+        dispatcher.values.assume_all(f"{name}()", args[0])
+        outputs = _LARGEST[func](*args, **kwargs)
+        result = outputs if len(outputs) > 1 else outputs[0]
+    if place == HOST:
+        for output in outputs:
+            dispatcher.hold_on_host(output)
+    elif place is not None:
+        dispatcher.seen[func] = dispatcher.seen.get(func, 0) + 1
+        for output in outputs:
+            dispatcher.hold(output, place)
+    return result
+
+
+def all_of(dispatcher: Dispatcher, mask: Tensor) -> tuple[Tensor, ...]:
+    """The indices of a mask on a GPU whose every element is taken to be chosen, by dimension."""
+    place = dispatcher.place_of(aten.nonzero.default, (mask,), {})
+    (indices,) = _nonzero(mask)
+    assert place is not None
+    dispatcher.hold(indices, place)
+    return indices.unbind(1)

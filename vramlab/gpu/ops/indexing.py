@@ -1,0 +1,99 @@
+"""Indexing with tensors: indices may come from the host, and masks may decide the result's shape.
+
+Source: `make_info` and `expandTensors` in aten/src/ATen/native/IndexingUtils.h and
+TensorAdvancedIndexing.cpp, PyTorch 2.13: host indices are copied to the GPU of the tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.errors import device_name
+from vramlab.gpu.core.storage_record import has_values, holding_of
+from vramlab.gpu.ops.data_dependent import all_of
+
+aten = torch.ops.aten
+
+_IN_PLACE = (aten.index_put_.default, aten._index_put_impl_.default)
+
+
+@handles(
+    aten.index.Tensor,
+    aten.index_put_.default,
+    aten._index_put_impl_.default,
+    aten._unsafe_index.Tensor,
+)
+def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """`tensor[indices]` and `tensor[indices] = values`."""
+    tensor, indices, *rest = args
+    holding = holding_of(tensor)
+    for each in indices:
+        if each is not None and device_name(each) not in ("cpu", "meta", device_name(tensor)):
+            raise RuntimeError(
+                "indices should be either on cpu or on the same device as the indexed tensor "
+                f"({device_name(tensor)})"
+            )
+    if holding is None or holding.place < 0:
+        return dispatcher.run_plain(func, args, kwargs)
+    device = torch.device("cuda", holding.place)
+
+    def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
+        copied: torch.Tensor = dispatcher.run(aten._to_copy.default, (tensor,), {"device": device})
+        return copied
+
+    moved: list[torch.Tensor | None] = []
+    for each in indices:
+        if each is not None and each.is_meta and holding_of(each) is None:
+            dispatcher.hold(each, holding.place)  # made by C++ of a list, on the tensor's device
+        if each is not None and holding_of(each) is None:
+            if each.dtype in (torch.bool, torch.uint8):
+                moved += [to_gpu(part) for part in each.nonzero(as_tuple=True)]
+                continue
+            each = to_gpu(each)
+        moved.append(each)
+    masks = [each for each in moved if each is not None and each.dtype == torch.bool]
+    if masks and not rest and not all(has_values(e) for e in moved if e is not None):
+        dispatcher.values.assume_all("tensor[mask]", tensor)
+        moved = [
+            part
+            for each in moved
+            for part in (
+                all_of(dispatcher, each)
+                if each is not None and each.dtype == torch.bool
+                else (each,)
+            )
+        ]
+    if rest and rest[0].dim() == 0 and holding_of(rest[0]) is None:
+        if func in _IN_PLACE and len(masks) == len([e for e in moved if e is not None]) == 1:
+            return _fill_where(dispatcher, tensor, moved, rest[0])
+        rest[0] = to_gpu(rest[0])
+    return dispatcher.run_plain(func, (tensor, moved, *rest), kwargs)
+
+
+def _fill_where(
+    dispatcher: Dispatcher, tensor: torch.Tensor, indices: list[torch.Tensor | None], value: Any
+) -> torch.Tensor:
+    """`tensor[mask] = number`, which is one kernel that needs no indices.
+
+    Source: `canDispatchToMaskedFill` in TensorAdvancedIndexingUtils.h, PyTorch 2.13.
+    """
+    at = next(at for at, each in enumerate(indices) if each is not None)
+    mask = indices[at]
+    assert mask is not None
+    trailing = tensor.dim() - at - mask.dim()
+    mask = mask[(..., *[None] * trailing)]
+    filled: torch.Tensor = dispatcher.run(aten.masked_fill_.Tensor, (tensor, mask, value), {})
+    return filled
+
+
+@handles(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)
+def masked_fill(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """`tensor.masked_fill(mask, value)`: the value may be a scalar of the host."""
+    tensor, mask, value = args
+    if tensor.is_meta and not value.is_meta and value.dim() == 0:
+        value = torch.empty((), dtype=value.dtype, device="meta")
+    return dispatcher.run_plain(func, (tensor, mask, value), kwargs)

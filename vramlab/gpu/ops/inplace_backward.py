@@ -1,0 +1,135 @@
+"""Gradients that CUDA writes into zeros in place, and that autograd writes anew for us.
+
+`x[i]` and `x.max(dim)` give their gradient back by scattering it into zeros. Autograd's C++ code
+does so in place, except where it sees a tensor subclass or, as here, a dispatch mode: then it makes
+a second tensor. Source: `index_backward` and `value_selecting_reduction_backward` in
+torch/csrc/autograd/FunctionsManual.cpp, `isTensorSubclassLike` in ATen/TensorSubclassLikeUtils.h,
+PyTorch 2.13.
+
+The same holds where a tensor was used twice: the engine adds up its gradients, into the first of
+them if nobody else holds that one. It has done so since PyTorch 2.0, before that never. Source:
+`accumulate` and `can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp (pull request
+88339).
+
+The engine calls from C++. Python code that runs inside of a backward pass (hooks, custom functions,
+the forward pass that a checkpoint repeats) may call the same ops while the same node is running;
+what it calls is left as it is.
+
+Known limitations: a sum that a node's own C++ code makes of two temporaries looks like one of the
+engine's; and where a program calls the C++ engine without `torch.autograd`, all is out of place.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+
+from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher, handles
+from vramlab.gpu.ops.indexing import index
+
+aten = torch.ops.aten
+
+_SELECTING = {f"{name}Backward0" for name in ("Max", "Min", "Median", "Mode", "Sort", "Topk")}
+"""Autograd's nodes that give gradients to the elements that an op has selected."""
+
+
+@handles(aten.index_put.default)
+def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Out of place, unless it is the gradient of `x[i]`."""
+    if _node() == "IndexBackward0" and _engine_asks():
+        return dispatcher.run(aten._index_put_impl_.default, (*args, True), kwargs)
+    return index(dispatcher, func, args, kwargs)
+
+
+@handles(aten.scatter.src)
+def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Out of place, unless it is the gradient of a selection."""
+    if _node() in _SELECTING and _engine_asks():
+        return dispatcher.run(aten.scatter_.src, args, kwargs)
+    return dispatcher.run_plain(func, args, kwargs)
+
+
+@handles(aten.add.Tensor)
+def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Out of place, unless it is the engine that adds up gradients of one tensor."""
+    if dispatcher.machine.torch_version >= (2, 0) and _accumulates(args, kwargs):
+        return dispatcher.run(aten.add_.Tensor, args, kwargs)
+    return dispatcher.run_plain(func, args, kwargs)
+
+
+def _accumulates(args: Any, kwargs: Any) -> bool:
+    """Whether the engine asks for a sum, and may have it in the first operand."""
+    if kwargs or torch.is_grad_enabled() or not _node():
+        return False
+    first, second = args[:2]
+    return (
+        isinstance(second, torch.Tensor)
+        and first.shape == second.shape
+        and first.dtype == second.dtype
+        and (first.is_contiguous() or is_non_overlapping_and_dense_or_false(first))
+        and _engine_asks()
+        and _only_engine.holds(Holders.of(first))
+    )
+
+
+class Holders(NamedTuple):
+    """How many hold a tensor, as the handler of an op sees it.
+
+    Python counts what refers to the Python object, itself included; C++ who holds the tensor and
+    its storage, the Python object included.
+    """
+
+    references: int
+    uses: int
+    uses_of_storage: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Holders:
+        """Count."""
+        return cls(
+            sys.getrefcount(tensor),
+            tensor._use_count(),  # type: ignore[attr-defined]
+            torch._C._storage_Use_Count(tensor.untyped_storage()._cdata),
+        )
+
+
+class _OnlyEngine:
+    """The numbers that say that nobody but the engine holds a gradient.
+
+    They depend on how CPython passes arguments, and on the frames between the engine and here. So
+    they are those of the first sum that the engine asks for in a process, which is one where nobody
+    else holds the gradient (`assumptions.check`).
+    """
+
+    numbers: Holders | None = None
+
+    def holds(self, found: Holders) -> bool:
+        if self.numbers is None:
+            self.numbers = found
+        return found == self.numbers
+
+
+_only_engine = _OnlyEngine()
+
+_ENGINE = torch.autograd.graph._engine_run_backward.__code__
+_OP = AllocationMode.__torch_dispatch__.__code__
+
+
+def _engine_asks() -> bool:
+    """Whether the op that is running was called by the engine, with no Python code in between."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _OP:
+        frame = frame.f_back
+    caller = None if frame is None else frame.f_back
+    return caller is not None and caller.f_code is _ENGINE
+
+
+def _node() -> str:
+    """Name of the autograd node that is running; empty outside the backward pass."""
+    node = torch._C._current_autograd_node()
+    return "" if node is None else type(node).__name__

@@ -1,0 +1,103 @@
+"""Truths that can be known without values: logic on tensors whose elements are all equal.
+
+Programs loop until a tensor says that they are done: `while not finished.all()`. What such a tensor
+holds is often known, because it was made by `torch.full` or `torch.ones` (a length limit that was
+reached, say), or because one operand decides (`done | limit_reached`). Here that knowledge is
+carried through comparisons, logic, reductions and counting, so that such a loop ends when it would.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.storage_record import Scalar, holding_of
+from vramlab.gpu.ops.values import known, remember
+
+aten = torch.ops.aten
+
+
+def _invert(value: Any) -> Any:
+    return not value if isinstance(value, bool) else ~value
+
+
+_LOGIC: dict[str, Callable[..., Any]] = {
+    "bitwise_not": _invert,
+    "logical_not": operator.not_,
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "logical_and": lambda left, right: bool(left) and bool(right),
+    "logical_or": lambda left, right: bool(left) or bool(right),
+    "logical_xor": lambda left, right: bool(left) != bool(right),
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "max": lambda value: value,
+    "min": lambda value: value,
+    "any": bool,
+    "all": bool,
+}
+
+_OVERLOADS = ("default", "Tensor", "Scalar")
+
+
+def _ops() -> list[OpOverload]:
+    """The overloads of these names, in place or not, that take one tensor and at most one more."""
+    packets = [getattr(aten, name + end, None) for name in _LOGIC for end in ("", "_")]
+    found = [getattr(packet, each, None) for packet in packets for each in _OVERLOADS]
+    return [func for func in found if isinstance(func, OpOverload) and _fits(func)]
+
+
+def _fits(func: OpOverload) -> bool:
+    types = [str(argument.type) for argument in func._schema.arguments]
+    return types[0] == "Tensor" and len(types) <= 2
+
+
+@handles(*_ops())
+def logic(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """One of these ops: its result is known where its operands, or the deciding one, are."""
+    name = func._schema.name.removeprefix("aten::").removesuffix("_")
+    values = [_value(arg) for arg in args]
+    result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
+    if result.is_meta and holding_of(result) is not None:
+        if all(value is not None for value in values):
+            remember(result, _LOGIC[name](*values))
+        elif _decides(name, values, result.dtype):
+            remember(result, name.endswith("or"))
+    return result
+
+
+@handles(aten.add_.Tensor)
+def count(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+    """`counter += 1`: a whole number goes on being known, as batch norm's number of batches."""
+    counter = args[0]
+    if counter.dim() or counter.dtype.is_floating_point or not counter.is_meta:
+        plain: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
+        return plain
+    values: list[Any] = [_value(arg) for arg in args]
+    result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
+    if None not in values and holding_of(result) is not None:
+        remember(result, values[0] + kwargs.get("alpha", 1) * values[1])
+    return result
+
+
+def _value(arg: Any) -> Scalar | None:
+    return known(arg) if isinstance(arg, torch.Tensor) else arg
+
+
+def _decides(name: str, values: list[Scalar | None], dtype: torch.dtype) -> bool:
+    """Whether one operand alone makes the result 0 (and), or True (or)."""
+    if name in ("bitwise_and", "logical_and"):
+        return any(value is not None and not value for value in values)
+    if name in ("bitwise_or", "logical_or"):
+        return dtype == torch.bool and any(values)
+    return False

@@ -1,0 +1,131 @@
+"""What CUDA's kernels refuse and meta kernels let pass: mixed dtypes, a dimension out of range.
+
+Source: ADDMM_META in aten/src/ATen/native/LinearAlgebra.cpp, `addmm_out_cuda_impl` and
+`bmm_out_cuda_impl` in aten/src/ATen/native/cuda/Blas.cpp, Embedding.cpp in aten/src/ATen/native,
+NLLLoss.cu and SoftMax.cpp, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from vramlab.gpu.core.errors import type_name
+
+aten = torch.ops.aten
+
+Check = Callable[..., None]
+
+CHECKS: dict[OpOverload, Check] = {}
+"""Called with the positional arguments of the op."""
+
+_NAMES = {
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.uint8: "Byte",
+    torch.int8: "Char",
+    torch.int16: "Short",
+    torch.int32: "Int",
+    torch.int64: "Long",
+    torch.bool: "Bool",
+}
+_CPP_NAMES = {
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.int32: "int",
+    torch.int64: "long int",
+}
+
+_NO_REDUCTION = 0
+"""`at::Reduction::None`, in aten/src/ATen/core/Reduction.h."""
+
+
+def _checks(*overloads: OpOverload) -> Callable[[Check], Check]:
+    def register(check: Check) -> Check:
+        CHECKS.update(dict.fromkeys(overloads, check))
+        return check
+
+    return register
+
+
+def _name(dtype: torch.dtype) -> str:
+    return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def cpp_name(dtype: torch.dtype) -> str:
+    """What C++ calls a dtype in its messages."""
+    return _CPP_NAMES.get(dtype, str(dtype).removeprefix("torch."))
+
+
+@_checks(aten.mm.default, aten.mm.out)
+def mm(self: Tensor, mat2: Tensor, *_: Any) -> None:
+    if self.dtype != mat2.dtype:
+        raise RuntimeError(
+            "expected mat1 and mat2 to have the same dtype, but got: "
+            f"{cpp_name(self.dtype)} != {cpp_name(mat2.dtype)}"
+        )
+
+
+@_checks(aten.addmm.default, aten.addmm.out, aten.addmm_.default)
+def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *_: Any) -> None:
+    for name, left in (("self", self), ("mat1", mat1)):
+        if left.dtype != mat2.dtype:
+            raise RuntimeError(
+                f"{name} and mat2 must have the same dtype, but got {_name(left.dtype)} and "
+                f"{_name(mat2.dtype)}"
+            )
+
+
+@_checks(aten.bmm.default, aten.bmm.out)
+def bmm(self: Tensor, mat2: Tensor, *_: Any) -> None:
+    if self.dtype != mat2.dtype:
+        raise RuntimeError(
+            f"expected scalar type {_name(self.dtype)} but found {_name(mat2.dtype)}"
+        )
+
+
+@_checks(aten.embedding.default)
+def embedding(weight: Tensor, indices: Tensor, *_: Any) -> None:
+    """Meta tensors are asked in C++ from PyTorch 2.13 on only."""
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+            f"Long, Int; but got {type_name(indices)} instead (while checking arguments for "
+            "embedding)"
+        )
+
+
+@_checks(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, *_: Any) -> None:
+    """One check for all devices from PyTorch 2.12 on; before, each kernel had words of its own.
+
+    Source of those: NLLLoss.cu and NLLLoss2d.cu in aten/src/ATen/native/cuda, PyTorch 2.11.
+    """
+    if target.dtype in (torch.int64, torch.uint8):
+        return
+    found = _name(target.dtype)
+    if torch.__version__ >= "2.12":  # compared as a version, not letter by letter
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {found}")
+    if self.dim() > 2:
+        raise RuntimeError(f"expected scalar type Long but found {found}")
+    reduces = reduction != _NO_REDUCTION or self.dim() == 1
+    kernel = f"reduce_cuda_kernel_{self.dim()}d" if reduces else "no_reduce_cuda_kernel"
+    raise NotImplementedError(f"\"nll_loss_forward_{kernel}_index\" not implemented for '{found}'")
+
+
+@_checks(aten._softmax.default, aten._log_softmax.default)
+def softmax(self: Tensor, dim: int, *_: Any) -> None:
+    size = max(self.dim(), 1)
+    if not -size <= dim < size:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-size}, {size - 1}], but got "
+            f"{dim})"
+        )

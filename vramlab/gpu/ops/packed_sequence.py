@@ -1,0 +1,75 @@
+"""Sequences of different lengths. The lengths stay on the host, so most are known.
+
+Source: `_pack_padded_sequence` in aten/src/ATen/native/PackedSequence.cpp, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.errors import device_name
+from vramlab.gpu.core.storage_record import has_values, holding_of
+
+aten = torch.ops.aten
+
+
+@handles(aten._pack_padded_sequence.default)
+def pack_padded_sequence(
+    dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
+) -> tuple[Tensor, Tensor]:
+    """Cut the padding: (sum of lengths, ...) on the GPU, and the batch at each step on the host."""
+    padded, lengths, batch_first = args
+    if holding_of(padded) is None or device_name(lengths) != "cpu":
+        packed: tuple[Tensor, Tensor] = dispatcher.run_plain(func, args, kwargs)
+        return packed
+
+    def run(op: OpOverload, *args: Any) -> Tensor:
+        result: Tensor = dispatcher.run(op, args, {})
+        return result
+
+    steps = run(aten.transpose.int, padded, 0, 1) if batch_first else padded  # (T, B, ...)
+    remaining = _lengths(dispatcher, lengths, steps)
+    pieces, batches, start = [], [], 0
+    while remaining:
+        end, batch = remaining[-1], len(remaining)
+        piece = run(aten.slice.Tensor, run(aten.slice.Tensor, steps, 0, start, end), 1, 0, batch)
+        if not piece.is_contiguous():
+            piece = dispatcher.run(
+                aten.clone.default, (piece,), {"memory_format": torch.contiguous_format}
+            )
+        pieces.append(run(aten.view.default, piece, [(end - start) * batch, *padded.shape[2:]]))
+        batches += [batch] * (end - start)
+        start = end
+        while remaining and remaining[-1] == end:
+            remaining.pop()
+    return run(aten.cat.default, pieces), torch.tensor(batches, device="cpu")
+
+
+def _lengths(dispatcher: Dispatcher, lengths: Tensor, steps: Tensor) -> list[int]:
+    """The lengths, longest first. Where a GPU has computed them, they are taken to be longest."""
+    if has_values(lengths):
+        return [int(length) for length in lengths]
+    dispatcher.values.assume_all("pack_padded_sequence()", lengths)
+    return [steps.size(0)] * lengths.numel()
+
+
+@handles(aten._ctc_loss_backward.default)
+def ctc_loss_backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """The gradient of CTC loss, which has no meta kernel: as large as the log probabilities.
+
+    The kernel fills a table of backward variables like the forward ones, and gives it back.
+    Source: `ctc_loss_backward_gpu_template` in aten/src/ATen/native/cuda/LossCTC.cu, PyTorch 2.13.
+    """
+    log_probs, log_alpha = args[1], args[6]
+    if not log_probs.is_meta:
+        plain: Tensor = dispatcher.run_plain(func, args, kwargs)
+        return plain
+    log_beta = dispatcher.run(aten.empty_like.default, (log_alpha,), {})
+    gradient: Tensor = dispatcher.run(aten.empty_like.default, (log_probs,), {})
+    del log_beta
+    return gradient

@@ -1,0 +1,76 @@
+"""`torch.cuda.FloatTensor` and its like: the names by which older programs choose a GPU.
+
+A CPU build of PyTorch has these names, but refuses to use them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from vramlab.gpu.core.patches import Patches
+
+_DTYPES = {
+    "FloatTensor": torch.float32,
+    "DoubleTensor": torch.float64,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "ByteTensor": torch.uint8,
+    "CharTensor": torch.int8,
+    "ShortTensor": torch.int16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+    "BoolTensor": torch.bool,
+}
+
+
+class _CudaTensorType(type):
+    """A type without instances of its own: tensors on a GPU with its dtype count as its instances.
+
+    Calling it makes one, from sizes or from data, on the current GPU.
+    """
+
+    dtype: torch.dtype
+    is_cuda = True
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return (
+            isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype == cls.dtype
+        )
+
+    def __call__(cls, *sizes_or_data: Any) -> torch.Tensor:
+        first = sizes_or_data[0] if sizes_or_data else 0
+        if isinstance(first, int | torch.Size):
+            return torch.empty(*(sizes_or_data or (0,)), dtype=cls.dtype, device="cuda")
+        return torch.tensor(first, dtype=cls.dtype, device="cuda")
+
+
+CUDA_TYPES: dict[str, _CudaTensorType] = {
+    f"torch.cuda.{name}": _CudaTensorType(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
+    for name, dtype in _DTYPES.items()
+}
+
+
+def cuda_type(named: Any) -> _CudaTensorType | None:
+    """The type of a name such as "torch.cuda.HalfTensor", or `named` itself if it is one."""
+    if isinstance(named, str):
+        return CUDA_TYPES.get(named)
+    return named if isinstance(named, _CudaTensorType) else None
+
+
+def install(patches: Patches) -> None:
+    """Set the types on torch.cuda; `patches.undo()` restores what was there."""
+    for tensor_type in CUDA_TYPES.values():
+        patches.set(torch.cuda, tensor_type.__name__, tensor_type)
+    set_default_tensor_type = torch.set_default_tensor_type
+
+    def set_default(named: Any) -> None:
+        tensor_type = cuda_type(named)
+        if tensor_type is None:
+            set_default_tensor_type(named)
+        else:
+            torch.set_default_dtype(tensor_type.dtype)
+            torch.set_default_device("cuda")
+
+    patches.set(torch, "set_default_tensor_type", set_default)

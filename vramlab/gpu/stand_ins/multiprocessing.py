@@ -1,0 +1,69 @@
+"""`torch.multiprocessing.spawn` on a virtual GPU: rank 0 runs here, the others in processes.
+
+A GPU that is pretended belongs to the process that attached it. Each process that is started gets
+one of its own, alike. The first of them is this process, so that whoever measures sees a rank.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch.multiprocessing
+
+from vramlab.gpu.core.patches import Patches
+
+Attach = Callable[..., Any]
+"""Makes the context in which a GPU is attached, from the options that it was made with."""
+
+
+def install(attach: Attach, options: Mapping[str, Any], patches: Patches) -> None:
+    """Replace how processes are started; `patches.undo()` restores it."""
+    # The function `spawn` has the name of the module that it is in.
+    module = importlib.import_module("torch.multiprocessing.spawn")
+    start_processes = module.start_processes
+
+    def start(
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        nprocs: int = 1,
+        join: bool = True,
+        *how: Any,
+        **named: Any,
+    ) -> Any:
+        def start_from(first: int, join: bool) -> Any:
+            rank = AttachedRank(fn, attach, options, first)
+            return start_processes(rank, args, nprocs - first, join, *how, **named)
+
+        if not join:
+            return start_from(0, join)
+        others = start_from(1, False) if nprocs > 1 else None
+        try:
+            fn(0, *args)
+            while others is not None and not others.join():
+                pass
+        finally:
+            for process in others.processes if others is not None else ():
+                process.terminate()
+        return None
+
+    patches.set(module, "start_processes", start)
+    patches.set(torch.multiprocessing, "start_processes", start)
+
+
+class AttachedRank:
+    """What runs in a process that was started: the program's function, on a GPU like that here."""
+
+    def __init__(
+        self, fn: Callable[..., Any], attach: Attach, options: Mapping[str, Any], first: int
+    ) -> None:
+        self._fn = fn
+        self._attach = attach
+        self._options = options
+        self._first = first
+
+    def __call__(self, number: int, *args: Any) -> Any:
+        """Run rank `number`, counted from the first that has a process of its own."""
+        with self._attach(**self._options):
+            return self._fn(number + self._first, *args)

@@ -1,0 +1,51 @@
+"""Lets nvidia-ml-py (the module `pynvml`) see the virtual GPUs.
+
+nvidia-ml-py is Python over a shared library that only NVIDIA's driver brings. Its functions find
+the library through one variable of the module, so the stand-in goes there and all of its own Python
+code runs unmodified, names that a program imported before (`from pynvml import *`) included. What
+torch builds on it works likewise: `torch.cuda.device_memory_used`, `list_gpu_processes`, ...
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.stand_ins.nvml_library import NvmlDevice, NvmlLibrary
+
+
+class NvmlStandIn:
+    """Puts a stand-in for NVML's library into nvidia-ml-py, and takes it out again.
+
+    Where nvidia-ml-py is not installed there is nothing to stand in for, and nothing happens.
+
+    Known limitations: code that loads `libnvidia-ml.so.1` by itself is not reached. torch does so
+    to count GPUs, and to read their identities when CUDA_VISIBLE_DEVICES names them by identity.
+
+    Args:
+        devices: the GPUs, in the order of their indices.
+    """
+
+    def __init__(self, devices: Sequence[NvmlDevice]) -> None:
+        self._devices = tuple(devices)
+        self._patches = Patches()
+
+    def install(self) -> None:
+        """Answer for the driver's library from now on.
+
+        A program that initialised NVML before does not need to do it again, but the handles it
+        got were for other GPUs, and are refused as an invalid argument.
+        """
+        try:
+            pynvml = importlib.import_module("pynvml")
+        except ModuleNotFoundError:
+            return
+        library = NvmlLibrary(self._devices, initializations=pynvml._nvmlLib_refcount)
+        self._patches.set(pynvml, "nvmlLib", library)
+        self._patches.set(pynvml, "_nvmlGetFunctionPointer_cache", {})
+        self._patches.set(pynvml, "_nvmlLib_refcount", pynvml._nvmlLib_refcount)
+
+    def remove(self) -> None:
+        """Put back exactly what was there before `install`. Doing it twice is harmless."""
+        self._patches.undo()

@@ -1,0 +1,81 @@
+"""Let storages answer as storages on a GPU: their device, their address, and changes of their size.
+
+Storage methods pass neither torch function modes nor the dispatcher, so they are set on torch's
+class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu.core.function_mode import device_of
+from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.storage_record import HOST, holding_of_storage
+
+
+def install(machine: Machine, patches: Patches) -> None:
+    """Set the answers on `torch.UntypedStorage`; `patches.undo()` removes them."""
+    raw: Any = torch._C.StorageBase
+    cls = torch.UntypedStorage
+
+    def device(storage: torch.UntypedStorage) -> torch.device:
+        holding = holding_of_storage(storage)
+        return raw.device.__get__(storage) if holding is None else device_of(holding)
+
+    def is_cuda(storage: torch.UntypedStorage) -> bool:
+        return device(storage).type == "cuda"
+
+    def get_device(storage: torch.UntypedStorage) -> int:
+        index = device(storage).index
+        return -1 if index is None else index
+
+    def data_ptr(storage: torch.UntypedStorage) -> int:
+        holding = holding_of_storage(storage)
+        if holding is None or holding.block is None:
+            return int(raw.data_ptr(storage))
+        return int(holding.block.address)
+
+    def resize_(storage: torch.UntypedStorage, size_bytes: int) -> torch.UntypedStorage:
+        holding = holding_of_storage(storage)
+        if holding is not None and holding.place != HOST:
+            block = machine.malloc(holding.place, size_bytes) if size_bytes else None
+            holding.release()
+            holding.block = block
+        raw.resize_(storage, size_bytes)
+        return storage
+
+    def to(
+        storage: torch.UntypedStorage, *, device: torch.device, non_blocking: bool = False
+    ) -> torch.UntypedStorage:
+        if torch.device(device).type != "cuda":
+            return original_to(storage, device=device, non_blocking=non_blocking)
+        return torch.empty(
+            storage.nbytes(), dtype=torch.uint8, device=torch.device(device)
+        ).untyped_storage()
+
+    def cuda(
+        storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False
+    ) -> torch.UntypedStorage:
+        index = torch.cuda._utils._get_device_index(device, optional=True)
+        return to(storage, device=torch.device("cuda", index), non_blocking=non_blocking)
+
+    original_to = cls.to
+    patches.set(cls, "to", to)
+    patches.set(cls, "cuda", cuda)
+
+    def share_cuda(storage: torch.UntypedStorage) -> None:
+        raise UnsupportedOnVirtualGPU(
+            "tensors on a virtual GPU cannot be shared with other processes: each process has its "
+            "own virtual GPUs. Use threads, or keep what is shared on the host (.cpu() first)"
+        )
+
+    patches.set(cls, "device", property(device))
+    patches.set(cls, "is_cuda", property(is_cuda))
+    patches.set(cls, "get_device", get_device)
+    patches.set(cls, "data_ptr", data_ptr)
+    patches.set(cls, "resize_", resize_)
+    patches.set(cls, "_share_cuda_", share_cuda)

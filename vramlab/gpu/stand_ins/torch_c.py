@@ -1,0 +1,325 @@
+"""Stand-ins for the C layer under torch.cuda.
+
+`torch.cuda.memory_summary()`, `memory_stats()`, `_snapshot()`, `device_count()` and the rest are
+Python code in torch that asks a handful of C functions, attributes of `torch._C`. Here are those
+functions over the machine's counters, so that torch's own code does all the formatting.
+
+Source of names and argument orders: torch/csrc/cuda/Module.cpp and torch/cuda/*.py, PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import methodcaller
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.accelerator
+import torch.cuda
+
+from vramlab.allocator import snapshot
+from vramlab.allocator.history import History
+from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
+from vramlab.gpu.core.machine import Machine, VirtualDevice
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.stack_frames import AllFrames, Frames
+from vramlab.gpu.stand_ins.nvml_library import device_uuid, pci_bus
+from vramlab.gpu.stand_ins.streams import (
+    current_stream_data,
+    default_stream_data,
+    stream_and_event_types,
+)
+
+_OF_CUDA = "_cuda_"
+"""How the names of the C functions begin that only a PyTorch with CUDA has."""
+
+_HARMLESS = ("cudnn", "getCompiledVersion")
+"""What these say needs no GPU: settings that C++ keeps, and what PyTorch was built with."""
+
+CUDA_VERSION = "13.0"
+"""What `torch.version.cuda` says while a virtual GPU is attached."""
+
+
+class CudaDeviceProperties:
+    """What `torch.cuda.get_device_properties` answers; the fields of torch's own object."""
+
+    def __init__(self, device: VirtualDevice) -> None:
+        model = device.model
+        self.name = model.product_name
+        self.major, self.minor = model.compute_capability
+        self.total_memory = model.total_bytes
+        self.multi_processor_count = model.multiprocessors
+        self.is_integrated = 0
+        self.is_multi_gpu_board = 0
+        self.max_threads_per_multi_processor = model.max_threads_per_multiprocessor
+        self.max_threads_per_block = model.max_threads_per_block
+        self.warp_size = model.warp_size
+        self.regs_per_multiprocessor = model.registers_per_multiprocessor
+        self.shared_memory_per_block = model.shared_memory_per_block_bytes
+        self.shared_memory_per_block_optin = model.shared_memory_per_block_optin_bytes
+        self.shared_memory_per_multiprocessor = model.shared_memory_per_multiprocessor_bytes
+        self.L2_cache_size = model.l2_cache_bytes
+        self.clock_rate = model.clock_rate_khz
+        self.memory_clock_rate = model.memory_clock_rate_khz
+        self.memory_bus_width = model.memory_bus_width_bits
+        self.pci_bus_id = pci_bus(device.index)
+        self.pci_device_id = 0
+        self.pci_domain_id = 0
+        self.uuid = device_uuid(model, device.index)
+        self.gcnArchName = model.product_name
+
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory // 2**20}MB, "
+            f"multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
+            f"pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, "
+            f"pci_domain_id={self.pci_domain_id}, L2_cache_size={self.L2_cache_size // 2**20}MB)"
+        )
+
+
+class NotInTheCLayer(UnsupportedOnVirtualGPU, AttributeError):
+    """A C function without a stand-in. Also an AttributeError, for code that asks by hasattr()."""
+
+
+def _missing(name: str) -> Any:
+    """`torch._C.name` where there is no such attribute."""
+    if name.startswith(_OF_CUDA):
+        raise NotInTheCLayer(
+            f"torch._C.{name} is not modelled by the virtual GPU, nor what torch.cuda builds on it"
+        )
+    raise AttributeError(f"module 'torch._C' has no attribute '{name}'")
+
+
+class _RefusedGraph:
+    """Stand in for `torch.cuda.CUDAGraph`: a class, as programs name it in annotations."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise UnsupportedOnVirtualGPU(
+            "CUDA graphs are not modelled by the virtual GPU: run the captured part directly"
+        )
+
+
+class _NoMarkers:
+    """Stand in for NVTX, whose marks nobody looks at."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *args: 0
+
+
+class CLayer:
+    """The C functions of torch.cuda over one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._raw_blocks: dict[int, tuple[int, Any]] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Put the stand-ins where torch looks for them; `patches.undo()` removes them."""
+        functions = self._c_functions()
+        # A PyTorch with CUDA has them all; those without a stand-in could start the real CUDA.
+        for name in [name for name in vars(torch._C) if name.startswith(_OF_CUDA)]:
+            if name not in functions and not any(word in name for word in _HARMLESS):
+                patches.remove(torch._C, name)
+        for name, function in functions.items():
+            patches.set(torch._C, name, function)
+        patches.set(torch._C, "__getattr__", _missing)
+        stream, event = stream_and_event_types(self._machine)
+        for module in (torch, torch.cuda, torch.cuda.streams):
+            patches.set(module, "Stream", stream)
+            patches.set(module, "Event", event)
+        patches.set(torch.cuda, "ExternalStream", stream.ExternalStream)  # type: ignore[attr-defined]
+        patches.set(torch.cuda, "_exchange_device", self._machine.set_device)
+        patches.set(torch.cuda, "_maybe_exchange_device", self._machine.set_device)
+        patches.set(torch.cuda, "_cudart", self._cudart())
+        in_use = any(device.memory.context_bytes for device in self._machine.devices)
+        patches.set(torch.cuda, "_initialized", in_use)
+        patches.set(torch.cuda, "_queued_calls", [])
+        patches.set(torch.cuda, "_cached_device_count", len(self._machine.devices))
+        patches.set(torch.cuda, "_is_in_bad_fork", lambda: False)
+        patches.set(torch.cuda, "_get_device_properties", self._device_properties)
+        patches.set(
+            torch.cuda,
+            "default_generators",
+            tuple(torch.Generator() for _ in self._machine.devices),
+        )
+        # Without cuDNN's kernels recurrent layers take PyTorch's own; torch would warn of it.
+        patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+        patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
+        patches.set(torch.cuda.nvtx, "_nvtx", _NoMarkers())
+        for module in (torch.cuda, torch.cuda.graphs):
+            patches.set(module, "CUDAGraph", _RefusedGraph)
+        patches.set(torch._C, "_has_cuda", True)
+        patches.set(torch.version, "cuda", CUDA_VERSION)
+        self._machine.when_used = torch.cuda.init
+
+    def _c_functions(self) -> dict[str, Callable[..., Any]]:
+        machine = self._machine
+        allocator = lambda device: machine.device(device).allocator  # noqa: E731
+        return {
+            "_cuda_init": lambda: None,
+            "_cuda_getDeviceCount": lambda: len(machine.devices),
+            "_cuda_getDevice": machine.current_device,
+            "_cuda_setDevice": self._set_device,
+            "_cuda_exchangeDevice": machine.set_device,
+            "_cuda_maybeExchangeDevice": machine.set_device,
+            "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
+            "_cuda_getArchFlags": self._arch_flags,
+            "_cuda_isCurrentStreamCapturing": lambda: False,
+            "_cuda_isInBadFork": lambda: False,
+            "_cuda_ipc_collect": lambda: None,
+            "_cuda_sleep": lambda cycles: None,
+            "_cuda_get_sync_debug_mode": lambda: 0,
+            "_cuda_set_sync_debug_mode": lambda mode: None,
+            "_cuda_synchronize": self._synchronize,
+            "_cuda_getCurrentStream": lambda device: current_stream_data(machine, device),
+            "_cuda_getDefaultStream": default_stream_data,
+            "_cuda_setStream": self._set_stream,
+            "_cuda_getCurrentRawStream": machine.current_stream,
+            # memory
+            "_cuda_memoryStats": lambda device: allocator(device).stats(),
+            "_cuda_resetPeakMemoryStats": lambda device: allocator(device).reset_peak_stats(),
+            "_cuda_resetAccumulatedMemoryStats": (
+                lambda device: allocator(device).reset_accumulated_stats()
+            ),
+            "_cuda_emptyCache": self._empty_cache,
+            "_cuda_setMemoryFraction": self._set_memory_fraction,
+            "_cuda_getMemoryFraction": lambda device: allocator(device).memory_fraction,
+            "_cuda_getAllocatorBackend": lambda: "native",
+            "_cuda_cudaCachingAllocator_raw_alloc": self._raw_alloc,
+            "_cuda_cudaCachingAllocator_raw_delete": self._raw_delete,
+            "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
+            "_cuda_cudaCachingAllocator_enable": self._cannot_disable_caching,
+            "_cuda_memorySnapshot": self._snapshot,
+            "_cuda_record_memory_history": self._record_memory_history,
+            "_cuda_setMemoryMetadata": self._set_memory_metadata,
+            "_cuda_getMemoryMetadata": lambda: self._history().user_metadata,
+            "_cuda_clearCublasWorkspaces": self._clear_cublas_workspaces,
+            "_cuda_attach_out_of_memory_observer": machine.out_of_memory_observers.append,
+            # the device-neutral names of the same things
+            "_get_accelerator": lambda check=None: torch.device("cuda"),
+            "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+            "_accelerator_getDeviceIndex": machine.current_device,
+            "_accelerator_setDeviceIndex": machine.set_device,
+            "_accelerator_exchangeDevice": machine.set_device,
+            "_accelerator_maybeExchangeDevice": machine.set_device,
+            "_accelerator_getStream": lambda device: torch.cuda.current_stream(device),
+            "_accelerator_setStream": lambda stream: torch.cuda.set_stream(stream),
+            "_accelerator_synchronizeDevice": lambda device: self._synchronize(),
+            "_accelerator_isAllocatorInitialized": lambda: True,
+            "_accelerator_emptyCache": self._empty_cache,
+            "_accelerator_emptyHostCache": lambda: None,
+            "_accelerator_getDeviceStats": lambda device: allocator(device).stats(),
+            "_accelerator_resetPeakStats": lambda device: allocator(device).reset_peak_stats(),
+            "_accelerator_resetAccumulatedStats": (
+                lambda device: allocator(device).reset_accumulated_stats()
+            ),
+            "_accelerator_getMemoryInfo": self._mem_get_info,
+        }
+
+    def _cudart(self) -> SimpleNamespace:
+        return SimpleNamespace(
+            cudaMemGetInfo=self._mem_get_info,
+            cudaError=SimpleNamespace(success=0),
+            cudaGetErrorString=str,
+            cudaProfilerStart=lambda: 0,
+            cudaProfilerStop=lambda: 0,
+            cudaHostRegister=lambda address, size, flags: 0,
+            cudaHostUnregister=lambda address: 0,
+        )
+
+    def _device_properties(self, index: int) -> CudaDeviceProperties:
+        return CudaDeviceProperties(self._machine.device(index))
+
+    def _arch_flags(self) -> str:
+        capabilities = {device.model.compute_capability for device in self._machine.devices}
+        return " ".join(f"sm_{major}{minor}" for major, minor in sorted(capabilities))
+
+    def _synchronize(self) -> None:
+        """Wait for the GPU. The allocator's books stay as they are, as in PyTorch."""
+        self._machine.use(self._machine.current_device())
+
+    def _set_device(self, device: int) -> None:
+        """Choose a device. CUDA is initialized from then on, as by `THCPModule_setDevice_wrap`."""
+        torch.cuda.init()
+        self._machine.set_device(device)
+
+    def _set_stream(self, *, stream_id: int, device_index: int, device_type: int) -> None:
+        self._machine.set_device(device_index)
+        self._machine.set_stream(device_index, stream_id)
+
+    def _mem_get_info(self, index: int) -> tuple[int, int]:
+        device = self._machine.use(index)
+        return device.memory.free_bytes, device.memory.total_bytes
+
+    def _empty_cache(self) -> None:
+        for device in self._machine.devices:
+            device.allocator.empty_cache()
+
+    def _set_memory_fraction(self, fraction: float, index: int) -> None:
+        self._machine.device(index).allocator.memory_fraction = fraction
+
+    def _raw_alloc(self, size_bytes: int, stream: int = 0) -> int:
+        """Allocate, and answer the address: the null pointer of 0 bytes, as C++'s `raw_alloc`."""
+        if size_bytes == 0:
+            return 0
+        index = self._machine.current_device()
+        try:
+            block = self._machine.malloc(index, size_bytes)
+        except OutOfDeviceMemory as error:
+            raise torch.OutOfMemoryError(str(error)) from error
+        self._raw_blocks[block.address] = (index, block)
+        return int(block.address)
+
+    def _raw_delete(self, address: int) -> None:
+        if address == 0:
+            return
+        try:
+            index, block = self._raw_blocks.pop(address)
+        except KeyError:
+            raise RuntimeError(f"invalid device pointer: {address:#x}") from None
+        self._machine.free(index, block)
+
+    def _cannot_disable_caching(self, enable: bool) -> None:
+        if not enable:
+            raise UnsupportedOnVirtualGPU(
+                "the caching allocator of a virtual GPU cannot be switched off; "
+                "torch.cuda.empty_cache() returns what is unused"
+            )
+
+    def _clear_cublas_workspaces(self) -> None:
+        for device in self._machine.devices:
+            device.free_workspaces()
+
+    def _record_memory_history(
+        self,
+        enabled: str | None,
+        context: str | None,
+        stacks: str,
+        max_entries: int,
+        clear_history: bool = False,
+        compile_context: bool = False,
+        global_record_annotations: bool = False,
+        skip_actions: list[str] | None = None,
+    ) -> None:
+        """Start or stop the history, as `torch.cuda.memory._record_memory_history` asks."""
+        kind = AllFrames if stacks == "all" else Frames
+        self._machine.frames_of_caller = kind.of_caller if enabled and context else None
+        for device in self._machine.devices:
+            device.allocator.record_history(
+                enabled, context, max_entries, clear_history, skip_actions or ()
+            )
+
+    def _set_memory_metadata(self, metadata: str) -> None:
+        """Put a text on the current GPU's allocations to come."""
+        self._history().user_metadata = metadata
+
+    def _history(self) -> History:
+        return self._machine.devices[self._machine.current_device()].allocator.history
+
+    def _snapshot(self, mempool_id: tuple[Any, ...] | None = None) -> dict[str, Any]:
+        """What `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
+        include_traces = mempool_id is None or len(mempool_id) < 3 or bool(mempool_id[2])
+        allocators = [device.allocator for device in self._machine.devices]
+        return snapshot(allocators, include_traces, methodcaller("as_dicts"))

@@ -1,0 +1,241 @@
+"""The judge's side of the bench: a process of the package's own, where everything is measured.
+
+What a learner's kernel patched (torch, vramlab, builtins) is patched there, not here: the bench
+starts from a fresh interpreter, and each job runs in a fork that has run nothing before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import vramlab
+from vramlab.context import Closing
+from vramlab.errors import VramlabError
+from vramlab.units import GIB, MIB
+from vramlab_classroom.judge import replies
+from vramlab_classroom.judge.task import Config, Exercise, Task
+from vramlab_classroom.sandbox.frames import read_frame, write_frame
+from vramlab_classroom.sandbox.job_limits import Limits, Order
+
+ANSWER_CPU_SECONDS = 10
+"""An answer that computes longer than this does not end, as far as anybody can tell."""
+
+TRIAL_CPU_SECONDS = 60
+MEASURE_CPU_SECONDS = 120
+MEASURE_REPLY_BYTES = 64 * MIB
+
+JOB_MEMORY_BYTES = 4 * GIB
+"""What a job may take beyond what the bench holds."""
+
+TORCH_MODULES = ("torch", "torch._dynamo", "vramlab.gpu", "vramlab_course.tasks.preloaded")
+"""Imported once, before the fork. The first op under a torch function mode loads torch._dynamo."""
+
+WALL_TO_CPU = 4
+SPARE_WALL_SECONDS = 20
+"""A job may take so much longer than its CPU time before it is given up: machines are shared."""
+
+KEPT_VARIABLES = (
+    *("PATH", "HOME", "TMPDIR", "LANG", "LC_", "TZ", "LD_LIBRARY_PATH", "DYLD_"),
+    *("DOCKER_", "CONTAINER", "XDG_RUNTIME_DIR"),  # how to reach the engine of containers
+)
+"""The variables, by the beginnings of their names, that a bench shares with the judge."""
+
+CLOSING_SECONDS = 2
+"""A bench ends by itself when nobody can ask it any more; after this it is killed."""
+
+
+class BenchError(VramlabError):
+    """A job could not be done, through no fault of the answer; the message says how it ended."""
+
+
+class JobDied(BenchError):
+    """The process of a job ended before it could reply."""
+
+
+class JobLate(VramlabError):
+    """A job computed longer than it may."""
+
+
+class Bench(Closing):
+    """Does jobs, one after another. Starts its process when the first job comes."""
+
+    def __init__(self, command: Sequence[str] = (), search_path: Sequence[Path] = ()) -> None:
+        """Prepare.
+
+        Args:
+            command: starts a Python interpreter, in a sandbox for example (see
+                `vramlab_classroom.sandbox.bubblewrap`); by default this one, without any.
+            search_path: where else the modules of exercises are looked for.
+        """
+        package = Path(vramlab.__file__).parents[1]
+        self._command = [
+            *(command or [sys.executable]),
+            "-P",
+            "-m",
+            "vramlab_classroom.judge.job_server",
+        ]
+        self._search_path = os.pathsep.join(map(str, [package, *search_path]))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._preload = TORCH_MODULES
+
+    def measure(self, exercise: Exercise, task: Task, config: Config) -> Mapping[str, Any]:
+        """Measure the truth of one case: `arguments` (for the learner's function) and `truth`.
+
+        What a measurement imports, which runs no learner's code, is there for all later ones.
+        """
+        limits = _limits(MEASURE_CPU_SECONDS)
+        trusted = replace(limits, is_trusted=True, reply_bytes=MEASURE_REPLY_BYTES)
+        order = Order(trusted, self._preload)
+        measured: dict[str, Any] = self._do("measure", exercise, task, order, config=config)
+        self._preload += tuple(measured.pop("imported"))
+        return measured
+
+    def find(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Mapping[str, Any]]:
+        """Find answers: of each the `source`, or the `problem` with it.
+
+        Args:
+            cells: by the name of each task, the sources of the cells to look in.
+        """
+        order = Order(_limits(ANSWER_CPU_SECONDS))
+        reply = self._done({"job": "find", "cells": cells}, order)
+        with _any_reply():
+            return {task: replies.found(reply[task]) for task in cells}
+
+    def answers(
+        self, exercise: Exercise, task: Task, source: str, calls: Sequence[Config]
+    ) -> list[Mapping[str, Any]]:
+        """Ask an answer for each of `calls`: exact `type` and plain `value`, or a `problem`."""
+        order = Order(_limits(ANSWER_CPU_SECONDS))
+        reply = self._do("answer", exercise, task, order, source=source, calls=calls)
+        with _any_reply():
+            return replies.outcomes(reply, len(calls))
+
+    def trial(
+        self, exercise: Exercise, task: Task, source: str, config: Config
+    ) -> Mapping[str, Any]:
+        """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
+        limits = replace(_limits(TRIAL_CPU_SECONDS), runs_torch=True)
+        order = Order(limits, self._preload)
+        reply = self._do("trial", exercise, task, order, source=source, config=config)
+        with _any_reply():
+            return replies.trial(reply)
+
+    def call(
+        self,
+        module: str,
+        function: str,
+        *,
+        cpu_seconds: int,
+        reply_bytes: int,
+        arguments: Mapping[str, Any],
+    ) -> Any:
+        """Call a function of a module within limits; it takes and gives what JSON can carry.
+
+        For those who build upon grading. The module is imported before the fork, and kept. What
+        comes back is as credible as what went in: the function may have been led astray by data.
+        """
+        limits = replace(_limits(cpu_seconds), reply_bytes=reply_bytes)
+        request = {"job": "call", "module": module, "function": function, "arguments": arguments}
+        return self._done(request, Order(limits, (module,)))
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        finally:
+            with process:
+                pass
+
+    def _do(self, job: str, exercise: Exercise, task: Task, order: Order, **arguments: Any) -> Any:
+        request = {"job": job, "module": exercise.module, "task": task.name, **arguments}
+        return self._done(request, order)
+
+    def _done(self, request: Mapping[str, Any], order: Order) -> Any:
+        end, payload = self._ask(order.as_data(), json.dumps(request, default=dict).encode())
+        match end["ended"]:
+            case "late":
+                raise JobLate(f"it did not end within {end['how']} seconds of computing")
+            case "died":
+                raise JobDied(f"its process ended with {end['how']}")
+            case "failed":
+                raise BenchError(f"the bench failed at it:\n{end['how']}")
+        with _any_reply():
+            reply = json.loads(payload)
+            if "failed" in reply:
+                failure = replies.printable(f"{reply['failed']}")
+                raise BenchError(f"the bench failed at it:\n{failure}")
+            return reply["done"]
+
+    def _ask(self, order: bytes, request: bytes) -> tuple[Mapping[str, Any], bytearray]:
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        end = payload = None
+        facts: dict[str, Any] = {"last": True}
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                write_frame(process.stdin.fileno(), order)
+                write_frame(process.stdin.fileno(), request)
+                end = read_frame(process.stdout.fileno())
+                payload = read_frame(process.stdout.fileno())
+                if end is not None and payload is not None:
+                    facts = json.loads(end)
+        finally:
+            # Also after an interrupt: a late reply must not be taken for the next one.
+            if facts["last"]:
+                self.close()
+        if payload is None:
+            raise BenchError("the bench's process ended")
+        return facts, payload
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=tempfile.gettempdir(),
+            env={**_neutral_environment(), "PYTHONPATH": self._search_path},
+            start_new_session=True,
+        )
+        return self._process
+
+
+def _limits(cpu_seconds: int) -> Limits:
+    wall_seconds = cpu_seconds * WALL_TO_CPU + SPARE_WALL_SECONDS
+    return Limits(cpu_seconds, wall_seconds, JOB_MEMORY_BYTES)
+
+
+@contextlib.contextmanager
+def _any_reply() -> Iterator[None]:
+    """Take what cannot be read for a job that died: code that broke out may have written it."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
+        raise JobDied("something that is no reply") from error
+
+
+def _neutral_environment() -> dict[str, str]:
+    """Give the variables that a bench gets: a grade depends on no machine.
+
+    The few that interpreters and sandboxes need, so neither settings that change what is measured
+    nor anybody's passwords. One thread, because sums in another order give other results, and
+    because threads that wait for each other use up a job's CPU time.
+    """
+    kept = {name: value for name, value in os.environ.items() if name.startswith(KEPT_VARIABLES)}
+    return {**kept, "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,163 @@
+"""The work that a bench does, each job in a fresh process of its own: find, measure, answer, try.
+
+`call` is for those who build upon grading: it calls a function of theirs with data.
+
+`answer` and `trial` run a learner's code, in the small language of `restricted.py`; what comes out
+of them is data that the judge compares, never an object of the learner's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vramlab_classroom.judge.answers import NoAnswer, find_answer
+from vramlab_classroom.judge.restricted import load
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Predict, Task
+from vramlab_classroom.judge.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
+from vramlab_course.tasks.gpus import attached_for
+
+MAX_INT_BITS = 1024
+MAX_SHOWN_CHARACTERS = 200
+
+Reply = dict[str, Any]
+
+
+def run(request: Mapping[str, Any]) -> Reply:
+    """Do one job. Every value in the reply can be written as JSON."""
+    if request["job"] == "call":
+        function = getattr(importlib.import_module(request["module"]), request["function"])
+        return dict(function(**request["arguments"]))
+    if request["job"] == "find":
+        return {task: find(task, cells) for task, cells in request["cells"].items()}
+    exercise: Exercise = importlib.import_module(request["module"]).EXERCISE
+    task = exercise.task(request["task"])
+    match request["job"]:
+        case "measure":
+            return _with_imports(lambda: _measure(task, request["config"]))
+        case "answer":
+            return _answer(task, request["source"], request["calls"])
+        case "trial":
+            return _trial(task, request["source"], request["config"])
+        case unknown:
+            raise ValueError(f"a bench knows no job {unknown!r}")
+
+
+def _with_imports(job: Callable[[], Reply]) -> Reply:
+    """Do a job and add the names of the modules that it has `imported`."""
+    before = set(sys.modules)
+    reply = job()
+    new = [(name, module) for name, module in sys.modules.items() if name not in before]
+    # Not everything there is a module that could be imported by its name.
+    imported = [name for name, module in new if getattr(module, "__spec__", None)]
+    return {**reply, "imported": imported}
+
+
+def _measure(task: Task, config: Mapping[str, Any]) -> Reply:
+    if isinstance(task, Predict):
+        with attached_for(task.gpu, config):
+            measured = task.measure(**config)
+        return {"arguments": dict(config), "truth": _checked_truth(task, measured)}
+    if isinstance(task, Diagnose):
+        with attached_for(task.gpu, config):
+            observation = task.observe(**config)
+        truth = _checked_truth(task, observation.answer)
+        return {"arguments": dict(observation.evidence), "truth": truth}
+    raise TypeError(f"{task.name} has nothing to measure: it is a {type(task).__name__} task")
+
+
+def _checked_truth(task: Task, truth: int | str) -> int | str:
+    if type(truth) not in (int, str):
+        raise TypeError(f"the truth of {task.name} is {truth!r}; it must be an int or a str")
+    return truth
+
+
+def find(task: str, cells: Sequence[str]) -> Reply:
+    """Give the `source` of the answer to a task, or the `problem` that there is with it."""
+    try:
+        return {"source": find_answer(cells, task)}
+    except NoAnswer as error:
+        return {"problem": str(error), "unanswered": True}
+    except Exception as error:
+        return _problem(error, "")
+
+
+def _answer(task: Task, source: str, calls: Sequence[Mapping[str, Any]]) -> Reply:
+    """Call the learner's function with each of `calls`, or read the value that was bound."""
+    bound = _bind(task, source)
+    if "answer" not in bound:
+        return {"outcomes": [bound] * len(calls)}
+    answer = bound["answer"]
+    if isinstance(task, Diagnose) and task.is_value:
+        return {"outcomes": [_data(answer)] * len(calls)}
+    return {"outcomes": [_call(answer, call, source) for call in calls]}
+
+
+def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
+    if not isinstance(task, Fix):
+        raise TypeError(f"{task.name} has nothing to try: it is a {type(task).__name__} task")
+    bound = _bind(task, source)
+    if "answer" not in bound:
+        return bound
+    try:
+        return {"achieved": task.trial(bound["answer"], **config)}
+    except NotFixed as failure:
+        return {"problem": str(failure)}
+    except Exception as error:
+        if _own_line(error, source) is None:
+            raise  # a fault of the task, not of the answer
+        return _problem(error, source)
+
+
+def _bind(task: Task, source: str) -> Reply:
+    """Give the object that the answer binds, or the problem that it has."""
+    has_torch = isinstance(task, Fix) and not (task.is_value or task.is_plain)
+    vocabulary = torch_vocabulary() if has_torch else PLAIN
+    try:
+        return {"answer": load(source, vocabulary)[task.name]}
+    except Exception as error:
+        return _problem(error, source)
+
+
+def _call(function: Any, arguments: Mapping[str, Any], source: str) -> Reply:
+    try:
+        return _data(function(**arguments))
+    except Exception as error:
+        return _problem(error, source)
+
+
+def _data(value: object) -> Reply:
+    """Turn what a learner returned into data: its exact type, its text, and plain values."""
+    shown = f"something of type {type(value).__name__}"
+    with contextlib.suppress(Exception):
+        shown = repr(value)[:MAX_SHOWN_CHARACTERS]
+    if type(value) is int and value.bit_length() > MAX_INT_BITS:
+        return {"problem": f"the answer is a number of {value.bit_length()} bits"}
+    plain = value if type(value) in (int, str) else None
+    return {"type": type(value).__name__, "value": plain, "shown": shown}
+
+
+def _problem(error: BaseException, source: str) -> Reply:
+    """Say what kept an answer from being given, with the learner's line where it happened."""
+    if isinstance(error, NotImplementedError):
+        return {"problem": "", "unanswered": True}
+    text = str(error)[:MAX_SHOWN_CHARACTERS]
+    if not isinstance(error, NotAllowed):
+        text = f"{type(error).__name__}: {text}"
+    line = _own_line(error, source)
+    return {"problem": f"{text}\n    in the line: {line}" if line else text}
+
+
+def _own_line(error: BaseException, source: str) -> str | None:
+    """Find the innermost line of the answer in an error's traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    numbers = [frame.lineno for frame in frames if frame.filename == OWN_MODULE]
+    number = numbers[-1] if numbers else getattr(error, "lineno", None)
+    lines = source.splitlines()
+    if number is None or not 0 < number <= len(lines):
+        return None
+    return lines[number - 1].strip()

@@ -1,0 +1,241 @@
+"""Comes to a verdict on an answer: tries it on every case and compares with what was measured."""
+
+from __future__ import annotations
+
+import atexit
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any
+
+from vramlab.units import mib
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
+from vramlab_classroom.judge.mistakes import Mistake
+from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
+from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
+
+MAX_REMEMBERED = 1_000
+"""So many verdicts are remembered, a class's on a task or two: memory stays flat."""
+
+Outcome = Mapping[str, Any]
+Truth = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Try:
+    """An answer to one case, and the truth."""
+
+    arguments: Mapping[str, Any]
+    outcome: Outcome
+    """From the bench: exact `type`, plain `value`, text; or the `problem`."""
+
+    truth: int | str
+
+    @property
+    def is_right(self) -> bool:
+        kind = self.outcome.get("type")
+        return kind == type(self.truth).__name__ and self.outcome["value"] == self.truth
+
+    @property
+    def shown(self) -> str:
+        return f"{self.outcome.get('shown', 'none')}"
+
+    def agrees(self, mistake: Mistake) -> bool:
+        """Tell whether this is what somebody who makes the mistake would answer."""
+        return bool(mistake.answer(**self.arguments) == self.outcome.get("value"))
+
+
+class Judge:
+    """Judges answers to any exercise.
+
+    Remembers what it measured, since a class shares its hidden cases, and its verdicts, since the
+    same source always gets the same one. What could not be graded is not remembered.
+    """
+
+    def __init__(self, bench: Bench, seed: str | None = None) -> None:
+        """Prepare.
+
+        Args:
+            bench: where answers are tried and truths are measured.
+            seed: decides the hidden cases; without one, only the visible cases are tried.
+        """
+        self._bench = bench
+        self._seed = seed
+        self._truths: dict[str, Truth] = {}
+        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
+
+    def judge(self, exercise: Exercise, name: str, cells: Sequence[str]) -> Verdict:
+        """Judge the answer to the task `name` that is found in the sources of code cells."""
+        return self._verdict(exercise, name, cells, None)
+
+    def judge_found(self, exercise: Exercise, name: str, found: Mapping[str, Any]) -> Verdict:
+        """Judge the answer to the task `name` that a bench has found: see `Bench.find`."""
+        return self._verdict(exercise, name, (), found)
+
+    def judge_all(
+        self, exercise: Exercise, cells: Mapping[str, Sequence[str]]
+    ) -> dict[str, Verdict]:
+        """Judge the answers to several tasks.
+
+        Args:
+            exercise: what they answer.
+            cells: by the name of each task, the sources of the code cells to find its answer in.
+        """
+        try:
+            found = self._bench.find(cells)
+        except (BenchError, JobLate):
+            # A cell can be written so that who parses it does not end. Only its task should suffer.
+            return {name: self.judge(exercise, name, cells[name]) for name in cells}
+        return {name: self.judge_found(exercise, name, found[name]) for name in cells}
+
+    def _verdict(
+        self,
+        exercise: Exercise,
+        name: str,
+        cells: Sequence[str],
+        found: Mapping[str, Any] | None,
+    ) -> Verdict:
+        task = exercise.task(name)
+        try:
+            found = found or self._bench.find({name: cells})[name]
+            if "problem" in found:
+                grade = Grade.UNANSWERED if found.get("unanswered") else Grade.FAILED
+                return Verdict(task.name, task.points, grade, found["problem"])
+            key = (exercise.module, task.name, found["source"])
+            if key not in self._verdicts:
+                self._verdicts[key] = self._judge(exercise, task, found["source"])
+                if len(self._verdicts) > MAX_REMEMBERED:
+                    del self._verdicts[next(iter(self._verdicts))]
+            return self._verdicts[key]
+        except JobLate as late:
+            return Verdict(task.name, task.points, Grade.FAILED, f"No answer: {late}.")
+        except JobDied as death:
+            message = f"The answer could not be tried: {death}."
+            return Verdict(task.name, task.points, Grade.UNGRADED, message)
+        except BenchError as failure:
+            return Verdict(task.name, task.points, Grade.UNGRADED, str(failure))
+
+    def _judge(self, exercise: Exercise, task: Task, source: str) -> Verdict:
+        if isinstance(task, Fix):
+            return self._judge_repair(exercise, task, source)
+        assert isinstance(task, Predict | Diagnose)
+        return self._judge_answers(exercise, task, source)
+
+    def arguments(self, exercise: Exercise, name: str) -> Mapping[str, Any]:
+        """Give what a task's first visible case shows, or passes to the learner's function."""
+        task = exercise.task(name)
+        arguments: Mapping[str, Any] = self._truth(exercise, task, task.visible[0])["arguments"]
+        return arguments
+
+    def _hidden(self, exercise: Exercise, task: Task) -> list[Config]:
+        if self._seed is None:
+            return []
+        return list(task.hidden(Random(f"{self._seed}/{exercise.name}/{task.name}")))
+
+    def _judge_answers(self, exercise: Exercise, task: Predict | Diagnose, source: str) -> Verdict:
+        configs = [*task.visible, *self._hidden(exercise, task)]
+        if isinstance(task, Predict):
+            calls = configs
+        else:
+            calls = [self._truth(exercise, task, config)["arguments"] for config in configs]
+        outcomes = self._bench.answers(exercise, task, source, calls)
+        if any(outcome.get("unanswered") for outcome in outcomes):
+            return Verdict(task.name, task.points, Grade.UNANSWERED, outcomes[0]["problem"])
+        tries = [
+            Try(arguments, outcome, self._truth(exercise, task, config)["truth"])
+            for config, arguments, outcome in zip(configs, calls, outcomes, strict=True)
+        ]
+        cases = tuple(
+            CaseResult(config, each.is_right, each.shown, str(each.truth), config in task.visible)
+            for config, each in zip(configs, tries, strict=True)
+        )
+        if all(each.is_right for each in tries):
+            return Verdict(task.name, task.points, Grade.PASSED, "", cases)
+        return Verdict(task.name, task.points, Grade.FAILED, _explain(task, tries), cases)
+
+    def _judge_repair(self, exercise: Exercise, task: Fix, source: str) -> Verdict:
+        results: list[CaseResult] = []
+        for visible, configs in ((True, task.visible), (False, self._hidden(exercise, task))):
+            for config in configs:
+                outcome = self._bench.trial(exercise, task, source, config)
+                if outcome.get("unanswered"):
+                    return Verdict(task.name, task.points, Grade.UNANSWERED, outcome["problem"])
+                if "problem" in outcome:
+                    case = "" if visible else f" (tried with {_show_config(config)})"
+                    message = f"{outcome['problem']}{case}"
+                    return Verdict(task.name, task.points, Grade.FAILED, message, tuple(results))
+                results.append(CaseResult(config, True, "runs", outcome["achieved"], visible))
+        return Verdict(task.name, task.points, Grade.PASSED, "", tuple(results))
+
+    def _truth(self, exercise: Exercise, task: Task, config: Config) -> Truth:
+        key = json.dumps([exercise.module, task.name, config], sort_keys=True)
+        if key not in self._truths:
+            try:
+                self._truths[key] = self._bench.measure(exercise, task, config)
+            except JobLate as late:
+                raise BenchError(f"{task.name} could not be measured: {late}") from late
+        return self._truths[key]
+
+
+def _explain(task: Predict | Diagnose, tries: Sequence[Try]) -> str:
+    """Name the likely mistake behind a wrong answer."""
+    wrong = [each for each in tries if not each.is_right]
+    for each in wrong:
+        if "problem" in each.outcome:
+            return f"{each.outcome['problem']}"
+    first = wrong[0]
+    if first.outcome["type"] != type(first.truth).__name__:
+        return _explain_type(task, first)
+    # A mistake has to explain every wrong case; the one that explains most of the right ones, too,
+    # is the likeliest.
+    agreements = {
+        mistake: sum(each.agrees(mistake) for each in tries)
+        for mistake in task.mistakes
+        if all(each.agrees(mistake) for each in wrong)
+    }
+    if agreements:
+        return max(agreements, key=lambda mistake: agreements[mistake]).message
+    if not isinstance(first.truth, int):
+        return "That is not what happened."
+    difference = first.outcome["value"] - first.truth
+    return (
+        f"{len(wrong)} of {len(tries)} cases are wrong; "
+        f"the first is off by {difference:+} ({mib(difference):+.4f} MiB)."
+    )
+
+
+def _explain_type(task: Task, wrong: Try) -> str:
+    kind, shown = wrong.outcome["type"], wrong.outcome["shown"]
+    if kind == "NoneType":
+        return f"{task.name} gave None. Does every path through it end in a return?"
+    if kind == "float" and isinstance(wrong.truth, int):
+        return (
+            f"{task.name} gave the float {shown}, but bytes are counted in whole numbers: "
+            "divide with //, and round up with -(-a // b)."
+        )
+    wanted = "an int" if isinstance(wrong.truth, int) else "a str"
+    return f"{task.name} gave {shown} ({kind}); it should be {wanted}."
+
+
+def _show_config(config: Config) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in config.items())
+
+
+@cache
+def shared_judge(seed: str | None = None, command: tuple[str, ...] = ()) -> Judge:
+    """Give this process's judge for a seed, so that nothing is measured, or started, twice.
+
+    Args:
+        seed: see `Judge`.
+        command: of its bench; see `Bench`.
+    """
+    return Judge(_shared_bench(command), seed)
+
+
+@cache
+def _shared_bench(command: tuple[str, ...]) -> Bench:
+    bench = Bench(command)
+    atexit.register(bench.close)
+    return bench

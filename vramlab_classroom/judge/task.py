@@ -1,0 +1,142 @@
+"""What an exercise is made of: tasks that are judged by measuring.
+
+One file per exercise in `vramlab_course/tasks/` builds an `Exercise` from these. A task says how
+its truth is measured; it never holds an expected number. The functions given to a task run in a
+process of the package's own (see `bench.py`); everything else in the file is read without torch,
+which it therefore takes from `vramlab_classroom.judge.lazy`.
+
+A *config* is a dict of keyword arguments that JSON can carry: one case that an answer is tried on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from vramlab.errors import VramlabError
+from vramlab_classroom.judge.mistakes import Mistake
+from vramlab_course.tasks.gpus import ForCase
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a `Diagnose` task shows, and what really happened there."""
+
+    evidence: Mapping[str, Any]
+    """Keyword arguments for the learner's function: snapshots, summaries, numbers. JSON data."""
+
+    answer: int | str
+    """The truth, known because the package caused it."""
+
+
+class NotFixed(VramlabError):
+    """Raised by a `Fix` trial: the program is not repaired yet; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What every task has."""
+
+    name: str
+    """The name that the learner binds: a function, or a variable. Also the task's identity."""
+
+    points: int
+    minutes: int
+    """How long a learner is expected to think about it."""
+
+    visible: tuple[Config, ...]
+    """Cases that learners may see, tried whenever they check."""
+
+    hidden: Callable[[Random], Iterable[Config]]
+    """Draws the cases that decide when the class is graded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict(Task):
+    """The learner writes a function that predicts a number (bytes, most often).
+
+    The function is called with each config and runs on plain Python: it cannot measure.
+    """
+
+    measure: Callable[..., int]
+    """Measures the truth for a config, on `gpu`."""
+
+    gpu: ForCase = None
+    """Attached while the truth is measured. None: `measure` attaches its own, or needs none."""
+
+    mistakes: tuple[Mistake, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnose(Task):
+    """The learner says what happened, from evidence that a run left behind.
+
+    With `is_value`, the learner binds a value instead of a function: the answer about the one
+    visible case, whose evidence the notebook shows. Such a task has no hidden cases.
+    """
+
+    observe: Callable[..., Observation]
+    """Makes it happen for a config, on `gpu`."""
+
+    gpu: ForCase = None
+    """Attached while it happens. None: `observe` attaches its own, or needs none."""
+
+    mistakes: tuple[Mistake, ...] = ()
+    """Called with the evidence."""
+
+    is_value: bool = False
+    hidden: Callable[[Random], Iterable[Config]] = field(default=lambda random: ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix(Task):
+    """The learner repairs a program that does not fit, its results unchanged.
+
+    The learner binds a function (or, with `is_value`, a value such as allocator settings).
+    """
+
+    trial: Callable[..., str]
+    """Called as `trial(answer, **config)`: a `Repair` (see `repair.py`). Returns what was achieved,
+    with the bytes; raises `NotFixed` if too little."""
+
+    is_value: bool = False
+
+    is_plain: bool = False
+    """It is plain Python that says how programs of ours run: there is no torch for it."""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """The graded tasks of one exercise notebook, in the order of its cells."""
+
+    name: str
+    """Name of the notebook and of its folder, such as `02_pages_and_blocks`."""
+
+    module: str
+    """`__name__` of the module that defines it: how another process finds it."""
+
+    tasks: tuple[Task, ...]
+
+    def __post_init__(self) -> None:
+        names = [task.name for task in self.tasks]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two tasks of {self.name} share a name: {', '.join(names)}")
+        for task in self.tasks:
+            if isinstance(task, Diagnose) and task.is_value and len(task.visible) != 1:
+                raise ValueError(f"{task.name} asks for one value, so it needs one visible case")
+
+    @property
+    def points(self) -> int:
+        return sum(task.points for task in self.tasks)
+
+    def task(self, name: str) -> Task:
+        """Find a task by name."""
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        known = ", ".join(task.name for task in self.tasks)
+        raise ValueError(f"{self.name} has no task {name!r}; it has {known}")

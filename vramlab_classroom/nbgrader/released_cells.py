@@ -1,0 +1,123 @@
+"""The cells of an exercise as they were released, and how a submission gets them back.
+
+Whatever a submission did to nbgrader's cells, afterwards each is there once: with the metadata of
+the gradebook, and, where it is locked, with its source. Left to itself, nbgrader gives up on a
+notebook, or on the whole class, over a duplicated cell, an edited flag or an old schema version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vramlab_classroom.judge.notebooks import Cell, grade_id
+
+if TYPE_CHECKING:
+    from nbgrader.api import Gradebook
+
+
+@dataclass(frozen=True)
+class ReleasedCell:
+    """A cell that nbgrader knows by name. All of it is in the notebook that learners got."""
+
+    name: str
+    """nbgrader's name of it."""
+
+    cell_type: str
+    source: str
+    checksum: str
+    """nbgrader's, of the type, the name and the source."""
+
+    locked: bool
+    is_answer: bool
+    """Whether learners write into it."""
+
+    points: float | None
+    """What it is worth; None if it is not graded."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What nbgrader wants under `nbgrader` in the cell's metadata (schema 3)."""
+        metadata: dict[str, Any] = {
+            "schema_version": 3,
+            "grade_id": self.name,
+            "cell_type": self.cell_type,
+            "checksum": self.checksum,
+            "grade": self.points is not None,
+            "locked": self.locked,
+            "solution": self.is_answer,
+            "task": False,
+        }
+        return metadata if self.points is None else {**metadata, "points": self.points}
+
+
+def released_cells(
+    gradebook: Gradebook, assignment: str, notebook: str
+) -> tuple[ReleasedCell, ...]:
+    """Read from the gradebook what was released."""
+    released = gradebook.find_notebook(notebook, assignment)
+    points = {cell.name: cell.max_score for cell in released.grade_cells}
+    answers = {cell.name for cell in released.solution_cells}
+    return tuple(
+        ReleasedCell(
+            name=cell.name,
+            cell_type=cell.cell_type,
+            source=cell.source,
+            checksum=cell.checksum,
+            locked=cell.locked,
+            is_answer=cell.name in answers,
+            points=points.get(cell.name),
+        )
+        for cell in released.source_cells
+    )
+
+
+def restore(cells: Iterable[Cell], released: Sequence[ReleasedCell]) -> list[Cell]:
+    """Give every released cell its metadata, drop that of all others, add missing tests.
+
+    An answer's cell that lost its metadata needs none: answers are found by what they bind.
+
+    Args:
+        cells: of a submission, in nbformat 4; they are changed.
+        released: the cells of the exercise.
+    """
+    wanted = {cell.name: cell for cell in released}
+    restored: list[Cell] = []
+    seen: set[str] = set()
+    for cell in reversed(list(cells)):  # of two copies, the one further down counts
+        name = grade_id(cell)
+        cell["metadata"].pop("nbgrader", None)
+        if name in wanted and name not in seen:
+            seen.add(name)
+            _restore_one(cell, wanted[name])
+        restored.append(cell)
+    restored.reverse()
+    taken = {cell.get("id") for cell in restored}
+    missing = [cell for cell in released if cell.points is not None and cell.name not in seen]
+    return [*restored, *(_new_cell(cell, taken) for cell in missing)]
+
+
+def _restore_one(cell: Cell, released: ReleasedCell) -> None:
+    cell["metadata"]["nbgrader"] = released.metadata
+    if cell["cell_type"] != released.cell_type:
+        cell["cell_type"] = released.cell_type
+        for field in ("outputs", "execution_count"):
+            cell.pop(field, None)
+        if released.cell_type == "code":
+            cell.pop("attachments", None)
+            cell.update(outputs=[], execution_count=None)
+    if released.locked:
+        cell["source"] = released.source
+
+
+def _new_cell(released: ReleasedCell, taken: set[Any]) -> Cell:
+    cell: Cell = {
+        "cell_type": released.cell_type,
+        "id": released.name if released.name not in taken else f"{released.name}-restored",
+        "metadata": {"nbgrader": released.metadata},
+        "source": released.source,
+    }
+    if released.cell_type == "code":
+        cell.update(outputs=[], execution_count=None)
+    return cell

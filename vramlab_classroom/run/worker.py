@@ -1,0 +1,206 @@
+"""What a worker does: marks one submission, or makes one page, from data alone.
+
+A worker is a process that grades many submissions. It keeps one bench, so that what is slow to
+start is started once; all that a learner has written is read and run there, in forks. A bench does
+one thing at a time: workers of a cluster that have several threads use it in turn.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from vramlab.errors import VramlabError
+from vramlab.units import MIB
+from vramlab_classroom.judge import replies
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobLate
+from vramlab_classroom.judge.judge import Judge
+from vramlab_classroom.judge.task import Exercise
+from vramlab_classroom.judge.verdict import Grade, Verdict
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell
+from vramlab_classroom.run.graded_submission import Marked
+from vramlab_classroom.run.versions import versions
+from vramlab_classroom.sandbox.bubblewrap import Sandbox, SandboxError
+
+READ_CPU_SECONDS = 20
+READ_REPLY_BYTES = 64 * MIB
+"""JSON writes a character with up to twelve, and all sources once more as answers."""
+
+PAGE_CPU_SECONDS = 30
+PAGE_REPLY_BYTES = 64 * MIB
+
+
+_bench_is_busy = Lock()
+
+
+class UnfitWorkerError(VramlabError):
+    """A worker cannot grade as this run does; so none of its results can be had."""
+
+
+class OtherVersionsError(UnfitWorkerError):
+    """A worker has other versions than the machine that sends it work."""
+
+
+class OtherSandboxError(UnfitWorkerError):
+    """On a worker, the sandbox does not work that works where the work comes from."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What holds for all work of a run."""
+
+    seed: str | None
+    """Decides the hidden cases; None for the visible ones only."""
+
+    sandbox: Sandbox
+    """Where submissions are read and judged."""
+
+    hidden: tuple[Path, ...]
+    """Folders that must not be seen there, if a worker has them at all: the course."""
+
+    versions: Mapping[str, str]
+    """Of the machine that sends the work: see `versions.py`."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A submission to be marked."""
+
+    student: str
+    assignment: str
+    notebook: bytes
+    released: tuple[ReleasedCell, ...]
+    """The cells of the exercise."""
+
+
+def mark(work: Work, conditions: Conditions) -> dict[str, Any]:
+    """Mark a submission.
+
+    Returns:
+        A `Marked`, as data.
+
+    Raises:
+        UnfitWorkerError: this worker's verdicts would not be those of another.
+    """
+    with _bench_is_busy:
+        return _mark(work, conditions)
+
+
+def _mark(work: Work, conditions: Conditions) -> dict[str, Any]:
+    _check_versions(conditions.versions)
+    exercise = find_exercise(work.assignment)
+    bench = _bench(conditions.sandbox, conditions.hidden)
+    judge = _judge(conditions.sandbox, conditions.hidden, conditions.seed)
+    marked = Marked(work.student, work.assignment, sha256(work.notebook).hexdigest())
+    read = _read(bench, exercise, work)
+    if "problem" in read:
+        return replace(marked, problem=read["problem"]).as_data()
+    verdicts = tuple(_verdict(judge, exercise, task.name, read) for task in exercise.tasks)
+    return replace(marked, verdicts=verdicts, notebook=read["notebook"]).as_data()
+
+
+def page(order: Mapping[str, Any], conditions: Conditions) -> str:
+    """Make a feedback page.
+
+    Args:
+        order: see `page_orders.py`.
+        conditions: of the run.
+
+    Returns:
+        HTML.
+
+    Raises:
+        UnfitWorkerError: this worker cannot make any.
+        VramlabError: it could not be made, not even without the learner's own text.
+    """
+    with _bench_is_busy:
+        return _page(order, conditions)
+
+
+def _page(order: Mapping[str, Any], conditions: Conditions) -> str:
+    bench = _bench(conditions.sandbox, conditions.hidden)
+    for plainly in (False, True):
+        try:
+            made = bench.call(
+                "vramlab_classroom.run.pages",
+                "render",
+                cpu_seconds=PAGE_CPU_SECONDS,
+                reply_bytes=PAGE_REPLY_BYTES,
+                arguments={"order": order, "plainly": plainly},
+            )
+        except (BenchError, JobLate) as error:
+            failure = error
+        else:
+            return str(made["html"])
+    raise VramlabError(f"{failure}")
+
+
+def _read(bench: Bench, exercise: Exercise, work: Work) -> Mapping[str, Any]:
+    arguments = {
+        "data": base64.b64encode(work.notebook).decode(),
+        "released": [asdict(cell) for cell in work.released],
+        "tasks": [task.name for task in exercise.tasks],
+    }
+    for finding in (True, False):
+        try:
+            read: dict[str, Any] = bench.call(
+                "vramlab_classroom.run.reading",
+                "read",
+                cpu_seconds=READ_CPU_SECONDS,
+                reply_bytes=READ_REPLY_BYTES,
+                arguments={**arguments, "finding": finding},
+            )
+        except (BenchError, JobLate) as error:
+            failure = error
+            continue
+        if "problem" in read:
+            return {"problem": replies.printable(read["problem"])}
+        if finding:
+            read["found"] = {task: replies.found(each) for task, each in read["found"].items()}
+        return read
+    return {"problem": f"The notebook could not be read: {failure}."}
+
+
+def _verdict(judge: Judge, exercise: Exercise, task: str, read: Mapping[str, Any]) -> Verdict:
+    def judged() -> Verdict:
+        if "found" in read:
+            return judge.judge_found(exercise, task, read["found"][task])
+        return judge.judge(exercise, task, read["cells"][task])
+
+    verdict = judged()
+    # Once more, where it is no fault of the answer: the machine may have been short of memory.
+    return judged() if verdict.grade is Grade.UNGRADED else verdict
+
+
+def _check_versions(expected: Mapping[str, str]) -> None:
+    for package, there in expected.items():
+        here = versions()[package]
+        if here != there:
+            raise OtherVersionsError(
+                f"a worker has {package} {here}, but this machine has {there}; "
+                "install the same on both, so that both come to the same verdicts"
+            )
+
+
+@cache
+def _bench(sandbox: Sandbox, hidden: tuple[Path, ...]) -> Bench:
+    try:
+        sandbox.try_out()
+    except SandboxError as error:
+        raise OtherSandboxError(f"on a worker, {error}") from None
+    bench = Bench(sandbox.prefix(hidden=hidden))
+    atexit.register(bench.close)
+    return bench
+
+
+@cache
+def _judge(sandbox: Sandbox, hidden: tuple[Path, ...], seed: str | None) -> Judge:
+    return Judge(_bench(sandbox, hidden), seed)

@@ -1,0 +1,148 @@
+"""Lesson 05: what VGG16's layers put out, and whether training doubles it, as document 003 says."""
+
+from __future__ import annotations
+
+import gc
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from vramlab.cuda_rules.storage import packed, tensor_bytes
+from vramlab_course.experiments.outcome import Difference, Finding, Outcome
+from vramlab_course.experiments.published import figure
+from vramlab_course.experiments.registry import experiment
+from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas import vgg16
+from vramlab_course.programs.models.documents import VGG16
+
+_BATCHES = (32, 64)
+
+
+@experiment(
+    "vgg16-activations",
+    lesson="05",
+    question="Do activations need twice their size in training?",
+    source="003",
+    figures=("vgg16-activations",),
+)
+def vgg16_activations() -> Outcome:
+    """VGG16's layer outputs for one image; and what an image costs at a training step's peak.
+
+    The second is the slope of the peak between two batch sizes, in requested bytes, before blocks
+    round them. On a real GPU cuDNN's workspaces come on top.
+    """
+    trial = Trial("vgg16-activations", batches=list(_BATCHES))
+    model = VGG16().to("cuda")
+    images = torch.zeros(1, *vgg16.IMAGE, device="cuda")
+    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    with trial.stage(
+        "forward, one image", expected("growth", _forward_growth_bytes(workspace_bytes))
+    ):
+        scores = model(images)
+    with trial.stage("backward, one image"):
+        loss = scores.sum()
+        loss.backward()
+    del scores, loss
+    outputs_bytes = _layer_outputs_bytes(model, images)
+
+    # The parameters' gradients are there by now, so that batches differ by activations only.
+    peaks_bytes = []
+    for batch in _BATCHES:
+        del images
+        gc.collect()
+        images = torch.zeros(batch, *vgg16.IMAGE, device="cuda")
+        with trial.stage(f"training step, {batch} images"):
+            loss = model(images).sum()
+            loss.backward()
+            peaks_bytes.append(torch.cuda.memory_stats()["requested_bytes.all.peak"])
+        del loss
+    smaller, larger = _BATCHES
+    image_bytes = tensor_bytes(vgg16.IMAGE)
+    per_image_bytes = (peaks_bytes[1] - peaks_bytes[0]) // (larger - smaller)
+    return _with_findings(trial, outputs_bytes, per_image_bytes - image_bytes)
+
+
+def _with_findings(trial: Trial, outputs_bytes: int, per_image_bytes: int) -> Outcome:
+    published = figure("vgg16-activations")
+    scores = Difference(
+        tensor_bytes((vgg16.FULLY_CONNECTED[-1],)),
+        "the last layer's 1000 scores: without them it reads 58.12. The same digits come from "
+        "cutting 58.1269 instead of rounding it",
+    )
+    predicted_bytes = vgg16.layer_outputs_bytes()
+    trial.find(
+        published.id, outputs_bytes, predicted=predicted_bytes, part="", differences=[scores]
+    )
+    kept_bytes = sum(vgg16.forward_requests_bytes())
+    peak_bytes = vgg16.peak_per_image_bytes()
+    trial.record(
+        Finding(
+            figure=published.id,
+            published=str(2 * published.number()),
+            unit=published.unit_of(),
+            source=published.source,
+            part="doubled, for training",
+            measured=per_image_bytes,
+            predicted=peak_bytes,
+            differences=(
+                Difference(
+                    2 * scores.amount,
+                    "the last layer's 1000 scores, which the document leaves out, doubled",
+                ),
+                Difference(
+                    2 * (predicted_bytes - int(scores.amount) - published.nearest_bytes()),
+                    "the document rounds before it doubles",
+                ),
+                Difference(
+                    -predicted_bytes,
+                    "the doubling. It stands for the gradients of all outputs, but they are never "
+                    "there together: each goes as soon as the next is made",
+                ),
+                Difference(
+                    -tensor_bytes(vgg16.IMAGE),
+                    "the image: it is input, and held apart from what the step adds",
+                ),
+                Difference(
+                    kept_bytes - (predicted_bytes - tensor_bytes(vgg16.IMAGE)),
+                    "what layers keep besides their outputs: the place of each maximum (int64), "
+                    "the dropouts' outputs and masks, the average pooling's copy",
+                ),
+                Difference(
+                    peak_bytes - kept_bytes,
+                    "the peak is where the first Linear layer's gradient is made: two gradients "
+                    "of activations are there, and what the classifier kept is not",
+                ),
+            ),
+        )
+    )
+    return trial.outcome()
+
+
+def _forward_growth_bytes(workspace_bytes: int) -> int:
+    """What one image's forward pass adds to parameters and image, packed into their segments."""
+    before_bytes = [
+        *(tensor_bytes((elements,)) for elements in vgg16.parameter_counts()),
+        tensor_bytes(vgg16.IMAGE),
+    ]
+    requests_bytes = vgg16.forward_requests_bytes(workspace_bytes=workspace_bytes)
+    return packed(chain(before_bytes, requests_bytes))[0] - packed(before_bytes)[0]
+
+
+def _layer_outputs_bytes(model: VGG16, images: Tensor) -> int:
+    """Bytes of the images and of every convolution's, max pooling's and Linear layer's output."""
+    outputs: list[Tensor] = []
+
+    def keep(module: nn.Module, args: object, output: Tensor) -> None:
+        outputs.append(output)
+
+    hooks = [
+        module.register_forward_hook(keep)
+        for module in model.modules()
+        if isinstance(module, nn.Conv2d | nn.MaxPool2d | nn.Linear)
+    ]
+    with torch.no_grad():
+        model(images)
+    for hook in hooks:
+        hook.remove()
+    return sum(tensor.numel() * tensor.element_size() for tensor in (images, *outputs))

@@ -1,0 +1,119 @@
+"""Lesson 12's tables: a layer's terms beside the paper's, and which GPU holds a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import torch
+
+from vramlab import catalogue
+from vramlab.gpu import VirtualGPU
+from vramlab.measure import Table
+from vramlab.measure.readings import unsplit_bytes
+from vramlab.programs import transformer_memory
+from vramlab.programs.transformer_memory import Run, Sizes
+from vramlab.units import short_size
+from vramlab_course.experiments.transformer_step import Training, take_steps
+from vramlab_course.formulas import transformer_peak
+from vramlab_course.formulas.transformer_peak import Gpu
+
+
+def layer_terms_table(sizes: Sizes, runs: Mapping[str, Run]) -> Table:
+    """What a layer keeps, term by term, in bytes for each number of the hidden state or the scores.
+
+    Args:
+        sizes: of the model.
+        runs: by the heading of their column; all of one batch and length.
+    """
+    first = next(iter(runs.values()))
+    paper = transformer_memory.paper_layer_terms(
+        first.batch, first.sequence, sizes.width, sizes.heads
+    )
+    columns = {
+        "paper": paper,
+        **{name: transformer_memory.layer_terms(sizes, r) for name, r in runs.items()},
+    }
+    names = dict.fromkeys(name for terms in columns.values() for name in terms)
+    qkv, project, up, down = (rows * columns for rows, columns in sizes.matrices)
+    units = {
+        "sbh": first.rows * sizes.width,
+        "as²b": first.batch * sizes.heads * first.sequence**2,
+        "sb": first.rows,
+        "weights of attention": qkv + project,
+        "weights of feed-forward": up + down,
+    }
+    rows = []
+    for name in names:
+        numbers, unit = units[_unit_of(name)], _unit_of(name)
+        cells = (f"{terms.get(name, 0) / numbers:.4g}" for terms in columns.values())
+        rows.append((name, unit, *cells))
+    sums = (f"{sum(terms.values()) / 2**20:,.2f} MiB" for terms in columns.values())
+    return Table(
+        caption="What one layer keeps: bytes for each number",
+        header=("term", "for each of", *columns),
+        rows=(*rows, ("all", "", *sums)),
+        notes=("s sequence, b batch, h width, a heads.",),
+    )
+
+
+def _unit_of(term: str) -> str:
+    if "softmax" in term:
+        return "as²b"
+    if "statistics" in term:
+        return "sb"
+    if "casts" in term:
+        return f"weights of {term.partition(':')[0]}"
+    return "sbh"
+
+
+def measure_layer(sizes: Sizes, run: Run) -> int:
+    """What one more layer keeps on the current GPU, without rests: two layers against one."""
+    kept = []
+    for layers in (1, 2):
+        training = Training(replace(sizes, layers=layers), run)
+        training.forward()  # cuBLAS's workspace comes here
+        before_bytes = torch.cuda.memory_allocated() - unsplit_bytes()
+        loss = training.forward()
+        kept.append(torch.cuda.memory_allocated() - unsplit_bytes() - before_bytes)
+        del loss, training
+    return kept[1] - kept[0]
+
+
+def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
+    """Which GPUs of the catalogue hold a training run, by formula; some are tried.
+
+    Args:
+        sizes: of the model.
+        run: how it is trained.
+        tried: names of GPUs to take two steps on, each a fresh virtual one.
+    """
+    rows = []
+    for model in sorted(map(catalogue.find, catalogue.names()), key=lambda gpu: gpu.total_bytes):
+        room_bytes = model.total_bytes - model.context_bytes
+        gpu = Gpu.of(model)
+        try:
+            transformer_peak.check_kernels(run, gpu)
+        except ValueError:
+            rows.append((model.name, short_size(room_bytes), "", "no kernel", ""))
+            continue
+        peak_bytes = transformer_peak.peak(sizes, run, gpu).total_bytes
+        share = peak_bytes / room_bytes
+        outcome = _tried(model.name, sizes, run) if model.name in tried else ""
+        rows.append(
+            (model.name, short_size(room_bytes), short_size(peak_bytes), f"{share:.0%}", outcome)
+        )
+    return Table(
+        caption="Which GPU holds it",
+        header=("GPU", "free with a context", "peak, by formula", "share", "tried"),
+        rows=tuple(rows),
+    )
+
+
+def _tried(gpu: str, sizes: Sizes, run: Run) -> str:
+    with VirtualGPU(gpu):
+        try:
+            take_steps(sizes, run)
+        except torch.OutOfMemoryError:
+            return "out of memory"
+        return f"fits, {short_size(torch.cuda.max_memory_reserved())} reserved"

@@ -1,0 +1,323 @@
+"""What one stage of a pipeline holds and sends: its layers, and micro-batches in flight.
+
+A stage is a chain of Linear layers without bias, as torch.distributed.pipelining runs it; the loss
+is the sum of the last stage's output. Beside what any training step holds, PyTorch's implementation
+holds
+
+- a buffer for the input of every micro-batch of a step, and one for the gradient of its output,
+  from the first step on, whatever the schedule: `_setup_forward_recv_info` and
+  `_create_grad_recv_info` in stage.py;
+- under 1F1B the gradient that was sent last, until the next one is sent: `bwd_sends` in
+  `Schedule1F1B._step_microbatches`, schedules.py;
+- in the last stage every output, and at the end all of them once more, merged, unless it is called
+  with `return_outputs=False`: `_merge_outputs`, schedules.py.
+
+Source: torch/distributed/pipelining, PyTorch 2.13; backward as in
+`vramlab_course.formulas.training`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.programs.pipeline_schedules import Name, Plan, plan
+from vramlab_course.formulas.training import SCALAR_BYTES
+
+Parts = dict[str, int]
+"""Bytes by what they are."""
+
+PARAMETERS = "parameters"
+GRADIENTS = "gradients"
+INPUT = "input"
+BUFFERS = "buffers to receive into"
+IN_FLIGHT = "other micro-batches in flight"
+CURRENT = "this micro-batch, and its gradients"
+SENT = "gradient that was sent last"
+OUTPUTS = "outputs and losses that are kept"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A chain of Linear layers that is cut into stages, one for each rank."""
+
+    schedule: Name
+    """GPipe or 1F1B."""
+    rows: int
+    """Of a micro-batch."""
+    micro_batches: int
+    """Of a step."""
+    stages: tuple[tuple[int, ...], ...]
+    """Widths of each stage: of its input and of each layer's output."""
+    is_checkpointed: bool = False
+    """Each stage keeps its input only, and computes the rest again in backward."""
+    returns_outputs: bool = False
+    """The last stage keeps all outputs, and merges them."""
+
+    @property
+    def ranks(self) -> int:
+        """One for each stage."""
+        return len(self.stages)
+
+    def stage(self, rank: int) -> Stage:
+        """The stage that a rank has."""
+        return Stage(self, rank)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one rank holds, in bytes; cuBLAS's workspaces and sums' buffers are not included."""
+
+    pipeline: Pipeline
+    """The whole."""
+    rank: int
+    """Which stage: 0 is the first."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of its input and of each layer's output."""
+        return self.pipeline.stages[self.rank]
+
+    @property
+    def is_first(self) -> bool:
+        """Its input is the caller's, and needs no gradient."""
+        return self.rank == 0
+
+    @property
+    def is_last(self) -> bool:
+        """It computes the loss."""
+        return self.rank == self.pipeline.ranks - 1
+
+    def rows_bytes(self, width: int) -> int:
+        """An activation of one micro-batch, or its gradient."""
+        return block_bytes(tensor_bytes((self.pipeline.rows, width)))
+
+    def weight_bytes(self, layer: int) -> int:
+        """Weight of layer 1, 2, ... or its gradient."""
+        return block_bytes(tensor_bytes((self.widths[layer], self.widths[layer - 1])))
+
+    @property
+    def parameters_bytes(self) -> int:
+        """All weights; their gradients are as large."""
+        return sum(self.weight_bytes(layer) for layer in range(1, len(self.widths)))
+
+    @property
+    def buffers_bytes(self) -> int:
+        """For receiving: an input and a gradient of the output, for each micro-batch."""
+        inputs_bytes = 0 if self.is_first else self.rows_bytes(self.widths[0])
+        gradients_bytes = 0 if self.is_last else self.rows_bytes(self.widths[-1])
+        return self.pipeline.micro_batches * (inputs_bytes + gradients_bytes)
+
+    @property
+    def input_bytes(self) -> int:
+        """The whole batch, where the caller holds it; micro-batches are views of it."""
+        if not self.is_first:
+            return 0
+        return block_bytes(
+            tensor_bytes((self.pipeline.micro_batches * self.pipeline.rows, self.widths[0]))
+        )
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """What a micro-batch keeps from its forward pass to its backward pass, beside its input."""
+        widths = self.widths[-1:] if self.pipeline.is_checkpointed else self.widths[1:]
+        loss_bytes = SCALAR_BYTES if self.is_last else 0
+        return sum(map(self.rows_bytes, widths)) + loss_bytes
+
+    @property
+    def held_before_bytes(self) -> int:
+        """Before the first step: parameters, and the input."""
+        return self.parameters_bytes + self.input_bytes
+
+    @property
+    def held_after_bytes(self) -> int:
+        """After a step whose result is not kept: also gradients, buffers, the outputs' list."""
+        outputs_bytes = self._kept_outputs_bytes(self.pipeline.micro_batches)
+        return 2 * self.parameters_bytes + self.input_bytes + self.buffers_bytes + outputs_bytes
+
+    @property
+    def in_flight(self) -> int:
+        """The most micro-batches that are between their forward pass and their backward pass."""
+        return self._plan.in_flight(self.rank)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is held in a first step, in which gradients come to be."""
+        return sum(self.peak()[1].values())
+
+    def peak(self) -> tuple[str, Parts]:
+        """The moment at which most is held, and what it is."""
+        return max(self.moments(), key=lambda moment: sum(moment[1].values()))
+
+    def moments(self) -> Iterator[tuple[str, Parts]]:
+        """What is held whenever it can be most: in each pass of each micro-batch."""
+        flying = backwards = 0
+        for work in self._plan.order(self.rank):
+            # 1F1B lets go of the gradient that it has sent after the next backward.
+            still_there = backwards and not self.is_first and self.pipeline.schedule == "1F1B"
+            held = {
+                PARAMETERS: self.parameters_bytes,
+                INPUT: self.input_bytes,
+                BUFFERS: self.buffers_bytes,
+                GRADIENTS: self.parameters_bytes if backwards else 0,
+                SENT: self.rows_bytes(self.widths[0]) if still_there else 0,
+                # A loss stays until the step has ended; those in flight are counted there.
+                OUTPUTS: self._kept_outputs_bytes(backwards)
+                + (backwards * SCALAR_BYTES if self.is_last else 0),
+            }
+            if work.direction == "forward":
+                own_bytes = sum(map(self.rows_bytes, self.widths[1:]))
+                others_bytes = flying * self.in_flight_bytes
+                yield (
+                    f"forward {work.micro_batch}",
+                    {**held, IN_FLIGHT: others_bytes, CURRENT: own_bytes},
+                )
+                flying += 1
+            else:
+                others_bytes = (flying - 1) * self.in_flight_bytes
+                for layer, own_bytes in self._backward(is_first_one=not backwards):
+                    yield (
+                        f"backward {work.micro_batch}, layer {layer}",
+                        {**held, IN_FLIGHT: others_bytes, CURRENT: own_bytes},
+                    )
+                flying -= 1
+                backwards += 1
+        yield (
+            "merge",
+            {
+                PARAMETERS: self.parameters_bytes,
+                INPUT: self.input_bytes,
+                BUFFERS: self.buffers_bytes,
+                GRADIENTS: self.parameters_bytes,
+                OUTPUTS: self._kept_outputs_bytes(self.pipeline.micro_batches) + self._merged_bytes,
+            },
+        )
+
+    def _backward(self, is_first_one: bool) -> Iterator[tuple[int, int]]:
+        """What backward of one micro-batch holds in each layer, last layer first."""
+        last = len(self.widths) - 1
+        loss_bytes = 2 * SCALAR_BYTES if self.is_last else 0  # the loss, and its gradient, 1
+        gradients_bytes = 0
+        for layer in range(last, 0, -1):
+            output_bytes = self.rows_bytes(self.widths[last])
+            saved_bytes = sum(self.rows_bytes(width) for width in self.widths[1:layer])
+            # The gradient of the output is in a buffer; of the loss it is one number, expanded,
+            # which matrix products take a copy of.
+            incoming_bytes = (
+                self.rows_bytes(self.widths[layer]) if layer < last or self.is_last else 0
+            )
+            is_needed = layer > 1 or not self.is_first
+            outgoing_bytes = self.rows_bytes(self.widths[layer - 1]) if is_needed else 0
+            yield (
+                layer,
+                output_bytes
+                + loss_bytes
+                + saved_bytes
+                + incoming_bytes
+                + outgoing_bytes
+                + self.weight_bytes(layer)
+                + gradients_bytes,
+            )
+            gradients_bytes += self.weight_bytes(layer) if is_first_one else 0
+
+    @property
+    def _plan(self) -> Plan:
+        return plan(self.pipeline.schedule, self.pipeline.ranks, self.pipeline.micro_batches)
+
+    def _kept_outputs_bytes(self, micro_batches: int) -> int:
+        if not (self.is_last and self.pipeline.returns_outputs):
+            return 0
+        return micro_batches * self.rows_bytes(self.widths[-1])
+
+    @property
+    def _merged_bytes(self) -> int:
+        if not (self.is_last and self.pipeline.returns_outputs):
+            return 0
+        rows = self.pipeline.micro_batches * self.pipeline.rows
+        return block_bytes(tensor_bytes((rows, self.widths[-1])))
+
+
+def even_stages(layers: int, width: int, ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Cut a chain of equal layers into stages of equal length.
+
+    Raises:
+        ValueError: they cannot be of equal length.
+    """
+    if layers % ranks:
+        raise ValueError(f"{layers} layers cannot be cut into {ranks} equal stages")
+    return ((width,) * (layers // ranks + 1),) * ranks
+
+
+def cut(widths: Sequence[int], layers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Cut a chain into stages of so many layers each.
+
+    Args:
+        widths: of the chain's input and of each layer's output.
+        layers: of each stage; each 1 at least, together all of them.
+
+    Raises:
+        ValueError: they do not make up the chain.
+    """
+    if min(layers, default=0) < 1 or sum(layers) != len(widths) - 1:
+        raise ValueError(
+            f"stages of {list(layers)} layers do not make up a chain of {len(widths) - 1}"
+        )
+    stages, start = [], 0
+    for length in layers:
+        stages.append(tuple(widths[start : start + length + 1]))
+        start += length
+    return tuple(stages)
+
+
+@dataclass(frozen=True)
+class ModelParallel:
+    """The same chain in one process, a stage on each GPU, without micro-batches.
+
+    x goes from GPU to GPU by `x = stage(x.to(gpu))`, and the loss is the sum of what comes out.
+    """
+
+    rows: int
+    """Of the batch."""
+    stages: tuple[tuple[int, ...], ...]
+    """Widths of each stage: of its input and of each layer's output."""
+
+    def peak_bytes(self, gpu: int) -> int:
+        """The most that a GPU holds in a first step; the caller holds the batch on the first GPU.
+
+        At each layer of backward, last layer first: the inputs of this layer and of those before
+        it, the gradients of its output and of its input, and gradients of weights so far. An output
+        is copied to the next GPU, and nobody needs it here any more.
+        """
+        widths = self.stages[gpu]
+        is_last = gpu == len(self.stages) - 1
+        scalars_bytes = 2 * SCALAR_BYTES if is_last else 0  # the loss, and its gradient, 1
+        weights_bytes = [
+            block_bytes(tensor_bytes((outputs, inputs))) for inputs, outputs in pairwise(widths)
+        ]
+        moments = []
+        for layer in range(len(weights_bytes), 0, -1):
+            inputs_bytes = sum(map(self._rows_bytes, widths[:layer]))
+            is_needed = layer > 1 or gpu > 0
+            moments.append(
+                sum(weights_bytes)
+                + scalars_bytes
+                + inputs_bytes
+                + self._rows_bytes(widths[layer])
+                + (self._rows_bytes(widths[layer - 1]) if is_needed else 0)
+                + sum(weights_bytes[layer - 1 :])
+            )
+        return max(moments)
+
+    def _rows_bytes(self, width: int) -> int:
+        return block_bytes(tensor_bytes((self.rows, width)))
+
+
+def sent_bytes(pipeline: Pipeline, rank: int) -> int:
+    """What a rank sends in a step: outputs to the next one, gradients of its inputs back."""
+    stage = pipeline.stage(rank)
+    item_rows = 4 * pipeline.rows * pipeline.micro_batches
+    forward_bytes = 0 if stage.is_last else item_rows * stage.widths[-1]
+    backward_bytes = 0 if stage.is_first else item_rows * stage.widths[0]
+    return forward_bytes + backward_bytes

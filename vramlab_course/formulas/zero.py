@@ -1,0 +1,293 @@
+"""What a rank keeps under ZeRO, what it holds for a while, and what it sends.
+
+Twice: as the ZeRO paper counts (arXiv 1910.02054), and as PyTorch 2.13 does it, to the byte:
+
+    stage 0   DistributedDataParallel, gradients as views of its buckets
+    stage 1   the same, with ZeroRedundancyOptimizer: each rank has the states of some parameters
+    stage 2   FSDP2, fully_shard(..., reshard_after_forward=False)
+    stage 3   FSDP2, fully_shard(..., reshard_after_forward=True)
+
+A model is given as groups of parameter shapes: the parameters of each module that `fully_shard` was
+called with. The optimizer is Adam.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from vramlab.cuda_rules.collectives import ring_sent_bytes
+from vramlab.cuda_rules.storage import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
+from vramlab_course.formulas.data_parallel import buckets
+
+Stage = Literal[0, 1, 2, 3]
+Shape = Sequence[int]
+Groups = Sequence[Sequence[Shape]]
+
+STAGES: dict[Stage, str] = {
+    0: "DDP",
+    1: "ZeRO-1",
+    2: "ZeRO-2",
+    3: "ZeRO-3",
+}
+"""What is divided among the ranks: nothing, states, and gradients, and parameters."""
+
+PARAMETERS, GRADIENTS, STATES = "parameters", "gradients", "optimizer states"
+"""What is kept, by the names that pictures use."""
+
+GATHERED = "gathered parameters"
+"""Whole ones, which FSDP2 has put together from the shards."""
+
+PAPER_BYTES_PER_PARAMETER = {PARAMETERS: 2, GRADIENTS: 2, STATES: 12}
+"""Mixed precision with Adam. States: a float32 copy, momentum, variance.
+Source: the paper's §3.1."""
+
+PAPER_TABLE_GB: dict[Stage, str] = {0: "120", 1: "31.4", 2: "16.6", 3: "1.9"}
+"""7.5 billion parameters on 64 GPUs, in GB, with the digits printed in the paper's figure 1."""
+
+DIVIDED: dict[Stage, tuple[str, ...]] = {
+    0: (),
+    1: (STATES,),
+    2: (STATES, GRADIENTS),
+    3: (STATES, GRADIENTS, PARAMETERS),
+}
+"""What each stage divides among the ranks."""
+
+
+# ---- As the paper counts ----
+
+
+def paper_bytes(parameters: int, ranks: int, stage: Stage) -> dict[str, int]:
+    """What each rank keeps by the paper's count; parts of a byte are rounded up."""
+    return {
+        name: _ceil(each * parameters, ranks if name in DIVIDED[stage] else 1)
+        for name, each in PAPER_BYTES_PER_PARAMETER.items()
+    }
+
+
+def paper_moved(stage: Stage) -> int:
+    """What a rank sends in a step by the paper's count, as a multiple of the parameters' bytes.
+
+    An all-reduce counts 2, an all-gather or a reduce-scatter 1. Source: the paper's §7.
+    """
+    return 3 if stage == 3 else 2
+
+
+# ---- As PyTorch divides ----
+
+
+def shard_rows(rows: int, ranks: int, rank: int) -> int:
+    """How many rows of a tensor a rank has under FSDP2: as by torch.chunk, the last ones less.
+
+    Source: `_chunk_with_empty` in torch/distributed/fsdp/_fully_shard/_fsdp_common.py.
+    """
+    each = padded_rows(rows, ranks)
+    return max(min(rows - rank * each, each), 0)
+
+
+def padded_rows(rows: int, ranks: int) -> int:
+    """How many rows each rank has memory for: as many as the first one has.
+
+    All shards have to be of one size for an all-gather. Source: `_init_sharded_param` in
+    torch/distributed/fsdp/_fully_shard/_fsdp_param.py.
+    """
+    return _ceil(rows, ranks)
+
+
+def greedy_partition(numels: Iterable[int], ranks: int) -> list[list[int]]:
+    """Which parameters each rank of a ZeroRedundancyOptimizer updates, by their numels.
+
+    Whole parameters, the largest first, each to the rank that has the least so far. Source:
+    `_partition_parameters` in torch/distributed/optim/zero_redundancy_optimizer.py.
+    """
+    parts: list[list[int]] = [[] for _ in range(ranks)]
+    sums = [0] * ranks
+    for numel in sorted(numels, reverse=True):
+        least = sums.index(min(sums))
+        parts[least].append(numel)
+        sums[least] += numel
+    return parts
+
+
+def kept_bytes(
+    stage: Stage, groups: Groups, ranks: int, rank: int = 0, dtype: str = "float32"
+) -> dict[str, int]:
+    """What a rank keeps between the backward pass and `step()`, in blocks, with PyTorch.
+
+    Args:
+        stage: see the module.
+        groups: shapes of the parameters of each module given to `fully_shard`.
+        ranks: how many there are.
+        rank: which one.
+        dtype: of the parameters as they are kept. FSDP2's MixedPrecisionPolicy does not change it.
+    """
+    item_bytes = ITEM_BYTES[dtype]
+    shapes = [shape for group in groups for shape in group]
+    if stage < 2:
+        numels = [math.prod(shape) for shape in shapes]
+        own = numels if stage == 0 else greedy_partition(numels, ranks)[rank]
+        return {
+            PARAMETERS: sum(block_bytes(item_bytes * numel) for numel in numels),
+            GRADIENTS: _bucket_bytes(item_bytes, numels),
+            STATES: 2 * sum(block_bytes(item_bytes * numel) for numel in own),
+        }
+    padded = [[_numel(shape, padded_rows(shape[0], ranks)) for shape in group] for group in groups]
+    own = [_numel(shape, shard_rows(shape[0], ranks, rank)) for shape in shapes]
+    return {
+        PARAMETERS: sum(block_bytes(item_bytes * numel) for group in padded for numel in group),
+        # One tensor for each group: what its reduce-scatter has put out.
+        GRADIENTS: sum(block_bytes(item_bytes * sum(group)) for group in padded),
+        STATES: 2 * sum(block_bytes(item_bytes * numel) for numel in own),
+    }
+
+
+def gathered_bytes(groups: Groups, ranks: int, dtype: str = "float32") -> int:
+    """The whole parameters of these groups, as they are there when FSDP2 has gathered them.
+
+    With the rows that pad the shards. `dtype` is that of the MixedPrecisionPolicy, if there is one.
+    """
+    return sum(
+        block_bytes(ITEM_BYTES[dtype] * ranks * _numel(shape, padded_rows(shape[0], ranks)))
+        for group in groups
+        for shape in group
+    )
+
+
+def chain_peak_bytes(
+    stage: Literal[2, 3],
+    layers: int,
+    width: int,
+    ranks: int,
+    rows: int = 1,
+    *,
+    torch_version: tuple[int, int] = (2, 13),
+) -> int:
+    """The peak of forward and backward of a chain of Linear layers, each sharded alone by FSDP2.
+
+    Layers are of (width, width) in float32, without biases; the loss is the sum of what comes out.
+    There are no gradients and no optimizer states before; cuBLAS's workspaces are left out. Beside
+    shards and activations there are at the peak
+
+    - stage 2, when the last layer is gathered in forward: all parameters, and what the all-gathers
+      of the last two layers have put out, from which parameters are copied;
+    - stage 3, in backward: the gradient of the second layer, the input of the third one's
+      reduce-scatter, and of the first layer what the all-gather has put out, and its parameters;
+      also the shards of the gradients from the third layer on.
+
+    In PyTorch 2.12 a loop's variable in FSDPParamGroup.post_backward (_fsdp_param_group.py) still
+    holds the input of the third layer's reduce-scatter while the second layer's puts out its shard.
+
+    Holds for four layers and more. Source: foreach_all_gather, foreach_reduce and their callers in
+    torch/distributed/fsdp/_fully_shard, PyTorch 2.13.
+
+    Args:
+        stage: see the module.
+        layers: how many.
+        width: of each.
+        ranks: how many there are.
+        rows: of the batch.
+        torch_version: of the PyTorch that is installed, whose FSDP2 runs.
+    """
+    shard_bytes = block_bytes(4 * width * padded_rows(width, ranks))
+    layer_bytes = gathered_bytes([[(width, width)]], ranks)
+    rows_bytes = block_bytes(4 * rows * width)
+    if stage == 2:
+        return layers * (shard_bytes + rows_bytes) + (layers + 2) * layer_bytes
+    more_bytes = 0
+    if torch_version == (2, 12):
+        # The shard; by then the gradients at both ends of the second layer are gone.
+        more_bytes = max(0, shard_bytes - 2 * rows_bytes)
+    return (
+        (2 * layers - 2) * shard_bytes
+        + 3 * layer_bytes
+        + block_bytes(4 * width * width)  # a gradient has no rows that pad it
+        + 4 * rows_bytes  # what the first two layers have got; gradients at both ends of the second
+        + 2 * MIN_BLOCK_BYTES  # the loss and its gradient
+        + more_bytes
+    )
+
+
+def held_bytes(
+    stage: Stage, groups: Groups, ranks: int, rank: int = 0, *, mixed: bool = False
+) -> dict[str, int]:
+    """What a rank holds when forward has ended, with the gradients of the step before, and states.
+
+    Leaves out activations.
+
+    Args:
+        stage: see the module.
+        groups: shapes of the parameters of each module given to `fully_shard`.
+        ranks: how many there are.
+        rank: which one.
+        mixed: in mixed precision. Stages 0 and 1: 16-bit parameters and gradients, and an optimizer
+            with float32 copies, which are listed with the states. Stages 2 and 3: FSDP2 with
+            MixedPrecisionPolicy(param_dtype=torch.bfloat16), which keeps float32 shards of all.
+    """
+    if mixed and stage < 2:
+        numels = [math.prod(shape) for group in groups for shape in group]
+        own = numels if stage == 0 else greedy_partition(numels, ranks)[rank]
+        return {
+            PARAMETERS: sum(block_bytes(2 * numel) for numel in numels),
+            GRADIENTS: _bucket_bytes(2, numels),
+            STATES: 3 * sum(block_bytes(4 * numel) for numel in own),
+        }
+    kept = kept_bytes(stage, groups, ranks, rank)
+    if stage == 2:
+        kept[GATHERED] = gathered_bytes(groups, ranks, "bfloat16" if mixed else "float32")
+    return kept
+
+
+def chain_activations_bytes(layers: int, width: int, rows: int = 1, dtype: str = "float16") -> int:
+    """What the forward pass of a chain of Linear layers keeps: each one's input, and the loss."""
+    return layers * block_bytes(ITEM_BYTES[dtype] * rows * width) + MIN_BLOCK_BYTES
+
+
+# ---- What PyTorch sends ----
+
+
+def sent_bytes(
+    stage: Stage, groups: Groups, ranks: int, dtype: str = "float32", reduced: str | None = None
+) -> int:
+    """What a rank sends in a step if all goes around a ring (`vramlab.cuda_rules.collectives`).
+
+    Stage 0 reduces all gradients. Stage 1 does the same, then each rank sends all others what it
+    has updated: more than the paper counts, which reduces each gradient to one rank only. Stages 2
+    and 3 gather parameters once and twice, and reduce-scatter gradients.
+
+    Args:
+        stage: see the module.
+        groups: shapes of the parameters of each module given to `fully_shard`.
+        ranks: how many there are.
+        dtype: in which parameters travel.
+        reduced: in which gradients travel; None: in `dtype`.
+    """
+    shapes = [shape for group in groups for shape in group]
+    if stage < 2:
+        whole_bytes = ITEM_BYTES[dtype] * sum(map(math.prod, shapes))
+        reduce_bytes = ring_sent_bytes("all-reduce", whole_bytes, ranks)
+        return reduce_bytes + (ring_sent_bytes("broadcast", whole_bytes, ranks) if stage else 0)
+    numel = sum(ranks * _numel(shape, padded_rows(shape[0], ranks)) for shape in shapes)
+    gathers = 1 if stage == 2 else 2
+    gathered, scattered = ITEM_BYTES[dtype] * numel, ITEM_BYTES[reduced or dtype] * numel
+    return gathers * ring_sent_bytes("all-gather", gathered, ranks) + ring_sent_bytes(
+        "reduce-scatter", scattered, ranks
+    )
+
+
+def _bucket_bytes(item_bytes: int, numels: Sequence[int]) -> int:
+    """Gradients as they lie in DDP's buckets from its second step on, the last layer's first."""
+    sizes_bytes = [item_bytes * numel for numel in reversed(numels)]
+    return sum(
+        block_bytes(sum(sizes_bytes[number] for number in bucket))
+        for bucket in buckets(sizes_bytes)
+    )
+
+
+def _numel(shape: Shape, rows: int) -> int:
+    """Elements of a tensor of this shape with another number of rows."""
+    return rows * math.prod(shape[1:])
+
+
+def _ceil(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)

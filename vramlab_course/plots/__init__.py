@@ -1,0 +1,87 @@
+"""Pictures of where GPU memory is, drawn from results, snapshots and timelines. Measures nothing.
+
+    draw_segments(snapshot)     the allocator's segments and blocks, to scale
+    draw_timeline(timeline)     allocated bytes over time by category, with stages and peak
+    draw_stages(result)         predicted, measured and published, as bars
+    draw_breakdown(at)          one stacked bar: where the bytes are
+    draw_stack(parts)           the same of any amounts that have names
+    draw_stacks(rows)           several such bars of the same parts, such as one for each layer
+    draw_curves(curves)         amounts of memory over a quantity, such as a sequence's length
+    draw_device(readings)       who has the GPU's memory: driver, contexts, tensors, cache
+    draw_durations(groups)      durations side by side, such as arithmetic and copies
+    draw_roofline(gpu, work)    what a GPU reaches at best, over FLOPs per byte
+    draw_trades(trades)         ways to train, by their memory and their time
+    draw_plan(report)           one GPU of a training plan, estimated and simulated
+    draw_plans(plans)           one GPU of each of several plans, estimated
+    draw_gantt(plan)            who works when in a pipeline, and who waits
+    draw_schedule(simulation)   which state of a chain a checkpointing schedule holds when
+    draw_exchange(points)       what checkpointing strategies save and cost
+    draw_shards(held)           which GPU holds which parameters when
+    draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
+
+Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
+`describe_...` that gives the same text without drawing.
+"""
+
+from vramlab_course.plots.breakdown import describe_breakdown, draw_breakdown
+from vramlab_course.plots.curves import describe_curves, draw_curves
+from vramlab_course.plots.device import describe_device, draw_device
+from vramlab_course.plots.durations import describe_durations, draw_durations
+from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
+from vramlab_course.plots.gantt import describe_gantt, draw_gantt
+from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
+from vramlab_course.plots.roofline import describe_roofline, draw_roofline
+from vramlab_course.plots.schedules import (
+    describe_exchange,
+    describe_schedule,
+    draw_exchange,
+    draw_schedule,
+)
+from vramlab_course.plots.segments import describe_segments, draw_segments
+from vramlab_course.plots.shards import describe_shards, draw_shards
+from vramlab_course.plots.stack import describe_stack, draw_stack
+from vramlab_course.plots.stacks import describe_stacks, draw_stacks
+from vramlab_course.plots.stages import describe_stages, draw_stages
+from vramlab_course.plots.timeline import describe_timeline, draw_timeline
+from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
+
+__all__ = [
+    "Picture",
+    "Trade",
+    "describe_breakdown",
+    "describe_curves",
+    "describe_device",
+    "describe_durations",
+    "describe_exchange",
+    "describe_float_formats",
+    "describe_gantt",
+    "describe_plan",
+    "describe_roofline",
+    "describe_schedule",
+    "describe_segments",
+    "describe_shards",
+    "describe_stack",
+    "describe_stacks",
+    "describe_stages",
+    "describe_timeline",
+    "describe_trades",
+    "draw_breakdown",
+    "draw_curves",
+    "draw_device",
+    "draw_durations",
+    "draw_exchange",
+    "draw_float_formats",
+    "draw_gantt",
+    "draw_plan",
+    "draw_plans",
+    "draw_roofline",
+    "draw_schedule",
+    "draw_segments",
+    "draw_shards",
+    "draw_stack",
+    "draw_stacks",
+    "draw_stages",
+    "draw_timeline",
+    "draw_trades",
+]

@@ -1,0 +1,79 @@
+"""Who has a GPU's memory at one or several moments, as stacked bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.artist import Artist
+
+from vramlab.measure import DeviceReading
+from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.bars import Part, draw_bar, draw_capacity, name_rows
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look, Unit
+
+_LOOKS = {
+    "driver": Look(style.GREY, "xx"),
+    "context, other processes": style.OUTSIDE_LOOK,
+    "tensors": Look(style.SKY_BLUE),
+    "cached by PyTorch": style.CACHED_LOOK,
+}
+_ROW_IN = 0.42
+_PLOT_WIDTH_IN = 6.6  # what is left of a picture's width beside the names of the moments
+
+
+def draw_device(
+    readings: Mapping[str, DeviceReading],
+    *,
+    title: str = "Who has the GPU's memory",
+    capacity_bytes: int | None = None,
+) -> Picture:
+    """Draw one bar for each moment; what is free is left white, and mostly cut off.
+
+    Args:
+        readings: from `vramlab.measure.read_device`, by the name of the moment.
+        title: the picture's title.
+        capacity_bytes: the GPU's memory, drawn as a line if given.
+    """
+    taken_bytes = [reading.driver_bytes + reading.used_bytes for reading in readings.values()]
+    longest_bytes = max([*taken_bytes, capacity_bytes or 0])
+    unit = Unit.for_axis(longest_bytes)
+    with style.house_style():
+        picture = new_picture(1.35 + _ROW_IN * len(readings))
+        axes = picture.subplots()
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
+        axes.set_xlim(0, unit.of(longest_bytes) * 1.02 or 1)
+        for row, reading in enumerate(readings.values()):
+            stretches = (Part(name, size, _LOOKS[name]) for name, size in _parts(reading))
+            draw_bar(axes, row, stretches, unit, _PLOT_WIDTH_IN, height=0.7)
+        handles: list[Artist] = [look.patch(name) for name, look in _LOOKS.items()]
+        handles += draw_capacity(axes, capacity_bytes, unit)
+        axes.set_xlabel(unit.name)
+        name_rows(axes, list(readings))
+        picture.legend(handles=handles, loc="outside lower left", ncols=3)
+    picture.alt = describe_device(readings, title=title)
+    return picture
+
+
+def describe_device(
+    readings: Mapping[str, DeviceReading], *, title: str = "Who has the GPU's memory"
+) -> str:
+    """Say in words what `draw_device` draws."""
+    sentences = [f"{title}."]
+    for moment, reading in readings.items():
+        listed = ", ".join(
+            f"{name} {short_size(size_bytes)}" for name, size_bytes in _parts(reading) if size_bytes
+        )
+        sentences.append(f"{moment}: {listed or 'nothing in use'}.")
+    return " ".join(sentences)
+
+
+def _parts(reading: DeviceReading) -> list[tuple[str, int]]:
+    sizes = (
+        reading.driver_bytes,
+        reading.outside_bytes,
+        reading.allocated_bytes,
+        reading.cached_bytes,
+    )
+    return list(zip(_LOOKS, sizes, strict=True))

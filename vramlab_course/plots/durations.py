@@ -1,0 +1,73 @@
+"""Durations side by side, as bars: what takes longer, and what could hide behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramlab_course.plots import style
+from vramlab_course.plots.groups import Bar, draw_groups, height_in
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Look
+
+Groups = Mapping[str, Mapping[str, float]]
+"""Seconds by kind, such as "compute", in groups that are drawn together."""
+
+_LOOKS = (
+    Look(style.BLUE),
+    Look(style.ORANGE, "//"),
+    Look(style.GREEN, "\\\\"),
+    Look(style.YELLOW, ".."),
+    Look(style.PURPLE, "xx"),
+)
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def draw_durations(groups: Groups, *, title: str) -> Picture:
+    """Draw a group of bars for each name, a bar for each kind of duration.
+
+    Args:
+        groups: seconds by kind, by the name of the group; at most five kinds.
+        title: the picture's title.
+
+    Raises:
+        ValueError: there are no durations, or more kinds than can be told apart.
+    """
+    kinds = list(dict.fromkeys(kind for bars in groups.values() for kind in bars))
+    if not kinds or len(kinds) > len(_LOOKS):
+        raise ValueError(f"{len(kinds)} kinds of durations; 1 to {len(_LOOKS)} can be drawn")
+    longest = max(seconds for bars in groups.values() for seconds in bars.values())
+    unit_s, unit = _unit(longest)
+    looks = dict(zip(kinds, _LOOKS, strict=False))
+    drawn = [
+        (name, [Bar(kind, seconds / unit_s, short_time(seconds)) for kind, seconds in bars.items()])
+        for name, bars in groups.items()
+    ]
+    with style.house_style():
+        picture = new_picture(1.4 + height_in(drawn))
+        axes = picture.subplots()
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
+        draw_groups(axes, drawn, looks)
+        axes.set_xlim(0, longest / unit_s * 1.15 or 1)
+        axes.set_xlabel(unit)
+        picture.explain(looks)
+    picture.alt = describe_durations(groups, title=title)
+    return picture
+
+
+def describe_durations(groups: Groups, *, title: str) -> str:
+    """Say in words what `draw_durations` draws."""
+    parts = "; ".join(
+        f"{name}: " + ", ".join(f"{kind} {short_time(seconds)}" for kind, seconds in bars.items())
+        for name, bars in groups.items()
+    )
+    return f"Bars for {title}. {parts}."
+
+
+def short_time(seconds: float) -> str:
+    """Seconds for a label, with three digits: `1.5 s`, `238 ms`, `8.13 µs`."""
+    unit_s, unit = _unit(seconds)
+    return f"{seconds / unit_s:.3g} {unit}" if seconds / unit_s < 1000 else f"{seconds:,.0f} s"
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    return next(((size, name) for size, name in _UNITS if seconds >= size), (1.0, "s"))

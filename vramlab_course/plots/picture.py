@@ -1,0 +1,63 @@
+"""A matplotlib figure that says in words what it shows.
+
+In a notebook it is embedded as an `<img>` with real alternative text, which screen readers read and
+which stays in the HTML page that nbconvert makes. It belongs to no pyplot window: showing it is all
+it does, and forgetting it frees it.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from vramlab_course.plots.style import Look
+
+WIDTH_IN = 9.0
+"""Width of every picture in inches; at `SHOWN_DPI` that is 900 pixels, a notebook's width."""
+SHOWN_DPI = 100
+"""Pixels per inch at which a picture is shown."""
+PIXELS_PER_SHOWN_PIXEL = 2
+"""Pictures are rendered finer than they are shown, to be sharp on dense screens."""
+NARROWEST_PX = 600
+"""Where there is less room, a picture is scrolled: smaller, nobody could read it."""
+
+
+class Picture(Figure):
+    """A figure with alternative text; leave it as a cell's last line to show it."""
+
+    alt: str = ""
+    """What the picture shows, in words and numbers."""
+
+    def explain(self, looks: Mapping[str, Look]) -> None:
+        """Say below the axes what looks mean, by name, on one line."""
+        handles = [look.patch(name) for name, look in looks.items()]
+        self.legend(handles=handles, loc="outside lower left", ncols=len(handles))
+
+    def to_png(self) -> bytes:
+        """The picture as a PNG file."""
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=SHOWN_DPI * PIXELS_PER_SHOWN_PIXEL)
+        return file.getvalue()
+
+    def to_html(self) -> str:
+        """The picture as an `<img>` element with its alternative text."""
+        data = base64.b64encode(self.to_png()).decode("ascii")
+        width_px = round(self.get_figwidth() * SHOWN_DPI)
+        return (
+            f'<img src="data:image/png;base64,{data}" alt="{escape(self.alt)}" '
+            f'width="{width_px}" '
+            f'style="min-width: {NARROWEST_PX}px; max-width: 100%; height: auto;">'
+        )
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/html": self.to_html(), "text/plain": self.alt}
+
+
+def new_picture(height_in: float) -> Picture:
+    """An empty picture of the usual width, whose parts make room for each other."""
+    return Picture(figsize=(WIDTH_IN, height_in), dpi=SHOWN_DPI, layout="constrained")

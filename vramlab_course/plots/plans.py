@@ -1,0 +1,77 @@
+"""A training plan: what one GPU holds at its peak, estimated and simulated, against its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramlab.measure import Category
+from vramlab.planner import Estimate, Plan, Report, estimate
+from vramlab_course.formulas.rank_peak import BORROWED, CATEGORIES
+from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.stacks import Rows, describe_stacks, draw_stacks
+from vramlab_course.plots.style import CACHED_LOOK, CATEGORY_LOOKS, GREY, OUTSIDE_LOOK, YELLOW, Look
+
+_REST, _RESTS, _CONTEXT = "all else", "rests of blocks", "CUDA context"
+_LOOKS = {
+    **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES if name != BORROWED},
+    BORROWED: Look(GREY, "oo"),
+    _REST: Look(YELLOW, "xx"),
+    _RESTS: CACHED_LOOK,
+    _CONTEXT: OUTSIDE_LOOK,
+}
+_TOLD_APART = ("parameters", "optimizer states", "inputs", "workspaces")
+"""What a simulation tells apart for sure; gradients and gathered parameters can look alike."""
+
+
+def draw_plan(found: Report) -> Picture:
+    """Draw the peak of the rank that holds most; a second bar shows the simulation if it fitted."""
+    return _draw(_rows(found), _title(found), found.plan.model.total_bytes)
+
+
+def describe_plan(found: Report) -> str:
+    """Say in words what `draw_plan` shows."""
+    return describe_stacks(_rows(found), title=_title(found))
+
+
+def draw_plans(plans: Mapping[str, Plan], *, title: str) -> Picture:
+    """Draw the estimated peaks of plans for the same kind of GPU, a bar for each.
+
+    Args:
+        plans: from top to bottom, by name.
+        title: the picture's title.
+
+    Raises:
+        ValueError: there are none, or for GPUs of different sizes.
+    """
+    sizes = {plan.model.total_bytes for plan in plans.values()}
+    if len(sizes) != 1:
+        raise ValueError(f"{len(plans)} plans for GPUs of {len(sizes)} sizes in one picture")
+    rows = {name: _estimated(estimate(plan)) for name, plan in plans.items()}
+    return _draw(rows, title, sizes.pop())
+
+
+def _draw(rows: Rows, title: str, capacity_bytes: int) -> Picture:
+    return draw_stacks(rows, title=title, capacity_bytes=capacity_bytes, looks=_LOOKS)
+
+
+def _title(found: Report) -> str:
+    return f"One GPU at its peak: {found.estimate.peak.name}"
+
+
+def _rows(found: Report) -> dict[str, dict[str, int]]:
+    context_bytes = found.plan.model.context_bytes
+    rows = {"estimated": _estimated(found.estimate)}
+    simulation = found.simulation
+    if simulation is not None and simulation.fits:
+        known = {name: simulation.bytes_by_category.get(name, 0) for name in _TOLD_APART}
+        rows["simulated"] = {
+            **known,
+            _REST: simulation.peak_bytes - sum(known.values()),
+            _RESTS: simulation.rests_bytes,
+            _CONTEXT: context_bytes,
+        }
+    return rows
+
+
+def _estimated(found: Estimate) -> dict[str, int]:
+    return {**found.bytes_by_category, _CONTEXT: found.plan.model.context_bytes}

@@ -1,0 +1,119 @@
+"""Draw who holds which parameters when: a column for each GPU, a row for each moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from vramlab_course.plots import style
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import BLUE, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, Look
+
+Held = Mapping[str, Sequence[str]]
+"""For each moment, in order, the names of the parameters that a GPU holds."""
+
+OWNER_LOOKS = (
+    Look(SKY_BLUE),
+    Look(ORANGE, "//"),
+    Look(GREEN, "..", text_color="white"),
+    Look(YELLOW, "--"),
+    Look(PURPLE, "xx"),
+    Look(BLUE, "\\\\", text_color="white"),
+)
+"""How the parameters of GPU 0, 1, ... look, wherever they are."""
+
+_ROW_IN = 0.62
+
+
+def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
+    """Draw which parameters each GPU holds at each moment.
+
+    Colours and hatches tell who keeps a parameter at the first moment; a bold frame, that it is at
+    home. What has no frame has been sent by its owner.
+
+    Args:
+        held: for each GPU, what it holds; a parameter is named by its layer, which is all but the
+            last character, and its number in the layer. All GPUs have the same moments.
+        title: the picture's title.
+
+    Raises:
+        ValueError: there is nobody, or there are more GPUs than can be told apart, or a parameter
+            is nobody's at the first moment.
+    """
+    owners = _owners(held)
+    moments = list(held[0])
+    layers = sorted({name[:-1] for name in owners})
+    columns = max(int(name[-1]) for name in owners) + 1
+    with style.house_style():
+        picture = new_picture(0.9 + _ROW_IN * len(moments))
+        axes = picture.subplots()
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
+        width = len(layers) * (columns + 0.4)
+        for gpu, own in enumerate(held):
+            left = gpu * (width + 1.2)
+            axes.text(left, -0.75, f"GPU {gpu}", fontweight="bold", va="bottom")
+            for row, moment in enumerate(moments):
+                for name in sorted(owners):
+                    x = left + layers.index(name[:-1]) * (columns + 0.4) + int(name[-1])
+                    _draw_cell(axes, x, row, name, owners[name], gpu, name in own[moment])
+        axes.set_xlim(-0.3, len(held) * (width + 1.2) - 1.2)
+        axes.set_ylim(len(moments) - 0.4, -1.2)
+        axes.set_yticks(range(len(moments)), moments)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xticks([])
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        handles = [
+            look.patch(f"kept by GPU {gpu}")
+            for gpu, look in zip(range(len(held)), OWNER_LOOKS, strict=False)
+        ]
+        picture.legend(handles=handles, loc="outside lower left", ncols=4)
+    picture.alt = describe_shards(held, title)
+    return picture
+
+
+def describe_shards(held: Sequence[Held], title: str = "Who holds what") -> str:
+    """Say in words what `draw_shards` draws."""
+    _owners(held)
+    sentences = [
+        f"{moment}: "
+        + "; ".join(f"GPU {gpu} has {', '.join(own[moment])}" for gpu, own in enumerate(held))
+        + "."
+        for moment in held[0]
+    ]
+    return " ".join([f"{title}.", *sentences])
+
+
+def _owners(held: Sequence[Held]) -> dict[str, int]:
+    """Who keeps each parameter at the first moment."""
+    if not held or not held[0]:
+        raise ValueError("there is nobody who holds anything")
+    if len(held) > len(OWNER_LOOKS):
+        raise ValueError(f"{len(held)} GPUs in one picture; at most {len(OWNER_LOOKS)} can be told")
+    first = next(iter(held[0]))
+    owners = {name: gpu for gpu, own in enumerate(held) for name in own[first]}
+    everything = {name for own in held for names in own.values() for name in names}
+    if lost := everything - set(owners):
+        raise ValueError(f"nobody keeps {', '.join(sorted(lost))} at the first moment")
+    return owners
+
+
+def _draw_cell(
+    axes: Axes, x: float, row: int, name: str, owner: int, gpu: int, is_there: bool
+) -> None:
+    look = OWNER_LOOKS[owner] if is_there else Look("white", text_color=style.GREY)
+    axes.add_patch(
+        Rectangle(
+            (x, row - 0.38),
+            0.92,
+            0.76,
+            facecolor=look.color,
+            hatch=look.hatch,
+            edgecolor=style.INK if is_there else style.GREY,
+            linewidth=2.0 if is_there and owner == gpu else 0.5,
+        )
+    )
+    if is_there:
+        style.write_label(axes, x + 0.46, row, name, look)

@@ -1,0 +1,102 @@
+"""Stacked bars of the same parts under each other, such as one for each layer of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.artist import Artist
+
+from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.bars import Part, draw_bar, draw_capacity, name_rows
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.stack import LOOKS
+from vramlab_course.plots.style import Look, Unit
+
+_ROW_IN = 0.27
+_PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums
+
+Rows = Mapping[str, Mapping[str, int]]
+"""Bytes by the name of the row, and the part's name in it."""
+
+
+def draw_stacks(
+    rows: Rows,
+    *,
+    title: str,
+    capacity_bytes: int | None = None,
+    looks: Mapping[str, Look] | None = None,
+) -> Picture:
+    """Draw a bar for each row; a part looks the same in every row, and sums stand at the ends.
+
+    Args:
+        rows: from top to bottom; their parts are stacked in the order in which they first come.
+            Parts of 0 bytes are not drawn, but keep their place in that order.
+        title: the picture's title.
+        capacity_bytes: the GPU's memory, drawn as a line if given.
+        looks: of the parts, by name, in the order in which they are stacked; for all, or for none.
+
+    Raises:
+        ValueError: there are no rows, or more parts than can be told apart.
+    """
+    looks = _looks(rows) if looks is None else _looks_given(rows, looks)
+    sums = {row: sum(parts.values()) for row, parts in rows.items()}
+    longest_bytes = max([*sums.values(), capacity_bytes or 0]) or 1
+    unit = Unit.for_axis(longest_bytes)
+    with style.house_style():
+        rows_of_legend = -(-(len(looks) + (capacity_bytes is not None)) // 4)
+        picture = new_picture(0.95 + 0.2 * rows_of_legend + _ROW_IN * len(rows))
+        axes = picture.subplots()
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
+        axes.set_xlim(0, unit.of(longest_bytes) * 1.16)  # room for the sums
+        for number, (row, parts) in enumerate(rows.items()):
+            stretches = (Part(part, parts.get(part, 0), look) for part, look in looks.items())
+            draw_bar(axes, number, stretches, unit, _PLOT_WIDTH_IN)
+            axes.text(
+                unit.of(sums[row]),
+                number,
+                f" {short_size(sums[row])}",
+                va="center",
+                fontsize=style.SMALL_FONT_SIZE,
+            )
+        handles: list[Artist] = [look.patch(part) for part, look in looks.items()]
+        handles += draw_capacity(axes, capacity_bytes, unit)
+        axes.set_xlabel(unit.name)
+        name_rows(axes, list(rows))
+        picture.legend(handles=handles, loc="outside lower left", ncols=4)
+    picture.alt = describe_stacks(rows, title=title)
+    return picture
+
+
+def describe_stacks(rows: Rows, *, title: str) -> str:
+    """Say in words what `draw_stacks` draws; rows that are alike are said once."""
+    alike: dict[str, list[str]] = {}
+    for row, parts in rows.items():
+        listed = ", ".join(f"{part} {short_size(size)}" for part, size in parts.items() if size)
+        alike.setdefault(f"{short_size(sum(parts.values()))} ({listed or 'nothing'})", []).append(
+            row
+        )
+    sentences = [f"{_names(names)}: {words}." for words, names in alike.items()]
+    return " ".join([f"{title}.", *sentences])
+
+
+def _names(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}, each of {len(names)}"
+
+
+def _looks(rows: Rows) -> dict[str, Look]:
+    """A look for each part that is there. Pictures of the same parts give them the same looks."""
+    parts = dict.fromkeys(part for row in rows.values() for part in row)
+    if not rows:
+        raise ValueError("there is no row to draw")
+    if len(parts) > len(LOOKS):
+        raise ValueError(f"{len(parts)} parts in one picture; at most {len(LOOKS)} can be drawn")
+    there = {part for row in rows.values() for part, size_bytes in row.items() if size_bytes}
+    return {part: look for part, look in zip(parts, LOOKS, strict=False) if part in there}
+
+
+def _looks_given(rows: Rows, looks: Mapping[str, Look]) -> dict[str, Look]:
+    parts = {part for row in rows.values() for part, size_bytes in row.items() if size_bytes}
+    if missing := parts - set(looks):
+        raise ValueError(f"no look is given for {', '.join(sorted(missing))}")
+    return {part: look for part, look in looks.items() if part in parts}

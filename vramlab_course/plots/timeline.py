@@ -1,0 +1,217 @@
+"""Allocated bytes over time, stacked by what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from vramlab.measure import Category, Timeline, breakdown, category_curves
+from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import CATEGORY_LOOKS, Unit
+
+_PLOT_WIDTH_IN = 8.3  # what is left of a picture's width beside the axis
+_LEVELS = 3
+_LEVEL_POINTS = 11
+
+
+def draw_timeline(
+    timeline: Timeline,
+    *,
+    title: str = "Memory over time",
+    show_reserved: bool = True,
+    capacity_bytes: int | None = None,
+) -> Picture:
+    """Draw what lives on the GPU over the allocator's events, with its stages and its peak.
+
+    Args:
+        timeline: such as `recording.timeline`.
+        title: the picture's title.
+        show_reserved: also draw what is reserved, as a line.
+        capacity_bytes: the GPU's memory, drawn as a line if given.
+    """
+    curves = category_curves(timeline)
+    highest_bytes = max(
+        timeline.peak_bytes,
+        max(timeline.reserved_bytes) if show_reserved else 0,
+        capacity_bytes or 0,
+    )
+    unit = Unit.for_axis(highest_bytes)
+    with style.house_style():
+        picture = new_picture(4.6)
+        axes = picture.subplots()
+        names = _place_names(timeline)
+        levels = 1 + max((name.level for name in names), default=-1)
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE, pad=8 + levels * _LEVEL_POINTS)
+        axes.set_xlim(0, max(timeline.event_count, 1))
+        axes.set_ylim(0, unit.of(highest_bytes) * 1.18 or 1)
+        _draw_stages(axes, names, timeline)
+        _draw_areas(axes, curves, unit)
+        handles: list[Artist] = [
+            CATEGORY_LOOKS[category].patch(category) for category in reversed(curves)
+        ]
+        if show_reserved:
+            handles.append(_draw_line(axes, timeline.reserved_bytes, unit, "reserved", (0, (4, 2))))
+        if capacity_bytes is not None:
+            level = (capacity_bytes,) * (timeline.event_count + 1)
+            handles.append(_draw_line(axes, level, unit, "memory of the GPU", "solid"))
+        _mark_peak(axes, timeline, unit)
+        _mark_failures(axes, timeline)
+        axes.set_xlabel("allocator events (allocations, frees, segments)")
+        axes.set_ylabel(unit.name)
+        picture.legend(handles=handles, loc="outside lower left", ncols=5)
+    picture.alt = describe_timeline(timeline, title=title)
+    return picture
+
+
+def describe_timeline(timeline: Timeline, *, title: str = "Memory over time") -> str:
+    """Say in words what `draw_timeline` draws."""
+    at_peak = breakdown(timeline)
+    parts = ", ".join(
+        f"{category} {short_size(size_bytes)}"
+        for category, size_bytes in at_peak.category_bytes.items()
+    )
+    where = f" in stage '{at_peak.moment.stage}'" if at_peak.moment.stage else ""
+    stages = " ".join(
+        f"After '{stage.name}': {short_size(timeline.allocated_bytes[stage.end])} allocated."
+        for stage in timeline.stages
+    )
+    failures = "".join(
+        f" Out of memory at event {failure.position}: {short_size(failure.requested_bytes)} more "
+        "were asked for."
+        for failure in timeline.out_of_memory
+    )
+    return (
+        f"{title}, over {timeline.event_count} allocator events: allocated bytes begin at "
+        f"{short_size(timeline.allocated_bytes[0])}, peak at {short_size(timeline.peak_bytes)} at "
+        f"event {at_peak.moment.position}{where}, and end at "
+        f"{short_size(timeline.allocated_bytes[-1])}. At the peak: {parts or 'nothing'}. "
+        f"Reserved at the end: {short_size(timeline.reserved_bytes[-1])}. {stages}"
+    ).rstrip() + failures
+
+
+def _draw_areas(axes: Axes, curves: Mapping[Category, Sequence[int]], unit: Unit) -> None:
+    """Stack the curves as steps: between events, nothing changes."""
+    floor: list[float] = []
+    for category, curve in curves.items():
+        look = CATEGORY_LOOKS[category]
+        floor = floor or [0.0] * len(curve)
+        top = [low + unit.of(size_bytes) for low, size_bytes in zip(floor, curve, strict=True)]
+        axes.fill_between(
+            range(len(curve)),
+            floor,
+            top,
+            step="post",
+            facecolor=look.color,
+            hatch=look.hatch,
+            edgecolor=style.INK,
+            linewidth=0.3,
+            label=str(category),
+        )
+        floor = top
+
+
+def _draw_line(
+    axes: Axes,
+    level_bytes: Sequence[int],
+    unit: Unit,
+    label: str,
+    line_style: str | tuple[int, tuple[int, ...]],
+) -> Line2D:
+    (line,) = axes.plot(
+        range(len(level_bytes)),
+        [unit.of(size_bytes) for size_bytes in level_bytes],
+        drawstyle="steps-post",
+        color=style.BLACK,
+        linestyle=line_style,
+        linewidth=1.2,
+        label=label,
+    )
+    return line
+
+
+def _draw_stages(axes: Axes, names: Sequence[_StageName], timeline: Timeline) -> None:
+    """Mark the stages by bands and lines, and write their names above the axes."""
+    for number, stage in enumerate(timeline.stages):
+        if number % 2 == 0:
+            axes.axvspan(stage.start, stage.end, color=style.PALE, zorder=0)
+        axes.axvline(stage.start, color=style.INK, linewidth=0.6, linestyle=":")
+    for name in names:
+        axes.annotate(
+            name.text,
+            (name.middle, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 4 + name.level * _LEVEL_POINTS),
+            textcoords="offset points",
+            ha="center",
+            fontsize=style.SMALL_FONT_SIZE,
+        )
+
+
+@dataclass(frozen=True)
+class _StageName:
+    """Where the name of a stage is written."""
+
+    text: str
+    middle: float
+    """In allocator events."""
+    level: int
+    """0 right above the axes, 1 above that, and so on."""
+
+
+def _place_names(timeline: Timeline) -> list[_StageName]:
+    """Give each stage's name the lowest level on which it touches no other.
+
+    A name for which there is no room on any level is left out (there are bands, and the words
+    below the picture): with dozens of short stages, names would be all one sees.
+    """
+    events_per_inch = max(timeline.event_count, 1) / _PLOT_WIDTH_IN
+    taken_until = [float("-inf")] * _LEVELS
+    names = []
+    for stage in timeline.stages:
+        middle = (stage.start + stage.end) / 2
+        half = (style.text_width_in(stage.name) / 2 + 0.03) * events_per_inch
+        for level in range(_LEVELS):
+            if taken_until[level] <= middle - half:
+                taken_until[level] = middle + half
+                names.append(_StageName(stage.name, middle, level))
+                break
+    return names
+
+
+def _mark_failures(axes: Axes, timeline: Timeline) -> None:
+    """Say where a request could not be served."""
+    for failure in timeline.out_of_memory:
+        axes.axvline(failure.position, color=style.VERMILLION, linewidth=1.5)
+        axes.annotate(
+            f"out of memory: {short_size(failure.requested_bytes)} more were asked for",
+            (failure.position, 0.02),
+            xycoords=("data", "axes fraction"),
+            xytext=(-4, 0),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            rotation=90,
+            fontsize=style.SMALL_FONT_SIZE,
+            bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"},
+        )
+
+
+def _mark_peak(axes: Axes, timeline: Timeline, unit: Unit) -> None:
+    position = timeline.peak().position
+    height = unit.of(timeline.peak_bytes)
+    on_the_left = position > timeline.event_count / 2
+    axes.plot(position, height, marker="v", color=style.BLACK, markersize=6, clip_on=False)
+    axes.annotate(
+        f"peak {short_size(timeline.peak_bytes)}",
+        (position, height),
+        xytext=(-8 if on_the_left else 8, 6),
+        textcoords="offset points",
+        ha="right" if on_the_left else "left",
+        bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+    )

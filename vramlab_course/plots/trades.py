@@ -1,0 +1,82 @@
+"""Memory against time: where each way to train comes to stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.durations import short_time
+from vramlab_course.plots.picture import Picture, new_picture
+from vramlab_course.plots.style import Unit
+
+_MARKS = (
+    (style.INK, "o"),
+    (style.BLUE, "s"),
+    (style.VERMILLION, "^"),
+    (style.GREEN, "D"),
+    (style.PURPLE, "v"),
+    (style.ORANGE, "P"),
+    (style.SKY_BLUE, "X"),
+    (style.YELLOW, "*"),
+    (style.GREY, "<"),
+)
+
+
+@dataclass(frozen=True)
+class Trade:
+    """What one way to train costs."""
+
+    peak_bytes: int
+    """The peak of a step."""
+    seconds: float
+    """Time for a sequence, an image, ..."""
+
+
+def draw_trades(trades: Mapping[str, Trade], *, title: str, of: str = "sequence") -> Picture:
+    """Draw a point for each way to train: to the left is less memory, further down is faster.
+
+    Args:
+        trades: by name; at most nine.
+        title: the picture's title.
+        of: what the seconds are for.
+
+    Raises:
+        ValueError: there are none, or more than can be told apart.
+    """
+    if not 1 <= len(trades) <= len(_MARKS):
+        raise ValueError(f"{len(trades)} ways in one picture; 1 to {len(_MARKS)} can be drawn")
+    unit = Unit.for_axis(max(trade.peak_bytes for trade in trades.values()))
+    with style.house_style():
+        picture = new_picture(4.2)
+        axes = picture.subplots()
+        axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
+        for (name, trade), (color, marker) in zip(trades.items(), _MARKS, strict=False):
+            axes.plot(
+                unit.of(trade.peak_bytes),
+                trade.seconds * 1e3,
+                color=color,
+                marker=marker,
+                markersize=9,
+                markeredgecolor=style.INK,
+                linestyle="none",
+                label=name,
+            )
+        axes.set_xlim(0, unit.of(max(t.peak_bytes for t in trades.values())) * 1.1)
+        axes.set_ylim(0, max(t.seconds for t in trades.values()) * 1.15e3)
+        axes.set_xlabel(f"peak of a step in {unit.name}")
+        axes.set_ylabel(f"least time for a {of} in ms")
+        axes.grid(True, color=style.GREY, linewidth=0.4)
+        picture.legend(loc="outside lower left", ncols=3)
+    picture.alt = describe_trades(trades, title=title, of=of)
+    return picture
+
+
+def describe_trades(trades: Mapping[str, Trade], *, title: str, of: str = "sequence") -> str:
+    """Say in words what `draw_trades` draws."""
+    points = "; ".join(
+        f"{name}: {short_size(trade.peak_bytes)}, {short_time(trade.seconds)}"
+        for name, trade in trades.items()
+    )
+    return f"{title}: peak of a step, and least time for a {of}. {points}."

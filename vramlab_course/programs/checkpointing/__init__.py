@@ -1,0 +1,45 @@
+"""Gradient checkpointing as a plan: what to keep of a chain, and what to compute again.
+
+    schedule     the actions of a schedule, and a simulator that says what is held when
+    strategies   schedules: store all, recompute all, segments, Revolve
+    execute      runs a schedule over modules, with real recomputation (imports torch)
+
+For example:
+
+    from vramlab_course.programs.checkpointing import revolve, simulate
+    simulate(revolve(12, slots=3)).forwards
+"""
+
+from vramlab_course.programs.checkpointing.schedule import (
+    Action,
+    Do,
+    InvalidSchedule,
+    Moment,
+    Schedule,
+    Simulation,
+    simulate,
+)
+from vramlab_course.programs.checkpointing.strategies import (
+    binomial,
+    recompute_all,
+    revolve,
+    revolve_advances,
+    segments,
+    store_all,
+)
+
+__all__ = [
+    "Action",
+    "Do",
+    "InvalidSchedule",
+    "Moment",
+    "Schedule",
+    "Simulation",
+    "binomial",
+    "recompute_all",
+    "revolve",
+    "revolve_advances",
+    "segments",
+    "simulate",
+    "store_all",
+]

@@ -1,0 +1,314 @@
+"""Exercise 02: what the caching allocator gives for a request, and what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from vramlab.allocator.sizes import round_up
+from vramlab.units import KIB, MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.results import on_host, require_close
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.gpus import GPU, allocate
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run
+
+T4 = GPU("T4")
+
+
+# block_bytes: what one tensor takes
+
+
+def _measure_block(requested_bytes: int) -> int:
+    return growth_bytes(lambda: allocate(requested_bytes))
+
+
+BLOCK = Predict(
+    name="block_bytes",
+    points=2,
+    minutes=5,
+    visible=tuple({"requested_bytes": size} for size in (4, 512, 513, 4000, 4096)),
+    hidden=lambda random: [
+        *({"requested_bytes": random.randrange(1, MIB)} for _ in range(6)),
+        {"requested_bytes": 512 * random.randrange(1, 2048)},
+        {"requested_bytes": 0},
+    ],
+    measure=_measure_block,
+    gpu=T4,
+    mistakes=(
+        Mistake(
+            "You answered what was asked for. The allocator gives blocks: sizes go in steps.",
+            lambda requested_bytes: requested_bytes,
+        ),
+        Mistake(
+            "You answered what a page takes. A page (a segment) is what the driver is asked for, "
+            "and counts as reserved; allocated is the block in it.",
+            lambda requested_bytes: 2 * MIB,
+        ),
+        Mistake(
+            "You always go to the next step, even where the request ends exactly on one.",
+            lambda requested_bytes: (requested_bytes // 512 + 1) * 512,
+        ),
+        Mistake(
+            "An empty tensor takes no block at all.",
+            lambda requested_bytes: max(512, round_up(requested_bytes, 512)),
+        ),
+    ),
+)
+
+
+# segment_bytes: what the driver is asked for
+
+
+def _measure_segment(requested_bytes: int) -> int:
+    return _measure_reserved([requested_bytes])
+
+
+def _segment_by_request(requested_bytes: int) -> int:
+    if requested_bytes <= MIB:
+        return 2 * MIB
+    return 20 * MIB if requested_bytes < 10 * MIB else round_up(requested_bytes, 2 * MIB)
+
+
+SEGMENT = Predict(
+    name="segment_bytes",
+    points=3,
+    minutes=10,
+    visible=tuple(
+        {"requested_bytes": size}
+        for size in (4, MIB, MIB + 1, 5 * MIB, 10 * MIB - 1, 10 * MIB, 11 * MIB)
+    ),
+    hidden=lambda random: [
+        {"requested_bytes": random.randrange(1, MIB)},
+        {"requested_bytes": MIB - random.randrange(1, 512)},
+        *({"requested_bytes": random.randrange(MIB + 1, 10 * MIB - 512)} for _ in range(2)),
+        {"requested_bytes": 10 * MIB - random.randrange(1, 512)},
+        *({"requested_bytes": random.randrange(10 * MIB, 900 * MIB)} for _ in range(3)),
+        {"requested_bytes": 2 * MIB * random.randrange(10, 400)},
+    ],
+    measure=_measure_segment,
+    gpu=T4,
+    mistakes=(
+        Mistake(
+            "You round to 2 MiB whatever the size. Between 1 MiB and 10 MiB the allocator asks "
+            "for more than it needs now, to serve the next requests from the rest.",
+            lambda requested_bytes: round_up(requested_bytes, 2 * MIB),
+        ),
+        Mistake(
+            "You answered the block. The driver is asked for a whole segment.",
+            lambda requested_bytes: round_up(requested_bytes, 512),
+        ),
+        Mistake(
+            "You give a 20 MiB segment to every large request. From 10 MiB on, a request gets a "
+            "segment of its own size, rounded up to 2 MiB.",
+            lambda requested_bytes: (
+                2 * MIB if requested_bytes <= MIB else round_up(requested_bytes, 20 * MIB)
+            ),
+        ),
+        Mistake(
+            "You compare what was asked for with 10 MiB. The allocator compares the block, so a "
+            "request that rounds up to exactly 10 MiB gets a segment of its own.",
+            _segment_by_request,
+        ),
+    ),
+)
+
+
+# reserved_bytes: several tensors share segments
+
+
+def _measure_reserved(tensor_bytes: Sequence[int]) -> int:
+    tensors = [allocate(size_bytes) for size_bytes in tensor_bytes]
+    reserved_bytes = torch.cuda.memory_reserved()
+    tensors.clear()
+    return reserved_bytes
+
+
+def _small_tensors(random: Random, count: int) -> Config:
+    return {"tensor_bytes": [random.randrange(300 * KIB, MIB) for _ in range(count)]}
+
+
+def _packed_perfectly(tensor_bytes: Sequence[int]) -> int:
+    return round_up(sum(round_up(size, 512) for size in tensor_bytes), 2 * MIB)
+
+
+def _packed_into_the_newest(tensor_bytes: Sequence[int]) -> int:
+    segments, rest_bytes = 0, 0
+    for size_bytes in tensor_bytes:
+        block_bytes = round_up(size_bytes, 512)
+        if block_bytes > rest_bytes:
+            segments, rest_bytes = segments + 1, 2 * MIB
+        rest_bytes -= block_bytes
+    return segments * 2 * MIB
+
+
+RESERVED = Predict(
+    name="reserved_bytes",
+    points=4,
+    minutes=20,
+    visible=(
+        {"tensor_bytes": [100, 100, 100]},
+        {"tensor_bytes": [MIB, MIB, MIB]},
+        {"tensor_bytes": [900 * KIB, 900 * KIB, 900 * KIB, 200 * KIB, 200 * KIB]},
+        {"tensor_bytes": [700 * KIB, 700 * KIB, 700 * KIB, 900 * KIB, 600 * KIB, 400 * KIB]},
+    ),
+    hidden=lambda random: [_small_tensors(random, count) for count in (5, 9, 14, 20, 30)],
+    measure=_measure_reserved,
+    gpu=T4,
+    mistakes=(
+        Mistake(
+            "You add up the sizes and round to 2 MiB. A block lies in one segment: what is left "
+            "of a segment may be too small for the next block.",
+            _packed_perfectly,
+        ),
+        Mistake(
+            "You give each tensor a segment of its own. Small blocks share segments.",
+            lambda tensor_bytes: 2 * MIB * len(tensor_bytes),
+        ),
+        Mistake(
+            "You look at the newest segment only. The allocator looks at what is free in all of "
+            "them, and takes the smallest that is large enough.",
+            _packed_into_the_newest,
+        ),
+    ),
+)
+
+
+# releasable_bytes: what empty_cache() gives back
+
+
+def _observe_cache(kept: Sequence[int], freed: Sequence[int]) -> Observation:
+    """Allocate kept and freed tensors by turns, free some, and see what empty_cache() returns.
+
+    Args:
+        kept: sizes in MiB of tensors that stay.
+        freed: sizes in MiB of tensors that go again.
+    """
+    staying, going = [], []
+    for index in range(max(len(kept), len(freed))):
+        staying += [allocate(size * MIB) for size in kept[index : index + 1]]
+        going += [allocate(size * MIB) for size in freed[index : index + 1]]
+    going.clear()
+    stats = dict(torch.cuda.memory_stats())
+    before_bytes = torch.cuda.memory_reserved()
+    torch.cuda.empty_cache()
+    released_bytes = before_bytes - torch.cuda.memory_reserved()
+    staying.clear()
+    return Observation({"stats": stats}, released_bytes)
+
+
+def _stat(stats: dict[str, int], name: str) -> int:
+    return stats[f"{name}.all.current"]
+
+
+RELEASABLE = Diagnose(
+    name="releasable_bytes",
+    points=3,
+    minutes=15,
+    visible=(
+        {"kept": [4], "freed": [30]},
+        {"kept": [4, 4], "freed": [4, 4]},
+        {"kept": [4, 12], "freed": [6, 24, 40]},
+    ),
+    hidden=lambda random: [
+        {
+            "kept": [random.randrange(2, 30) for _ in range(random.randrange(1, 6))],
+            "freed": [random.randrange(2, 60) for _ in range(random.randrange(2, 8))],
+        }
+        for _ in range(6)
+    ],
+    observe=_observe_cache,
+    gpu=T4,
+    mistakes=of(
+        _stat,
+        Mistake(
+            "You answered all that is cached: reserved minus allocated. A segment that still "
+            "holds a tensor cannot be given back; memory_summary() calls its free part "
+            "'Non-releasable memory'.",
+            lambda stats: _stat(stats, "reserved_bytes") - _stat(stats, "allocated_bytes"),
+        ),
+        Mistake(
+            "You answered what is left after empty_cache(), not what it gives back.",
+            lambda stats: _stat(stats, "active_bytes") + _stat(stats, "inactive_split_bytes"),
+        ),
+        (
+            "You answered the non-releasable memory: that is the part that stays.",
+            {"name": "inactive_split_bytes"},
+        ),
+    ),
+)
+
+
+# row_norms: a loop that keeps what it no longer needs
+
+COLUMNS = 1024
+LIMIT_BATCHES = 2.5
+"""The program may hold two batches at a time, with some room, but not three."""
+
+
+def _load(rows: int) -> Callable[[int], torch.Tensor]:
+    def load(index: int) -> torch.Tensor:
+        values = torch.arange(rows * COLUMNS, device="cuda", dtype=torch.float32)
+        return values.remainder_(251 + index).reshape(rows, COLUMNS)
+
+    return load
+
+
+def _row_norms(load: Callable[[int], torch.Tensor], count: int) -> torch.Tensor:
+    return torch.cat([load(index).square_().sum(dim=1).sqrt() for index in range(count)])
+
+
+def _what_it_holds(run: Run) -> str:
+    batch_bytes = 4 * run.case["rows"] * COLUMNS
+    return (
+        f"{run.ran_out} while it holds {format_bytes(run.peak_bytes)}; a batch has "
+        f"{format_bytes(batch_bytes)}. Which names still hold a tensor when the next one is made?"
+    )
+
+
+def _same_norms(run: Run, expected: torch.Tensor) -> None:
+    norms = run.results
+    if norms.dtype != expected.dtype or norms.shape != expected.shape:
+        raise NotFixed(
+            f"It fits, but gives {norms.dtype} of shape {tuple(norms.shape)} instead of "
+            f"{expected.dtype} of shape {tuple(expected.shape)}."
+        )
+    require_close(norms, expected, "It fits, but its results have changed.", rtol=0, atol=0)
+
+
+ROW_NORMS = Fix(
+    name="row_norms",
+    points=4,
+    minutes=15,
+    visible=({"rows": 3072, "count": 4},),
+    hidden=lambda random: [
+        {"rows": 512 * random.randrange(5, 10), "count": random.randrange(3, 6)} for _ in range(2)
+    ],
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=lambda run, rows, count: (run.noting(_load(rows)), count),
+        reference=_row_norms,
+        limit=lambda own: int(LIMIT_BATCHES * 4 * own.case["rows"] * COLUMNS),
+        ran_out=_what_it_holds,
+        collect=lambda run, norms: on_host(
+            norms, "It fits, but does not give a tensor on the GPU any more."
+        ),
+        compare=_same_norms,
+    ),
+)
+
+EXERCISE = Exercise(
+    name="02_pages_and_blocks",
+    module=__name__,
+    tasks=(BLOCK, SEGMENT, RESERVED, RELEASABLE, ROW_NORMS),
+)

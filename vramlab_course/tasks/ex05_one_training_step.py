@@ -1,0 +1,464 @@
+"""Exercise 05: what a training step of linear layers holds, and at which moment it is most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+from vramlab.cuda_rules.storage import block_bytes
+from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.results import is_plain, parameters_of, require_close, to_host
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.batches import numbered_batch
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run
+
+T4 = GPU("T4")
+
+WORKSPACE_BYTES = 8_519_680
+"""cuBLAS's workspace on a T4, as the notebook tells the learner; the truth is measured."""
+
+
+def _chain(widths: Sequence[int], bias: bool = True) -> torch.nn.Sequential:
+    layers = (torch.nn.Linear(inputs, outputs, bias=bias) for inputs, outputs in pairwise(widths))
+    return torch.nn.Sequential(*layers).to("cuda")
+
+
+def _blocks(*sizes_bytes: int) -> int:
+    return sum(map(block_bytes, sizes_bytes))
+
+
+def _parameters(widths: Sequence[int]) -> int:
+    return sum(_blocks(4 * inputs * outputs, 4 * outputs) for inputs, outputs in pairwise(widths))
+
+
+def _rows(batch: int, widths: Sequence[int]) -> int:
+    return _blocks(*(4 * batch * width for width in widths))
+
+
+# Sizes are so chosen that no block keeps a rest: lesson 02 is about those. A size is at most 1 MiB,
+# or a multiple of 2 MiB.
+
+
+def _large(random: Random, layers: int) -> Config:
+    """A batch and widths whose activations and weights are multiples of 2 MiB."""
+    widths = [1024 * random.randrange(1, 4) for _ in range(layers + 1)]
+    return {"batch": 1024 * random.randrange(4, 9), "widths": widths}
+
+
+def _small(random: Random, layers: int) -> Config:
+    """A batch and widths whose activations and weights take at most 1 MiB."""
+    widths = [random.randrange(10, 500) for _ in range(layers + 1)]
+    return {"batch": random.randrange(10, 500), "widths": widths}
+
+
+CHAINS: tuple[Config, ...] = (
+    {"batch": 10240, "widths": [1024, 1024, 1024, 2048]},
+    {"batch": 4096, "widths": [2048, 1024]},
+    {"batch": 3, "widths": [100, 100, 10]},
+)
+"""What both the forward pass and the whole step are asked of."""
+
+
+def _hidden_chains(random: Random) -> list[Config]:
+    return [
+        *(_large(random, layers) for layers in (1, 2, 5)),
+        *(_small(random, layers) for layers in (2, 4)),
+    ]
+
+
+# forward_bytes: what a forward pass adds
+
+
+def _measure_forward(batch: int, widths: Sequence[int]) -> int:
+    model = _chain(widths)
+    x = torch.zeros(batch, widths[0], device="cuda")
+    model(x)  # cuBLAS has its workspace from here on
+    return growth_bytes(lambda: model(x))
+
+
+def _forward(
+    batch: int,
+    widths: Sequence[int],
+    *,
+    counted: slice = slice(1, None),
+    block: Callable[[int], int] = block_bytes,
+    workspaces: int = 0,
+) -> int:
+    """The answer, and the mistaken ones: which of the activations are counted, and what besides."""
+    rows_bytes = sum(block(4 * batch * width) for width in widths[counted])
+    return rows_bytes + workspaces * WORKSPACE_BYTES
+
+
+FORWARD = Predict(
+    name="forward_bytes",
+    points=2,
+    minutes=5,
+    visible=CHAINS,
+    hidden=_hidden_chains,
+    measure=_measure_forward,
+    gpu=T4,
+    mistakes=of(
+        _forward,
+        (
+            "You counted the input as well. It was there before the forward pass.",
+            {"counted": slice(None)},
+        ),
+        ("You left out the last output. The caller holds it.", {"counted": slice(1, -1)}),
+        (
+            "You counted the inputs of the layers. Each layer adds its output; the input of the "
+            "first was there before.",
+            {"counted": slice(None, -1)},
+        ),
+        (
+            "You added cuBLAS's workspace. It is taken once, by the first forward pass.",
+            {"workspaces": 1},
+        ),
+        ("You forgot that blocks come in steps of 512 bytes.", {"block": int}),
+    ),
+)
+
+
+# left_bytes: what is left after the backward pass
+
+
+def _measure_left(batch: int, widths: Sequence[int]) -> int:
+    model = _chain(widths)
+    x = torch.zeros(batch, widths[0], device="cuda")
+    y = model(x)
+    loss = y.sum()
+    loss.backward()
+    return torch.cuda.memory_allocated()
+
+
+def _left(
+    batch: int,
+    widths: Sequence[int],
+    *,
+    activations: slice | None = None,
+    gradients: int = 1,
+    loss_bytes: int = 512,
+    workspaces: int = 2,
+) -> int:
+    """The answer, and the mistaken ones: input and output stay, or other `activations`."""
+    kept = [widths[0], widths[-1]] if activations is None else widths[activations]
+    stays_bytes = (1 + gradients) * _parameters(widths) + _rows(batch, kept)
+    return stays_bytes + loss_bytes + workspaces * WORKSPACE_BYTES
+
+
+LEFT = Predict(
+    name="left_bytes",
+    points=3,
+    minutes=10,
+    visible=CHAINS,
+    hidden=_hidden_chains,
+    measure=_measure_left,
+    gpu=T4,
+    mistakes=of(
+        _left,
+        (
+            "You counted one workspace. The backward pass runs in a thread of its own, which has "
+            "its own.",
+            {"workspaces": 1},
+        ),
+        (
+            "You forgot cuBLAS's workspaces: one for each thread that multiplies matrices.",
+            {"workspaces": 0},
+        ),
+        ("You forgot the gradients of the parameters. They stay.", {"gradients": 0}),
+        ("You let y go. It has a name, so it stays.", {"activations": slice(1)}),
+        (
+            "You kept the outputs of all layers. The backward pass frees what only it needed; "
+            "of the outputs, only y has a name.",
+            {"activations": slice(None)},
+        ),
+        ("You counted the loss as 4 bytes. It takes a block.", {"loss_bytes": 4}),
+    ),
+)
+
+
+# peak_bytes: the most that a step holds
+
+
+def _measure_peak(batch: int, width: int, layers: int) -> int:
+    model = _chain([width] * (layers + 1), bias=False)
+    x = torch.zeros(batch, width, device="cuda")
+    y = model(x)
+    loss = y.sum()
+    loss.backward()
+    return torch.cuda.max_memory_allocated()
+
+
+def _peak(
+    batch: int,
+    width: int,
+    layers: int,
+    *,
+    each: int = 1,
+    more: int = 3,
+    all_gradients: bool = False,
+) -> int:
+    """The answer, and the mistaken ones: `each` layer has activations, and there are `more`."""
+    weights_bytes = (layers + (layers if all_gradients else 1)) * 4 * width * width
+    rows_bytes = (each * layers + more) * 4 * batch * width
+    return weights_bytes + rows_bytes + 2 * 512 + 2 * WORKSPACE_BYTES
+
+
+def _deep(random: Random, layers: int) -> Config:
+    return {
+        "batch": 1024 * random.randrange(4, 9),
+        "width": 1024 * random.randrange(1, 4),
+        "layers": layers,
+    }
+
+
+PEAK = Predict(
+    name="peak_bytes",
+    points=4,
+    minutes=20,
+    visible=(
+        {"batch": 4096, "width": 1024, "layers": 2},
+        {"batch": 4096, "width": 2048, "layers": 3},
+        {"batch": 8192, "width": 1024, "layers": 6},
+    ),
+    hidden=lambda random: [_deep(random, layers) for layers in (2, 4, 5, 8, 12)],
+    measure=_measure_peak,
+    gpu=T4,
+    mistakes=of(
+        _peak,
+        (
+            "You are one activation short. Two tensors of that size come with the last layer's "
+            "matrix products: the gradient of its input, and the copy of the expanded gradient.",
+            {"more": 2},
+        ),
+        (
+            "You counted what the forward pass leaves, and the gradient of the last weight. The "
+            "matrix products that make it also need the gradient of the layer's input and a copy "
+            "of the expanded gradient.",
+            {"more": 1},
+        ),
+        (
+            "You counted all gradients of parameters. At the peak, in the last layer, only that "
+            "layer's has been made.",
+            {"all_gradients": True},
+        ),
+        (
+            "You counted the gradients of all activations. Each goes as soon as the layer below "
+            "has used it: only the first is there at the peak, and the copy.",
+            {"each": 2, "more": 1},
+        ),
+        Mistake(
+            "You counted what is left after the backward pass, not the most that it held.",
+            lambda batch, width, layers: (
+                2 * layers * 4 * width * width + 2 * 4 * batch * width + 512 + 2 * WORKSPACE_BYTES
+            ),
+        ),
+    ),
+)
+
+
+# applications: how often a layer was applied, told from what was allocated
+
+
+def _observe_applications(
+    gpu: str, torch_version: str | None, batch: int, applications: int
+) -> Observation:
+    """Train a step of document 003's model, and read memory_allocated() after each stage.
+
+    Args:
+        gpu: its name in the catalogue; it decides how large cuBLAS's workspaces are.
+        torch_version: whose rules hold; before 2.0, the workspaces are not in the cache.
+        batch: rows of the input.
+        applications: how often the layer is applied.
+    """
+    allocated = {}
+    layer = torch.nn.Linear(1024, 1024, bias=False, dtype=torch.float16).to("cuda")
+    allocated["model"] = torch.cuda.memory_allocated()
+    inputs = torch.zeros(batch, 1024, dtype=torch.float16, device="cuda")
+    allocated["inputs"] = torch.cuda.memory_allocated()
+    outputs = inputs
+    for _ in range(applications):
+        outputs = layer(outputs)
+    allocated["forward"] = torch.cuda.memory_allocated()
+    loss = outputs.sum()
+    loss.backward()
+    allocated["backward"] = torch.cuda.memory_allocated()
+    return Observation({"allocated": allocated}, applications)
+
+
+def _told(
+    allocated: Mapping[str, int],
+    *,
+    workspace_bytes: int | None = None,
+    workspaces: int = 1,
+    inputs: int = 0,
+) -> int:
+    """The answer, and the mistaken ones: what is taken off the forward pass's growth."""
+    input_bytes = allocated["inputs"] - allocated["model"]
+    if workspace_bytes is None:  # half of what is left over after the backward pass
+        ends_bytes = 2 * allocated["model"] + 2 * input_bytes
+        workspace_bytes = (allocated["backward"] - ends_bytes - 512) // 2
+    growth_bytes = allocated["forward"] - allocated["inputs"]
+    return (growth_bytes - workspaces * workspace_bytes) // input_bytes + inputs
+
+
+APPLICATIONS = Diagnose(
+    name="applications",
+    points=4,
+    minutes=20,
+    visible=(
+        {"gpu": "V100-16GB", "torch_version": "1.13", "batch": 10240, "applications": 2},
+        {"gpu": "T4", "torch_version": None, "batch": 4096, "applications": 3},
+        {"gpu": "H100", "torch_version": None, "batch": 4096, "applications": 3},
+    ),
+    hidden=lambda random: [
+        {
+            "gpu": gpu,
+            "torch_version": version,
+            "batch": 1024 * random.randrange(1, 5),
+            "applications": random.randrange(1, 11),
+        }
+        for gpu in ("T4", "A100-40GB", "H200")
+        for version in ("1.13", None)
+    ],
+    observe=_observe_applications,
+    gpu=lambda gpu, torch_version, **_: GPU(gpu, torch_version=torch_version),
+    mistakes=of(
+        _told,
+        (
+            "You took all of the forward pass's growth for outputs. Where cuBLAS's workspace is "
+            "in it, that is too much.",
+            {"workspaces": 0},
+        ),
+        (
+            "You always took 8.125 MiB for cuBLAS's workspace. On other GPUs, and with other "
+            "versions of PyTorch, it is something else: the numbers tell what.",
+            {"workspace_bytes": WORKSPACE_BYTES},
+        ),
+        (
+            "You always took 32 MiB for cuBLAS's workspace. On other GPUs, and with other "
+            "versions of PyTorch, it is something else: the numbers tell what.",
+            {"workspace_bytes": 32 * MIB},
+        ),
+        (
+            "You took both workspaces off the forward pass. The second one comes in the backward "
+            "pass.",
+            {"workspaces": 2},
+        ),
+        ("You counted the input as an output.", {"inputs": 1}),
+    ),
+)
+
+
+# train: a loop that keeps outputs and graphs
+
+WIDTH = 64
+BATCH_STEP = 8192
+"""A batch of a multiple of this many rows takes a multiple of 2 MiB."""
+
+
+def _model(layers: int) -> torch.nn.Sequential:
+    torch.manual_seed(layers)
+    return _chain([WIDTH] * (layers + 1))
+
+
+def _train(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    load: Callable[[int], torch.Tensor],
+    held_out: torch.Tensor,
+    steps: int,
+) -> torch.Tensor:
+    scores = []
+    for step in range(steps):
+        loss = model(load(step)).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            scores.append(model(held_out).square().mean())
+    return torch.stack(scores)
+
+
+def _model_and_data(run: Run, rows: int, layers: int, steps: int) -> tuple[Any, ...]:
+    model = _model(layers)
+    load = run.noting(lambda index: numbered_batch(index, rows, WIDTH))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model, optimizer, load, numbered_batch(-1, rows, WIDTH), steps
+
+
+def _scores_and_weights(run: Run, scores: object) -> tuple[torch.Tensor, torch.Tensor]:
+    steps = run.case["steps"]
+    if not is_plain(scores) or scores.shape != (steps,):
+        raise NotFixed(f"It fits, but does not give the scores of {steps} steps any more.")
+    learned = [to_host(parameter).flatten() for parameter in parameters_of(run.inputs[0])]
+    return to_host(scores), torch.cat(learned)
+
+
+def _same_training(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
+    scores, learned = run.results
+    require_close(
+        scores, expected[0], "It fits, but its scores have changed.", rtol=1e-4, atol=1e-8
+    )
+    message = "It fits, but the model has learned something else."
+    require_close(learned, expected[1], message, rtol=1e-4)
+
+
+def _batch_bytes(run: Run) -> int:
+    return int(4 * run.case["rows"] * WIDTH)
+
+
+def _where_it_ended(run: Run) -> str:
+    step = (
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, with batches of "
+        f"{format_bytes(_batch_bytes(run))}. "
+    )
+    if len(run.noted) > 1:
+        return step + (
+            "The steps before fitted, so something of them is still there. Whose graph does a "
+            "score hold?"
+        )
+    return step + (
+        "That is the first step, so it holds too much at once. Which tensor has a name at the "
+        "peak, though the backward pass does not need it?"
+    )
+
+
+TRAIN = Fix(
+    name="train",
+    points=4,
+    minutes=15,
+    visible=({"rows": 5 * BATCH_STEP, "layers": 3, "steps": 4},),
+    hidden=lambda random: [
+        {"rows": BATCH_STEP * random.randrange(5, 8), "layers": layers, "steps": 3}
+        for layers in (2, 4)
+    ],
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=_model_and_data,
+        reference=_train,
+        limit=lambda own: own.reserved_bytes[0] + _batch_bytes(own) // 2,
+        ran_out=_where_it_ended,
+        collect=_scores_and_weights,
+        compare=_same_training,
+    ),
+)
+
+EXERCISE = Exercise(
+    name="05_one_training_step",
+    module=__name__,
+    tasks=(FORWARD, LEFT, PEAK, APPLICATIONS, TRAIN),
+)

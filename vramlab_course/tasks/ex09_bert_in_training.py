@@ -1,0 +1,427 @@
+"""Exercise 09: what a layer of BERT keeps, which run it was, and a training step that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from vramlab.cuda_rules.storage import block_bytes
+from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, instead, of
+from vramlab_classroom.judge.results import items, numbers, parameters_of, require_close, to_host
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.gpus import GPU, NO_RESTS
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run, room
+
+T4 = GPU("T4")
+
+
+def _measure_layer(
+    batch: int,
+    length: int,
+    width: int,
+    heads: int,
+    feed_forward: int,
+    *,
+    train: bool,
+    attention: str = "eager",
+    **dropouts: float,
+) -> int:
+    """Growth over the forward pass of one layer, whose input is there and whose output is held."""
+    from vramlab_course.programs.models.encoder import Layer
+
+    layer = Layer(width, heads, feed_forward, attention=attention, **dropouts).to("cuda")
+    layer.train(train)
+    x = torch.zeros(batch, length, width, device="cuda")
+    layer(x[:1, :8])  # cuBLAS has its workspace from here on
+    torch.cuda.empty_cache()
+    return growth_bytes(lambda: layer(x))
+
+
+# Sizes are so chosen that no block keeps a rest (lesson 02 is about those): every tensor has at
+# most 1 MiB, or a multiple of 2 MiB, the masks of one byte for each element too.
+
+
+def _large(random: Random) -> Config:
+    """At least 4096 x 512 B for a mask of (batch, length, width)."""
+    return {
+        "batch": 8 * random.randrange(1, 4),
+        "length": random.choice((512, 1024)),
+        "width": random.choice((512, 1024)),
+        "heads": random.choice((8, 16)),
+        "feed_forward": 1024 * random.randrange(1, 5),
+    }
+
+
+def _small(random: Random) -> Config:
+    """At most 1 MiB for each tensor, and not always a multiple of 512 B."""
+    heads = random.randrange(1, 5)
+    return {
+        "batch": random.randrange(1, 4),
+        "length": random.randrange(10, 120),
+        "width": heads * random.randrange(8, 40),
+        "heads": heads,
+        "feed_forward": random.randrange(100, 700),
+    }
+
+
+_BASE = {"batch": 32, "length": 512, "width": 768, "heads": 12, "feed_forward": 3072}
+_SQUARE = {"batch": 8, "length": 1024, "width": 512, "heads": 16, "feed_forward": 2048}
+_TINY = {"batch": 2, "length": 10, "width": 24, "heads": 3, "feed_forward": 100}
+
+
+# layer_bytes: what a layer keeps in eval mode
+
+
+def _kept(
+    batch: int,
+    length: int,
+    width: int,
+    heads: int,
+    feed_forward: int,
+    *,
+    hidden: int = 8,
+    inner: int = 2,
+    scores: int = 1,
+    statistics: int = 4,
+    block: Callable[[int], int] = block_bytes,
+) -> int:
+    """So many tensors of each kind: (B, S, W), (B, S, F), (B, H, S, S), (B, S)."""
+    rows = batch * length
+    return (
+        hidden * block(4 * rows * width)
+        + inner * block(4 * rows * feed_forward)
+        + scores * block(4 * rows * length * heads)
+        + statistics * block(4 * rows)
+    )
+
+
+LAYER = Predict(
+    name="layer_bytes",
+    points=4,
+    minutes=20,
+    visible=(_BASE, _SQUARE, _TINY),
+    hidden=lambda random: [*(_large(random) for _ in range(3)), *(_small(random) for _ in "ab")],
+    measure=lambda **sizes: _measure_layer(**sizes, train=False),
+    gpu=T4,
+    mistakes=of(
+        _kept,
+        (
+            "You kept the scores as well as the softmax. The backward pass of a softmax reads its "
+            "output alone.",
+            {"scores": 2},
+        ),
+        ("You took the softmax for one per text. Every head has its own.", {"heads": 1}),
+        (
+            "You counted the layer's input. It was there before, and belongs to the layer before.",
+            {"hidden": 9},
+        ),
+        (
+            "You kept one tensor for each layer norm. Its input is read in its backward pass; its "
+            "output is the next operation's input, or the layer's output.",
+            {"hidden": 6},
+        ),
+        (
+            "You kept what feed-forward puts out twice over. What its second Linear layer puts "
+            "out is only added to something: nobody reads it again.",
+            {"hidden": 9, "statistics": 4},
+        ),
+        (
+            "You kept one tensor of the feed-forward width. GELU reads its input again, and the "
+            "second Linear layer reads GELU's output.",
+            {"inner": 1},
+        ),
+        (
+            "You forgot the two numbers that each layer norm keeps for every token.",
+            {"statistics": 0},
+        ),
+        (
+            "You forgot that blocks come in steps of 512 bytes.",
+            {"block": int},
+        ),
+    ),
+)
+
+
+# train_extra_bytes: what dropout adds
+
+
+def _measure_extra(batch: int, length: int, width: int, heads: int) -> int:
+    sizes = {"batch": batch, "length": length, "width": width, "heads": heads}
+    trained, evaluated = (
+        _measure_layer(**sizes, feed_forward=width, train=train)  # type: ignore[arg-type]
+        for train in (True, False)
+    )
+    return trained - evaluated
+
+
+def _added(
+    batch: int,
+    length: int,
+    width: int,
+    heads: int,
+    *,
+    dropped: int = 1,
+    dropped_hidden: int = 0,
+    masks: int = 2,
+    score_masks: int = 1,
+    mask_bits: int = 8,
+    block: Callable[[int], int] = block_bytes,
+) -> int:
+    hidden, scores = batch * length * width, batch * heads * length * length
+    return (
+        dropped * block(4 * scores)
+        + dropped_hidden * block(4 * hidden)
+        + score_masks * block(mask_bits * scores // 8)
+        + masks * block(mask_bits * hidden // 8)
+    )
+
+
+def _without_feed_forward(sizes: Config) -> Config:
+    return {name: size for name, size in sizes.items() if name != "feed_forward"}
+
+
+EXTRA = Predict(
+    name="train_extra_bytes",
+    points=3,
+    minutes=10,
+    visible=tuple(_without_feed_forward(sizes) for sizes in (_BASE, _SQUARE, _TINY)),
+    hidden=lambda random: [
+        *(_without_feed_forward(_large(random)) for _ in range(3)),
+        *(_without_feed_forward(_small(random)) for _ in "ab"),
+    ],
+    measure=_measure_extra,
+    gpu=T4,
+    mistakes=of(
+        _added,
+        (
+            "You counted the masks alone. The next matmul saves what dropout made of the softmax: "
+            "another tensor, as large as the softmax.",
+            {"dropped": 0},
+        ),
+        ("You forgot the mask of the dropout on the softmax.", {"score_masks": 0}),
+        ("You looked at the softmax alone. The layer drops in two more places.", {"masks": 0}),
+        (
+            "You counted one mask of a hidden state. There is a dropout before each of the two "
+            "sums.",
+            {"masks": 1},
+        ),
+        (
+            "You kept what the dropouts before the sums put out. It is only added to something: "
+            "their masks are all that stays.",
+            {"dropped_hidden": 2},
+        ),
+        (
+            "You took a mask for float32. One byte says whether an element was dropped.",
+            {"mask_bits": 32},
+        ),
+        ("You took a mask for one bit an element. PyTorch's bool has a byte.", {"mask_bits": 1}),
+        (
+            "You forgot that blocks come in steps of 512 bytes.",
+            {"block": int},
+        ),
+    ),
+)
+
+
+# which_run: told from what one layer keeps
+
+RUNS: Mapping[str, Mapping[str, Any]] = {
+    "eval, eager": {"train": False},
+    "train, eager": {"train": True},
+    "train, eager, no dropout on the softmax": {"train": True, "attention_dropout": 0.0},
+    "eval, sdpa": {"train": False, "attention": "sdpa"},
+    "train, sdpa": {"train": True, "attention": "sdpa"},
+}
+
+
+def _observe_run(run: str, **sizes: Any) -> Observation:
+    return Observation({"sizes": sizes, "kept": _measure_layer(**sizes, **RUNS[run])}, run)
+
+
+def _told(sizes: Mapping[str, Any], kept: int) -> str:
+    """The run whose additions to what all of them keep come closest."""
+    additions = _additions(sizes)
+    base = _kept(**sizes, scores=0)
+    return min(additions, key=lambda run: abs(kept - base - additions[run]))
+
+
+def _additions(sizes: Mapping[str, int]) -> dict[str, int]:
+    rows = sizes["batch"] * sizes["length"]
+    masks_bytes = 2 * rows * sizes["width"]
+    scores = rows * sizes["heads"] * sizes["length"]
+    return {
+        "eval, eager": 4 * scores,
+        "train, eager": 9 * scores + masks_bytes,
+        "train, eager, no dropout on the softmax": 4 * scores + masks_bytes,
+        "eval, sdpa": 0,
+        "train, sdpa": masks_bytes,
+    }
+
+
+WHICH = Diagnose(
+    name="which_run",
+    points=4,
+    minutes=15,
+    visible=(
+        {"run": "train, eager", **_BASE},
+        {"run": "eval, sdpa", **_BASE},
+        {"run": "train, eager, no dropout on the softmax", **_SQUARE},
+    ),
+    hidden=lambda random: [{"run": run, **_large(random)} for run in RUNS],
+    observe=_observe_run,
+    gpu=T4,
+    mistakes=(
+        Mistake(
+            "You took a run without dropout on the softmax for one in eval mode. The masks of the "
+            "other dropouts are there.",
+            instead(_told, {"train, eager, no dropout on the softmax": "eval, eager"}),
+        ),
+        Mistake(
+            "You did not tell the modes apart where the softmax is not kept. The masks before the "
+            "sums tell: a byte for each element.",
+            instead(_told, {"train, sdpa": "eval, sdpa"}),
+        ),
+        Mistake(
+            "You took every run in train mode for one with dropout on the softmax. That is the "
+            "dropout which costs five bytes for each pair of tokens.",
+            instead(_told, {"train, eager, no dropout on the softmax": "train, eager"}),
+        ),
+        Mistake(
+            "You looked for the softmax alone, and forgot the mode.",
+            instead(
+                _told,
+                {
+                    "train, eager": "eval, eager",
+                    "train, eager, no dropout on the softmax": "eval, eager",
+                    "train, sdpa": "eval, sdpa",
+                },
+            ),
+        ),
+        Mistake(
+            "You took sdpa for eval mode with the softmax. With sdpa there is no tensor of "
+            "length x length at all.",
+            instead(_told, {"eval, sdpa": "eval, eager", "train, sdpa": "train, eager"}),
+        ),
+    ),
+)
+
+
+# train: a program that keeps too much
+
+ROOM_BYTES = 8 * MIB
+"""Less than a softmax (16 MiB), and than the hidden states of all steps but one (1 MiB each)."""
+
+SAME = 1e-4
+"""Both ways to compute attention differ in the last bits; a step moves outputs by far more."""
+
+BATCH, LENGTH, WIDTH, HEADS, FEED_FORWARD = 4, 512, 128, 4, 512
+
+Load = Callable[[int], "tuple[torch.Tensor, torch.Tensor]"]
+
+
+def _train(model: Any, load: Load, steps: int) -> Any:
+    model.use_attention("sdpa")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses, norms = [], []
+    for step in range(steps):
+        x, target = load(step)
+        outputs = model(x, hidden_states=True)
+        loss = (outputs.last - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+        norms.append([state.detach().norm() for state in outputs.hidden_states])
+    return losses, norms
+
+
+def _model_and_data(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
+    from vramlab_course.programs.models.encoder import Encoder
+
+    torch.manual_seed(layers)
+    how = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+    model = Encoder(layers, WIDTH, HEADS, FEED_FORWARD, **how).to("cuda")
+
+    def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x = numbered_batch(index, BATCH, LENGTH, WIDTH)
+        return x, x.flip(1)
+
+    return model, run.noting(load), steps
+
+
+def _where_it_ended(run: Run) -> str:
+    ended = (
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, where it holds "
+        f"{format_bytes(run.peak_bytes)}. "
+    )
+    if len(run.noted) == 1:
+        return ended + (
+            "Not even one step fits. Which tensors of a layer have length x length elements, and "
+            "who wants them?"
+        )
+    return ended + (
+        "The first step fits. What is still there of earlier steps, and which name, or which "
+        "graph, holds it?"
+    )
+
+
+def _report_and_weights(run: Run, report: Any) -> dict[str, torch.Tensor]:
+    if type(report) not in (tuple, list) or len(report) != 2:
+        raise NotFixed("It has to return two results: the losses, and the norms.")
+    losses, norms = report
+    steps, states = run.case["steps"], run.case["layers"] + 1
+    weights = [to_host(weight).flatten() for weight in parameters_of(run.inputs[0])]
+    return {
+        "losses": torch.tensor(numbers(losses, steps, "a loss for each step")),
+        "norms": torch.tensor(
+            [
+                numbers(row, states, "a list of norms for each step, one of every hidden state")
+                for row in items(norms, steps, "a list of norms for each step")
+            ]
+        ),
+        "weights": torch.cat(weights),
+    }
+
+
+def _same_training(run: Run, expected: dict[str, torch.Tensor]) -> None:
+    check_order(run.noted, run.case["steps"])
+    for name, wanted in expected.items():
+        message = f"It fits, but the {name} are others."
+        require_close(run.results[name], wanted, message, rtol=SAME / 10, atol=SAME)
+
+
+TRAIN = Fix(
+    name="train",
+    points=4,
+    minutes=25,
+    visible=({"layers": 4, "steps": 5},),
+    hidden=lambda random: [{"layers": random.randrange(3, 7), "steps": random.randrange(5, 7)}],
+    trial=Repair(
+        gpu=T4.but(values=True, alloc_conf=NO_RESTS),
+        build=_model_and_data,
+        reference=_train,
+        limit=room(ROOM_BYTES),
+        ran_out=_where_it_ended,
+        collect=_report_and_weights,
+        compare=_same_training,
+    ),
+)
+
+EXERCISE = Exercise(
+    name="09_bert_in_training",
+    module=__name__,
+    tasks=(LAYER, EXTRA, WHICH, TRAIN),
+)

@@ -1,0 +1,403 @@
+"""Exercise 11: attention's memory over the length of a text, by kind; and a text that must fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from vramlab.cuda_rules.storage import block_bytes
+from vramlab.units import format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.results import is_plain, on_host, require_close, to_host
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.formulas.attention import KINDS
+from vramlab_course.tasks.batches import numbered_batch
+from vramlab_course.tasks.gpus import GPU, NO_RESTS
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.workspaces import take_workspaces
+
+A100 = GPU("A100-40GB", alloc_conf=NO_RESTS)
+T4 = GPU("T4")
+"""Has no flash attention."""
+
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def _inputs(
+    batch: int, heads: int, length: int, head_size: int, dtype: torch.dtype
+) -> list[torch.Tensor]:
+    shape = (batch, heads, length, head_size)
+    return [torch.zeros(shape, dtype=dtype, device="cuda", requires_grad=True) for _ in range(3)]
+
+
+def _kept_bytes(
+    kind: str,
+    batch: int,
+    heads: int,
+    length: int,
+    head_size: int,
+    dtype: torch.dtype,
+    dropout: bool = False,
+    layers: int = 1,
+) -> int:
+    """What attention keeps, layer upon layer, its inputs not counted."""
+    from vramlab_course.experiments.sequence_length import attend
+
+    (chosen,) = (known for known in KINDS if known == kind)
+    query, key, value = _inputs(batch, heads, length, head_size, dtype)
+
+    def attend_in_layers() -> torch.Tensor:
+        x = query
+        for _ in range(layers):
+            x = attend(chosen, x, key, value, 0.1 if dropout else 0.0)
+        return x
+
+    return growth_bytes(attend_in_layers)
+
+
+# squared_token_bytes: the coefficient of the square
+
+_STEP = 128
+
+
+def _measure_coefficient(layers: int, heads: int, batch: int, dtype: str, dropout: bool) -> int:
+    """Keep attention step by step of all layers at three lengths; the second difference tells."""
+    take_workspaces()
+    first, second, third = (
+        _kept_bytes(
+            "step by step", batch, heads, length, 64, getattr(torch, dtype), dropout, layers
+        )
+        for length in (_STEP, 2 * _STEP, 3 * _STEP)
+    )
+    return (third - 2 * second + first) // (2 * _STEP * _STEP)
+
+
+def _coefficient(
+    layers: int,
+    heads: int,
+    batch: int,
+    dtype: str,
+    dropout: bool,
+    *,
+    scores: int = 1,
+    dropped: int = 1,
+    mask_bytes: int | None = 1,
+) -> int:
+    """The answer, and the mistaken ones: so many tensors with a number for each score, before
+    dropout and after it, and the mask's bytes for each score."""
+    item_bytes = ITEM_BYTES[dtype]
+    mask_bytes = item_bytes if mask_bytes is None else mask_bytes
+    each_bytes = scores * item_bytes + dropout * (dropped * item_bytes + mask_bytes)
+    return layers * heads * batch * each_bytes
+
+
+def _hidden_coefficients(random: Random) -> list[Config]:
+    return [
+        {
+            "layers": random.randrange(2, 13),
+            "heads": random.randrange(2, 17),
+            "batch": random.randrange(2, 9),
+            "dtype": dtype,
+            "dropout": dropout,
+        }
+        for dtype in ITEM_BYTES
+        for dropout in (False, True)
+    ]
+
+
+COEFFICIENT = Predict(
+    name="squared_token_bytes",
+    points=3,
+    minutes=10,
+    visible=(
+        {"layers": 12, "heads": 12, "batch": 1, "dtype": "float32", "dropout": False},
+        {"layers": 12, "heads": 12, "batch": 1, "dtype": "float32", "dropout": True},
+        {"layers": 2, "heads": 4, "batch": 8, "dtype": "float16", "dropout": False},
+        {"layers": 2, "heads": 4, "batch": 8, "dtype": "bfloat16", "dropout": True},
+    ),
+    hidden=_hidden_coefficients,
+    measure=_measure_coefficient,
+    gpu=A100,
+    mistakes=of(
+        _coefficient,
+        ("You forgot dropout's mask: one byte for each score.", {"mask_bytes": 0}),
+        (
+            "You counted the mask of dropout only. Its result is kept too, by the product with "
+            "the values.",
+            {"dropped": 0},
+        ),
+        (
+            "You gave dropout's mask as many bytes as a score. It is boolean.",
+            {"mask_bytes": None},
+        ),
+        (
+            "You counted the scores themselves. The softmax keeps its result, not what went in.",
+            {"scores": 2},
+        ),
+        ("You forgot the batch: each text has scores of its own.", {"batch": 1}),
+        ("You took every number for four bytes. It depends on the dtype.", {"dtype": "float32"}),
+    ),
+)
+
+
+# fused_kept_bytes: what flash and memory-efficient attention keep
+
+
+def _measure_kept(kind: str, batch: int, heads: int, length: int, head_size: int) -> int:
+    return _kept_bytes(kind, batch, heads, length, head_size, torch.float16)
+
+
+def _kept(
+    kind: str,
+    batch: int,
+    heads: int,
+    length: int,
+    head_size: int,
+    *,
+    outputs: int = 1,
+    log_bytes: int = 4,
+    seeds_bytes: int = 1024,
+    host_seeds_bytes: int = 0,
+    fill: int = 32,
+) -> int:
+    """The answer, and the mistaken ones: `host_seeds_bytes` counts seeds that are on the host."""
+    kept_bytes = outputs * block_bytes(2 * batch * heads * length * head_size)
+    if kind == "flash":
+        return kept_bytes + block_bytes(log_bytes * batch * heads * length) + seeds_bytes
+    rows = -(-length // fill) * fill
+    return kept_bytes + block_bytes(log_bytes * batch * heads * rows) + host_seeds_bytes
+
+
+def _hidden_kept(random: Random) -> list[Config]:
+    return [
+        {
+            "kind": kind,
+            "batch": random.randrange(1, 9),
+            "heads": random.randrange(1, 17),
+            "length": length,
+            "head_size": random.choice((32, 64, 128)),
+        }
+        for kind in ("flash", "memory-efficient")
+        for length in (random.randrange(33, 600), 32 * random.randrange(2, 64))
+    ]
+
+
+KEPT = Predict(
+    name="fused_kept_bytes",
+    points=4,
+    minutes=15,
+    visible=(
+        {"kind": "flash", "batch": 1, "heads": 12, "length": 2048, "head_size": 64},
+        {"kind": "memory-efficient", "batch": 1, "heads": 12, "length": 2048, "head_size": 64},
+        {"kind": "flash", "batch": 2, "heads": 3, "length": 100, "head_size": 64},
+        {"kind": "memory-efficient", "batch": 2, "heads": 3, "length": 100, "head_size": 64},
+    ),
+    hidden=_hidden_kept,
+    measure=_measure_kept,
+    gpu=A100,
+    mistakes=of(
+        _kept,
+        ("You forgot flash attention's random state: two blocks.", {"seeds_bytes": 0}),
+        (
+            "You gave memory-efficient attention a random state on the GPU; it has it on the host.",
+            {"host_seeds_bytes": 1024},
+        ),
+        (
+            "You gave the logsumexp two bytes. It is float32, whatever the inputs are.",
+            {"log_bytes": 2},
+        ),
+        (
+            "You forgot that memory-efficient attention fills up each row of the logsumexp to a "
+            "multiple of 32.",
+            {"fill": 1},
+        ),
+        ("You forgot the output: it is part of what is kept.", {"outputs": 0}),
+        ("You counted query, key and value. They were there before.", {"outputs": 4}),
+    ),
+)
+
+
+# which_attention: told from what was kept
+
+ANSWERS = ("step by step", "math", "memory-efficient", "flash")
+
+
+def _observe_kind(
+    kind: str, batch: int, heads: int, head_size: int, dropout: bool, first: int
+) -> Observation:
+    """Read what one attention keeps at three lengths: `first`, twice and three times as many."""
+    take_workspaces()
+    sizes = (head_size, torch.float16, dropout)
+    readings = [
+        [length, _kept_bytes(kind, batch, heads, length, *sizes)]
+        for length in (first, 2 * first, 3 * first)
+    ]
+    evidence = {"batch": batch, "heads": heads, "head_size": head_size, "readings": readings}
+    return Observation(evidence, kind)
+
+
+def _per_score(batch: int, heads: int, readings: Sequence[Sequence[int]]) -> int:
+    (length, first), (_, second), (_, third) = readings
+    return round((third - 2 * second + first) / (2 * length * length * batch * heads))
+
+
+def _by_slope(
+    batch: int, heads: int, head_size: int, readings: Sequence[Sequence[int]], linear: str
+) -> str:
+    kept = _per_score(batch, heads, readings)
+    return linear if kept == 0 else "step by step" if kept in (2, 5) else "math"
+
+
+def _by_size(batch: int, heads: int, head_size: int, readings: Sequence[Sequence[int]]) -> str:
+    """Take more than four bytes a score for math: as if dropout were off."""
+    kept = _per_score(batch, heads, readings)
+    if kept:
+        return "math" if kept >= 4 else "step by step"
+    extra = readings[0][1] - 2 * batch * heads * readings[0][0] * head_size
+    return "flash" if extra > 4 * batch * heads * readings[0][0] else "memory-efficient"
+
+
+_ONE_LAYER = {"batch": 1, "heads": 12, "head_size": 64, "first": 512}
+
+WHICH = Diagnose(
+    name="which_attention",
+    points=4,
+    minutes=15,
+    visible=(
+        {**_ONE_LAYER, "kind": "math", "dropout": False},
+        {**_ONE_LAYER, "kind": "step by step", "dropout": True},
+        {**_ONE_LAYER, "kind": "flash", "dropout": False},
+    ),
+    hidden=lambda random: [
+        {
+            "kind": kind,
+            "batch": random.randrange(1, 5),
+            "heads": random.randrange(2, 17),
+            "head_size": random.choice((32, 64, 128)),
+            "dropout": dropout,
+            "first": 128 * random.randrange(1, 6),
+        }
+        for kind in ANSWERS
+        for dropout in (False, True)
+    ],
+    observe=_observe_kind,
+    gpu=A100,
+    mistakes=of(
+        _by_slope,
+        (
+            "You told a kind without a square from the growth alone. Flash attention keeps its "
+            "random state besides.",
+            {"linear": "memory-efficient"},
+        ),
+        (
+            "You told a kind without a square from the growth alone. Memory-efficient attention "
+            "keeps nothing besides its output and the logsumexp.",
+            {"linear": "flash"},
+        ),
+        Mistake(
+            "You forgot that there may be dropout: step by step it keeps more for each score than "
+            "the softmax.",
+            _by_size,
+        ),
+    ),
+)
+
+
+# attention: a text that does not fit
+
+HEADS, HEAD_SIZE = 8, 64
+SAME = 1e-4
+"""Of the largest number of a tensor: kernels differ in the last bits."""
+
+
+def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """What is asked for."""
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def _random_inputs(run: Run, length: int) -> list[torch.Tensor]:
+    torch.manual_seed(length)
+    shape = (1, HEADS, length, HEAD_SIZE)
+    return [torch.randn(shape).to("cuda").requires_grad_() for _ in range(3)]
+
+
+def _step(run: Run) -> torch.Tensor:
+    output = run.program(*run.inputs)
+    shape = run.inputs[0].shape
+    if not is_plain(output):
+        raise NotFixed(f"It has to return a tensor, and gives a {type(output).__name__}.")
+    if output.shape != shape:
+        raise NotFixed(
+            f"It gives {tuple(output.shape)} for a query of {tuple(shape)}; the output has the "
+            "query's shape."
+        )
+    if not output.requires_grad:
+        raise NotFixed("Query, key and value get no gradient: the output knows nothing of them.")
+    run.noted.append("forward pass")
+    output.backward(numbered_batch(0, *shape))
+    return output
+
+
+def _output_and_gradients(run: Run, output: torch.Tensor) -> list[torch.Tensor]:
+    if any(tensor.grad is None for tensor in run.inputs):
+        raise NotFixed("It fits, but query, key or value get no gradient.")
+    found = on_host(output, "It fits, but the output is no tensor on the GPU any more.")
+    return [found, *(to_host(tensor.grad) for tensor in run.inputs)]
+
+
+def _same_attention(run: Run, expected: list[torch.Tensor]) -> None:
+    names = ("output", "gradient of query", "gradient of key", "gradient of value")
+    for what, found, wanted in zip(names, run.results, expected, strict=True):
+        message = (
+            f"It fits, but its {what} is another one. A token must not see later tokens, and the "
+            "scores are divided by the root of the head size."
+        )
+        require_close(found, wanted, message, atol=SAME * float(wanted.abs().max()))
+
+
+def _scores_bytes(run: Run) -> int:
+    return int(4 * HEADS * run.case["length"] ** 2)
+
+
+def _where_it_ended(run: Run) -> str:
+    stage = "backward pass" if run.noted else "forward pass"
+    return (
+        f"{run.ran_out} in the {stage} over {run.case['length']:,} tokens, where it holds "
+        f"{format_bytes(run.peak_bytes)}. All scores together are "
+        f"{format_bytes(_scores_bytes(run))}: which of your tensors are as large?"
+    )
+
+
+ATTENTION = Fix(
+    name="attention",
+    points=4,
+    minutes=20,
+    visible=({"length": 2048},),
+    hidden=lambda random: [{"length": 256 * random.randrange(6, 11)}],
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=_random_inputs,
+        call=_step,
+        reference=_attention,
+        limit=lambda own: 12 * 4 * HEADS * own.case["length"] * HEAD_SIZE + _scores_bytes(own) // 2,
+        ran_out=_where_it_ended,
+        collect=_output_and_gradients,
+        compare=_same_attention,
+    ),
+)
+
+EXERCISE = Exercise(
+    name="11_sequence_length",
+    module=__name__,
+    tasks=(COEFFICIENT, KEPT, WHICH, ATTENTION),
+)

@@ -1,0 +1,508 @@
+"""Exercise 12: bytes per parameter, bytes per layer, and runs that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from random import Random
+from typing import Any
+
+from vramlab import catalogue
+from vramlab.programs.transformer_memory import (
+    PRECISIONS,
+    Attention,
+    Sizes,
+    bytes_per_parameter,
+    layer_terms,
+)
+from vramlab.programs.transformer_memory import Run as TransformerRun
+from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.formulas.transformer_peak import Gpu, check_kernels
+from vramlab_course.tasks.gpus import GPU, NO_RESTS
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run
+
+A100 = GPU("A100-40GB")
+
+# lasting_bytes: weights, gradients, states
+
+NAMES = {
+    "float32": "float32",
+    "autocast": "autocast bfloat16",
+    "pure": "pure bfloat16",
+    "master": "bfloat16, float32 master",
+}
+"""The precisions of the exercise, and what they are called in
+vramlab.programs.transformer_memory."""
+
+OPTIMIZERS = {"SGD": "sgd", "SGD with momentum": "sgd with momentum", "AdamW": "adamw"}
+
+
+def _measure_lasting(rows: int, precision: str, optimizer: str) -> int:
+    """What one weight (rows, 1024) leaves on the GPU after a step, before zero_grad()."""
+    from vramlab.programs import optimizers
+    from vramlab.programs.master_weights import MasterWeights
+
+    chosen = PRECISIONS[NAMES[precision]]
+    weights = getattr(torch, chosen.weights)
+
+    def make(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return optimizers.OPTIMIZERS[OPTIMIZERS[optimizer]](parameters)
+
+    def train(rows: int) -> list[object]:
+        layer = torch.nn.Linear(1024, rows, bias=False, device="cuda", dtype=weights)
+        parameters = list(layer.parameters())
+        instance = MasterWeights(parameters, make) if chosen.master else make(parameters)
+        context = torch.autocast("cuda", dtype=torch.bfloat16) if chosen.autocast else nullcontext()
+        with context:
+            loss = layer(torch.zeros(1, 1024, device="cuda", dtype=weights)).sum()
+        loss.backward()
+        instance.step()
+        return [layer, instance]
+
+    train(8)  # cuBLAS's workspaces come here
+    torch.cuda.empty_cache()
+    return growth_bytes(lambda: train(rows))
+
+
+def _lasting(
+    rows: int,
+    precision: str,
+    optimizer: str,
+    *,
+    names: Mapping[str, str] = NAMES,
+    casts: bool = False,
+    copies: bool = True,
+    **instead: int,
+) -> int:
+    """The answer, and the mistaken ones: precisions are taken for others, casts are counted, copies
+    are not; or `instead` has other bytes per parameter."""
+    each = {**bytes_per_parameter(names[precision], OPTIMIZERS[optimizer]), **instead}
+    if not casts:
+        each["casts"] = 0
+    if precision == "master" and not copies:
+        each["weights"] = 2
+    return 1024 * rows * sum(each.values())
+
+
+def _states_in_the_weights_dtype(rows: int, precision: str, optimizer: str) -> int:
+    count = {"SGD": 0, "SGD with momentum": 1, "AdamW": 2}[optimizer]
+    size = 2 if precision in ("pure", "master") else 4
+    return _lasting(rows, precision, optimizer, states=size * count)
+
+
+# Rows are multiples of 1024, so that every tensor is a multiple of 2 MiB and keeps no rest.
+
+LASTING = Predict(
+    name="lasting_bytes",
+    points=3,
+    minutes=10,
+    visible=(
+        {"rows": 1024, "precision": "float32", "optimizer": "AdamW"},
+        {"rows": 1024, "precision": "autocast", "optimizer": "AdamW"},
+        {"rows": 2048, "precision": "pure", "optimizer": "AdamW"},
+        {"rows": 2048, "precision": "master", "optimizer": "AdamW"},
+        {"rows": 1024, "precision": "master", "optimizer": "SGD with momentum"},
+        {"rows": 1024, "precision": "pure", "optimizer": "SGD"},
+    ),
+    hidden=lambda random: [
+        {"rows": 1024 * random.randrange(1, 9), "precision": precision, "optimizer": optimizer}
+        for precision in NAMES
+        for optimizer in random.sample(list(OPTIMIZERS), 2)
+    ],
+    measure=_measure_lasting,
+    gpu=A100,
+    mistakes=of(
+        _lasting,
+        (
+            "You counted the casts of autocast. They are gone after the backward pass.",
+            {"casts": True},
+        ),
+        (
+            "You took weights under autocast for 16 bit. Their casts are; they are not.",
+            {"names": {**NAMES, "autocast": NAMES["pure"]}},
+        ),
+        ("You forgot the float32 copy of master weights.", {"copies": False}),
+        Mistake(
+            "You kept the states beside master weights in 16 bit. They have the dtype of what the "
+            "optimizer updates, and that is the copy.",
+            _states_in_the_weights_dtype,
+        ),
+        (
+            "You took gradients for float32 in every case. They have the dtype of their parameter.",
+            {"gradients": 4},
+        ),
+        (
+            "You forgot the gradients, or took them for the optimizer's states. They are one more "
+            "number for each parameter.",
+            {"gradients": 0},
+        ),
+    ),
+)
+
+
+# layer_bytes: what a layer keeps
+
+
+def _sizes(width: int, heads: int) -> Sizes:
+    return Sizes(vocabulary=1024, positions=2048, width=width, heads=heads)
+
+
+def _layer_run(batch: int, sequence: int, precision: str, attention: Attention) -> TransformerRun:
+    return TransformerRun(batch, sequence, NAMES[precision], attention=attention)
+
+
+def _measure_layer(
+    batch: int, sequence: int, width: int, heads: int, precision: str, attention: Attention
+) -> int:
+    from vramlab_course.experiments.transformer_tables import measure_layer
+
+    return measure_layer(_sizes(width, heads), _layer_run(batch, sequence, precision, attention))
+
+
+def _layer(
+    batch: int,
+    sequence: int,
+    width: int,
+    heads: int,
+    precision: str,
+    attention: Attention,
+    leave_out: tuple[str, ...] = (),
+) -> int:
+    """The answer, without the terms whose names have one of the given words."""
+    terms = layer_terms(_sizes(width, heads), _layer_run(batch, sequence, precision, attention))
+    return sum(size for name, size in terms.items() if not any(word in name for word in leave_out))
+
+
+def _paper_times(
+    batch: int, sequence: int, width: int, heads: int, precision: str, attention: Attention
+) -> int:
+    tokens, scores = batch * sequence * width, batch * heads * sequence * sequence
+    times = 2 if precision == "float32" else 1
+    kept = 34 * tokens + (5 * scores if attention == "eager" else 0)
+    if attention == "flash":
+        kept += 4 * batch * heads * sequence + 1024
+    return times * kept + 16 * batch * sequence
+
+
+_LAYER: dict[str, Any] = {
+    "batch": 2,
+    "sequence": 256,
+    "width": 512,
+    "heads": 8,
+    "precision": "pure",
+    "attention": "eager",
+}
+
+
+def _draw_layer(random: Random, precision: str, attention: str) -> Config:
+    heads = random.choice((4, 8, 16))
+    return {
+        "batch": random.randrange(1, 6),
+        "sequence": 128 * random.randrange(1, 6),
+        "width": 64 * heads,
+        "heads": heads,
+        "precision": precision,
+        "attention": attention,
+    }
+
+
+LAYER = Predict(
+    name="layer_bytes",
+    points=4,
+    minutes=20,
+    visible=(
+        _LAYER,
+        {**_LAYER, "precision": "float32"},
+        {**_LAYER, "attention": "flash"},
+        {**_LAYER, "sequence": 512, "batch": 1, "heads": 16, "width": 1024},
+    ),
+    hidden=lambda random: [
+        _draw_layer(random, precision, attention)
+        for precision, attention in (("pure", "eager"), ("float32", "eager"), ("pure", "flash"))
+    ],
+    measure=_measure_layer,
+    gpu=A100,
+    mistakes=of(
+        _layer,
+        Mistake(
+            "You took float32 for twice 16 bit. Dropout's masks have one byte in both.",
+            _paper_times,
+        ),
+        (
+            "You forgot what the norms keep besides their input: two float32 numbers for each "
+            "token.",
+            {"leave_out": ("statistics",)},
+        ),
+        (
+            "You forgot dropout's masks: one byte for each number that passes it.",
+            {"leave_out": ("mask",)},
+        ),
+        Mistake(
+            "You kept the scores with flash attention, too. It computes them anew.",
+            lambda batch, heads, sequence, attention, **case: (
+                _layer(batch, sequence, heads=heads, attention=attention, **case)
+                + (attention == "flash") * 5 * batch * heads * sequence**2
+            ),
+        ),
+        (
+            "You forgot what flash attention keeps in place of the scores: a float32 for each "
+            "query of each head, and two blocks for its random numbers.",
+            {"leave_out": ("logsumexp", "seeds")},
+        ),
+        (
+            "You counted the scores once. Softmax keeps its result, and the product after dropout "
+            "keeps its operand.",
+            {"leave_out": ("operand",)},
+        ),
+    ),
+)
+
+
+# which_run: told from what was allocated
+
+RUNS: Mapping[str, Mapping[str, str]] = {
+    "float32": {"precision": "float32"},
+    "autocast": {"precision": "autocast float16"},
+    "autocast with checkpoints": {"precision": "autocast float16", "checkpointing": "full"},
+    "pure 16 bit": {"precision": "pure bfloat16"},
+}
+
+
+def _observe_run(run: str, layers: int, width: int, batch: int, sequence: int) -> Observation:
+    from vramlab_course.experiments.transformer_step import Training
+
+    sizes = Sizes(vocabulary=1024, positions=sequence, width=width, layers=layers, heads=8)
+    attention: Attention = "efficient"
+    chosen = TransformerRun(batch, sequence, attention=attention, **RUNS[run])  # type: ignore[arg-type]
+    readings = {}
+    training = Training(sizes, chosen)
+    readings["model"] = torch.cuda.memory_allocated()
+    training.step()
+    readings["kept"] = growth_bytes(training.forward)
+    shape = {"layers": layers, "width": width, "batch": batch, "sequence": sequence}
+    return Observation(
+        {"parameters": sizes.parameters(), "readings": readings, "shape": shape}, run
+    )
+
+
+def _by_weights(
+    parameters: int, readings: Mapping[str, int], shape: Mapping[str, int], other: str
+) -> str:
+    """Told from the weights alone; `other` where they are float32."""
+    return "pure 16 bit" if readings["model"] < 3 * parameters else other
+
+
+def _without_checkpoints(
+    parameters: int, readings: Mapping[str, int], shape: Mapping[str, int]
+) -> str:
+    tokens = shape["batch"] * shape["sequence"]
+    each = readings["kept"] / (tokens * shape["width"] * shape["layers"])
+    return _by_weights(parameters, readings, shape, "float32" if each > 52 else "autocast")
+
+
+_SHAPE = {"layers": 4, "width": 512, "batch": 16, "sequence": 512}
+
+WHICH = Diagnose(
+    name="which_run",
+    points=4,
+    minutes=15,
+    visible=tuple({"run": run, **_SHAPE} for run in RUNS),
+    hidden=lambda random: [
+        {
+            "run": run,
+            "layers": random.randrange(3, 6),
+            "width": random.choice((384, 512, 640)),
+            "batch": 4 * random.randrange(4, 9),
+            "sequence": random.choice((384, 512)),
+        }
+        for run in RUNS
+    ],
+    observe=_observe_run,
+    gpu=A100,
+    mistakes=of(
+        _by_weights,
+        (
+            "You told it from the weights alone. Autocast leaves them in float32; what is kept "
+            "for each token tells the two apart.",
+            {"other": "float32"},
+        ),
+        (
+            "You took every run with float32 weights for autocast. How much does it keep for each "
+            "number of the hidden state?",
+            {"other": "autocast"},
+        ),
+        Mistake(
+            "You did not see that layers were recomputed. Then only their inputs are kept: a few "
+            "bytes for each number of the hidden state.",
+            _without_checkpoints,
+        ),
+    ),
+)
+
+
+# largest_batch: from two peaks
+
+
+def _observe_batches(layers: int, width: int, sequence: int, batch: int) -> Observation:
+    """Peaks at two batch sizes, and a limit between the peaks of `batch` and one more."""
+    from vramlab_course.experiments.transformer_step import take_steps
+
+    sizes = Sizes(vocabulary=4096, positions=sequence, width=width, layers=layers, heads=8)
+
+    def peak(batch: int) -> int:
+        # Segments that grow leave no rests of blocks, which would hide the straight line.
+        with A100.but(alloc_conf=NO_RESTS).attached():
+            take_steps(sizes, TransformerRun(batch, sequence))
+            return torch.cuda.max_memory_allocated()
+
+    readings = {"8": peak(8), "16": peak(16)}
+    limit_bytes = (peak(batch) + peak(batch + 1)) // 2
+    return Observation({"peaks": readings, "limit_bytes": limit_bytes}, batch)
+
+
+BATCH = Diagnose(
+    name="largest_batch",
+    points=3,
+    minutes=10,
+    visible=(
+        {"layers": 2, "width": 256, "sequence": 256, "batch": 37},
+        {"layers": 1, "width": 512, "sequence": 128, "batch": 20},
+    ),
+    hidden=lambda random: [
+        {
+            "layers": random.randrange(1, 4),
+            "width": random.choice((256, 512)),
+            "sequence": 128 * random.randrange(1, 3),
+            "batch": random.randrange(18, 60),
+        }
+        for _ in range(2)
+    ],
+    observe=_observe_batches,
+    mistakes=(
+        Mistake(
+            "You took the peak for proportional to the batch. A part of it is there with every "
+            "batch: weights, states, workspaces.",
+            lambda peaks, limit_bytes: limit_bytes * 16 // peaks["16"],
+        ),
+        Mistake(
+            "You divided the limit by what one more text takes. First take off what is there "
+            "with every batch.",
+            lambda peaks, limit_bytes: limit_bytes * 8 // (peaks["16"] - peaks["8"]),
+        ),
+        Mistake(
+            "You rounded up. A text that fits only in part does not fit.",
+            lambda peaks, limit_bytes: (
+                16 - (peaks["16"] - limit_bytes) * 8 // (peaks["16"] - peaks["8"])
+            ),
+        ),
+    ),
+)
+
+
+# configuration: a run that fits
+
+T4 = GPU("T4")
+LEAST_MICRO_BATCH = 16
+T4_SIZES = Sizes(vocabulary=8192, positions=512, width=512, layers=8, heads=8)
+KEYS: Mapping[str, tuple[object, ...]] = {
+    "precision": ("float32", "autocast float16", "autocast bfloat16"),
+    "attention": ("eager", "efficient", "flash"),
+    "checkpointing": ("none", "selective", "full"),
+}
+
+
+def _chosen_run(answer: Any, batch: int, limit_mib: int) -> TransformerRun:
+    """The run that a configuration asks for; NotFixed where it breaks a rule."""
+    if not isinstance(answer, dict) or set(answer) != {"micro_batch", *KEYS}:
+        raise NotFixed(
+            "configuration should be a dict with the keys micro_batch, " + ", ".join(KEYS) + "."
+        )
+    for key, allowed in KEYS.items():
+        if answer[key] not in allowed:
+            raise NotFixed(f"{key} should be one of {allowed}, not {answer[key]!r}.")
+    micro_batch = answer["micro_batch"]
+    if type(micro_batch) is not int or micro_batch < 1 or batch % micro_batch:
+        raise NotFixed(
+            f"The global batch of {batch} texts cannot be made of whole micro-batches of "
+            f"{micro_batch!r}."
+        )
+    if micro_batch < LEAST_MICRO_BATCH:
+        raise NotFixed(
+            f"Micro-batches of {micro_batch} leave the GPU idle; at least {LEAST_MICRO_BATCH} are "
+            "asked for."
+        )
+    if answer["checkpointing"] == "full":
+        raise NotFixed(
+            "Recomputing whole layers takes a third more time, which you do not have. Is there "
+            "something that saves as much where most is kept?"
+        )
+    settings = {key: answer[key] for key in KEYS}
+    try:
+        run = TransformerRun(micro_batch, 512, **settings)
+        check_kernels(run, Gpu.of(catalogue.find(T4.name)))
+    except ValueError as error:
+        raise NotFixed(f"This cannot run: {error}.") from error
+    return run
+
+
+def _micro_batches(run: Run) -> int:
+    return int(run.case["batch"] // run.program.batch)
+
+
+def _two_steps(run: Run) -> None:
+    from vramlab_course.experiments.transformer_step import Training
+
+    training = Training(T4_SIZES, run.program)
+    for _ in range(2):
+        for _ in range(_micro_batches(run)):
+            (training.forward() / _micro_batches(run)).backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+
+
+def _what_it_holds(run: Run) -> str:
+    return (
+        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}. What of it grows with the "
+        "micro-batch, and which terms of a layer are the largest?"
+    )
+
+
+CONFIGURATION = Fix(
+    name="configuration",
+    points=4,
+    minutes=15,
+    is_value=True,
+    visible=({"batch": 32, "limit_mib": 3000},),
+    hidden=lambda random: [
+        {"batch": 32 * random.randrange(1, 3), "limit_mib": random.randrange(2900, 3100)}
+    ],
+    trial=Repair(
+        gpu=T4,
+        accept=_chosen_run,
+        call=_two_steps,
+        limit=lambda own: own.case["limit_mib"] * MIB,
+        ran_out=_what_it_holds,
+        report=lambda run: (
+            f"{_micro_batches(run)} micro-batches of {run.program.batch}, {run.peak_report}"
+        ),
+    ),
+)
+
+
+EXERCISE = Exercise(
+    name="12_estimating_large_models",
+    module=__name__,
+    tasks=(LASTING, LAYER, WHICH, BATCH, CONFIGURATION),
+)

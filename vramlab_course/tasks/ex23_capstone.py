@@ -1,0 +1,813 @@
+"""Exercise 23: plan a training run step by step, find what helps most, and choose what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from math import sqrt
+from random import Random
+from typing import Any
+
+from vramlab.planner import Plan, estimate, simulate
+from vramlab.programs.optimizer_states import STATES
+from vramlab.programs.transformer_memory import (
+    PRECISIONS,
+    Sizes,
+    bytes_per_parameter,
+    layer_kept_bytes,
+)
+from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
+from vramlab_course.tasks.repair import Repair, Run, room
+
+A100 = GPU("A100-80GB")
+
+
+def _sizes(layers: int, width: int, vocabulary: int) -> Sizes:
+    """A decoder without biases, whose head is its own."""
+    return Sizes(
+        vocabulary,
+        width=width,
+        layers=layers,
+        heads=width // 64,
+        norm="rms",
+        bias=False,
+        tied=False,
+        learned_positions=False,
+    )
+
+
+# fewest_gpus: so that states fit
+
+MOST_GPUS = 1024
+COPIED = "bfloat16, float32 master"
+
+
+def _measure_fewest(
+    layers: int, width: int, vocabulary: int, precision: str, optimizer: str, room_bytes: int
+) -> int:
+    sizes = _sizes(layers, width, vocabulary)
+    ranks = 1
+    while _states_of_a_rank(sizes, precision, optimizer, ranks) > room_bytes:
+        ranks *= 2
+    return ranks
+
+
+def _states_of_a_rank(sizes: Sizes, precision: str, optimizer: str, ranks: int) -> int:
+    """Weights, gradients and states of rank 0 after the backward pass of a second step."""
+    from torch.distributed.tensor import DTensor
+
+    from vramlab.planner.program import Training, first_rank_of
+
+    plan = Plan(
+        sizes,
+        A100.name,
+        batch=ranks,
+        sequence=16,
+        precision=precision,
+        optimizer=optimizer,
+        attention="math",
+        data=ranks,
+        zero=3 if ranks > 1 else 0,
+    )
+    with A100.attached(), first_rank_of(plan) as mesh:
+        training = Training(plan, mesh)
+        training.step()
+        training.forward_and_backward()
+        parameters = list(training.model.parameters())
+        tensors = [*parameters, *(p.grad for p in parameters), *training.states()]
+        local = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
+        states_bytes = sum(t.nbytes for t in local if t is not None and t.is_cuda)
+        del training, parameters, tensors, local
+    return states_bytes
+
+
+def _parameters(layers: int, width: int, vocabulary: int) -> int:
+    return _sizes(layers, width, vocabulary).parameters()
+
+
+def _fewest(
+    layers: int,
+    width: int,
+    vocabulary: int,
+    precision: str,
+    optimizer: str,
+    room_bytes: int,
+    *,
+    bytes_of: Callable[[str, str], Mapping[str, int]] = bytes_per_parameter,
+    left_out: Sequence[str] = (),
+    undivided: Sequence[str] = (),
+    round_up: bool = True,
+) -> int:
+    """The answer, and the mistaken ones: which parts of a parameter's bytes are left out, and which
+    every GPU has as a whole."""
+    parts = {**bytes_of(precision, optimizer), "casts": 0} | dict.fromkeys(left_out, 0)
+    whole = sum(parts[name] for name in undivided)
+    each = sum(parts.values()) - whole
+    parameters = _parameters(layers, width, vocabulary)
+    ranks = 1
+    while parameters * (whole + each / ranks) > room_bytes and ranks < MOST_GPUS:
+        ranks *= 2
+    return ranks if round_up else max(ranks // 2, 1)
+
+
+def _without_copies(precision: str, optimizer: str) -> dict[str, int]:
+    in_16_bit = {"weights": 2, "gradients": 2, "states": 2 * STATES[optimizer]}
+    return bytes_per_parameter(precision, optimizer) | (in_16_bit if precision == COPIED else {})
+
+
+def _autocast_in_16_bit(precision: str, optimizer: str) -> dict[str, int]:
+    in_16_bit = {"weights": 2, "gradients": 2} if PRECISIONS[precision].autocast else {}
+    return bytes_per_parameter(precision, optimizer) | in_16_bit
+
+
+def _case(
+    precision: str,
+    optimizer: str,
+    times: float,
+    layers: int = 2,
+    width: int = 512,
+    vocabulary: int = 4096,
+) -> Config:
+    """A case in which states are `times` as large as what a GPU has for them."""
+    parts = {**bytes_per_parameter(precision, optimizer), "casts": 0}
+    states_bytes = _parameters(layers, width, vocabulary) * sum(parts.values())
+    return {
+        "layers": layers,
+        "width": width,
+        "vocabulary": vocabulary,
+        "precision": precision,
+        "optimizer": optimizer,
+        "room_bytes": round(states_bytes / times),
+    }
+
+
+def _hidden_fewest(random: Random) -> list[Config]:
+    return [
+        _case(
+            precision,
+            optimizer,
+            # More than a power of two, and less than the next by what a mistake leaves out.
+            random.choice((2, 4)) * random.uniform(1.05, 1.2),
+            random.randrange(1, 4),
+            64 * random.randrange(4, 9),
+            1024 * random.randrange(1, 9),
+        )
+        for precision, optimizer in (
+            ("float32", "adamw"),
+            ("autocast bfloat16", "adamw"),
+            ("pure bfloat16", "adamw"),
+            (COPIED, "adamw"),
+            (COPIED, "sgd with momentum"),
+        )
+    ]
+
+
+FEWEST = Predict(
+    name="fewest_gpus",
+    points=3,
+    minutes=12,
+    visible=(
+        _case("float32", "adamw", 0.9),
+        _case("float32", "adamw", 4.1),
+        _case("autocast bfloat16", "adamw", 4.2),
+        _case(COPIED, "adamw", 2.2),
+        _case("pure bfloat16", "sgd", 2.1),
+    ),
+    hidden=_hidden_fewest,
+    measure=_measure_fewest,
+    mistakes=of(
+        _fewest,
+        (
+            "You took autocast's weights and gradients for 16 bit. It casts for each product; "
+            "weights and gradients stay in float32.",
+            {"bytes_of": _autocast_in_16_bit},
+        ),
+        (
+            "You left out the float32 copies, or kept states in 16 bit. With copies, the optimizer "
+            "works in float32: 4 bytes for the copy, and 4 for each state.",
+            {"bytes_of": _without_copies},
+        ),
+        (
+            "You left out gradients. At the end of the backward pass all of them are there.",
+            {"left_out": ["gradients"]},
+        ),
+        ("You left out the optimizer's states.", {"left_out": ["states"]}),
+        (
+            "You divided the optimizer's states only, as ZeRO-1 does. ZeRO-3 divides weights and "
+            "gradients, too.",
+            {"undivided": ["weights", "gradients"]},
+        ),
+        (
+            "You rounded down. With the power of two below, each GPU has more than it has room "
+            "for.",
+            {"round_up": False},
+        ),
+    ),
+)
+
+
+# largest_micro_batch: from two peaks
+
+LONG = 2048
+"""Tokens of a sequence: so many that the loss is the peak for one sequence already, and peaks lie
+on a line."""
+
+
+def _observe_peaks(
+    layers: int, width: int, vocabulary: int, share: int, fits: int, between: float
+) -> Observation:
+    """Simulate every micro-batch that divides a share, on one of two ranks under DDP.
+
+    Args:
+        layers: of the model.
+        width: of the model.
+        vocabulary: of the model.
+        share: sequences of a step on each rank.
+        fits: the largest micro-batch that fits; less than the share.
+        between: how far the limit is from its peak to that of the next one, from 0 to 1.
+    """
+    plan = Plan(
+        _sizes(layers, width, vocabulary),
+        A100.name,
+        batch=2 * share,
+        sequence=LONG,
+        precision="float32",
+        implementation="fused",
+        attention="efficient",
+        data=2,
+    )
+    after = next(size for size in _divisors(share) if size > fits)
+    peaks = {
+        size: simulate(plan.but(micro_batch=size, batch=2 * size)).peak_bytes
+        for size in sorted({1, 2, fits, after})
+    }
+    limit_bytes = round(peaks[fits] + between * (peaks[after] - peaks[fits]))
+    evidence = {
+        "one_bytes": peaks[1],
+        "two_bytes": peaks[2],
+        "share": share,
+        "limit_bytes": limit_bytes,
+    }
+    return Observation(evidence, fits)
+
+
+def _divisors(share: int) -> list[int]:
+    return [size for size in range(1, share + 1) if share % size == 0]
+
+
+def _fitting(one_bytes: int, two_bytes: int, limit_bytes: int) -> int:
+    """Sequences that fit, whether they divide a share or not."""
+    return 1 + (limit_bytes - one_bytes) // (two_bytes - one_bytes)
+
+
+def _largest(
+    one_bytes: int,
+    two_bytes: int,
+    share: int,
+    limit_bytes: int,
+    *,
+    proportional: bool = False,
+    sizes: Callable[[int], list[int]] = _divisors,
+) -> int:
+    """The answer, and the mistaken ones: which sizes are considered, and how many sequences fit."""
+    fits = limit_bytes // one_bytes
+    if not proportional:
+        fits = _fitting(one_bytes, two_bytes, limit_bytes)
+    return max((size for size in sizes(share) if size <= fits), default=1)
+
+
+def _hidden_peaks(random: Random) -> list[Config]:
+    cases: list[Config] = []
+    for share in (12, 20, 18):
+        fits = random.choice([size for size in _divisors(share)[1:-1] if size > 2])
+        cases.append(
+            {
+                "layers": random.randrange(3, 6),
+                "width": 64 * random.randrange(6, 9),
+                "vocabulary": 1024 * random.randrange(8, 13),
+                "share": share,
+                "fits": fits,
+                "between": random.uniform(0.6, 0.95),
+            }
+        )
+    return cases
+
+
+LARGEST = Diagnose(
+    name="largest_micro_batch",
+    points=2,
+    minutes=10,
+    visible=(
+        {
+            "layers": 4,
+            "width": 512,
+            "vocabulary": 8192,
+            "share": 12,
+            "fits": 6,
+            "between": 0.9,
+        },
+        {
+            "layers": 1,
+            "width": 256,
+            "vocabulary": 16384,
+            "share": 16,
+            "fits": 4,
+            "between": 0.5,
+        },
+    ),
+    hidden=_hidden_peaks,
+    observe=_observe_peaks,
+    mistakes=of(
+        _largest,
+        (
+            "You took the whole peak for each sequence. Part of it does not depend on the batch: "
+            "two peaks tell how much.",
+            {"proportional": True},
+        ),
+        Mistake(
+            "So many sequences would fit, but they do not divide the share of a GPU. All "
+            "micro-batches have to be alike.",
+            lambda one_bytes, two_bytes, share, limit_bytes: _fitting(
+                one_bytes, two_bytes, limit_bytes
+            ),
+        ),
+        (
+            "You considered powers of two only. Every divisor of the share is possible.",
+            {"sizes": lambda share: [size for size in _divisors(share) if size & (size - 1) == 0]},
+        ),
+    ),
+)
+
+
+# best_change: from where the bytes are
+
+CHANGES = ("ZeRO-3", "checkpoints", "half the micro-batch")
+
+
+def _observe_changes(
+    layers: int, width: int, vocabulary: int, micro_batch: int, ranks: int
+) -> Observation:
+    """Simulate a plan under DDP with each change, and see which one lowers the peak most."""
+    plan = _changed_plan(layers, width, vocabulary, micro_batch, ranks)
+    peaks = {change: simulate(changed).peak_bytes for change, changed in _changes_of(plan).items()}
+    return Observation(_evidence(plan), min(peaks, key=peaks.__getitem__))
+
+
+def _changed_plan(layers: int, width: int, vocabulary: int, micro_batch: int, ranks: int) -> Plan:
+    return Plan(
+        _sizes(layers, width, vocabulary),
+        A100.name,
+        batch=2 * micro_batch * ranks,
+        micro_batch=micro_batch,
+        sequence=1024,
+        precision="float32",
+        implementation="fused",
+        attention="efficient",
+        data=ranks,
+    )
+
+
+def _changes_of(plan: Plan) -> dict[str, Plan]:
+    return {
+        "ZeRO-3": plan.but(zero=3),
+        "checkpoints": plan.but(checkpointing="full"),
+        "half the micro-batch": plan.but(micro_batch=plan.at_a_time // 2, batch=plan.batch // 2),
+    }
+
+
+def _evidence(plan: Plan) -> dict[str, Any]:
+    """The estimated peak, in parts that changes act upon."""
+    peak = estimate(plan).bytes_by_category
+    layers_bytes = plan.sizes.layers * layer_kept_bytes(plan.sizes, plan.run)
+    of_batch = peak["activations"] + peak["temporaries"]
+    return {
+        "states_bytes": peak["parameters"] + peak["gradients"] + peak["optimizer states"],
+        "layers_bytes": layers_bytes,
+        "loss_bytes": of_batch - layers_bytes,
+        "ranks": plan.data,
+    }
+
+
+def _saved(
+    states_bytes: int,
+    layers_bytes: int,
+    loss_bytes: int,
+    ranks: int,
+    *,
+    zero_leaves: bool = True,
+    checkpoints_loss: bool = False,
+    halves_loss: bool = True,
+) -> dict[str, float]:
+    """What each change saves, about; or, mistaken: what ZeRO-3 leaves, and what happens to the
+    loss."""
+    return {
+        "ZeRO-3": states_bytes * (ranks - 1) / ranks if zero_leaves else states_bytes,
+        "checkpoints": layers_bytes + (loss_bytes if checkpoints_loss else 0),
+        "half the micro-batch": (layers_bytes + (loss_bytes if halves_loss else 0)) / 2,
+    }
+
+
+def _best(**evidence: Any) -> str:
+    saved = _saved(**evidence)
+    return max(saved, key=saved.__getitem__)
+
+
+def _hidden_changes(random: Random) -> list[Config]:
+    """For each answer one, in which it saves clearly more than the others."""
+    cases: list[Config] = []
+    for answer in (*CHANGES, "half the micro-batch"):
+        while True:
+            case = {
+                "layers": random.randrange(1, 5),
+                "width": 256 * random.randrange(2, 9),
+                "vocabulary": 4096 * random.randrange(1, 17),
+                "micro_batch": 2 * random.randrange(1, 9),
+                "ranks": random.choice((2, 2, 4, 8)),
+            }
+            if _clearly(case) == answer:
+                cases.append(case)
+                break
+    return cases
+
+
+def _clearly(case: Mapping[str, int]) -> str | None:
+    """The change that helps most, where the next one leaves a tenth of the peak more."""
+    plan = _changed_plan(**case)
+    peaks = {name: estimate(changed).peak_bytes for name, changed in _changes_of(plan).items()}
+    first, second, _ = sorted(peaks, key=peaks.__getitem__)
+    saved = _saved(**_evidence(plan))
+    by_hand = sorted(saved, key=saved.__getitem__)
+    if peaks[second] < 1.1 * peaks[first] or by_hand[-1] != first:
+        return None
+    return first
+
+
+BEST = Diagnose(
+    name="best_change",
+    points=3,
+    minutes=12,
+    visible=(
+        {"layers": 4, "width": 1024, "vocabulary": 4096, "micro_batch": 8, "ranks": 2},
+        {"layers": 1, "width": 512, "vocabulary": 32768, "micro_batch": 8, "ranks": 2},
+        {"layers": 4, "width": 2048, "vocabulary": 4096, "micro_batch": 2, "ranks": 8},
+        {"layers": 1, "width": 768, "vocabulary": 4096, "micro_batch": 2, "ranks": 2},
+    ),
+    hidden=_hidden_changes,
+    observe=_observe_changes,
+    mistakes=of(
+        _best,
+        Mistake(
+            "You went by the largest term. What counts is how much of it a change takes away: "
+            "ZeRO-3 leaves each rank a part, and checkpoints do not touch the loss.",
+            lambda states_bytes, layers_bytes, loss_bytes, ranks: (
+                "ZeRO-3" if states_bytes > layers_bytes + loss_bytes else "checkpoints"
+            ),
+        ),
+        (
+            "You let ZeRO-3 take all states away. Each rank keeps its part of them.",
+            {"zero_leaves": False},
+        ),
+        (
+            "You let checkpoints take away what belongs to the loss, too. They are in the layers.",
+            {"checkpoints_loss": True},
+        ),
+        (
+            "Half the micro-batch takes half of everything that the batch brings: what belongs to "
+            "the loss, too, and not the layers' part alone.",
+            {"halves_loss": False},
+        ),
+    ),
+)
+
+
+# backward: pieces, and checkpoints
+
+WIDTH, WORDS, LAYERS = 256, 2048, 24
+LEAST_ROWS = 256
+"""Of a piece; fewer would leave a GPU idle."""
+ROOM_BYTES = 2 * MIB
+SAME = 1e-4
+
+
+def _own_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    """What is asked for."""
+    from torch.utils.checkpoint import checkpoint
+
+    pieces = len(inputs) // LEAST_ROWS
+    for x, words in zip(inputs.tensor_split(pieces), targets.tensor_split(pieces), strict=True):
+        rows = len(x)
+        for layer in model.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        loss = torch.nn.functional.cross_entropy(model.head(x), words)
+        (loss * rows / len(inputs)).backward()
+        del x, loss
+
+
+def _whole_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    """The program as it was."""
+    torch.nn.functional.cross_entropy(model.head(model.layers(inputs)), targets).backward()
+
+
+def _model_and_data(run: Run, rows: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
+    """It is noted how many rows the head's weight is multiplied with at a time."""
+    torch.manual_seed(rows)
+    model = torch.nn.Module()
+    model.layers = torch.nn.Sequential(
+        *(
+            torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH, bias=False), torch.nn.GELU())
+            for _ in range(LAYERS)
+        )
+    )
+    model.head = torch.nn.Linear(WIDTH, WORDS, bias=False)
+    with torch.no_grad():
+        for weight in model.layers.parameters():
+            weight.mul_(2.7)  # so that outputs do not vanish over many layers
+    model.to("cuda")
+    run.work.watchers.append(partial(_note_rows, run.noted, _memory_of(model.head.weight)))
+    inputs, targets = torch.randn(rows, WIDTH), torch.randint(WORDS, (rows,))
+    # Rows differ from piece to piece, so that it shows who is counted too much.
+    inputs *= torch.linspace(0.5, 2, rows)[:, None]
+    return model, inputs.to("cuda"), targets.to("cuda")
+
+
+def _note_rows(
+    noted: list[int], weight: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Note the rows of a product with a weight, whoever calls it: a module, or a function."""
+    tensors = [tensor for tensor in args if isinstance(tensor, torch.Tensor)]
+    others = [tensor for tensor in tensors if _memory_of(tensor) != weight]
+    if len(others) < len(tensors) and others and others[-1].shape[-1:] == (WIDTH,):
+        noted.append(others[-1].numel() // WIDTH)
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    """What tells the memory of a tensor from that of others, as long as it is there."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _which_term(run: Run) -> str:
+    return (
+        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}. Its pieces have had "
+        f"{run.noted or 'no'} rows. Which term is largest now: what layers keep, or logits?"
+    )
+
+
+def _same_gradients(run: Run, expected: Gradients) -> None:
+    least = min(run.noted, default=0)
+    if sum(run.noted) < run.case["rows"]:
+        raise NotFixed(
+            f"It fits, but {sum(run.noted)} rows have been multiplied with the weight of "
+            f"model.head, not all {run.case['rows']}."
+        )
+    if least < LEAST_ROWS:
+        raise NotFixed(
+            f"It fits, but the head takes {least} rows at a time; a GPU is idle with fewer than "
+            f"{LEAST_ROWS}."
+        )
+    try:
+        require_gradients(run.results, expected, SAME)
+    except NotFixed as error:
+        raise NotFixed(
+            f"{error} Does every row count as much as every other, whatever piece it is in?"
+        ) from error
+
+
+BACKWARD = Fix(
+    name="backward",
+    points=3,
+    minutes=15,
+    visible=({"rows": 1024}, {"rows": 1101}),
+    hidden=lambda random: [{"rows": 1024 + random.randrange(20, 200)}],
+    trial=Repair(
+        gpu=A100.but(values=True),
+        build=_model_and_data,
+        reference=_whole_backward,
+        fits=_own_backward,
+        limit=room(ROOM_BYTES),
+        ran_out=_which_term,
+        collect=collect_gradients,
+        compare=_same_gradients,
+    ),
+)
+
+
+# choose: the cheapest plan that fits
+
+OPTIONS = ("zero", "micro_batch", "checkpointing")
+MARGIN = 1.25
+"""How much less the plan that is looked for takes than all cheaper ones, at least."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model, sequences and GPUs."""
+
+    layers: int
+    width: int
+    vocabulary: int
+    share: int
+    """Sequences of a step, for each GPU."""
+    ranks: int
+
+    @property
+    def plan(self) -> Plan:
+        """The cheapest: all at once, nothing divided."""
+        return Plan(
+            _sizes(self.layers, self.width, self.vocabulary),
+            A100.name,
+            batch=self.share * self.ranks,
+            sequence=1024,
+            precision="float32",
+            implementation="fused",
+            attention="efficient",
+            data=self.ranks,
+        )
+
+    def plans(self) -> list[Plan]:
+        """All that may be chosen, the cheapest first."""
+        ways = product(("none", "full"), (0, 3), reversed(_divisors(self.share)))
+        return [
+            self.plan.but(checkpointing=checkpointing, zero=zero, micro_batch=micro_batch)
+            for checkpointing, zero, micro_batch in ways
+        ]
+
+    def facts(self) -> dict[str, int]:
+        """What steps 1 and 2 of the lesson find."""
+        one = self.plan.but(micro_batch=1, batch=self.ranks)
+        sizes, run = one.sizes, one.run
+        layers_bytes = sizes.layers * layer_kept_bytes(sizes, run)
+        peak = estimate(one).bytes_by_category
+        inputs = one.but(checkpointing="full").run
+        return {
+            "layers": self.layers,
+            "states_bytes": 16 * sizes.parameters(),
+            "layers_bytes": layers_bytes,
+            "inputs_bytes": sizes.layers * layer_kept_bytes(sizes, inputs),
+            "loss_bytes": peak["activations"] + peak["temporaries"] - layers_bytes,
+            # embedding and head, and three layers
+            "gathered_bytes": 4 * (2 * sizes.vocabulary * sizes.width + 3 * 12 * sizes.width**2),
+            "share": self.share,
+            "ranks": self.ranks,
+        }
+
+
+def _by_hand(facts: Mapping[str, int], plan: Plan) -> float:
+    """A plan's peak from the facts: what a good answer adds up."""
+    states = facts["states_bytes"]
+    if plan.zero:
+        states = states // facts["ranks"] + facts["gathered_bytes"]
+    kept = facts["layers_bytes"] + facts["loss_bytes"]
+    if plan.checkpointing == "full":
+        again = facts["layers_bytes"] // facts["layers"]
+        kept = facts["inputs_bytes"] + max(again, facts["loss_bytes"])
+    return states + plan.at_a_time * kept
+
+
+def _case_of(problem: Problem, kind: tuple[str, int]) -> Config | None:
+    """A case whose cheapest plan is of a kind, by a margin, if the problem has one.
+
+    Args:
+        problem: in question.
+        kind: checkpointing, and the stage of ZeRO.
+    """
+    facts, cheaper, cheaper_by_hand = problem.facts(), float("inf"), float("inf")
+    for plan in problem.plans():
+        peak, by_hand = estimate(plan).peak_bytes, _by_hand(facts, plan)
+        limit_bytes = sqrt(peak * cheaper)
+        is_clear = cheaper > MARGIN * peak and by_hand < 0.95 * limit_bytes < cheaper_by_hand
+        if (plan.checkpointing, plan.zero) == kind and cheaper < float("inf") and is_clear:
+            return {**vars(problem), "limit_bytes": round(limit_bytes)}
+        cheaper, cheaper_by_hand = min(cheaper, peak), min(cheaper_by_hand, by_hand)
+    return None
+
+
+def _price(plan: Plan) -> tuple[bool, int, int]:
+    """To be compared: checkpoints cost most, then ZeRO-3, then small micro-batches."""
+    return plan.checkpointing != "none", plan.zero, -plan.at_a_time
+
+
+def _chosen_plan(answer: Callable[..., Any], limit_bytes: int, **sizes: int) -> Plan:
+    """The plan with the options that are answered.
+
+    Raises:
+        NotFixed: they are none.
+    """
+    problem = Problem(**sizes)
+    answered = answer(**problem.facts(), limit_bytes=limit_bytes)
+    if not isinstance(answered, dict) or set(answered) != set(OPTIONS):
+        raise NotFixed(f"It has to answer a dict with the keys {', '.join(OPTIONS)}.")
+    zero, micro_batch, checkpointing = (answered[name] for name in OPTIONS)
+    if type(zero) is not int or zero not in (0, 3):
+        raise NotFixed(f"zero is {zero!r}; it can be 0 or 3.")
+    if checkpointing not in ("none", "full"):
+        raise NotFixed(f"checkpointing is {checkpointing!r}; it can be 'none' or 'full'.")
+    if type(micro_batch) is not int or micro_batch not in _divisors(problem.share):
+        raise NotFixed(
+            f"micro_batch is {micro_batch!r}; it has to divide the share of a GPU, "
+            f"{problem.share} sequences."
+        )
+    return problem.plan.but(zero=zero, micro_batch=micro_batch, checkpointing=checkpointing)
+
+
+def _in_words(plan: Plan) -> str:
+    zero = "ZeRO-3" if plan.zero else "DDP"
+    checkpoints = "checkpoints" if plan.checkpointing == "full" else "no checkpoints"
+    return f"{zero}, {plan.at_a_time} at a time, {checkpoints}"
+
+
+def _two_steps(run: Run) -> None:
+    from vramlab.planner.program import Training, first_rank_of
+
+    plan = run.program
+    # Two micro-batches hold all that more of them do.
+    short = plan.but(batch=min(2, plan.micro_batches) * plan.at_a_time * plan.ranks)
+    with first_rank_of(short) as mesh:
+        training = Training(short, mesh)
+        training.step()
+        training.step()
+        del training
+
+
+def _left_out(run: Run) -> str:
+    return (
+        f"{run.ran_out} with {_in_words(run.program)}, where it holds "
+        f"{format_bytes(run.peak_bytes)}. What is largest there, and what have you left out?"
+    )
+
+
+def _cheapest(run: Run, expected: object) -> None:
+    limit_bytes, plan = run.limit_bytes, run.program
+    sizes = {name: size for name, size in run.case.items() if name != "limit_bytes"}
+    plans = Problem(**sizes).plans()
+    cheapest = next(other for other in plans if estimate(other).peak_bytes < limit_bytes)
+    if _price(plan) > _price(cheapest):
+        raise NotFixed(f"{_in_words(plan)}: it fits. {_too_much(plan, cheapest)}")
+
+
+def _too_much(plan: Plan, cheapest: Plan) -> str:
+    """What is not needed."""
+    if plan.checkpointing != cheapest.checkpointing:
+        return "A cheaper plan fits, too: one without checkpoints."
+    if plan.zero != cheapest.zero:
+        return "A cheaper plan fits, too: one without ZeRO."
+    return "A cheaper plan fits, too: one with more sequences at a time."
+
+
+def _hidden_choose(random: Random) -> list[Config]:
+    """A case for each kind of plan, from models of a form that has such a case."""
+    cases: list[Config] = []
+    for kind, layers, widths, ranks in (
+        (("none", 0), 4, (4, 9), 4),
+        (("none", 3), 4, (6, 9), 8),
+        (("full", 3), 8, (3, 5), 8),
+    ):
+        case = None
+        while case is None:
+            width, vocabulary = 256 * random.randrange(*widths), 2048 * random.randrange(1, 4)
+            share = random.choice((4, 8, 16))
+            case = _case_of(Problem(layers, width, vocabulary, share, ranks), kind)
+        cases.append(case)
+    return cases
+
+
+DEEP = {"layers": 8, "width": 1024, "vocabulary": 4096, "share": 8, "ranks": 8}
+WIDE = {"layers": 4, "width": 2048, "vocabulary": 4096, "share": 8, "ranks": 8}
+
+CHOOSE = Fix(
+    name="choose",
+    is_plain=True,
+    points=4,
+    minutes=20,
+    visible=(
+        {**DEEP, "limit_bytes": 4900 * MIB},
+        {**WIDE, "limit_bytes": 2600 * MIB},
+        {**DEEP, "limit_bytes": 750 * MIB},
+    ),
+    hidden=_hidden_choose,
+    trial=Repair(
+        gpu=A100,
+        accept=_chosen_plan,
+        call=_two_steps,
+        limit=lambda own: own.case["limit_bytes"],
+        ran_out=_left_out,
+        compare=_cheapest,
+        report=lambda run: f"{_in_words(run.program)}: {run.peak_report}",
+    ),
+)
+
+EXERCISE = Exercise("23_capstone", __name__, (FEWEST, LARGEST, BEST, BACKWARD, CHOOSE))

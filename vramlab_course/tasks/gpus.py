@@ -1,0 +1,73 @@
+"""The virtual GPUs that tasks run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import vramlab
+from vramlab_classroom.judge.lazy import torch
+
+if TYPE_CHECKING:
+    from vramlab import VirtualGPU
+    from vramlab.gpu.core.machine import VirtualDevice
+
+NO_RESTS = "expandable_segments:True"
+"""Allocator settings under which no block keeps a rest: lesson 02 is about those."""
+
+
+@dataclass(frozen=True)
+class GPU:
+    """A virtual GPU to be made: its arguments, see `vramlab.VirtualGPU`.
+
+    It has a name, so that a grade does not depend on the machine that grades; nor does it on the
+    allocator settings there.
+    """
+
+    name: str
+    count: int = 1
+    values: bool = False
+    on_value: Literal["error", "nan"] = "error"
+    torch_version: str | None = None
+    alloc_conf: str = ""
+
+    def attached(self) -> VirtualGPU:
+        """Make it: a fresh one each time, for `with`."""
+        return vramlab.VirtualGPU(**vars(self))
+
+    def but(self, **changes: Any) -> GPU:
+        """Give the same GPU with some arguments changed."""
+        return replace(self, **changes)
+
+
+ForCase = GPU | Callable[..., GPU] | None
+"""The GPU that a task runs on: always the same, or one for each case; None attaches none."""
+
+
+def attached_for(gpu: ForCase, case: Mapping[str, Any]) -> AbstractContextManager[object]:
+    """Attach the GPU on which a case is measured, for `with`."""
+    if gpu is None:
+        return nullcontext()
+    return (gpu if isinstance(gpu, GPU) else gpu(**case)).attached()
+
+
+def device(index: int = 0) -> VirtualDevice:
+    """Give a device of the attached virtual GPU, to see or change what no program can."""
+    from vramlab.gpu import attached
+
+    gpu = attached()
+    assert gpu is not None
+    return gpu.machine.device(index)
+
+
+def leave(free_bytes: int, index: int = 0) -> None:
+    """Let others use the attached GPU, so that its driver has so much left to give."""
+    left_bytes, _ = torch.cuda.mem_get_info(index)  # makes the context, if there is none yet
+    device(index).memory.used_by_others_bytes += left_bytes - free_bytes
+
+
+def allocate(size_bytes: int) -> torch.Tensor:
+    """Make a tensor of so many bytes on the attached GPU."""
+    return torch.empty(size_bytes, dtype=torch.uint8, device="cuda")

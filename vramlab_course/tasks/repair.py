@@ -1,0 +1,317 @@
+"""How a repaired program is judged: the trial of every `Fix` task.
+
+    trial=Repair(
+        gpu=GPU("T4", values=True),
+        build=_model_and_batches,      # what programs are called with, made anew for each run
+        reference=_train,              # the program whose results are right
+        limit=room(4 * MIB),           # what the reference has reserved, and so much more
+        ran_out=_what_it_holds,        # where the answer ended, and a question
+        collect=_weights,              # the results, on the host
+        compare=_same_weights,         # raises NotFixed, and says what is different
+    )
+
+Every program of a trial runs on a fresh GPU, with the same inputs: first ours, then the answer,
+once, within the limit. In that one run memory is limited, values are computed, work is counted
+(`work.py`) and results are made; nothing of the answer runs before or after. A task supplies data
+and small functions, which see the run that they are about: a `Run`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
+from weakref import ref
+
+from vramlab.units import format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.results import parameters_of
+from vramlab_classroom.judge.task import Config, NotFixed
+from vramlab_classroom.judge.vocabulary import OWN_MODULE
+from vramlab_classroom.judge.work import Work, watching
+from vramlab_course.tasks.gpus import GPU, leave
+from vramlab_course.tasks.limits import Peaks, keeping_peaks, limited
+
+Loaded = TypeVar("Loaded")
+
+Program = Any
+"""What `Repair.call` can run: a function, most often."""
+
+
+@dataclass
+class Run:
+    """One run of a program, as far as it has come."""
+
+    case: Config
+    program: Program
+
+    limits_bytes: Sequence[int] = ()
+    """What it may reserve of each GPU; nothing, if memory is not limited."""
+
+    inputs: Sequence[Any] = ()
+    """What it is called with, until its results are collected."""
+
+    noted: list[Any] = field(default_factory=list)
+    """What its inputs have noted meanwhile: the batches that it has loaded, for example."""
+
+    peaks_bytes: Sequence[int] = ()
+    """The most that was allocated on each GPU, until the program ended, or ran out of memory."""
+
+    reserved_bytes: Sequence[int] = ()
+    """The most that was reserved on each GPU."""
+
+    said: str = ""
+    """What PyTorch said when it ran out of memory."""
+
+    results: Any = None
+    """What `Repair.collect` gave."""
+
+    expected: Any = None
+    """What it gave for the reference."""
+
+    work: Work = field(default_factory=Work)
+    """What it has computed, and where."""
+
+    expected_work: Work = field(default_factory=Work)
+    """What the reference has."""
+
+    _given: list[tuple[ref[torch.Tensor], str]] = field(default_factory=list)
+
+    def ours(self, function: Callable[..., Loaded]) -> Callable[..., Loaded]:
+        """Give a function of the task's to the program: what it computes is not the program's."""
+
+        @wraps(function)
+        def call_uncounted(*args: Any, **kwargs: Any) -> Loaded:
+            with self.work.counting(False):
+                self.require_intact()
+                given = function(*args, **kwargs)
+                self._note_given(given if isinstance(given, tuple | list) else [given])
+                return given
+
+        return call_uncounted
+
+    def noting(self, load: Callable[[int], Loaded]) -> Callable[[int], Loaded]:
+        """Load batches as `load` does, and note the index of each before it comes."""
+
+        def load_and_note(index: int) -> Loaded:
+            self.noted.append(index)
+            return load(index)
+
+        return self.ours(load_and_note)
+
+    def note_inputs(self) -> None:
+        """Note what the program is given: its inputs are not its own."""
+        self._note_given(self.inputs)
+
+    def _note_given(self, given: Sequence[Any]) -> None:
+        self._given += [(ref(tensor), _outline(tensor)) for tensor in _tensors(given)]
+
+    def require_intact(self) -> None:
+        """Require that tensors that were given to the program, and are there, are what they were.
+
+        Their numbers may have changed, and modules may have been moved.
+
+        Raises:
+            NotFixed: one has another shape or dtype, or less memory.
+        """
+        for reference, outline in self._given:
+            tensor = reference()
+            if tensor is not None and _outline(tensor) != outline:
+                raise NotFixed(
+                    f"A tensor that it was given, {outline}, has become {_outline(tensor)}. Its "
+                    "memory is not yours to take away: drop the names that hold it."
+                )
+
+    def read_peaks(self, peaks: Sequence[Peaks]) -> None:
+        """Note the peaks of the attached GPUs."""
+        self.peaks_bytes = [peak.allocated_bytes for peak in peaks]
+        self.reserved_bytes = [peak.reserved_bytes for peak in peaks]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was allocated on one GPU."""
+        return max(self.peaks_bytes)
+
+    @property
+    def limit_bytes(self) -> int:
+        """The most that may be reserved on one GPU."""
+        return max(self.limits_bytes)
+
+    @property
+    def ran_out(self) -> str:
+        """Begin a sentence on a program that needs more."""
+        return f"With {format_bytes(self.limit_bytes)} to use, it runs out of memory"
+
+    @property
+    def peak_report(self) -> str:
+        """The verdict's remark on a program that fits: its peak, and the limit if there is one."""
+        if not self.limits_bytes:
+            return ""
+        return f"peak {format_bytes(self.peak_bytes)} of {format_bytes(self.limit_bytes)}"
+
+
+def room(room_bytes: int) -> Callable[[Run], Sequence[int]]:
+    """Limit memory to what our own run has reserved on each GPU, and so much more."""
+    return lambda own: [reserved_bytes + room_bytes for reserved_bytes in own.reserved_bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """A program to be repaired, and what a repaired one has to do: called with answer and case."""
+
+    gpu: GPU | Callable[[Program], GPU]
+    """Where programs run, or tells by the program. It computes values if they are compared."""
+
+    build: Callable[..., Sequence[Any]] = lambda run, **case: ()
+    """`build(run, **case)` makes what programs are called with, on the attached GPU, and lets it
+    note in `run.noted` what programs do with it. What it takes counts as the program's memory."""
+
+    accept: Callable[..., Program] | None = None
+    """`accept(answer, **case)` makes a program of an answer that is none; raises `NotFixed`, if the
+    answer is nothing that was asked for."""
+
+    call: Callable[[Run], Any] = lambda run: run.program(*run.inputs)
+    """Runs the program, within the limit."""
+
+    collect: Callable[[Run, Any], Any] = lambda run, returned: returned
+    """`collect(run, returned)` takes results to the host, from inputs and from what `call` gave;
+    raises `NotFixed`, if they are not what they should be. The GPU is still attached."""
+
+    reference: Program | None = None
+    """The program whose results are right."""
+
+    fits: Program | None = None
+    """The program that decides the limit; by default the reference."""
+
+    limit: Callable[[Run], int | Sequence[int]] | None = None
+    """Gives the most that the answer may reserve, for one GPU or for each, from the run of the
+    program that fits (if there is none, from a run that knows the case alone): see `room`."""
+
+    by_others: bool = False
+    """The limit is what others leave of the GPU once the inputs are built: a program can read it
+    off the driver. Otherwise PyTorch's allocator keeps to it."""
+
+    peak: Callable[[Run], int] | None = None
+    """What of the results is the peak, for programs that measure it: the limit is held against it
+    afterwards, and nobody keeps to it meanwhile."""
+
+    ran_out: Callable[[Run], str] = lambda run: f"{run.ran_out}."
+    """Says where a program has ended that needs more than the limit, and asks what may help. It is
+    called while the tensors of the program are still there."""
+
+    compare: Callable[[Run, Any], None] = lambda run, expected: None
+    """`compare(run, expected)` holds the results of the answer's run against the reference's;
+    raises `NotFixed`, if they are others."""
+
+    report: Callable[[Run], str] = lambda run: run.peak_report
+    """Says what was achieved."""
+
+    counts_work: bool = True
+    """The answer has to compute about what the reference does, and on the GPU (`work.py`). Not so
+    where programs are ours, and the answer only says how they shall run."""
+
+    def __call__(self, answer: Any, **case: Any) -> str:
+        """Try an answer on a case.
+
+        Returns:
+            What was achieved.
+
+        Raises:
+            NotFixed: the answer takes too much, or does something else; the message says what.
+        """
+        program = self.accept(answer, **case) if self.accept else answer
+        own = right = Run(case, None)
+        if self.reference is not None:
+            own = right = self._run(Run(case, self.reference))
+        if self.fits is not None:
+            own = self._run(Run(case, self.fits))
+        limit = self.limit(own) if self.limit else ()
+        run = Run(case, program, [limit] if isinstance(limit, int) else limit)
+        run.expected, run.expected_work = right.results, right.work
+        try:
+            self._run(run)
+            if self.reference is not None and self.counts_work:
+                run.work.require_like(right.work)
+            self.compare(run, run.expected)
+        except NotFixed:
+            raise
+        except Exception as error:
+            if _is_from_answer(error):
+                raise
+            # Our own programs have run under the very same calls: it is the answer's doing.
+            raise NotFixed(
+                "The check cannot use what your program gives, or leaves: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return self.report(run)
+
+    def _run(self, run: Run) -> Run:
+        gpu = self.gpu if isinstance(self.gpu, GPU) else self.gpu(run.program)
+        with gpu.attached() as attached, keeping_peaks(attached) as peaks:
+            run.inputs = self.build(run, **run.case)
+            run.note_inputs()
+            held_bytes = [torch.cuda.memory_reserved(index) for index in range(gpu.count)]
+            with watching(attached, run.work):
+                try:
+                    with self._limited(run.limits_bytes), run.work.counting():
+                        returned = self.call(run)
+                except torch.cuda.OutOfMemoryError as error:
+                    if not run.limits_bytes:
+                        raise
+                    run.said = str(error)
+                    run.read_peaks(peaks)
+                    raise NotFixed(self.ran_out(run)) from error
+                run.read_peaks(peaks)
+                if not self.peak:
+                    self._require_limit(run, held_bytes)
+                run.require_intact()
+                run.results = self.collect(run, returned)
+            run.inputs = ()
+            if self.peak and run.limits_bytes:
+                run.peaks_bytes = [self.peak(run)]
+                if run.peak_bytes > run.limit_bytes:
+                    raise NotFixed(self.ran_out(run))
+        return run
+
+    def _require_limit(self, run: Run, held_bytes: Sequence[int]) -> None:
+        """Require that the limit was kept to; it can be changed, by who can reach it."""
+        for gpu, limit_bytes in enumerate(run.limits_bytes):
+            most_bytes = limit_bytes + (held_bytes[gpu] if self.by_others else 0)
+            if run.reserved_bytes[gpu] > most_bytes:
+                raise NotFixed(
+                    f"It has reserved {format_bytes(run.reserved_bytes[gpu])} on GPU {gpu}, where "
+                    f"{format_bytes(most_bytes)} are allowed. The limit is not yours to change."
+                )
+
+    def _limited(self, limits_bytes: Sequence[int]) -> AbstractContextManager[None]:
+        if self.peak:
+            return nullcontext()
+        if not self.by_others:
+            return limited(limits_bytes)
+        for gpu, limit_bytes in enumerate(limits_bytes):
+            leave(limit_bytes, gpu)
+        return nullcontext()
+
+
+def _is_from_answer(error: BaseException) -> bool:
+    """Tell whether a line of the answer is in an error's traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.filename == OWN_MODULE for frame in frames)
+
+
+def _tensors(inputs: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among a program's inputs, and the parameters of modules."""
+    for each in inputs:
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, torch.nn.Module):
+            yield from parameters_of(each)
+
+
+def _outline(tensor: torch.Tensor) -> str:
+    """What a program has to leave as it is of a tensor that it was given, in words."""
+    size_bytes = tensor.untyped_storage().nbytes()
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)} with {format_bytes(size_bytes)}"
