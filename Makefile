@@ -39,7 +39,7 @@ test: environment
 check: environment
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/mypy vramlab benchmarks
+	@$(BIN)/mypy vramlab vramlab_course vramlab_classroom benchmarks
 	@$(BIN)/python -m docs.builder.colab --check
 	@$(BIN)/python -m vramlab_classroom.nbgrader.release --check
 	@$(BIN)/python -m benchmarks.pages --check

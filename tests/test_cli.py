@@ -15,7 +15,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import vramlab
-from vramlab import commands
+import vramlab.commands
+import vramlab_classroom.commands
+import vramlab_course.commands
 from vramlab.cli import _BROUGHT_BY, main, parser
 from vramlab.errors import VramlabError
 
@@ -28,7 +30,10 @@ def test_every_module_of_commands_is_a_verb() -> None:
         for action in parser()._actions
         if isinstance(action, argparse._SubParsersAction)
     )
-    assert set(verbs) == {module.name for module in pkgutil.iter_modules(commands.__path__)}
+    packages = (vramlab.commands, vramlab_course.commands, vramlab_classroom.commands)
+    assert set(verbs) == {
+        module.name for package in packages for module in pkgutil.iter_modules(package.__path__)
+    }
     assert {"gpus", "run"} <= set(verbs)
 
 

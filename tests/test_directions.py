@@ -1,6 +1,6 @@
 """What imports what: pictures and grades know measurements, and never the other way round.
 
-The order is that of the map in README.md, which says so.
+The order is that of the tables in README.md, which say so.
 
 Machines with GPUs that people record on often have no Jupyter packages.
 """
@@ -10,22 +10,27 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import vramlab
 
-PACKAGE = Path(vramlab.__file__).parent
-SHOWING = "plots"
+ROOT = Path(vramlab.__file__).parents[1]
+PACKAGES = ("vramlab", "vramlab_classroom", "vramlab_course")
+SHOWING = "vramlab_course/plots"
 """The first part that shows, asks or grades."""
 SHOWS = {"matplotlib", "ipywidgets", "IPython", "nbconvert", "nbformat", "nbgrader", "traitlets"}
 
 
-def part_of(module: Path) -> str:
-    return module.relative_to(PACKAGE).with_suffix("").parts[0]
-
-
-def imported_by(module: Path) -> Iterator[str]:
+@cache
+def imports_of(module: Path) -> frozenset[str]:
     """Names of modules, also of those that are imported within functions; not for types alone."""
+    return frozenset(_imports(module))
+
+
+def _imports(module: Path) -> Iterator[str]:
     waiting: list[ast.AST] = [ast.parse(module.read_text())]
     while waiting:
         node = waiting.pop()
@@ -33,27 +38,65 @@ def imported_by(module: Path) -> Iterator[str]:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == "vramlab":
-            yield from (f"vramlab.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
         waiting += ast.iter_child_nodes(node)
 
 
+def tables() -> dict[str, list[set[str]]]:
+    """The parts of each package as README.md lists them, from what knows least on: as paths."""
+    text = (ROOT / "README.md").read_text()
+    found = {}
+    for package in PACKAGES:
+        table = text.partition(f"\n**`{package}`**")[2].partition("\n**`")[0]
+        rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+        found[package] = [
+            {f"{package}/{name.strip('/')}" for name in re.findall("`([^`]+)`", row)}
+            for row in rows
+        ]
+        assert len(found[package]) > 5
+    return found
+
+
 def rows_of_the_map() -> list[set[str]]:
-    """The parts of the package as README.md lists them, from what knows least on."""
-    text = (PACKAGE.parent / "README.md").read_text().partition("\nIn `vramlab/`, ")[2]
-    table = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
-    rows = [{Path(name).stem for name in re.findall("`([^`]+)`", cell)} for cell in table]
-    assert len(rows) > 15
-    return rows
+    return [row for rows in tables().values() for row in rows]
+
+
+PARTS = {part for row in rows_of_the_map() for part in row}
+
+
+def part_of(path: str) -> str | None:
+    """The part that a file or module, given as a path without suffix, belongs to: the narrowest."""
+    fitting = [part for part in PARTS if f"{path}/".startswith(f"{part.removesuffix('.py')}/")]
+    return max(fitting, key=len, default=None)
+
+
+def modules() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def own_part(module: Path) -> str | None:
+    return part_of(str(module.relative_to(ROOT).with_suffix("")))
 
 
 def imported_parts(module: Path) -> set[str]:
-    """The parts of vramlab that a module imports; for a name of `vramlab` itself, its home's."""
-    names = {name for name in imported_by(module) if name.startswith("vramlab.")}
-    homes = {vramlab._HOME.get(name.removeprefix("vramlab."), name) for name in names}
-    return {home.split(".")[1] for home in homes}
+    """The parts that a module imports; for a name of `vramlab` itself, its home's."""
+    parts = set()
+    for name in imports_of(module):
+        if name.partition(".")[0] in PACKAGES:
+            home = vramlab._HOME.get(name.removeprefix("vramlab."), name)
+            parts.add(part_of(home.replace(".", "/")))
+    return {part for part in parts if part}
+
+
+def test_every_module_is_on_the_map() -> None:
+    inits = {f"{package}/__init__.py" for package in PACKAGES}
+    assert {
+        name
+        for module in modules()
+        if own_part(module) is None and (name := str(module.relative_to(ROOT))) not in inits
+    } == set()
+    assert {part for part in PARTS if not (ROOT / part).exists()} == set()
 
 
 def test_every_part_imports_from_rows_above_it() -> None:
@@ -61,23 +104,41 @@ def test_every_part_imports_from_rows_above_it() -> None:
     against = set()
     for row in rows_of_the_map():
         known |= row
-        for module in modules_of(row):
+        for module in (module for module in modules() if own_part(module) in row):
             against |= {(module.name, part) for part in imported_parts(module) - known}
     assert against == set()
 
 
-def modules_of(parts: set[str]) -> list[Path]:
-    return [path for path in PACKAGE.rglob("*.py") if part_of(path) in parts]
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_what_it_may(package: str) -> None:
+    """The core knows neither of the others, and the classroom not what a GPU is."""
+    basics = set().union(*tables()["vramlab"][:2])
+    allowed = {
+        "vramlab": set().union(*tables()["vramlab"]),
+        "vramlab_classroom": basics.union(*tables()["vramlab_classroom"]),
+        "vramlab_course": PARTS,
+    }
+    assert {
+        (str(module.relative_to(ROOT)), part)
+        for module in modules()
+        if module.relative_to(ROOT).parts[0] == package
+        for part in imported_parts(module) - allowed[package]
+    } == set()
 
 
 def test_what_measures_needs_neither_jupyter_nor_matplotlib() -> None:
     rows = rows_of_the_map()
     first = next(number for number, row in enumerate(rows) if SHOWING in row)
-    measuring = modules_of(set().union(*rows[:first]))
+    before: set[str] = set().union(*rows[:first])
+    measuring = [
+        module
+        for module in modules()
+        if (part := own_part(module)) in before and not f"{part}".startswith("vramlab_classroom")
+    ]
     assert len(measuring) > 100
     assert {
         (module.name, name)
         for module in measuring
-        for name in imported_by(module)
+        for name in imports_of(module)
         if name.partition(".")[0] in SHOWS
     } == set()

@@ -1,7 +1,9 @@
-"""The command line: finds the verbs in `vramlab.commands` and runs the one that was asked for.
+"""The command line: finds the verbs and runs the one that was asked for.
 
+Verbs lie in `vramlab.commands`, and in packages above it that name theirs by an entry point of the
+group `vramlab.commands`. Each of these packages says by `AUDIENCE` and `ORDER` who needs its verbs.
 A verb is a module there that has `add_parser(subparsers)`; its parser sets `run`, which gets the
-parsed arguments and answers the exit status. Verbs import torch only when they run, so that
+parsed arguments and gives the exit status. Verbs import torch only when they run, so that
 `vramlab --help` answers at once.
 """
 
@@ -14,11 +16,19 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Any
 
 import vramlab
 from vramlab import commands, streams
 from vramlab.errors import VramlabError
+
+GROUP = "vramlab.commands"
+
+_BEGIN_WITH = (
+    "To begin with: vramlab run --gpu T4 train.py, vramlab plan gpt2-xl, vramlab check 01."
+)
 
 _EXIT_USAGE = 2
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -73,13 +83,38 @@ def parser() -> argparse.ArgumentParser:
         prog="vramlab",
         description="Where GPU memory goes when PyTorch trains a model, on a GPU that need not be "
         "there.",
-        epilog="To begin with: vramlab run --gpu T4 train.py, vramlab plan gpt2-xl, "
-        "vramlab check 01.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=f"vramlab {vramlab.__version__}")
-    subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in pkgutil.iter_modules(commands.__path__):
-        verb = importlib.import_module(f"{commands.__name__}.{module.name}")
-        verb.add_parser(subparsers)
+    verbs = _Verbs(made.add_subparsers(metavar="COMMAND", required=True, help="one of these:"))
+    made.epilog = "\n\n".join([*(verbs.added_by(package) for package in _packages()), _BEGIN_WITH])
     return made
+
+
+def _packages() -> list[ModuleType]:
+    """The packages of verbs that are installed, in the order in which they are shown."""
+    above = [entry.load() for entry in entry_points(group=GROUP)]
+    return [commands, *sorted(above, key=lambda package: int(package.ORDER))]
+
+
+class _Verbs:
+    """Stands before argparse's subparsers, whose help knows no groups: it keeps what each says."""
+
+    def __init__(self, subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+        self._subparsers = subparsers
+        self._added: list[tuple[str, str]] = []
+
+    def add_parser(self, name: str, *, help: str, **options: Any) -> argparse.ArgumentParser:
+        """Add a verb as argparse does."""
+        self._added.append((name, help))
+        return self._subparsers.add_parser(name, **options)
+
+    def added_by(self, package: ModuleType) -> str:
+        """Add the verbs of a package, and give a paragraph for the help about them."""
+        self._added = []
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}").add_parser(self)
+        width = max(map(len, self._subparsers.choices))
+        lines = [f"  {name:{width}}  {help}" for name, help in self._added]
+        return "\n".join([f"{package.AUDIENCE}:", *lines])

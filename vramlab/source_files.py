@@ -32,18 +32,10 @@ class CodeOwner(Enum):
     NOBODY = "code without a file, such as a dataclass's __init__"
 
 
-PROGRAM_FOLDERS = (
-    "checkpointing",
-    "experiments",
-    "grading",
-    "models",
-    "planner",
-    "ranks",
-    "techniques",
-    "widgets",
-    "zoo",
-)
-"""Parts of vramlab that use a GPU as programs do."""
+PROGRAM_FOLDERS = ("planner", "programs", "zoo")
+"""Parts of vramlab that use a GPU as programs do. The packages above it always do."""
+
+_ABOVE = ("vramlab_course", "vramlab_classroom")
 
 _VRAMLAB = os.path.dirname(os.path.abspath(__file__))
 
@@ -116,6 +108,9 @@ def _in_library(path: str) -> tuple[CodeOwner, str] | None:
     if name := _below_either(path, _VRAMLAB):
         is_program = _first_part(name) in PROGRAM_FOLDERS
         return (CodeOwner.PROGRAM if is_program else CodeOwner.VRAMLAB), f"vramlab/{name}"
+    for package in _ABOVE:
+        if name := _below_either(path, os.path.join(os.path.dirname(_VRAMLAB), package)):
+            return CodeOwner.PROGRAM, f"{package}/{name}"
     if (name := _below_either(path, _folder_of_torch())) and _first_part(name) in _PYTORCH:
         return CodeOwner.PYTORCH, name
     if name := _name_in_packages(path):

@@ -17,6 +17,7 @@ import vramlab
 from vramlab.source_files import PROGRAM_FOLDERS, CodeOwner, is_below, owner_of, shown_name
 
 HERE = Path(vramlab.__file__).parent
+COURSE = HERE.with_name("vramlab_course")
 TORCH = Path(torch.__file__).parent
 STDLIB = Path(sysconfig.get_path("stdlib"))
 PROJECT = "/home/me/project"
@@ -86,12 +87,12 @@ def test_a_pytorch_built_where_its_source_lies_is_pytorch(
 
 
 def test_vramlab_is_told_from_the_programs_that_are_part_of_it() -> None:
-    assert told(HERE / "virtual" / "dispatch.py") == (
+    assert told(HERE / "gpu" / "core" / "dispatcher.py") == (
         CodeOwner.VRAMLAB,
         "vramlab/gpu/core/dispatcher.py",
     )
     assert told(HERE / "attachment.py")[0] is CodeOwner.VRAMLAB
-    assert told(HERE / "models" / "encoder.py") == (
+    assert told(COURSE / "programs" / "models" / "encoder.py") == (
         CodeOwner.PROGRAM,
         "vramlab_course/programs/models/encoder.py",
     )

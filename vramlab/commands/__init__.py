@@ -1,1 +1,4 @@
-"""The verbs of the command line: one file each, with `add_parser` and `run`."""
+"""The verbs of the command line that need the virtual GPU only: one file each."""
+
+AUDIENCE = "for any program"
+ORDER = 0

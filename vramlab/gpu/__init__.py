@@ -1,8 +1,8 @@
 """The virtual GPU: PyTorch's CUDA programs on a GPU that need not be there."""
 
-from vramlab.gpu.core import attention_values
 from vramlab.gpu.core.virtual_gpu import VirtualGPU, attached
 from vramlab.gpu.ops import (  # noqa: F401  they register handlers
+    attention_values,
     copies,
     indexing,
     inplace_backward,

@@ -10,6 +10,7 @@ from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.errors import VramlabError
 from vramlab.planner.parts import layers_of_stages, one_rank_of
+from vramlab.programs.divisions import ZeROStage as Stage
 from vramlab.programs.optimizer_states import Implementation
 from vramlab.programs.pipeline_schedules import Name as Schedule
 from vramlab.programs.pipeline_schedules import plan as schedule_plan
@@ -23,7 +24,6 @@ from vramlab.programs.transformer_memory import (
     Sizes,
 )
 from vramlab_course.formulas import transformer_peak
-from vramlab_course.formulas.zero import Stage
 
 Offload = Literal["nothing", "optimizer", "activations", "both"]
 OFFLOADS: tuple[Offload, ...] = get_args(Offload)
@@ -69,7 +69,7 @@ class Plan:
     data: int = 1
     """Data-parallel ranks: each has its own sequences."""
     zero: Stage = 0
-    """What data-parallel ranks divide among each other: see `vramlab_course.formulas.zero`."""
+    """What data-parallel ranks divide among each other: see `vramlab.programs.divisions`."""
     tensor: int = 1
     """Ranks that share every matrix."""
     sequence_parallel: bool = False

@@ -41,9 +41,9 @@ from vramlab.programs.alone import alone
 from vramlab.programs.master_weights import MasterAdamW, MasterWeights
 from vramlab.programs.offloading import HostOptimizer, SavedOnHost
 from vramlab.programs.optimizers import OPTIMIZERS, WAYS, states_of
+from vramlab.programs.pipeline_schedules import schedule_of_torch
 from vramlab.programs.tensor_parallel import parameter_groups
 from vramlab.programs.transformer import DROPOUT, Layer, Transformer, TransformerPart
-from vramlab_course.programs.techniques.pipeline_stage import schedule_of_torch
 
 if TYPE_CHECKING:
     # It brings torch.export and Dynamo, which take a second that other plans need not wait for.

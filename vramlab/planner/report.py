@@ -8,10 +8,10 @@ from vramlab.planner.advice import Change, next_changes
 from vramlab.planner.estimate import Estimate, estimate
 from vramlab.planner.plan import Plan
 from vramlab.planner.simulation import Simulation
+from vramlab.programs.divisions import ZERO_STAGES as STAGES
 from vramlab.table import Table
 from vramlab.units import format_bytes, format_mib, signed_bytes
 from vramlab_course.formulas.rank_peak import CATEGORIES
-from vramlab_course.formulas.zero import STAGES
 
 _REST = "activations and temporaries"
 _OWN = ("parameters", "optimizer states", "inputs")

@@ -18,7 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 Name = Literal["GPipe", "1F1B", "interleaved 1F1B"]
 NAMES: tuple[Name, ...] = get_args(Name)
@@ -251,3 +254,11 @@ def _needed(work: Work, stages: int) -> Work | None:
     if work.stage == stages - 1:
         return Work("forward", work.stage, work.micro_batch)
     return Work("backward", work.stage + 1, work.micro_batch)
+
+
+def schedule_of_torch(name: str) -> type[PipelineScheduleSingle]:
+    """Give PyTorch's class for a schedule that needs no interleaving: GPipe or 1F1B."""
+    # Imported here: it brings torch.export and Dynamo, which take a second.
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
+
+    return {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}[name]

@@ -1,6 +1,6 @@
 """Layers whose matrices torch.distributed.tensor.parallel cuts, as in arXiv 1909.08053.
 
-`vramlab_course.formulas.tensor_parallel` says what each rank holds.
+What each rank holds: arXiv 2205.05198 §4.2.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn import functional
 
+from vramlab.programs.divisions import Cut, Division, Order
 from vramlab.programs.transformer import DROPOUT, FeedForward
 from vramlab.programs.transformer_memory import Sizes
-from vramlab_course.formulas.tensor_parallel import Cut, Division, Order
 
 Plan = dict[str, ParallelStyle]
 """How each part of a model is cut, by its name."""
@@ -74,7 +74,7 @@ def plan(division: Division, *, shared_input: bool = True) -> Plan:
     """How PyTorch is told to cut a `Layer`.
 
     Args:
-        division: see `vramlab_course.formulas.tensor_parallel`.
+        division: see `vramlab.programs.divisions`.
         shared_input: query, key and value get their input as one distributed tensor; False: each
             makes its own, and reduces its gradient.
     """

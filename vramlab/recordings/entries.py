@@ -20,8 +20,8 @@ class NothingToDoError(VramlabError):
 def all_entries() -> tuple[str, ...]:
     """The ids of all entries, in the order in which they are recorded."""
     from vramlab import zoo
+    from vramlab.recordings import experiments
     from vramlab.zoo import calls
-    from vramlab_course import experiments
 
     return (
         CONTEXT,

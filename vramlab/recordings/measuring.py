@@ -13,6 +13,7 @@ import torch
 from vramlab.measure import StageMeasurement
 from vramlab.measure.stages import observed_by
 from vramlab.recordings.entries import CONTEXT, EXPERIMENT, RULE, ZOO
+from vramlab.recordings.experiments import run_for_recording
 from vramlab.recordings.machine import context_moments
 from vramlab.recordings.trace import Trace, TraceError, trace_of_history
 
@@ -53,11 +54,7 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
     try:
         with observed_by(observer):
             if entry.startswith(EXPERIMENT):
-                from vramlab_course import experiments
-
-                name = entry.removeprefix(EXPERIMENT)
-                parameters = experiments.get(name).conditions.parameters
-                outcome = experiments.run(name, **parameters).to_dict()
+                outcome = run_for_recording(entry.removeprefix(EXPERIMENT)).to_dict()
             elif entry.startswith(RULE):
                 from vramlab.zoo import calls
 

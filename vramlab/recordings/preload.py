@@ -4,7 +4,9 @@ import contextlib
 
 import vramlab.recordings.measuring
 import vramlab.zoo  # noqa: F401
-import vramlab_course.experiments
+from vramlab.recordings.experiments import all_experiments
+
+all_experiments()
 
 with contextlib.suppress(ImportError):
     import transformers

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vramlab_course.programs.models.documents import VGG16
+from vramlab.programs.vgg16 import VGG16
 
 Batch = dict[str, Tensor]
 """Tensors by the name of the model's argument; `labels` is what the loss needs besides."""

@@ -17,9 +17,16 @@ from typing import Any
 
 from vramlab_classroom.judge.answers import NoAnswer, find_answer
 from vramlab_classroom.judge.restricted import load
-from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Predict, Task
+from vramlab_classroom.judge.task import (
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Predict,
+    Task,
+    attached_for,
+)
 from vramlab_classroom.judge.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
-from vramlab_course.tasks.gpus import attached_for
 
 MAX_INT_BITS = 1024
 MAX_SHOWN_CHARACTERS = 200

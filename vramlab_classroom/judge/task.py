@@ -11,15 +11,33 @@ A *config* is a dict of keyword arguments that JSON can carry: one case that an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from vramlab.errors import VramlabError
 from vramlab_classroom.judge.mistakes import Mistake
-from vramlab_course.tasks.gpus import ForCase
 
 Config = Mapping[str, Any]
+
+
+class Attachable(Protocol):
+    """A GPU that a task runs on."""
+
+    def attached(self) -> AbstractContextManager[object]:
+        """Attach a fresh one, for `with`."""
+
+
+GPUForCase = Attachable | Callable[..., Attachable] | None
+"""The GPU that a task runs on: always the same, or one for each case; None attaches none."""
+
+
+def attached_for(gpu: GPUForCase, case: Config) -> AbstractContextManager[object]:
+    """Attach the GPU on which a case is measured, for `with`."""
+    if gpu is None:
+        return nullcontext()
+    return (gpu(**case) if callable(gpu) else gpu).attached()
 
 
 @dataclass(frozen=True)
@@ -65,7 +83,7 @@ class Predict(Task):
     measure: Callable[..., int]
     """Measures the truth for a config, on `gpu`."""
 
-    gpu: ForCase = None
+    gpu: GPUForCase = None
     """Attached while the truth is measured. None: `measure` attaches its own, or needs none."""
 
     mistakes: tuple[Mistake, ...] = ()
@@ -82,7 +100,7 @@ class Diagnose(Task):
     observe: Callable[..., Observation]
     """Makes it happen for a config, on `gpu`."""
 
-    gpu: ForCase = None
+    gpu: GPUForCase = None
     """Attached while it happens. None: `observe` attaches its own, or needs none."""
 
     mistakes: tuple[Mistake, ...] = ()

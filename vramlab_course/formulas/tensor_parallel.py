@@ -16,24 +16,15 @@ the byte. Letters of shapes: B batch, S sequence, W width, H heads, N ranks. N d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
 
 from vramlab.cuda_rules.collectives import Kind, ring_sent_bytes
 from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.programs.divisions import DIVISIONS as DIVISIONS
+from vramlab.programs.divisions import ORDERS as ORDERS
+from vramlab.programs.divisions import Cut as Cut
+from vramlab.programs.divisions import Division as Division
+from vramlab.programs.divisions import Order as Order
 from vramlab.programs.transformer_memory import paper_layer_terms
-
-Division = Literal["whole", "tensor", "sequence"]
-DIVISIONS: tuple[Division, ...] = get_args(Division)
-
-Cut = Literal["column", "row"]
-Order = tuple[Cut, Cut]
-ORDERS: tuple[Order, ...] = (
-    ("column", "row"),
-    ("row", "column"),
-    ("column", "column"),
-    ("row", "row"),
-)
-"""How the two matrices of a feed-forward layer can be cut."""
 
 Call = tuple[Kind, int]
 """A collective, and the bytes of the whole tensor."""

@@ -7,22 +7,12 @@ torchvision's (torchvision/models/vgg.py).
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal
 
 from vramlab.cuda_rules.storage import tensor_bytes
+from vramlab.programs.vgg16 import CONVOLUTIONS as CONVOLUTIONS
+from vramlab.programs.vgg16 import FULLY_CONNECTED as FULLY_CONNECTED
+from vramlab.programs.vgg16 import IMAGE as IMAGE
 from vramlab_course.formulas.parameters import conv2d, linear
-
-CONVOLUTIONS: tuple[int | Literal["pool"], ...] = (
-    *(64, 64, "pool", 128, 128, "pool"),
-    *(256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool"),
-)
-"""Output channels of each 3 x 3 convolution, and the 2 x 2 poolings between them."""
-
-FULLY_CONNECTED = (512 * 7 * 7, 4096, 4096, 1000)
-"""Widths: of the flattened features, and of each Linear layer's output."""
-
-IMAGE = (3, 224, 224)
-"""Channels, rows, columns."""
 
 
 def parameter_counts() -> list[int]:

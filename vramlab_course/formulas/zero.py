@@ -19,19 +19,14 @@ from typing import Literal
 
 from vramlab.cuda_rules.collectives import ring_sent_bytes
 from vramlab.cuda_rules.storage import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
+from vramlab.programs.divisions import ZERO_STAGES, ZeROStage
 from vramlab_course.formulas.data_parallel import buckets
 
-Stage = Literal[0, 1, 2, 3]
+Stage = ZeROStage
+STAGES = ZERO_STAGES
+
 Shape = Sequence[int]
 Groups = Sequence[Sequence[Shape]]
-
-STAGES: dict[Stage, str] = {
-    0: "DDP",
-    1: "ZeRO-1",
-    2: "ZeRO-2",
-    3: "ZeRO-3",
-}
-"""What is divided among the ranks: nothing, states, and gradients, and parameters."""
 
 PARAMETERS, GRADIENTS, STATES = "parameters", "gradients", "optimizer states"
 """What is kept, by the names that pictures use."""

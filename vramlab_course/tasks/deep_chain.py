@@ -7,10 +7,10 @@ from typing import Any
 
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
-from vramlab_classroom.judge.results import parameters_of, require_close, to_host
 from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import parameters_of, require_close, to_host
 
 WIDTH = 512
 WEIGHT_BYTES = 4 * WIDTH * WIDTH

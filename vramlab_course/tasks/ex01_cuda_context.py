@@ -12,7 +12,6 @@ from vramlab import catalogue
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
-from vramlab_classroom.judge.results import on_host, require_close
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -24,6 +23,7 @@ from vramlab_classroom.judge.task import (
 )
 from vramlab_course.tasks.gpus import GPU, allocate, device
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import on_host, require_close
 
 GPUS = ("T4", "RTX-3090", "A10", "L4", "V100-16GB")
 """GPUs of the hidden cases; their contexts all differ, so that a context names its GPU."""

@@ -9,7 +9,6 @@ from vramlab.allocator.sizes import round_up
 from vramlab.units import KIB, MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
-from vramlab_classroom.judge.results import on_host, require_close
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -22,6 +21,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.gpus import GPU, allocate
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import on_host, require_close
 
 T4 = GPU("T4")
 

@@ -12,7 +12,6 @@ from vramlab.errors import AllocatorConfigError, UnsupportedOnVirtualGPU
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, instead
-from vramlab_classroom.judge.results import on_host, require_close
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -24,6 +23,7 @@ from vramlab_classroom.judge.task import (
 )
 from vramlab_course.tasks.gpus import GPU, allocate, device, leave
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import on_host, require_close
 
 T4 = GPU("T4")
 

@@ -10,10 +10,10 @@ from typing import Any
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
-from vramlab_classroom.judge.results import on_host, require_close
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Observation, Predict
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import on_host, require_close
 
 A100 = GPU("A100-40GB")
 

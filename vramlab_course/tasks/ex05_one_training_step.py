@@ -11,7 +11,6 @@ from vramlab.cuda_rules.storage import block_bytes
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
-from vramlab_classroom.judge.results import is_plain, parameters_of, require_close, to_host
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -25,6 +24,7 @@ from vramlab_course.tasks.batches import numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import is_plain, parameters_of, require_close, to_host
 
 T4 = GPU("T4")
 

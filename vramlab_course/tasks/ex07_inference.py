@@ -11,7 +11,6 @@ from typing import Any
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
-from vramlab_classroom.judge.results import is_plain, number, require_close, to_host
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -25,6 +24,7 @@ from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes, peak_growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import is_plain, number, require_close, to_host
 
 T4 = GPU("T4")
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import of
-from vramlab_classroom.judge.results import is_plain, require_close, to_host
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -21,6 +20,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import is_plain, require_close, to_host
 
 T4 = GPU("T4")
 

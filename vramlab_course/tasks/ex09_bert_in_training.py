@@ -10,7 +10,6 @@ from vramlab.cuda_rules.storage import block_bytes
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, instead, of
-from vramlab_classroom.judge.results import items, numbers, parameters_of, require_close, to_host
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -24,6 +23,7 @@ from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import items, numbers, parameters_of, require_close, to_host
 
 T4 = GPU("T4")
 

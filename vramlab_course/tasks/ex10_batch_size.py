@@ -9,11 +9,11 @@ from typing import Any
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, instead, of
-from vramlab_classroom.judge.results import number, parameters_of, require_close, to_host
 from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.limits import limit_memory
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import number, parameters_of, require_close, to_host
 
 T4 = GPU("T4")
 

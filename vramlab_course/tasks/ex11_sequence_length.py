@@ -9,7 +9,6 @@ from vramlab.cuda_rules.storage import block_bytes
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
-from vramlab_classroom.judge.results import is_plain, on_host, require_close, to_host
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -24,6 +23,7 @@ from vramlab_course.tasks.batches import numbered_batch
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import is_plain, on_host, require_close, to_host
 from vramlab_course.tasks.workspaces import take_workspaces
 
 A100 = GPU("A100-40GB", alloc_conf=NO_RESTS)

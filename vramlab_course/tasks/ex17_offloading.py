@@ -8,13 +8,13 @@ from typing import Any
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
-from vramlab_classroom.judge.results import parameters_of, require_close, to_host
 from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import parameters_of, require_close, to_host
 
 T4 = GPU("T4")
 

@@ -9,7 +9,6 @@ from typing import Any
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import of
-from vramlab_classroom.judge.results import named_parameters_of
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -21,6 +20,7 @@ from vramlab_classroom.judge.task import (
 )
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import named_parameters_of
 
 T4 = GPU("T4")
 

@@ -8,11 +8,11 @@ from typing import Any
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
-from vramlab_classroom.judge.results import on_host, require_close
 from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import on_host, require_close
 
 A100 = GPU("A100-40GB")
 

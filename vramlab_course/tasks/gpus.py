@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,17 +38,6 @@ class GPU:
     def but(self, **changes: Any) -> GPU:
         """Give the same GPU with some arguments changed."""
         return replace(self, **changes)
-
-
-ForCase = GPU | Callable[..., GPU] | None
-"""The GPU that a task runs on: always the same, or one for each case; None attaches none."""
-
-
-def attached_for(gpu: ForCase, case: Mapping[str, Any]) -> AbstractContextManager[object]:
-    """Attach the GPU on which a case is measured, for `with`."""
-    if gpu is None:
-        return nullcontext()
-    return (gpu if isinstance(gpu, GPU) else gpu(**case)).attached()
 
 
 def device(index: int = 0) -> VirtualDevice:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramlab_classroom.judge.lazy import torch
-from vramlab_classroom.judge.results import named_parameters_of, require_close, to_host
 from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.tasks.repair import Run
+from vramlab_course.tasks.results import named_parameters_of, require_close, to_host
 
 Gradients = Mapping[str, "torch.Tensor"]
 """By the names of their parameters, on the host."""

@@ -28,12 +28,12 @@ from weakref import ref
 
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
-from vramlab_classroom.judge.results import parameters_of
 from vramlab_classroom.judge.task import Config, NotFixed
 from vramlab_classroom.judge.vocabulary import OWN_MODULE
-from vramlab_classroom.judge.work import Work, watching
 from vramlab_course.tasks.gpus import GPU, leave
 from vramlab_course.tasks.limits import Peaks, keeping_peaks, limited
+from vramlab_course.tasks.results import parameters_of
+from vramlab_course.tasks.work import Work, watching
 
 Loaded = TypeVar("Loaded")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramlab_classroom.judge.lazy import torch
-from vramlab_classroom.judge.results import parameters_of, to_host
+from vramlab_course.tasks.results import parameters_of, to_host
 
 
 def tanh_chain(width: int, layers: int) -> torch.nn.Sequential:

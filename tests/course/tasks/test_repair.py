@@ -11,10 +11,10 @@ import torch
 
 import vramlab
 from vramlab.units import MIB
-from vramlab_classroom.judge.results import on_host, require_close
 from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.tasks.gpus import GPU, allocate
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import on_host, require_close
 
 T4 = GPU("T4", values=True)
 

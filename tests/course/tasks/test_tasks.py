@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
-from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Predict
-from vramlab_course.tasks.gpus import attached_for
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Predict, attached_for
 from vramlab_course.tasks.repair import Repair
 
 READ_ALL = """

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from vramlab.units import MIB
-from vramlab_course.tasks.gpus import GPU, NO_RESTS, allocate, attached_for, device, leave
+from vramlab_classroom.judge.task import attached_for
+from vramlab_course.tasks.gpus import GPU, NO_RESTS, allocate, device, leave
 from vramlab_course.tasks.readings import growth_bytes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kernel_events import A100, H200, RTX3090, T4, Model
 
 from vramlab.kernels.cub import (
     aliased_bytes,
@@ -12,8 +13,6 @@ from vramlab.kernels.cub import (
     segmented_sort_bytes,
     unique_by_key_bytes,
 )
-
-from .conftest import A100, H200, RTX3090, T4, Model
 
 
 def test_parts_are_aligned_to_256_bytes_and_so_is_the_whole() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kernel_events import A100, H200, Model
 
 from vramlab.kernels import CUBLAS, CUBLASLT, OUTPUTS, Launch
 from vramlab.kernels.cublas import Workspace, workspaces
 from vramlab.units import KIB, MIB
-
-from .conftest import A100, H200, Model
 
 B200 = Model(148, 2048, (10, 0))
 THOR = Model(20, 1536, (11, 0))

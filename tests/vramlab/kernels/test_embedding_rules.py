@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from kernel_events import A100, Events, meta
 
 from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
 from vramlab.kernels.embedding import partial_rows
-
-from .conftest import A100, Events, meta
 
 aten = torch.ops.aten
 OUT = ("output", 0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-
-from .conftest import Events, meta
+from kernel_events import Events, meta
 
 aten = torch.ops.aten
 Takes = Callable[..., list[int]]

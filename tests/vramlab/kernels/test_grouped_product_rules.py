@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import torch
-
-from .conftest import A100, H200, Events, meta
+from kernel_events import A100, H200, Events, meta
 
 aten = torch.ops.aten
 OUT = ("output", 0)

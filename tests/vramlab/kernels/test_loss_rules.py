@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from kernel_events import Events, meta
 
 from vramlab.kernels.reductions import whole_sum
-
-from .conftest import Events, meta
 
 aten = torch.ops.aten
 OUT = ("output", 0)

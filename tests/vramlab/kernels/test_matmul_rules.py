@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from kernel_events import Events, meta
 
 from vramlab.units import MIB
-
-from .conftest import Events, meta
 
 aten = torch.ops.aten
 OUT = ("output", 0)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from kernel_events import A100, Events, meta
 
 from vramlab.kernels.normalization import partial_gradient_rows
-
-from .conftest import A100, Events, meta
 
 aten = torch.ops.aten
 Takes = Callable[..., list[int]]

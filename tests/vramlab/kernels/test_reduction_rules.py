@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from kernel_events import A100, H200, RTX3090, T4, V100, Events, Model, meta
 
 from vramlab.units import MIB
-
-from .conftest import A100, H200, RTX3090, T4, V100, Events, Model, meta
 
 aten = torch.ops.aten
 OUT = ("output", 0)

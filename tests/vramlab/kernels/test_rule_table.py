@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from kernel_events import Recorder, meta
 
 from vramlab.kernels import OUTPUTS, TABLE, Call, Give, Output, Step, Table, Take, describe, replay
 from vramlab.kernels.registry import overloads
-
-from .conftest import Recorder, meta
 
 aten = torch.ops.aten
 

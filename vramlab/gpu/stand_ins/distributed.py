@@ -29,7 +29,7 @@ from torch.distributed import distributed_c10d
 
 from vramlab.gpu.core.machine import ThreadState
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.ops import collectives
+from vramlab.gpu.ops import collectives  # noqa: F401  it registers handlers
 from vramlab.gpu.stand_ins import object_collectives
 
 NCCL_VERSION = 2 << 32 | 28 << 16 | 9

@@ -8,43 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from vramlab_course.formulas.vgg16 import CONVOLUTIONS, FULLY_CONNECTED, IMAGE
-
-
-class VGG16(nn.Module):
-    """VGG16 with torchvision's layers and names: 138,357,544 parameters.
-
-    Images (batch, 3, 224, 224) to scores (batch, 1000).
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        channels = IMAGE[0]
-        for outputs in CONVOLUTIONS:
-            if isinstance(outputs, int):
-                layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.ReLU(inplace=True)]
-                channels = outputs
-            else:
-                layers.append(nn.MaxPool2d(2, 2))
-        features, hidden, hidden_again, classes = FULLY_CONNECTED
-        self.features = nn.Sequential(*layers)
-        self.avgpool = nn.AdaptiveAvgPool2d((7, 7))
-        self.classifier = nn.Sequential(
-            nn.Linear(features, hidden),
-            nn.ReLU(inplace=True),
-            nn.Dropout(),
-            nn.Linear(hidden, hidden_again),
-            nn.ReLU(inplace=True),
-            nn.Dropout(),
-            nn.Linear(hidden_again, classes),
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images (batch, 3, 224, 224) to scores (batch, 1000)."""
-        pooled = self.avgpool(self.features(images))
-        scores: Tensor = self.classifier(torch.flatten(pooled, 1))
-        return scores
+from vramlab.programs.vgg16 import VGG16 as VGG16
 
 
 class LinearWithOwnAdd(nn.Linear):

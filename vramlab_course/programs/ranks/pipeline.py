@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
 from vramlab.measure.surroundings import surroundings
-from vramlab.programs.pipeline_schedules import Name
+from vramlab.programs.pipeline_schedules import Name, schedule_of_torch
 from vramlab_course.formulas.pipeline import Pipeline, even_stages
 from vramlab_course.programs.ranks.join import Rank, join
-from vramlab_course.programs.techniques.pipeline_stage import LoneStage, schedule_of_torch
+from vramlab_course.programs.techniques.pipeline_stage import LoneStage
 
 SCHEDULES: tuple[Name, ...] = ("GPipe", "1F1B")
 WIDTH, LAYERS = 8, 8

@@ -7,26 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from vramlab.programs.pipeline_schedules import schedule_of_torch
 from vramlab_course.formulas.pipeline import Stage
-
-if TYPE_CHECKING:
-    from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 # torch.distributed.pipelining is imported where it is needed: it brings torch.export and Dynamo,
 # which take a second that all else would wait for.
-
-
-def schedule_of_torch(name: str) -> type[PipelineScheduleSingle]:
-    """PyTorch's class for a schedule of `vramlab.programs.pipeline_schedules`: GPipe or 1F1B."""
-    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
-
-    return {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}[name]
 
 
 class Checkpointed(nn.Module):
