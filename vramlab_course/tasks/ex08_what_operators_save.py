@@ -295,6 +295,7 @@ def _required_tensor(y: object) -> torch.Tensor:
 def _step(run: Run, y: torch.Tensor) -> torch.Tensor:
     """Train a step; give its loss."""
     x = run.inputs[0]
+    run.require_intact()
     if y.shape != x.shape:
         raise NotFixed(f"The result has the shape {tuple(y.shape)}, not {tuple(x.shape)}.")
     loss = y.square().mean()
@@ -340,6 +341,7 @@ def _stack(run: Run) -> torch.Tensor:
     y: torch.Tensor
     y, *weights = run.inputs
     for weight in weights:
+        run.note_given([y])
         y = _required_tensor(run.program(y, weight))
     return y
 
@@ -388,7 +390,9 @@ def _chain(run: Run) -> torch.Tensor:
     """Products and calls by turns: nobody but the function keeps anything."""
     y: torch.Tensor = run.inputs[0]
     for _ in range(run.case["layers"]):
-        y = _required_tensor(run.program(1.5 * y))
+        x = 1.5 * y
+        run.note_given([x])
+        y = _required_tensor(run.program(x))
     return y
 
 

@@ -333,6 +333,7 @@ def _random_inputs(run: Run, length: int) -> list[torch.Tensor]:
 
 def _step(run: Run) -> torch.Tensor:
     output = run.program(*run.inputs)
+    run.require_intact()
     shape = run.inputs[0].shape
     if not is_plain(output):
         raise NotFixed(f"It has to return a tensor, and gives a {type(output).__name__}.")

@@ -88,7 +88,7 @@ class Run:
             with self.work.counting(False):
                 self.require_intact()
                 given = function(*args, **kwargs)
-                self._note_given(given if isinstance(given, tuple | list) else [given])
+                self.note_given(given if isinstance(given, tuple | list) else [given])
                 return given
 
         return call_uncounted
@@ -102,11 +102,8 @@ class Run:
 
         return self.ours(load_and_note)
 
-    def note_inputs(self) -> None:
-        """Note what the program is given: its inputs are not its own."""
-        self._note_given(self.inputs)
-
-    def _note_given(self, given: Sequence[Any]) -> None:
+    def note_given(self, given: Sequence[Any]) -> None:
+        """Note tensors, and parameters of modules, that the program is given and does not own."""
         self._given += [(ref(tensor), _outline(tensor)) for tensor in _tensors(given)]
 
     def require_intact(self) -> None:
@@ -252,7 +249,7 @@ class Repair:
         gpu = self.gpu if isinstance(self.gpu, GPU) else self.gpu(run.program)
         with gpu.attached() as attached, keeping_peaks(attached) as peaks:
             run.inputs = self.build(run, **run.case)
-            run.note_inputs()
+            run.note_given(run.inputs)
             held_bytes = [torch.cuda.memory_reserved(index) for index in range(gpu.count)]
             with watching(attached, run.work):
                 try:
