@@ -14,12 +14,14 @@ from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
 from vramlab_classroom.judge.answers import find_answer
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.task import Exercise, Fix
+from vramlab_course.tasks.repair import Repair, Run
 from vramlab_course.tasks.results import parameters_of
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +80,32 @@ def bound(source: str, name: str) -> Program:
     exec(source, namespace)
     program: Program = namespace[name]
     return program
+
+
+_own_runs: dict[Any, Run] = {}
+
+
+@pytest.fixture
+def our_own_runs_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remember the runs of our own programs, which are the same in every trial of a case.
+
+    And compute in one thread, as benches do: tests share the cores.
+    """
+    run_anew = Repair._run
+
+    def run_once(repair: Repair, run: Run) -> Run:
+        if run.program is None or run.program not in (repair.reference, repair.fits):
+            return run_anew(repair, run)
+        key = id(repair), id(run.program), str(run.case)
+        if key not in _own_runs:
+            _own_runs[key] = run_anew(repair, run)
+        return _own_runs[key]
+
+    monkeypatch.setattr(Repair, "_run", run_once)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def cheat(make: Cheat) -> Cheat:

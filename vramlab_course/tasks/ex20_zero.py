@@ -310,8 +310,6 @@ WHICH = Diagnose(
 
 WIDTH, OUTPUTS, RANKS = 512, 64, 8
 LAYER_BYTES = 4 * WIDTH * WIDTH
-FULLY_SHARD_OPTIONS = ("mesh", "reshard_after_forward", "shard_placement_fn")
-"""Those that say how a module is sharded. Others say what is computed, or where."""
 
 
 def _model(layers: int) -> torch.nn.Module:
@@ -363,11 +361,6 @@ def _in_order() -> Callable[..., Any]:
     done: list[torch.nn.Module] = []
 
     def shard(module: Any, **options: Any) -> Any:
-        if others := sorted(options.keys() - set(FULLY_SHARD_OPTIONS)):
-            raise NotFixed(
-                f"fully_shard({others[0]}=...) changes what is computed, or where; asked for is "
-                f"how it is sharded: {', '.join(FULLY_SHARD_OPTIONS)}."
-            )
         modules = module if isinstance(module, list | tuple) else [module]
         inside = [inner for outer in done for inner in outer.modules()]
         if any(each is inner for each in modules for inner in inside):
@@ -382,8 +375,20 @@ def _in_order() -> Callable[..., Any]:
 
 
 def _require_shards(model: torch.nn.Module) -> None:
-    """Require that every parameter is divided among all ranks."""
+    """Require that every parameter is divided among all ranks, and nothing else is changed."""
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, OffloadPolicy
     from torch.distributed.tensor import DTensor
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            state: Any = module._get_fsdp_state()
+            group = state._fsdp_param_group
+            kept = group is None or type(group.offload_policy) is OffloadPolicy
+            if state._mp_policy != MixedPrecisionPolicy() or not kept:
+                raise NotFixed(
+                    "A policy of precision or offloading changes what is computed, or where; asked "
+                    "for is how the model is sharded."
+                )
 
     left = [
         name

@@ -33,7 +33,7 @@ from vramlab_classroom.judge.vocabulary import OWN_MODULE
 from vramlab_course.tasks.gpus import GPU, leave
 from vramlab_course.tasks.limits import Peaks, keeping_peaks, limited
 from vramlab_course.tasks.results import parameters_of
-from vramlab_course.tasks.work import Work, watching
+from vramlab_course.tasks.work import LEAST_SHARE, Work, watching
 
 Loaded = TypeVar("Loaded")
 
@@ -206,9 +206,9 @@ class Repair:
     report: Callable[[Run], str] = lambda run: run.peak_report
     """Says what was achieved."""
 
-    counts_work: bool = True
-    """The answer has to compute about what the reference does, and on the GPU (`work.py`). Not so
-    where programs are ours, and the answer only says how they shall run."""
+    least_share: float = LEAST_SHARE
+    """The answer has to compute this share of what the reference does, at least, and on the GPU;
+    less where an answer can do with less (`work.py`)."""
 
     def __call__(self, answer: Any, **case: Any) -> str:
         """Try an answer on a case.
@@ -230,8 +230,8 @@ class Repair:
         run.expected, run.expected_work = right.results, right.work
         try:
             self._run(run)
-            if self.reference is not None and self.counts_work:
-                run.work.require_like(right.work)
+            if self.reference is not None:
+                run.work.require_like(right.work, self.least_share)
             self.compare(run, run.expected)
         except NotFixed:
             raise

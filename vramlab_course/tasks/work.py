@@ -79,7 +79,7 @@ class Work:
         finally:
             self.is_paused = before
 
-    def require_like(self, own: Work) -> None:
+    def require_like(self, own: Work, least_share: float = LEAST_SHARE) -> None:
         """Require that about the same work was done, and on the GPU, as by the reference.
 
         Raises:
@@ -91,7 +91,7 @@ class Work:
                 f"It computes on the host: {self.on_host:.2g} operations, where {own.on_gpu:.2g} "
                 f"belong on the GPU, and {most:.2g} are allowed on the host. What was moved there?"
             )
-        if self.on_gpu < LEAST_SHARE * own.on_gpu:
+        if self.on_gpu < least_share * own.on_gpu:
             raise NotFixed(
                 f"It computes next to nothing on the GPU: {self.on_gpu:.2g} operations, where a "
                 f"program that does what is asked for takes {own.on_gpu:.2g}."

@@ -6,7 +6,6 @@ Every kind of cheat is tried on every task, in the trial itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from repair_programs import (
     CHEATS,
     bound,
     given_source,
+    our_own_runs_once,
     remembered,
     repairs,
     small_case,
@@ -22,7 +22,9 @@ from repair_programs import (
 )
 
 from vramlab_classroom.judge.task import Exercise, Fix, NotFixed
-from vramlab_course.tasks.repair import Repair, Run
+
+__all__ = ["our_own_runs_once"]
+pytestmark = pytest.mark.usefixtures("our_own_runs_once")
 
 TASKS = {f"{exercise.name[:2]} {task.name}": (exercise, task) for exercise, task in repairs()}
 
@@ -37,28 +39,6 @@ HONEST = {
 
 CALLED_ONCE = [name for name in TASKS if not name.startswith(("08", "20"))]
 """Programs that give all that there is to remember; one has no results but the model's."""
-
-_own_runs: dict[Any, Run] = {}
-
-
-@pytest.fixture(autouse=True)
-def our_own_runs_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Remember the runs of our own programs, which are the same in every trial of a case."""
-    run_anew = Repair._run
-
-    def run_once(repair: Repair, run: Run) -> Run:
-        if run.program not in (repair.reference, repair.fits) or run.program is None:
-            return run_anew(repair, run)
-        key = id(repair), id(run.program), str(run.case)
-        if key not in _own_runs:
-            _own_runs[key] = run_anew(repair, run)
-        return _own_runs[key]
-
-    monkeypatch.setattr(Repair, "_run", run_once)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def programs(exercise: Exercise, task: Fix) -> tuple[Any, Any]:
@@ -174,6 +154,14 @@ def _another_precision(model: Any, shard: Any) -> None:
     shard(model)
 
 
+def _layers_on_the_host(model: Any, shard: Any) -> None:
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+    for layer in model.layers:
+        fully_shard(layer, offload_policy=CPUOffloadPolicy())
+    shard(model)
+
+
 def _layers_left_out(model: Any, shard: Any) -> None:
     for layer in model.layers:
         shard(layer)
@@ -190,7 +178,8 @@ def _layers_left_out(model: Any, shard: Any) -> None:
         ("19 train_step", _memory_alone, "GPU 1 has not computed its share of the rows: 0% of it"),
         ("21 feed_forward", _one_gpu_by_halves, "GPU 1 computes 0% of its half"),
         ("20 shard", _fewer_layers, "has other modules or parameters than it had"),
-        ("20 shard", _another_precision, "fully_shard.mp_policy=.* changes what is computed"),
+        ("20 shard", _another_precision, "A policy of precision or offloading"),
+        ("20 shard", _layers_on_the_host, "A policy of precision or offloading"),
         ("20 shard", _layers_left_out, "no gradient|next to nothing|FLOPs"),
     ],
 )
