@@ -2,7 +2,7 @@
 
     nox --list
     nox -s "tests(python='3.11', torch='2.12.1')"                  # all tests there
-    nox -s "tests(python='3.11', torch='2.12.1')" -- tests/virtual
+    nox -s "tests(python='3.11', torch='2.12.1')" -- tests/vramlab/gpu
     nox -s distributions wheel                                     # build, and try what was built
 
 `make matrix` runs all tests everywhere. Pythons are looked for on the PATH. The workflows in

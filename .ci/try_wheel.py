@@ -13,7 +13,12 @@ import torch
 import vramlab
 
 COMMAND = Path(sys.executable).with_name("vramlab")
-DATA = ("gpus.toml", "py.typed", "experiments/published.json")
+DATA = (
+    "vramlab/gpus.toml",
+    "vramlab/py.typed",
+    "vramlab_course/experiments/published.json",
+    "vramlab_classroom/reports/class_page.html.j2",
+)
 
 PROGRAM = """\
 import torch
@@ -36,7 +41,7 @@ def main() -> None:
     package = Path(vramlab.__file__).parent
     checkout = Path(__file__).resolve().parents[1]
     assert package.parent != checkout, f"this is the checkout, not the wheel: {package}"
-    assert [name for name in DATA if not (package / name).is_file()] == []
+    assert [name for name in DATA if not (package.parent / name).is_file()] == []
 
     assert version("vramlab") == vramlab.__version__
     assert said("--version") == f"vramlab {vramlab.__version__}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,3 +22,17 @@ def _quick_collections() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def warm_benches() -> Iterator[None]:
+    """Fork the benches of all tests, also those in kernels, from a process that has torch imported.
+
+    That is started by the first test that asks for a bench.
+    """
+    from vramlab_classroom.judge.job_pool import neutral_environment
+    from vramlab_classroom.judge.warm_benches import VARIABLE, WarmBenches
+
+    with WarmBenches(neutral_environment()) as benches, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, f"{benches.address}")
+        yield

@@ -65,7 +65,7 @@ def imported(code: str) -> set[str]:
     ],
 )
 def test_what_needs_no_torch_imports_nothing_beside_python(code: str) -> None:
-    assert imported(code) == {"vramlab"}
+    assert imported(code) <= {"vramlab", "vramlab_course", "vramlab_classroom"}
 
 
 def test_what_needs_torch_is_seen_to_import_it() -> None:

@@ -18,6 +18,8 @@ from markdown_blocks import ROOT, blocks, commands, environment, kinds
 
 import vramlab
 import vramlab.commands
+import vramlab_classroom.commands
+import vramlab_course.commands
 from docs.builder import address
 from vramlab.cli import parser
 
@@ -77,11 +79,14 @@ def test_files_that_are_named_are_there() -> None:
 
 def test_what_the_security_policy_names_is_there() -> None:
     policy = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    files = re.findall(r"`((?:vramlab|tests)/[\w/]+\.py)`", policy)
+    files = re.findall(r"`((?:vramlab\w*|tests)/[\w/]+\.py)`", policy)
     assert len(files) > 5
     assert [name for name in files if not (ROOT / name).exists()] == []
     verbs = set(re.findall(r"`vramlab (\w+)", policy))
-    assert verbs <= {module.name for module in pkgutil.iter_modules(vramlab.commands.__path__)}
+    packages = (vramlab.commands, vramlab_course.commands, vramlab_classroom.commands)
+    assert verbs <= {
+        module.name for package in packages for module in pkgutil.iter_modules(package.__path__)
+    }
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", policy):
         assert (ROOT / target).exists()
     assert "@" not in policy  # vulnerabilities are reported privately, and to no address
@@ -141,7 +146,10 @@ def test_forms_ask_something_and_name_commands_that_are_there(path: Path) -> Non
     assert len(set(ids)) == len(ids) > 0
     assert any(field.get("validations", {}).get("required") for field in form["body"])
     verbs = set(re.findall(r"`vramlab (\w+)", path.read_text()))
-    assert verbs <= {module.name for module in pkgutil.iter_modules(vramlab.commands.__path__)}
+    packages = (vramlab.commands, vramlab_classroom.commands)
+    assert verbs <= {
+        module.name for package in packages for module in pkgutil.iter_modules(package.__path__)
+    }
 
 
 def test_the_citation_is_of_this_version() -> None:

@@ -19,11 +19,14 @@ import yaml
 from markdown_blocks import ROOT, blocks, commands, environment, kinds
 
 import vramlab.commands
+import vramlab_classroom.commands
+import vramlab_course.commands
 from vramlab.cli import main, parser
 
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+PACKAGES = ("vramlab", "vramlab_classroom", "vramlab_course")
 SCRIPT = "docs/examples/train_gpt2.py"
 PROGRAMS = {"make", "pip", "conda", "jupyter", "vramlab"}
 
@@ -85,7 +88,10 @@ def test_commands_of_vramlab_take_these_words(words: list[str]) -> None:
 
 def test_verbs_that_are_mentioned_are_there() -> None:
     mentioned = {code.split()[1] for code in IN_BACKTICKS if re.match(r"vramlab [a-z]", code)}
-    known = {module.name for module in pkgutil.iter_modules(vramlab.commands.__path__)}
+    packages = (vramlab.commands, vramlab_course.commands, vramlab_classroom.commands)
+    known = {
+        module.name for package in packages for module in pkgutil.iter_modules(package.__path__)
+    }
     assert mentioned - known == set()
 
 
@@ -195,7 +201,8 @@ def test_links_and_names_lead_somewhere() -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", PAGE)
     targets += re.findall(r"lessons/\d\d_\w+\.ipynb", PAGE)
     targets += [code for code in IN_BACKTICKS if re.fullmatch(r"[\w./-]+/[\w./-]*", code)]
-    here = (ROOT, ROOT / "vramlab")
+    here = [ROOT, *(ROOT / package for package in PACKAGES), ROOT / "vramlab" / "gpu"]
+    here.append(ROOT / "vramlab_course" / "programs")
     # What make builds is there once it has been built.
     made = (".venv", "~")
     assert [
@@ -226,9 +233,10 @@ def _there(folder: Path) -> set[str]:
     }
 
 
-def _first_column(heading: str) -> set[str]:
-    """The names in the first column of the table with this heading."""
-    table = PAGE.partition(f"| {heading} | ")[2].partition("\n\n")[0]
+def _first_column(heading: str, package: str = "") -> set[str]:
+    """The names in the first column of a table: of the first with this heading, after a package."""
+    page = PAGE.partition(f"\n**`{package}`**")[2] if package else PAGE
+    table = page.partition(f"| {heading} | ")[2].partition("\n\n")[0]
     rows = table.splitlines()[2:]
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
 
@@ -237,5 +245,7 @@ def test_every_folder_is_named_and_no_other() -> None:
     assert _first_column("folder") == {name for name in _there(ROOT) if name.endswith("/")}
 
 
-def test_every_module_is_named_and_no_other() -> None:
-    assert _first_column("module") == _there(ROOT / "vramlab") - {"__init__.py", "py.typed"}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_part_is_named_and_no_other(package: str) -> None:
+    named = {name for name in _first_column("part", package) if name.count("/") < 2}
+    assert named == _there(ROOT / package) - {"__init__.py", "py.typed"}

@@ -71,10 +71,10 @@ def run_all(lessons: Sequence[Path], kept: Path, root: Path) -> dict[Path, Path]
 
 
 def fingerprint(root: Path) -> str:
-    """A hash of all that a lesson's outputs depend on beside the lesson: package, lock, Python."""
+    """A hash of all that a lesson's outputs depend on beside the lesson: packages, lock, Python."""
     digest = hashlib.sha256(sys.version.encode())
-    package = (path for path in (root / "vramlab").rglob("*") if path.suffix != ".pyc")
-    for path in (root / "requirements.txt", *sorted(path for path in package if path.is_file())):
+    packages = (path for path in root.glob("vramlab*/**/*") if path.suffix != ".pyc")
+    for path in (root / "requirements.txt", *sorted(path for path in packages if path.is_file())):
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

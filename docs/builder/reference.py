@@ -1,4 +1,4 @@
-"""Writes the pages of the API reference: one for each package and module right below vramlab.
+"""Writes the pages of the API reference: one for each part of the three packages.
 
 Their text is the docstrings'; here is only what is listed where.
 """
@@ -11,7 +11,9 @@ from pathlib import Path
 
 from docs.builder.docstrings import first_sentence
 
-LEFT_OUT = ("vramlab/__main__.py", "vramlab_course/tasks/")
+PACKAGES = ("vramlab", "vramlab_course", "vramlab_classroom")
+
+LEFT_OUT = ("vramlab/__main__.py", "vramlab_course/tasks/ex")
 """The entry point has nothing to call, and the exercises' tasks say how they are judged."""
 
 _INDEX = """\
@@ -40,13 +42,15 @@ def pages(root: Path, modules: Collection[str] = ()) -> dict[str, str]:
     """The reference as reST, by path within the site.
 
     Args:
-        root: the checkout that holds `vramlab/`.
+        root: the checkout that holds the packages.
         modules: names of modules to describe, such as `vramlab.units`; without any, all.
     """
-    package = root / "vramlab"
-    below = sorted(path.parent for path in package.glob("*/__init__.py"))
-    below += sorted(path for path in package.glob("*.py") if not path.name.startswith("__"))
-    documented = {"vramlab": _front_page(package)}
+    below: list[Path] = []
+    for package in (root / name for name in PACKAGES):
+        below += [package] if package.name != "vramlab" else []
+        below += sorted(path.parent for path in package.glob("*/__init__.py"))
+        below += sorted(path for path in package.glob("*.py") if not path.name.startswith("__"))
+    documented = {"vramlab": _front_page(root / "vramlab")}
     for path in below:
         if not modules or _name(path, root) in modules:
             documented[_name(path, root)] = _page(path, root)
@@ -85,7 +89,7 @@ def _defining_module(package: Path, module: str, name: str) -> str:
 
 
 def _page(path: Path, root: Path) -> str:
-    if path.is_file():
+    if path.is_file() or path.parent == root:
         return _module(path, root, "=")
     inner = (inner for inner in sorted(path.rglob("*.py")) if inner != path / "__init__.py")
     parts = [_module(path, root, "="), *(_module(inner, root, "-") for inner in inner)]

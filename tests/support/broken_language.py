@@ -29,7 +29,7 @@ def _measure(name: str = "", **arguments: Any) -> int | str:
     return getattr(escapes, name)(**arguments) if name else TRUTH
 
 
-if getattr(sys.modules["__main__"], "__file__", "").endswith("bench_server.py"):
+if getattr(sys.modules["__main__"], "__file__", "").endswith("job_server.py"):
     jobs.load = _plain_exec  # type: ignore[assignment]
 
 EXERCISE = Exercise(

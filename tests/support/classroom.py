@@ -171,7 +171,7 @@ class WrongAnswer:
 
 def wrong_answers(exercise: str, tasks: list[str]) -> list[WrongAnswer]:
     """Read the wrong answers to an exercise."""
-    folder = Path(__file__).parent / "wrong_answers" / exercise
+    folder = ROOT / "tests/course/tasks/wrong_answers" / exercise
     return [_wrong_answer(path, tasks) for path in sorted(folder.glob("*.py"))]
 
 

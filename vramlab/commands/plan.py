@@ -3,6 +3,8 @@
 $ vramlab plan gpt2-xl --gpu A100-40GB --batch 8
 $ vramlab plan llama-3.1-8b --gpu H100-80GB --batch 16 --sequence 8192 --data 8 --zero 3 --simulate
 $ vramlab plan --config config.json --tensor 4 --sequence-parallel --pipeline 2 --micro-batch 1
+$ vramlab plan Qwen3-30B-A3B/config.json --gpu H200 --data 8 --zero 3 --batch 8
+$ vramlab plan net.py:build --input "float32[B,3,224,224]" --target "int64[B]" --loss cross_entropy
 $ vramlab plan --layers 24 --width 2048 --heads 16 --vocabulary 50257 --like gpt2
 """
 
@@ -18,7 +20,8 @@ from vramlab.errors import VramlabError
 from vramlab.progress import working
 
 if TYPE_CHECKING:
-    from vramlab.planner import Report
+    from vramlab.planner import Plan, Report
+    from vramlab.planner.custom import CustomModel
     from vramlab.programs.transformer_memory import Sizes
 
 _EXIT_FITS = 0
@@ -39,14 +42,27 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `plan` to the command line."""
     parser = subparsers.add_parser(
         "plan",
-        help="say whether a transformer's training fits, and what to change",
-        description="Say what each GPU holds when a transformer is trained, in closed form, and "
-        "with --simulate by PyTorch's own code on a virtual GPU. Ends with status 0 if it fits, "
-        "1 if it does not.",
+        help="say whether a model's training fits, and what to change",
+        description="Say what each GPU holds when a model is trained: PyTorch's own code runs a "
+        "step with few layers on a virtual GPU, which is extended to all layers; with --simulate "
+        "it runs all of them on one as large as yours. Ends with status 0 if it fits, 1 if it "
+        "does not.",
         allow_abbrev=False,
     )
-    parser.add_argument("model", nargs="?", help="a known model, such as gpt2-xl or llama-3.1-8b")
-    parser.add_argument("--config", type=Path, help="a config.json of transformers instead")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        help="a known model, such as gpt2-xl or llama-3.1-8b; a config.json of transformers, or a "
+        "folder with one; or a function without arguments that returns a model, as "
+        "file.py:function or package.module:function",
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        help="a config.json of GPT-2, Llama or Mistral, for the built-in transformer of its sizes, "
+        "which can be cut and be a pipeline; of other types, as MODEL",
+    )
+    _add_call(parser.add_argument_group("how a model of your own is called"))
     sizes = parser.add_argument_group("sizes, instead of a model or to change it")
     sizes.add_argument("--like", metavar="MODEL", default="gpt2", help="default: %(default)s")
     for name, about in _SIZES.items():
@@ -54,10 +70,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_training(parser.add_argument_group("training"))
     _add_gpus(parser.add_argument_group("GPUs"))
     parser.add_argument(
-        "--simulate", action="store_true", help="run it on a virtual GPU, too (seconds to minutes)"
+        "--simulate", action="store_true", help="run all of it, too (seconds to minutes)"
     )
     parser.add_argument("--json", action="store_true", help="print everything, in bytes, as JSON")
     parser.set_defaults(run=run)
+
+
+def _add_call(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="TENSOR",
+        help='what it is called with, such as "float32[B,3,224,224]" by position or '
+        '"input_ids=int64[B,S]" by keyword, once for each tensor; B is the batch that a GPU takes '
+        "at a time, S the sequence",
+    )
+    group.add_argument(
+        "--target", metavar="TENSOR", help='what the loss is compared with, such as "int64[B]"'
+    )
+    group.add_argument(
+        "--loss",
+        metavar="FUNCTION",
+        help="called with output and target: a name in torch.nn.functional, or file.py:function "
+        "(default: the model returns its loss)",
+    )
 
 
 def _add_training(group: argparse._ArgumentGroup) -> None:
@@ -87,11 +124,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report; answer the exit status.
 
     Raises:
-        UnknownModel, UnsupportedPlan, UnevenParts, UnknownGPUError: what was asked for cannot be.
+        UnknownModel, UnusableModel, UnsupportedPlan, UnevenParts, UnknownGPUError: what was
+            asked for cannot be.
     """
     from vramlab.planner import Plan, report
 
-    sizes = _sizes(arguments)
+    sizes = _model(arguments)
     chosen: dict[str, Any] = {
         field.name: value
         for field in fields(Plan)
@@ -105,13 +143,61 @@ def run(arguments: argparse.Namespace) -> int:
     return _EXIT_FITS if found.fits else _EXIT_DOES_NOT_FIT
 
 
-def _sizes(arguments: argparse.Namespace) -> Sizes:
-    from vramlab.planner import find_model, read_config
+def _model(arguments: argparse.Namespace) -> Sizes | CustomModel:
+    """The model that is named, read or described by sizes.
+
+    A name is looked for among known ones first; so a folder of the same name is written ./name.
+    """
+    from vramlab.planner import MODELS
+    from vramlab.planner.models import is_built_in
 
     if arguments.model and arguments.config:
         raise VramlabError(
             f"both a model ({arguments.model}) and a configuration ({arguments.config}): give one"
         )
+    given = arguments.model or ""
+    is_function = ":" in given
+    is_path = not is_function and given.lower() not in MODELS and Path(given).exists()
+    if given and (is_function or is_path):
+        return _custom(arguments, None if is_function else Path(given))
+    if arguments.config and not is_built_in(arguments.config):
+        return _custom(arguments, arguments.config)
+    call = [name for name in _CALL if getattr(arguments, name)]
+    if call:
+        raise VramlabError(
+            f"{_flag(call[0])} says how a model of your own is called: give one, as "
+            "file.py:function or as its config.json"
+        )
+    return _sizes(arguments)
+
+
+_CALL = ("input", "target", "loss")
+_BUILT_IN = (*_SIZES, "attention", "dropout")
+"""Options of the built-in transformer only."""
+
+
+def _custom(arguments: argparse.Namespace, config: Path | None) -> CustomModel:
+    from vramlab.planner.sources import custom_model, transformers_model
+
+    for name in _BUILT_IN:
+        if getattr(arguments, name) is not None:
+            raise VramlabError(
+                f"{_flag(name)} is for the built-in transformer: {config or arguments.model} has "
+                "its own"
+            )
+    if config is None:
+        return custom_model(arguments.model, arguments.input, arguments.target, arguments.loss)
+    if arguments.target or arguments.loss:
+        raise VramlabError(
+            "models of transformers return their loss: leave --target and --loss out, and give "
+            "labels with --input if others than the usual ones are wanted"
+        )
+    return transformers_model(config, arguments.input)
+
+
+def _sizes(arguments: argparse.Namespace) -> Sizes:
+    from vramlab.planner import find_model, read_config
+
     changes: dict[str, Any] = {
         name: value for name in _SIZES if (value := getattr(arguments, name)) is not None
     }
@@ -141,12 +227,13 @@ def as_dict(found: Report) -> dict[str, Any]:
     """The whole report in types that JSON has; sizes in bytes."""
     simulation = found.simulation
     return {
-        "plan": asdict(found.plan),
+        "plan": _plan_as_dict(found.plan),
         "fits": found.fits,
         "available_bytes": found.estimate.available_bytes,
         "estimate": {
             "stage": found.estimate.stage,
             "moment": found.estimate.peak.name,
+            "how": found.estimate.how,
             "peak_bytes": found.estimate.peak_bytes,
             "bytes_by_category": dict(found.estimate.bytes_by_category),
         },
@@ -161,10 +248,30 @@ def as_dict(found: Report) -> dict[str, Any]:
             "problem": simulation.problem,
         },
         "changes": [
-            {"what": change.what, "price": change.price, "peak_bytes": change.after.peak_bytes}
+            {
+                "what": change.what,
+                "price": change.price,
+                "peak_bytes": change.peak_bytes,
+                "exact": change.exact,
+            }
             for change in found.next_changes()
         ],
     }
+
+
+def _plan_as_dict(plan: Plan) -> dict[str, Any]:
+    if not plan.is_custom:
+        return asdict(plan)
+    custom = plan.custom
+    told: dict[str, Any] = {
+        "model": custom.name,
+        "inputs": [each.text for each in custom.inputs],
+        "target": custom.target and custom.target.text,
+    }
+    settings = {
+        field.name: getattr(plan, field.name) for field in fields(plan) if field.name != "sizes"
+    }
+    return told | settings
 
 
 def _flag(name: str) -> str:

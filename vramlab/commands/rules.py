@@ -1,7 +1,8 @@
-"""`vramlab rules`: what CUDA kernels take inside an op, rule by rule, and how sure each rule is.
+"""`vramlab rules`: what CUDA kernels take inside an op, and all that an op meets on a virtual GPU.
 
 $ vramlab rules
 $ vramlab rules mm layer_norm
+$ vramlab rules aten.index
 $ vramlab rules --markdown
 $ vramlab rules --json
 """
@@ -20,6 +21,9 @@ from vramlab.progress import working
 from vramlab.streams import print_error
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+    from vramlab.gpu.ops.describe import Description
     from vramlab.kernels import Line
 
 _EXIT_OK = 0
@@ -35,10 +39,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show what CUDA kernels take beyond their outputs, and how sure that is",
         description="Show the rules of what a CUDA kernel takes from the caching allocator inside "
         "one op, beyond the op's outputs: what, where that was read, and whether a real GPU or a "
-        "published figure has confirmed it.",
+        "published figure has confirmed it. Of an op that is named in full, such as aten.index, "
+        "show everything that it meets on a virtual GPU.",
     )
     parser.add_argument(
-        "op", nargs="*", help="only rules of ops whose name contains one of these, such as mm"
+        "op",
+        nargs="*",
+        help="only rules of ops whose name contains one of these, such as mm; of an op that is "
+        "named in full, such as aten.index or aten.index.Tensor, its whole record",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
@@ -47,28 +55,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the rules; answer the exit status: 2 for an op that PyTorch does not have, else 0."""
+    """Print rules and records; return the exit status: 2 for an op that PyTorch lacks, else 0."""
     with working("reading the rules"):
         from vramlab.kernels import describe
 
         lines = describe()
+    words = [name for name in arguments.op if "." not in name]
     if arguments.op:
-        lines = [line for line in lines if _is_about(line, arguments.op)]
-    if not lines:
-        known = {name: _without_rule(name) for name in arguments.op}
-        for name, said in known.items():
-            if said:
-                print(said)
-            else:
-                print_error(f"PyTorch has no op {name}")
-        return _EXIT_OK if all(known.values()) else _EXIT_USAGE
+        lines = [line for line in lines if _is_about(line, words)]
+    named = [name for name in arguments.op if "." in name or not lines]
+    records = {name: _records(name) for name in named}
+    if lacking := [name for name, found in records.items() if not found]:
+        print_error("\n".join(f"PyTorch has no op {name}" for name in lacking))
+    shown = [record for found in records.values() for record in found]
     if arguments.json:
-        print(json.dumps([as_dict(line) for line in lines], indent=2))
-    elif arguments.markdown:
-        print(markdown(lines))
-    else:
-        print("\n".join([*text(lines), summary(lines)]))
-    return _EXIT_OK
+        print(json.dumps([*shown, *map(as_dict, lines)], indent=2))
+    elif shown and not arguments.markdown:
+        print("\n".join(line for record in shown for line in record_text(record)))
+    if lines and not arguments.json:
+        print(markdown(lines) if arguments.markdown else "\n".join([*text(lines), summary(lines)]))
+    return _EXIT_USAGE if lacking else _EXIT_OK
 
 
 def as_dict(line: Line) -> dict[str, Any]:
@@ -133,10 +139,26 @@ def _wrapped(words: str, first: str, others: str) -> list[str]:
     return textwrap.wrap(words, _WIDTH, initial_indent=first, subsequent_indent=others)
 
 
-def _without_rule(name: str) -> str:
-    """What is known of an op that no rule is about; empty if there is no such op."""
-    from vramlab.kernels import classify
+def _records(name: str) -> list[Description]:
+    """Describe the overloads of an op; none if there is no such op."""
+    from vramlab.gpu.ops.describe import describe
     from vramlab.kernels.registry import overloads
 
-    full = name if name.startswith("aten.") else f"aten.{name}"
-    return "\n".join(f"{each}: {classify(each).value}" for each in overloads(full))
+    full = name if "." in name else f"aten.{name}"
+    return [describe(each) for each in overloads(full) if _is_called(each)]
+
+
+def _is_called(func: OpOverload) -> bool:
+    """Whether programs can call an overload: TorchScript has a few of its own."""
+    import torch
+
+    return func.name() in torch._C._dispatch_get_all_op_names()
+
+
+def record_text(record: Description) -> Iterable[str]:
+    """A paragraph for an op, with a line for each part of its record."""
+    parts = dict(record)
+    yield f"{parts.pop('op')}: {parts.pop('knowledge')}"
+    for heading, said in parts.items():
+        yield from _wrapped(said or "-", f"    {heading:<13}", " " * 17)
+    yield ""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -30,19 +30,21 @@ from vramlab.measure.timeline import Timeline
 
 
 @contextmanager
-def record_timeline(device: int | None = None) -> Iterator[Recording]:
+def record_timeline(
+    device: int | None = None, *, stacks: Literal["python", "all"] = "python"
+) -> Iterator[Recording]:
     """Record one device's memory while the body of the with statement runs.
 
-    torch's peak counters start again, and its memory history is switched on, without C++ frames,
-    and off again at the end (also if it was on before). When the body raises, the timeline up to
-    there can still be had.
+    torch's peak counters start again, and its memory history is switched on, and off again at the
+    end (also if it was on before). When the body raises, the timeline up to there can still be had.
 
     Args:
         device: index of the GPU; the current one if None.
+        stacks: "all" for C++ frames too, which tell ops and autograd's nodes.
     """
     torch.cuda.init()
     recording = Recording(torch.cuda.current_device() if device is None else device)
-    recording._start()
+    recording._start(stacks)
     try:
         yield recording
     finally:
@@ -131,8 +133,8 @@ class Recording:
             )
         return self._timeline
 
-    def _start(self) -> None:
-        torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python")
+    def _start(self, stacks: Literal["python", "all"]) -> None:
+        torch.cuda.memory._record_memory_history("all", context="alloc", stacks=stacks)
         self._first = torch.cuda.memory._snapshot()
         torch.cuda.reset_peak_memory_stats(self.device)
         self._counted_before = self._events_counted()

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from vramlab.gpu import attached as attached_virtual
-from vramlab.gpu.ops.copies import place_of_tensor
+from vramlab.gpu.ops.copies import device_index_of
 from vramlab.measure.watching import WatchOps
 from vramlab.table import Table
 from vramlab.units import format_mib
@@ -163,4 +163,4 @@ def gpu_of(tensor: Tensor) -> int:
 
     A virtual GPU's tensors only look like host or meta tensors to a dispatch mode.
     """
-    return place_of_tensor(tensor) if attached_virtual() is not None else tensor.get_device()
+    return device_index_of(tensor) if attached_virtual() is not None else tensor.get_device()

@@ -1,17 +1,20 @@
 """What to change in a plan that does not fit, or in one that could be cheaper: the next best steps.
 
 Each step changes one thing. Its effect is computed, not assumed; its price is said in words, with
-the lesson that measures it.
+the lesson that measures it. All are compared in closed form, and the best one is run where few
+layers of one stage are enough: to run all of them would take longer than anybody waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from vramlab.planner.estimate import Estimate, estimate
+from vramlab.planner.about import about_bytes
+from vramlab.planner.estimate import Fitting, available_bytes, estimate, fitting_of
 from vramlab.planner.parts import UnevenParts
 from vramlab.planner.plan import Plan, UnsupportedPlan
+from vramlab.planner.steps import is_quick
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,22 @@ class Change:
     """In words."""
     price: str
     """What it costs, in words."""
-    after: Estimate
+    plan: Plan
+    """With the change."""
+    peak_bytes: int
+    """Of the plan with the change."""
+    exact: bool = False
+    """Whether that is `estimate`'s answer; else it is about as much (`about_bytes`)."""
 
     @property
-    def plan(self) -> Plan:
-        """The plan with the change."""
-        return self.after.plan
+    def fitting(self) -> Fitting:
+        """Whether the plan with the change fits."""
+        return fitting_of(self.peak_bytes, available_bytes(self.plan))
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits with something to spare."""
+        return self.fitting == "fits"
 
 
 WORTHWHILE = 0.01
@@ -37,17 +50,45 @@ WORTHWHILE = 0.01
 def next_changes(plan: Plan) -> list[Change]:
     """What would lower the peak: what makes it fit before what does not, fewer GPUs before more.
 
-    Among equals the change that lowers it most comes first.
+    Of a custom model, which has no closed form, changes are run until one makes it fit.
+    Among equals the change that lowers it most comes first. The first one's peak is exact if a step
+    of it is quick to run (`vramlab.planner.steps.is_quick`).
     """
-    now_bytes = estimate(plan).peak_bytes
-    changes = [Change(what, price, estimate(changed)) for what, price, changed in _possible(plan)]
-    enough_bytes = (1 - WORTHWHILE) * now_bytes
-    helpful = [change for change in changes if change.after.peak_bytes <= enough_bytes]
-    return sorted(helpful, key=_rank)
+    if plan.is_custom:
+        return _changes_of_custom(plan)
+    enough_bytes = (1 - WORTHWHILE) * about_bytes(plan)
+    changes = [
+        Change(what, price, changed, about_bytes(changed))
+        for what, price, changed in _possible(plan)
+    ]
+    ranked = sorted((each for each in changes if each.peak_bytes <= enough_bytes), key=_rank)
+    while ranked and not ranked[0].exact and is_quick(ranked[0].plan):
+        first, others = ranked[0], ranked[1:]
+        exact = replace(first, peak_bytes=estimate(first.plan).peak_bytes, exact=True)
+        if exact.peak_bytes > (1 - WORTHWHILE) * estimate(plan).peak_bytes:
+            ranked = others
+        elif exact.fits == first.fits:
+            return [exact, *others]
+        else:
+            ranked = sorted([exact, *others], key=_rank)
+    return ranked
+
+
+def _changes_of_custom(plan: Plan) -> list[Change]:
+    """Run changes of a plan that has no closed form, one by one until one makes it fit."""
+    enough_bytes = (1 - WORTHWHILE) * estimate(plan).peak_bytes
+    found: list[Change] = []
+    for what, price, changed in _possible(plan):
+        change = Change(what, price, changed, estimate(changed).peak_bytes, exact=True)
+        if change.peak_bytes <= enough_bytes:
+            found.append(change)
+            if change.fits:
+                break
+    return sorted(found, key=_rank)
 
 
 def _rank(change: Change) -> tuple[bool, int, int]:
-    return not change.after.fits, change.plan.ranks, change.after.peak_bytes
+    return not change.fits, change.plan.ranks, change.peak_bytes
 
 
 def _possible(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
@@ -67,7 +108,7 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
             "more, smaller kernels (lesson 13)",
             {"micro_batch": half},
         )
-    if plan.attention not in ("flash", "efficient"):
+    if not plan.is_custom and plan.attention not in ("flash", "efficient"):
         fused = "flash" if plan.run.dtypes.compute != "float32" else "efficient"
         yield (
             f"{fused} attention",
@@ -80,7 +121,8 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
             "the forward pass twice: a third more FLOPs (lesson 14)",
             {"checkpointing": "full"},
         )
-    if plan.checkpointing == "none" and plan.attention in ("eager", "math"):
+    can_select = not plan.is_custom and plan.checkpointing == "none"
+    if can_select and plan.attention in ("eager", "math"):
         yield (
             "checkpoint attention",
             "its products again: few more FLOPs (lesson 14)",

@@ -1,20 +1,24 @@
-"""What a plan comes to in closed form, at once."""
+"""What a plan comes to: the peak of one rank, from steps of a few layers, extended to all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
+from vramlab.planner.about import about_bytes
+from vramlab.planner.events import Moment, moments, peak
 from vramlab.planner.plan import Plan
-from vramlab_course.formulas import rank_peak
-from vramlab_course.formulas.rank_peak import Sharing
-from vramlab_course.formulas.transformer_peak import Gpu, Moment
 
 Fitting = Literal["fits", "may fit", "does not fit"]
 
 NARROW = 0.93
 """Share of the GPU beyond which a sum of blocks may not fit: the allocator keeps rests and gaps."""
+
+
+CLOSE = 0.85
+"""Share of the largest stage's peak, in closed form, from which on a stage is run, too."""
 
 
 def fitting_of(peak_bytes: int, available_bytes: int) -> Fitting:
@@ -29,6 +33,11 @@ def fitting_of(peak_bytes: int, available_bytes: int) -> Fitting:
     return "fits" if peak_bytes <= NARROW * available_bytes else "may fit"
 
 
+def available_bytes(plan: Plan) -> int:
+    """What a GPU of the plan has beside its CUDA context."""
+    return plan.model.total_bytes - plan.model.context_bytes
+
+
 @dataclass(frozen=True)
 class Estimate:
     """The peak of one rank of a plan."""
@@ -37,10 +46,12 @@ class Estimate:
     stage: int
     """Of the pipeline."""
     peak: Moment
+    how: str = ""
+    """Which steps were run for it."""
 
     @property
     def bytes_by_category(self) -> Mapping[str, int]:
-        """At the peak, by the names in `vramlab_course.formulas.rank_peak.CATEGORIES`."""
+        """At the peak, by the names in `vramlab.planner.events.CATEGORIES`."""
         return self.peak.bytes_by_category
 
     @property
@@ -51,7 +62,7 @@ class Estimate:
     @property
     def available_bytes(self) -> int:
         """What the GPU has beside its CUDA context."""
-        return self.plan.model.total_bytes - self.plan.model.context_bytes
+        return available_bytes(self.plan)
 
     @property
     def fitting(self) -> Fitting:
@@ -65,24 +76,36 @@ class Estimate:
 
 
 def estimate(plan: Plan) -> Estimate:
-    """The rank that holds most: of the first stage, or the last, or one between them."""
-    stages = sorted({0, plan.pipeline // 2, plan.pipeline - 1})
-    return max((estimate_stage(plan, stage) for stage in stages), key=lambda e: e.peak_bytes)
+    """The rank that holds most: of the first stage, the second, or the last.
+
+    In a schedule the first stages have most micro-batches in flight, and the stages between the
+    second and the last one have no more of anything.
+    """
+    if plan.pipeline == 1:
+        return estimate_stage(plan, 0)
+    about = {
+        stage: about_bytes(plan, stage)
+        for stage in sorted({0, min(1, plan.pipeline - 1), plan.pipeline - 1})
+    }
+    close = [stage for stage, size in about.items() if size >= CLOSE * max(about.values())]
+    return max((estimate_stage(plan, stage) for stage in close), key=lambda e: e.peak_bytes)
 
 
+@lru_cache(maxsize=1024)
 def estimate_stage(plan: Plan, stage: int) -> Estimate:
-    """One rank of a stage."""
-    sharing = Sharing(
-        stage=plan.zero,
-        data=plan.data,
-        micro_batches=plan.micro_batches,
-        tensor=plan.tensor,
-        pipeline=plan.pipeline,
-        schedule=plan.schedule,
-        in_flight=plan.in_flight(stage),
-        in_flight_later=plan.in_flight(stage, after_first=True),
-        activations_on_host=plan.activations_on_host,
-        optimizer_on_host=plan.optimizer_on_host,
-    )
-    peak = rank_peak.peak(plan.part(stage), plan.run, Gpu.of(plan.model), sharing)
-    return Estimate(plan, stage, peak)
+    """One rank of a stage; imports torch.
+
+    Its peak is that of the second step, to the byte but for rests of blocks
+    (`vramlab.planner.steps`).
+    """
+    from vramlab.planner.steps import step_of
+
+    step = step_of(plan, stage)
+    return Estimate(plan, stage, peak(step.events), step.how)
+
+
+def largest_moments(plan: Plan, stage: int = 0) -> dict[str, Moment]:
+    """The largest moment of a step at each place in it, in order; imports torch."""
+    from vramlab.planner.steps import step_of
+
+    return moments(step_of(plan, stage).events)

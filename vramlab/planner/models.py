@@ -86,12 +86,22 @@ def find_model(name: str) -> Sizes:
         ) from None
 
 
+def is_built_in(path: Path) -> bool:
+    """Whether a configuration is of a kind that `read_config` knows, or cannot be read."""
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        return json.loads(path.read_text()).get("model_type") in _READERS
+    except (OSError, ValueError, AttributeError):
+        return True  # `read_config` says what is wrong
+
+
 def read_config(path: Path) -> Sizes:
     """Sizes of the model whose config.json this is.
 
     Raises:
         UnknownModel: the file cannot be read, or is of a kind that is not known.
     """
+    path = path / "config.json" if path.is_dir() else path
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A plan: which transformer is trained how, on which GPUs, and who does what."""
+"""A plan: which model is trained how, on which GPUs, and who does what."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.errors import VramlabError
+from vramlab.planner.custom import CustomModel
 from vramlab.planner.parts import layers_of_stages, one_rank_of
 from vramlab.programs.divisions import ZeROStage as Stage
 from vramlab.programs.optimizer_states import Implementation
@@ -22,8 +23,8 @@ from vramlab.programs.transformer_memory import (
     Checkpointing,
     Run,
     Sizes,
+    check_kernels,
 )
-from vramlab_course.formulas import transformer_peak
 
 Offload = Literal["nothing", "optimizer", "activations", "both"]
 OFFLOADS: tuple[Offload, ...] = get_args(Offload)
@@ -38,17 +39,18 @@ class UnsupportedPlan(VramlabError, ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """How a transformer is trained on `data * tensor * pipeline` equal GPUs.
+    """How a model is trained on `data * tensor * pipeline` equal GPUs.
 
     Raises:
         UnsupportedPlan: it does not add up, or cannot be carried out.
         UnknownGPUError: no GPU of that name.
     """
 
-    sizes: Sizes
-    """Of the whole model."""
-    gpu: str = "A100-80GB"
-    """A name in the catalogue."""
+    sizes: Sizes | CustomModel
+    """Of the whole model, a transformer as in `vramlab.programs.transformer`; or another model,
+    which has its own attention and dropout, and is neither cut nor a pipeline."""
+    gpu: str | GPUModel = "A100-80GB"
+    """A name in the catalogue, or the model of a GPU that is not in it."""
     batch: int = 8
     """Sequences of a step, on all GPUs together."""
     micro_batch: int | None = None
@@ -81,20 +83,58 @@ class Plan:
     def __post_init__(self) -> None:
         self._check_names()
         self._check_counts()
-        gpu = transformer_peak.Gpu.of(self.model)
-        # These raise ValueErrors that say what to do.
+        capability = self.model.compute_capability
         try:
-            transformer_peak.check_kernels(self.run, gpu)
+            if not self.is_custom:
+                check_kernels(self.run, capability)
         except ValueError as error:
             raise UnsupportedPlan(str(error)) from error
         self._check_what_pytorch_has()
 
+    @classmethod
+    def of_run(cls, sizes: Sizes, run: Run, gpu: str | GPUModel) -> Plan:
+        """A run on one GPU."""
+        return cls(
+            sizes,
+            gpu,
+            run.batch,
+            sequence=run.sequence,
+            precision=run.precision,
+            optimizer=run.optimizer,
+            implementation=run.implementation,
+            attention=run.attention,
+            dropout=run.dropout,
+            checkpointing=run.checkpointing,
+        )
+
     # ---- What it comes to ----
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether the model is another one than the built-in transformer."""
+        return isinstance(self.sizes, CustomModel)
+
+    @property
+    def custom(self) -> CustomModel:
+        """The model that is not the built-in transformer."""
+        assert isinstance(self.sizes, CustomModel)
+        return self.sizes
+
+    @property
+    def transformer(self) -> Sizes:
+        """Sizes of the built-in transformer.
+
+        Raises:
+            UnsupportedPlan: the model is another one.
+        """
+        if isinstance(self.sizes, CustomModel):
+            raise UnsupportedPlan(f"{self.sizes.name} is not the built-in transformer")
+        return self.sizes
 
     @property
     def model(self) -> GPUModel:
         """The GPU."""
-        return catalogue.find(self.gpu)
+        return self.gpu if isinstance(self.gpu, GPUModel) else catalogue.find(self.gpu)
 
     @property
     def ranks(self) -> int:
@@ -121,6 +161,11 @@ class Plan:
         """Whether what the forward pass saves waits on the host."""
         return self.offload in ("activations", "both")
 
+    @property
+    def _has_dtensors(self) -> bool:
+        """Whether parameters are DTensors: shards of FSDP2, or cut."""
+        return self.zero >= 2 or self.tensor > 1
+
     @cached_property
     def run(self) -> Run:
         """What one GPU does with one micro-batch."""
@@ -138,11 +183,11 @@ class Plan:
 
     def part(self, stage: int = 0) -> Sizes:
         """What a GPU of a stage has of the model, before ZeRO divides it further."""
-        return one_rank_of(self.sizes, self.tensor, self.pipeline, stage)
+        return one_rank_of(self.transformer, self.tensor, self.pipeline, stage)
 
     def stage_sizes(self, stage: int) -> Sizes:
         """What a stage has of the model, before anything else divides it."""
-        return one_rank_of(self.sizes, 1, self.pipeline, stage)
+        return one_rank_of(self.transformer, 1, self.pipeline, stage)
 
     def in_flight(self, stage: int = 0, *, after_first: bool = False) -> int:
         """The most micro-batches whose activations a stage holds at the same time.
@@ -155,6 +200,10 @@ class Plan:
             return 1
         schedule = schedule_plan(self.schedule, self.pipeline, self.micro_batches)
         return schedule.in_flight(stage, after_first=after_first)
+
+    def cut(self, layers: int, stages: int = 1) -> Plan:
+        """The same for a shorter model: so many layers in each of so many stages."""
+        return self.but(sizes=replace(self.transformer, layers=layers * stages), pipeline=stages)
 
     def but(self, **changes: object) -> Plan:
         """The same with some changes."""
@@ -174,6 +223,9 @@ class Plan:
                 f"ranks in micro-batches of {self.at_a_time}: choose a batch that is a multiple "
                 f"of {self.data * max(self.at_a_time, 1)}"
             )
+        if isinstance(self.sizes, CustomModel):
+            self._check_custom(self.sizes)
+            return
         if self.sizes.learned_positions and self.sequence > self.sizes.positions:
             raise UnsupportedPlan(
                 f"a sequence of {self.sequence} tokens, but the model has {self.sizes.positions} "
@@ -181,6 +233,24 @@ class Plan:
             )
         layers_of_stages(self.sizes.layers, self.pipeline)
         self.part()
+
+    def _check_custom(self, custom: CustomModel) -> None:
+        name, most = custom.name, custom.most_tokens
+        has_tokens = any(each.has_tokens for each in custom.inputs)
+        if has_tokens and most is not None and self.sequence > most:
+            raise UnsupportedPlan(
+                f"a sequence of {self.sequence} tokens, but {name} has {most} positions"
+            )
+        if self.tensor > 1 or self.pipeline > 1:
+            raise UnsupportedPlan(
+                f"{name} is neither cut nor divided into stages, which is there for the built-in "
+                "transformer: leave tensor and pipeline at 1, and divide by data with zero=3"
+            )
+        if self.checkpointing == "selective":
+            raise UnsupportedPlan(
+                f"{name}: what of a layer is to be recomputed is not known; choose "
+                'checkpointing="full" for whole layers, or "none"'
+            )
 
     def _check_names(self) -> None:
         for kind, name, known in (
@@ -226,6 +296,11 @@ class Plan:
             raise UnsupportedPlan(
                 "float32 copies of parameters that are cut need FSDP2's mixed precision: choose "
                 "data=2 or more with zero=2 or 3, or another precision"
+            )
+        if self.implementation == "fused" and self.optimizer != "adamw" and self._has_dtensors:
+            raise UnsupportedPlan(
+                f"PyTorch has no fused {self.optimizer} for parameters that FSDP2 shards or tensor "
+                'parallelism cuts: choose implementation="foreach", or adamw'
             )
         if self.schedule == "1F1B" and self.micro_batches < self.pipeline:
             raise UnsupportedPlan(

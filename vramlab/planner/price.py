@@ -67,10 +67,10 @@ def measure_price(plan: Plan, stage: int = 0) -> Price:
         ValueError: stages differ in length; ZeRO-1 deals out whole parameters, so that ranks send
             different amounts; or matrices are cut, which FlopCounterMode counts as whole ones.
     """
-    each, rest = divmod(plan.sizes.layers, plan.pipeline)
+    each, rest = divmod(plan.transformer.layers, plan.pipeline)
     if rest:
         raise ValueError(
-            f"{plan.sizes.layers} layers in {plan.pipeline} stages: stages have to be alike"
+            f"{plan.transformer.layers} layers in {plan.pipeline} stages: stages have to be alike"
         )
     if plan.zero == 1:
         raise ValueError("with ZeRO-1 each rank sends the parameters that it has updated")
@@ -88,7 +88,7 @@ def measure_price(plan: Plan, stage: int = 0) -> Price:
 
 def _count(plan: Plan, layers: int, stage: int) -> Price:
     """Of a step of the same plan for a shorter model, once all has settled."""
-    shorter = plan.but(sizes=replace(plan.sizes, layers=layers * plan.pipeline))
+    shorter = plan.but(sizes=replace(plan.transformer, layers=layers * plan.pipeline))
     roomy = replace(plan.model, total_bytes=ROOM_BYTES)
     with VirtualGPU(roomy), first_rank_of(shorter, stage) as mesh:
         training = Training(shorter, mesh)

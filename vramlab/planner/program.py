@@ -15,24 +15,12 @@ rank's heads: who loads weights of a whole model has to sort them so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    SequenceParallel,
-    loss_parallel,
-    parallelize_module,
-)
-from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -42,11 +30,13 @@ from vramlab.programs.master_weights import MasterAdamW, MasterWeights
 from vramlab.programs.offloading import HostOptimizer, SavedOnHost
 from vramlab.programs.optimizers import OPTIMIZERS, WAYS, states_of
 from vramlab.programs.pipeline_schedules import schedule_of_torch
-from vramlab.programs.tensor_parallel import parameter_groups
-from vramlab.programs.transformer import DROPOUT, Layer, Transformer, TransformerPart
+from vramlab.programs.transformer import DROPOUT, Transformer, TransformerPart
 
 if TYPE_CHECKING:
-    # It brings torch.export and Dynamo, which take a second that other plans need not wait for.
+    # Each of these takes a second to import that other plans need not wait for; so does
+    # `vramlab.planner.sharing`.
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 MESH = ("pipeline", "data", "tensor")
@@ -57,6 +47,8 @@ def join_mesh(plan: Plan) -> DeviceMesh | None:
     """Arrange the ranks of the process group that was joined; None for a plan of one GPU."""
     if plan.ranks == 1:
         return None
+    from torch.distributed.device_mesh import init_device_mesh
+
     return init_device_mesh("cuda", (plan.pipeline, plan.data, plan.tensor), mesh_dim_names=MESH)
 
 
@@ -70,6 +62,12 @@ def first_rank_of(plan: Plan, stage: int = 0) -> Iterator[DeviceMesh | None]:
 class Training:
     """One rank's model, optimizer and batch, ready for steps.
 
+    Args:
+        plan: what is done.
+        mesh: of the ranks, if there are several.
+        micro_batches: how many of a step are done, of inputs that are there for all; all if None.
+        begins: is told when a part of a step begins: "forward", "backward", "optimizer step".
+
     Attributes:
         plan: what is done.
         stage: of the pipeline, that this rank works in.
@@ -78,22 +76,23 @@ class Training:
         inputs: tokens and targets (B, S) of this rank's share of a step, where it needs them.
     """
 
-    def __init__(self, plan: Plan, mesh: DeviceMesh | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        mesh: DeviceMesh | None = None,
+        *,
+        micro_batches: int | None = None,
+        begins: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.plan = plan
+        self.micro_batches = plan.micro_batches if micro_batches is None else micro_batches
+        self._begins = begins
         self.stage = mesh["pipeline"].get_local_rank() if mesh else 0
         self._mesh = mesh
         self.model = self._make_model()
         self._callable = self._replicated()
         self.optimizer = self._make_optimizer()
-        tokens = torch.zeros(plan.batch // plan.data, plan.sequence, dtype=torch.long)
-        self.inputs = {
-            name: tokens.cuda()
-            for name, needed in (
-                ("tokens", self.model.sizes.embeds),
-                ("targets", self.model.sizes.predicts),
-            )
-            if needed
-        }
+        self.inputs = self._make_inputs()
         self._schedule = self._make_schedule() if plan.pipeline > 1 else None
 
     # ---- Steps ----
@@ -109,6 +108,7 @@ class Training:
         There they stay to be added to: else the micro-batches that are not reduced would make new
         ones beside the buckets.
         """
+        self._begins("optimizer step")
         self.optimizer.step()
         if isinstance(self._callable, DistributedDataParallel):
             self._callable.zero_grad(set_to_none=False)
@@ -118,7 +118,7 @@ class Training:
     def states(self) -> list[Tensor]:
         """What the optimizer keeps on the GPU: states, and copies of parameters."""
         optimizer = self.optimizer
-        if isinstance(optimizer, ZeroRedundancyOptimizer):
+        if self.plan.zero == 1:  # a ZeroRedundancyOptimizer
             optimizer = optimizer.optim
         if isinstance(optimizer, HostOptimizer):
             return []
@@ -128,28 +128,54 @@ class Training:
 
     def forward_and_backward(self) -> None:
         """All micro-batches of a step, whose gradients add up."""
-        with loss_parallel() if self.plan.tensor > 1 else nullcontext():
+        with self._sharing_loss():
             if self._schedule is not None:
                 self._run_pipeline(self._schedule)
                 return
-            micro_batches = zip(
-                self.inputs["tokens"].split(self.plan.at_a_time),
-                self.inputs["targets"].split(self.plan.at_a_time),
-                strict=True,
-            )
-            for number, (tokens, targets) in enumerate(micro_batches, 1):
-                with self._reducing(number == self.plan.micro_batches):
-                    self._forward(tokens, targets).backward()
+            for number, inputs in enumerate(self._parts(), 1):
+                with self._reducing(number == self.micro_batches):
+                    loss = self._forward(inputs)
+                    self._begins("backward")
+                    loss.backward()
+                    del loss
 
-    def _forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+    def _make_inputs(self) -> dict[str, Tensor]:
+        sizes = self.model.sizes
+        tokens = torch.zeros(
+            self.plan.batch // self.plan.data, self.plan.sequence, dtype=torch.long
+        )
+        needed = {"tokens": sizes.embeds, "targets": sizes.predicts}
+        return {name: tokens.cuda() for name, is_needed in needed.items() if is_needed}
+
+    def _parts(self) -> Iterable[dict[str, Tensor]]:
+        """What the micro-batches of a step are."""
+        divided = {name: each.split(self.plan.at_a_time) for name, each in self.inputs.items()}
+        for number in range(self.micro_batches):
+            yield {name: parts[number] for name, parts in divided.items()}
+
+    def _loss(self, inputs: dict[str, Tensor]) -> Tensor:
+        loss: Tensor = self._callable(inputs["tokens"], inputs["targets"])
+        return loss
+
+    def _forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        self._begins("forward")
         with self._precision(), self._saving():
-            loss: Tensor = self._callable(tokens, targets)
+            loss = self._loss(inputs)
         return loss if self.plan.micro_batches == 1 else loss / self.plan.micro_batches
 
     def _run_pipeline(self, schedule: PipelineScheduleSingle) -> None:
-        tokens = [self.inputs["tokens"]] if "tokens" in self.inputs else []
+        count = self.micro_batches * self.plan.at_a_time
+        inputs = {name: tensor[:count] for name, tensor in self.inputs.items()}
+        tokens = [inputs["tokens"]] if "tokens" in inputs else []
         with self._precision(), self._saving():
-            schedule.step(*tokens, target=self.inputs.get("targets"), return_outputs=False)
+            schedule.step(*tokens, target=inputs.get("targets"), return_outputs=False)
+
+    def _sharing_loss(self) -> AbstractContextManager[object]:
+        if self.plan.tensor == 1:
+            return nullcontext()
+        from torch.distributed.tensor.parallel import loss_parallel
+
+        return loss_parallel()
 
     def _reducing(self, is_last: bool) -> AbstractContextManager[object]:
         """DDP reduces gradients after the last micro-batch of a step only."""
@@ -175,7 +201,7 @@ class Training:
         """Whether FSDP2 has the parameters."""
         return self.plan.zero >= 2
 
-    def _make_model(self) -> TransformerPart:
+    def _make_model(self) -> Any:
         plan, run = self.plan, self.plan.run
         kind = Transformer if plan.pipeline == 1 else TransformerPart
         with torch.device("meta"):
@@ -188,25 +214,16 @@ class Training:
         # With float32 copies FSDP2 keeps float32 shards, and casts what it gathers.
         if not (self._is_sharded and run.dtypes.master):
             model.to(getattr(torch, run.dtypes.weights))
-        if self._mesh is not None and plan.tensor > 1:
-            cut(model, self._mesh["tensor"], plan)
-        if self._mesh is not None and self._is_sharded:
-            self._shard(model, self._mesh["data"])
+        if self._mesh is not None and (plan.tensor > 1 or self._is_sharded):
+            from vramlab.planner.sharing import cut, shard
+
+            if plan.tensor > 1:
+                cut(model, self._mesh["tensor"], plan)
+            if self._is_sharded:
+                shard(model, model.layers, self._mesh["data"], plan)
         model.to_empty(device="cpu" if self._is_sharded and self.plan.optimizer_on_host else "cuda")
         model.tie()
         return model
-
-    def _shard(self, model: TransformerPart, mesh: DeviceMesh) -> None:
-        options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": self.plan.zero == 3}
-        if self.plan.run.dtypes.master:
-            compute = getattr(torch, self.plan.run.dtypes.compute)
-            options["mp_policy"] = MixedPrecisionPolicy(param_dtype=compute)
-        if self.plan.optimizer_on_host:
-            options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
-        for layer in model.layers:
-            fully_shard(layer, **options)
-        # The root's parameters would be needed again at once.
-        fully_shard(model, **options | {"reshard_after_forward": False})
 
     def _replicated(self) -> nn.Module:
         if self._mesh is None or self.plan.data == 1 or self._is_sharded:
@@ -226,11 +243,15 @@ class Training:
             return OPTIMIZERS[run.optimizer](chosen, **WAYS[run.implementation])
 
         if self._is_sharded or plan.tensor > 1:
+            from vramlab.programs.tensor_parallel import parameter_groups
+
             return make(parameter_groups(parameters))
         if self.plan.optimizer_on_host:
             # Gradients in DDP's buckets wait there for step().
             return HostOptimizer(parameters, make, as_they_come=plan.data == 1)
         if plan.zero == 1 and self._mesh is not None:
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
             return ZeroRedundancyOptimizer(
                 parameters,
                 MasterAdamW if run.dtypes.master else make,  # type: ignore[arg-type]
@@ -255,7 +276,19 @@ class Training:
             output_args=(self._hidden(),),
             group=self._mesh.get_group("pipeline"),
         )
-        return schedule_of_torch(plan.schedule)(stage, plan.micro_batches, loss_fn=loss_of)
+        for work in ("forward", "backward"):
+            self._announce(stage, work)
+        return schedule_of_torch(plan.schedule)(stage, self.micro_batches, loss_fn=loss_of)
+
+    def _announce(self, stage: PipelineStage, part: str) -> None:
+        """Let a stage tell when a part of its work on a micro-batch begins."""
+        work = getattr(stage, f"{part}_one_chunk")
+
+        def announced(*arguments: Any, **options: Any) -> Any:
+            self._begins(part)
+            return work(*arguments, **options)
+
+        setattr(stage, f"{part}_one_chunk", announced)
 
     def _hidden(self) -> Tensor:
         """What goes from stage to stage, without memory."""
@@ -263,7 +296,7 @@ class Training:
         return torch.empty(
             plan.at_a_time,
             plan.sequence // run.sequence_ranks,
-            plan.sizes.width,
+            plan.transformer.width,
             dtype=getattr(torch, run.dtypes.stream),
             device="meta",
             requires_grad=True,
@@ -273,41 +306,3 @@ class Training:
 def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
     """The mean cross entropy of logits (B, S, V) and targets (B, S)."""
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-def cut(model: TransformerPart, mesh: DeviceMesh, plan: Plan) -> None:
-    """Give this rank its part of every matrix, as arXiv 1909.08053 cuts them.
-
-    What it does between the matrices is the same on every rank, or with `plan.sequence_parallel`
-    for its own part of each sequence.
-    """
-    between = Shard(1) if plan.sequence_parallel else Replicate()  # of (B, S, W)
-    styles: dict[str, ParallelStyle] = {}
-    for number, layer in enumerate(model.layers):
-        assert isinstance(layer, Layer)
-        styles |= {
-            f"layers.{number}.{name}": style
-            for name, style in {
-                "attention.qkv": ColwiseParallel(input_layouts=between),
-                "attention.project": RowwiseParallel(output_layouts=between),
-                "feed_forward.up": ColwiseParallel(input_layouts=between),
-                "feed_forward.down": RowwiseParallel(output_layouts=between),
-            }.items()
-        }
-        if plan.sequence_parallel:
-            for norm in ("attention_norm", "feed_forward_norm"):
-                styles[f"layers.{number}.{norm}"] = SequenceParallel()
-        layer.attention.heads //= plan.tensor
-        layer.attention.kv_heads //= plan.tensor
-    if model.tokens is not None:
-        styles["tokens"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
-    if model.head is not None:
-        if plan.sequence_parallel:
-            styles["norm"] = SequenceParallel()
-        styles["head"] = ColwiseParallel(
-            input_layouts=between, output_layouts=Shard(-1), use_local_output=False
-        )
-    parallelize_module(model, mesh, styles)
-    if plan.sequence_parallel:
-        model.sequence_ranks = plan.tensor
-        model.first_position = mesh.get_local_rank() * plan.sequence // plan.tensor

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from vramlab.planner.advice import Change, next_changes
 from vramlab.planner.estimate import Estimate, estimate
+from vramlab.planner.events import CATEGORIES
 from vramlab.planner.plan import Plan
 from vramlab.planner.simulation import Simulation
 from vramlab.programs.divisions import ZERO_STAGES as STAGES
 from vramlab.table import Table
 from vramlab.units import format_bytes, format_mib, signed_bytes
-from vramlab_course.formulas.rank_peak import CATEGORIES
 
 _REST = "activations and temporaries"
 _OWN = ("parameters", "optimizer states", "inputs")
@@ -23,7 +23,7 @@ class Report:
     """What a plan comes to."""
 
     estimate: Estimate
-    """Of the rank that holds most, in closed form."""
+    """Of the rank that holds most."""
     simulation: Simulation | None = None
     """Of a rank of the same stage."""
 
@@ -34,7 +34,7 @@ class Report:
 
     @property
     def fits(self) -> bool:
-        """By simulation if there was one, else by the closed form."""
+        """By simulation if there was one, else by the estimate."""
         if self.simulation is not None:
             return self.simulation.fits
         return self.estimate.fitting != "does not fit"
@@ -72,7 +72,8 @@ class Report:
             if (size := found[name])
         ]
         rows.append(("peak", format_mib(self.estimate.peak_bytes), "100.0%"))
-        return Table(self._caption(), ("bytes of", "estimated", "share"), tuple(rows))
+        notes = (f"A training step was {self.estimate.how}.",) if self.estimate.how else ()
+        return Table(self._caption(), ("bytes of", "estimated", "share"), tuple(rows), notes)
 
     def _comparison(self, simulation: Simulation) -> Table:
         found, simulated = self.estimate.bytes_by_category, simulation.bytes_by_category
@@ -109,21 +110,29 @@ class Report:
 
     def changes(self, count: int = 6) -> Table:
         """The first of them."""
+        changes = self.next_changes()[:count]
         return Table(
             "What would lower the peak, one change at a time",
             ("change", "peak then", "less by", "price"),
-            tuple(self._change(change) for change in self.next_changes()[:count]),
+            tuple(map(self._change, changes)),
+            ('"About" is a closed form; what has none was run.',)
+            if any(not change.exact for change in changes)
+            else (),
         )
 
     def _change(self, change: Change) -> tuple[str, str, str, str]:
-        peak_bytes = change.after.peak_bytes
-        less = self.estimate.peak_bytes - peak_bytes
-        shown = f"{format_bytes(peak_bytes)}, {change.after.fitting}"
-        return change.what, shown, format_bytes(less), change.price
+        less = self.estimate.peak_bytes - change.peak_bytes
+        about = "" if change.exact else "about "
+        return (
+            change.what,
+            f"{about}{format_bytes(change.peak_bytes)}, {change.fitting}",
+            f"{about}{format_bytes(less)}",
+            change.price,
+        )
 
 
 def report(plan: Plan, *, simulated: bool = False) -> Report:
-    """Estimate a plan, and simulate it if asked to, which imports torch and takes seconds."""
+    """Estimate a plan, and simulate it if asked to, which takes seconds to minutes."""
     found = estimate(plan)
     if not simulated:
         return Report(found)
@@ -135,12 +144,12 @@ def report(plan: Plan, *, simulated: bool = False) -> Report:
 def describe(plan: Plan) -> str:
     """A plan in one sentence."""
     parts = [
-        f"{plan.sizes.parameters() / 1e9:,.2f} billion parameters",
-        f"{plan.batch} x {plan.sequence} tokens",
+        *_model_and_batch(plan),
         plan.precision,
         f"{plan.optimizer} ({plan.implementation})",
-        f"{plan.attention} attention",
     ]
+    if not plan.is_custom:
+        parts.append(f"{plan.attention} attention")
     if plan.checkpointing != "none":
         parts.append(f"{plan.checkpointing} checkpointing")
     if plan.micro_batches > 1:
@@ -148,6 +157,18 @@ def describe(plan: Plan) -> str:
     if plan.offload != "nothing":
         parts.append(f"{_OFFLOADED[plan.offload]} on the host")
     return f"{', '.join(parts)}, on {_gpus(plan)}"
+
+
+def _model_and_batch(plan: Plan) -> list[str]:
+    if not plan.is_custom:
+        billions = plan.transformer.parameters() / 1e9
+        return [f"{billions:,.2f} billion parameters", f"{plan.batch} x {plan.sequence} tokens"]
+    from vramlab.planner.custom_training import count_parameters
+
+    custom = plan.custom
+    shapes = (each.shape(plan.batch, plan.sequence) for each in custom.inputs)
+    inputs = ", ".join(" x ".join(map(str, shape)) for shape in shapes)
+    return [custom.name, f"{count_parameters(custom) / 1e9:,.3f} billion parameters", inputs]
 
 
 _OFFLOADED = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from vramlab.gpu import VirtualGPU
-from vramlab.measure import breakdown, record_timeline
-from vramlab.measure.categories import blocks_by_category
+from vramlab.measure import Timeline
+from vramlab.planner.events import peak
 from vramlab.planner.plan import Plan
-from vramlab.planner.program import Training, first_rank_of
+from vramlab.planner.program import first_rank_of
 from vramlab.planner.simulation import Simulation
+from vramlab.planner.tracing import begin_of_step, events_of, no_collections, record_steps
 
 
 def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:
@@ -22,9 +23,10 @@ def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simul
         stage: of the pipeline.
         alloc_conf: of the allocator, as in PYTORCH_CUDA_ALLOC_CONF; if None, the environment's.
     """
-    with VirtualGPU(plan.gpu, alloc_conf=alloc_conf), first_rank_of(plan, stage) as mesh:
+    gpu = VirtualGPU(plan.model, alloc_conf=alloc_conf)
+    with no_collections(), gpu, first_rank_of(plan, stage) as mesh:
         try:
-            return _measured(Training(plan, mesh))
+            return _measured(stage, record_steps(plan, mesh), torch.cuda.max_memory_reserved())
         except torch.OutOfMemoryError as error:
             problem = in_short(error)
         return Simulation(
@@ -41,21 +43,13 @@ def in_short(error: torch.OutOfMemoryError) -> str:
     return str(error).split(" See documentation")[0]
 
 
-def _measured(training: Training) -> Simulation:
-    training.step()
-    with record_timeline() as recording:
-        recording.watch(
-            model=training.model, inputs=list(training.inputs.values()), states=training.states()
-        )
-        training.forward_and_backward()
-        recording.stage("optimizer step")  # gradients are looked up here
-        training.update()
-    timeline = recording.timeline
-    moment = breakdown(timeline).moment
+def _measured(stage: int, timeline: Timeline, reserved_bytes: int) -> Simulation:
+    found = peak(events_of(timeline))
+    allocated_bytes = max(timeline.allocated_bytes[begin_of_step(timeline) :])
     return Simulation(
-        training.stage,
-        blocks_by_category(timeline, moment.position),
-        moment.allocated_bytes,
-        torch.cuda.max_memory_reserved(),
-        moment.remainder_bytes,
+        stage,
+        found.bytes_by_category,
+        allocated_bytes,
+        reserved_bytes,
+        allocated_bytes - found.total_bytes,
     )

@@ -2,7 +2,7 @@
 
 The model is `vramlab.programs.transformer.Transformer`: the layer that arXiv 2205.05198
 §4.1 counts (norms in front, dropout after softmax and after each block), with today's variants.
-`transformer_peak` adds what is only there for a moment.
+What is only there for a moment is not here: `vramlab.planner` runs a step for it.
 
 Sources: arXiv 2205.05198 for the terms; torch 2.13 for what each op keeps
 (tools/autograd/derivatives.yaml) and in which dtype it works under autocast
@@ -270,6 +270,23 @@ class Run:
     def scores_bytes(self, heads: int, dtype: str) -> int:
         """A tensor (B, heads, S, S)."""
         return block_bytes(tensor_bytes((self.batch, heads, self.sequence, self.sequence), dtype))
+
+
+def check_kernels(run: Run, compute_capability: tuple[int, int]) -> None:
+    """Raise ValueError if a GPU of this compute capability has no kernel of the run's attention.
+
+    Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, PyTorch 2.13.
+    """
+    compute = run.dtypes.compute
+    lacking = (run.attention == "flash" and compute_capability < (8, 0)) or (
+        run.attention == "efficient" and compute == "bfloat16" and compute_capability < (8, 0)
+    )
+    if lacking:
+        major, minor = compute_capability
+        raise ValueError(
+            f"a GPU of compute capability {major}.{minor} has no kernel of {run.attention} "
+            f"attention for {compute}: choose another attention, or another precision"
+        )
 
 
 Terms = Mapping[str, int]

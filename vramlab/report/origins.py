@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -23,16 +23,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher
-from vramlab.gpu.core.machine import VirtualDevice
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.observers import Observer
+from vramlab.gpu.core.storage_record import record_of
 from vramlab.measure import Category, Frame
 from vramlab.source_files import CodeOwner, owner_of
 
 _PROGRAM, _PACKAGE = CodeOwner.PROGRAM, CodeOwner.PACKAGE  # members of enums take long to look up
 
 _ENGINE = torch.autograd.graph._engine_run_backward.__code__
-_WORKSPACE = VirtualDevice.keep_workspace.__code__
 _WITHOUT_NUMBER = 2**64 - 1
 """The sequence number of every AccumulateGrad node. Source: the constructor in
 torch/csrc/autograd/functions/accumulate_grad.cpp passes UINT64_MAX, PyTorch 2.13."""
@@ -67,17 +65,13 @@ class _Thread(threading.local):
     number: int = 0  # the sequence number that its next autograd node will have
     recorded: bool = False
     brings_data: bool = False
+    takes_workspace: bool = False
 
 
-class Origins:
-    """Follows the ops of one dispatcher, and answers for each allocation where it comes from.
+class Origins(Observer):
+    """Follows the ops of one machine, and answers for each allocation where it comes from."""
 
-    Args:
-        dispatcher: whose `run` is wrapped; before its machine is attached.
-    """
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._run = dispatcher.run
+    def __init__(self) -> None:
         self._thread = _Thread()
         self._thread.number = torch._C._autograd._get_sequence_nr()
         self._factories: dict[OpOverload, bool] = {}
@@ -85,11 +79,10 @@ class Origins:
         # Line by sequence number, in two generations: when the new one is full, the old one goes.
         self._lines: dict[int, tuple[Frame | None, Frame | None]] = {}
         self._older_lines: dict[int, tuple[Frame | None, Frame | None]] = {}
-        dispatcher.run = self._follow  # type: ignore[method-assign]
 
     def of_allocation(self) -> Origin:
         """The origin of what the calling thread allocates right now."""
-        line, caller, in_engine, is_workspace = self._look(sys._getframe(1))
+        line, caller, in_engine = self._look(sys._getframe(1))
         in_backward = torch._C._current_graph_task_id() != -1
         thread = self._thread
         owner = None
@@ -97,14 +90,15 @@ class Origins:
             number = node._sequence_nr()
             line, caller = self._line_of_node(number) or (line, caller)
             owner = Category.GRADIENTS if number == _WITHOUT_NUMBER else None
-        if is_workspace:
+        if thread.takes_workspace:
+            thread.takes_workspace = False
             owner = Category.WORKSPACES
         elif thread.brings_data and not in_backward:
             owner = Category.INPUTS
         return Origin(line, caller, in_backward, thread.recorded, owner)
 
-    def _follow(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an op; before, note which autograd nodes are new and what the op is about to do."""
+    def op_begins(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Note which autograd nodes are new, and what the op is about to do."""
         thread = self._thread
         number: int = torch._C._autograd._get_sequence_nr()
         thread.recorded = number != thread.number
@@ -112,18 +106,22 @@ class Origins:
             self._note(range(thread.number, number))
             thread.number = number
         thread.brings_data = self._brings_data(func, args, kwargs)
-        return self._run(func, args, kwargs)
+        thread.takes_workspace = False
+
+    def kernel_takes(self, device_index: int, size_bytes: int, what: str, *, is_kept: bool) -> None:
+        """Note that the next allocation is a workspace that a library keeps."""
+        self._thread.takes_workspace = is_kept
 
     def _brings_data(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
         """Whether an op puts new data on a GPU: a copy from the host, or a factory's result."""
         device = kwargs.get("device")
         if device is None or device.type != "cuda":
             return False
         if func is torch.ops.aten._to_copy.default:
-            holding = holding_of(args[0])
-            return holding is None or holding.place < 0
+            record = record_of(args[0])
+            return record is None or record.device_index < 0
         is_factory = self._factories.get(func)
         if is_factory is None:
             is_factory = all("Tensor" not in str(a.type) for a in func._schema.arguments)
@@ -131,7 +129,7 @@ class Origins:
         return is_factory
 
     def _note(self, numbers: range) -> None:
-        line, caller, _, _ = self._look(sys._getframe(2))
+        line, caller, _ = self._look(sys._getframe(2))
         if len(self._lines) >= _NOTED_LINES:
             self._older_lines, self._lines = self._lines, {}
         for number in numbers:
@@ -140,25 +138,24 @@ class Origins:
     def _line_of_node(self, number: int) -> tuple[Frame | None, Frame | None] | None:
         return self._lines.get(number) or self._older_lines.get(number)
 
-    def _look(self, start: FrameType) -> tuple[Frame | None, Frame | None, bool, bool]:
-        """Search the callers: (line, caller, whether the engine is nearer, whether a workspace)."""
+    def _look(self, start: FrameType) -> tuple[Frame | None, Frame | None, bool]:
+        """Search the callers: (line, caller, whether the engine is nearer)."""
         frame: FrameType | None = start
         line: FrameType | None = None
-        in_engine = is_workspace = False
+        in_engine = False
         while frame is not None:
             code = frame.f_code
             owner = owner_of(code.co_filename)
             if owner is _PROGRAM:
                 if line is None:
-                    return self._frame(frame), None, in_engine, is_workspace
-                return self._frame(line), self._frame(frame), in_engine, is_workspace
+                    return self._frame(frame), None, in_engine
+                return self._frame(line), self._frame(frame), in_engine
             if owner is _PACKAGE:
                 line = line or frame
             elif line is None:
                 in_engine = in_engine or code is _ENGINE
-                is_workspace = is_workspace or code is _WORKSPACE
             frame = frame.f_back
-        return None if line is None else self._frame(line), None, in_engine, is_workspace
+        return None if line is None else self._frame(line), None, in_engine
 
     def _frame(self, frame: FrameType) -> Frame:
         """A frame as data; one object for each line, however often it runs."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import WeakSet
 
@@ -20,7 +20,8 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.storage_record import record_of
+from vramlab.gpu.core.tensors import tensors_in
 from vramlab.measure import Category
 
 Claim = Callable[[int, int, Category], None]
@@ -132,7 +133,7 @@ class Owners:
             for parameter in group["params"]:
                 self._look_at_parameter(parameter)
         for state in optimizer.state.values():
-            for tensor in _tensors_in(state):
+            for tensor in tensors_in((state,)):
                 self._see(tensor, Category.OPTIMIZER_STATES)
 
     def _look_at_parameter(self, parameter: torch.Tensor | None) -> None:
@@ -144,9 +145,9 @@ class Owners:
     def _see(self, tensor: Any, category: Category) -> None:
         if not isinstance(tensor, torch.Tensor):
             return
-        holding = holding_of(tensor)
-        if holding is not None and holding.block is not None:
-            self._claim(holding.place, holding.block.address, category)
+        record = record_of(tensor)
+        if record is not None and record.block is not None:
+            self._claim(record.device_index, record.block.address, category)
 
 
 def _with_submodules(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Module]:
@@ -159,15 +160,3 @@ def _with_submodules(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Mo
             seen.add(module)
             yield module
             waiting += [child for child in module._modules.values() if child is not None]
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested lists, tuples and mappings."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors_in(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors_in(item)

@@ -2,7 +2,7 @@
 
 For example:
 
-    with Watch(gpu := VirtualGPU("T4")) as watch, gpu:
+    with vramlab.VirtualGPU("T4") as gpu, Watch(gpu) as watch:
         train(model)
     watch.devices[0].peak()
 """
@@ -33,7 +33,7 @@ class Watch:
     """Watches all GPUs of a machine while the body of the with statement runs.
 
     Args:
-        gpu: not attached yet.
+        gpu: attached already or not.
 
     Attributes:
         devices: one watch for each GPU, by index.
@@ -44,9 +44,10 @@ class Watch:
     def __init__(self, gpu: VirtualGPU) -> None:
         self._tick = itertools.count(1).__next__
         self.turns: list[Turn] = []
-        origins = Origins(gpu.dispatcher)
+        self._machine = gpu.machine
+        self._origins = Origins()
         self.devices = tuple(
-            PeakWatch(device.allocator, self._tick, origins.of_allocation)
+            PeakWatch(device.allocator, self._tick, self._origins.of_allocation)
             for device in gpu.machine.devices
         )
         self._owners = Owners(self._claim, self._backward_begins)
@@ -54,12 +55,14 @@ class Watch:
             device.allocator.add_oom_observer(self._memory_runs_out)
 
     def __enter__(self) -> Watch:
+        self._machine.add_observer(self._origins)
         self._owners.install()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._owners.look_everywhere()
         self._owners.remove()
+        self._machine.remove_observer(self._origins)
 
     def _backward_begins(self) -> None:
         self.turns.append(Turn(self._tick(), is_backward=True))

@@ -3,7 +3,7 @@
 What a task is
     `vramlab_course/tasks/` has one file per exercise (`task.py` says what it is made of). A task
     holds cases and the program that measures their truth, never an expected number; or, if a
-    program is to be repaired, what `repair.py` tries answers with.
+    program is to be repaired, what its `Repair` tries answers with.
 
 What an answer is
     Source text: the last cell that binds the task's name, with the definitions of other cells that
@@ -12,7 +12,7 @@ What an answer is
     output without end) has nobody to do it to.
 
 Where it runs
-    On a bench (`bench.py`, `bench_server.py`): a process of the package's own, which forks once
+    On a bench (`job_pool.py`, `job_server.py`): a process of the package's own, which forks once
     per job. A learner's code runs there in a smaller language (`restricted.py`, `vocabulary.py`).
     A prediction has arithmetic only, so it cannot measure instead of predict, read the hidden
     cases' seed, or write to the gradebook. A repaired program shares its process with the virtual
@@ -20,23 +20,24 @@ Where it runs
     vocabulary, so what torch.cuda says afterwards is true.
 
 What if it breaks out
-    Each job has limits (`orders.py`), has no open file but its reply, can neither read nor trace
-    the bench, ends with all that it started (`confinement.py`), and on Linux has no system calls
-    for processes and signals, nor for the network if it needs no torch (`syscalls.py`). Truth is
-    measured in forks that never ran a learner's code, from a server that never did and that
-    remembers no answer and no truth; and a reply is data of one shape, or none (`replies.py`). So
-    code that broke out can alter no result but its own. Around the bench
-    `vramlab_classroom.sandbox.bubblewrap` puts walls that keep it from files and network, too.
+    Each job has limits (`sandbox/job_limits.py`), has no open file but its reply, can neither read
+    nor trace the bench, ends with all that it started (`sandbox/confinement.py`), and on Linux has
+    no system calls for processes and signals, nor for the network if it needs no torch
+    (`sandbox/syscalls.py`). Truth is measured in forks that never ran a learner's code, from a
+    server that never did and that remembers no answer and no truth; and a reply is data of one
+    shape, or none (`replies.py`). So code that broke out can alter no result but its own. Around
+    the bench `vramlab_classroom.sandbox.bubblewrap` puts walls that keep it from files and network,
+    too.
 
 Who decides
     The judge (`judge.py`), which compares data of exact types with what the bench measured in a
     fresh fork. Visible cases let the learner know where they stand; hidden ones, drawn from a seed
     that only the teacher's `autograder/` has, decide. A wrong answer is told its likely mistake.
-    What could not be graded has no score at all, and is listed (`gradebooks.py`).
+    What could not be graded has no score at all, and is listed (`nbgrader/gradebooks.py`).
 
 Three ways in, one verdict
     `check()` in a test cell (JupyterLab, and nbgrader's Validate button), `vramlab check` in the
-    shell, and `JudgeTasks` (`nbgrader_steps.py`) inside `nbgrader autograde`.
+    shell, and `JudgeTasks` (`nbgrader/nbgrader_steps.py`) inside `nbgrader autograde`.
 """
 
 from __future__ import annotations

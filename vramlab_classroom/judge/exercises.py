@@ -14,8 +14,7 @@ from importlib.metadata import entry_points
 
 from vramlab.errors import VramlabError
 from vramlab_classroom.judge.task import Exercise
-
-GROUP = "vramlab_classroom.exercises"
+from vramlab_classroom.sandbox.packages import EXERCISES
 
 PREFIX = "ex"
 """A module's name cannot begin with a digit: `02_pages_and_blocks` lies in `ex02_...`."""
@@ -29,7 +28,7 @@ class UnknownExerciseError(VramlabError, ValueError):
 def _modules() -> dict[str, str]:
     """The module of each exercise, by the name of its notebook."""
     modules = {}
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group=EXERCISES):
         package = entry.load()
         for module in pkgutil.iter_modules(package.__path__):
             if module.name.startswith(PREFIX):

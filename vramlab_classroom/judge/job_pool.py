@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import vramlab
 from vramlab.context import Closing
 from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
-from vramlab_classroom.judge import replies
+from vramlab_classroom.judge import replies, warm_benches
 from vramlab_classroom.judge.task import Config, Exercise, Task
+from vramlab_classroom.sandbox import packages
 from vramlab_classroom.sandbox.frames import read_frame, write_frame
 from vramlab_classroom.sandbox.job_limits import Limits, Order
 
@@ -36,8 +36,11 @@ MEASURE_REPLY_BYTES = 64 * MIB
 JOB_MEMORY_BYTES = 4 * GIB
 """What a job may take beyond what the bench holds."""
 
-TORCH_MODULES = ("torch", "torch._dynamo", "vramlab.gpu", "vramlab_course.tasks.preloaded")
-"""Imported once, before the fork. The first op under a torch function mode loads torch._dynamo."""
+TORCH_MODULES = ("torch", "vramlab.gpu", "vramlab_course.tasks.preloaded")
+"""Imported once, before the fork."""
+
+TRIAL_MODULES = (*TORCH_MODULES, "torch._dynamo")
+"""The same for repairs: optimizers load torch._dynamo, a second's work, and nearly all train."""
 
 WALL_TO_CPU = 4
 SPARE_WALL_SECONDS = 20
@@ -76,16 +79,16 @@ class Bench(Closing):
                 `vramlab_classroom.sandbox.bubblewrap`); by default this one, without any.
             search_path: where else the modules of exercises are looked for.
         """
-        package = Path(vramlab.__file__).parents[1]
         self._command = [
             *(command or [sys.executable]),
             "-P",
             "-m",
             "vramlab_classroom.judge.job_server",
         ]
-        self._search_path = os.pathsep.join(map(str, [package, *search_path]))
-        self._process: subprocess.Popen[bytes] | None = None
-        self._preload = TORCH_MODULES
+        self._is_bare = self._command[:-3] == [sys.executable]
+        self._search_path = [f"{path}" for path in (*packages.search_path(), *search_path)]
+        self._process: _Started | _Forked | None = None
+        self._imported: tuple[str, ...] = ()
 
     def measure(self, exercise: Exercise, task: Task, config: Config) -> Mapping[str, Any]:
         """Measure the truth of one case: `arguments` (for the learner's function) and `truth`.
@@ -94,9 +97,9 @@ class Bench(Closing):
         """
         limits = _limits(MEASURE_CPU_SECONDS)
         trusted = replace(limits, is_trusted=True, reply_bytes=MEASURE_REPLY_BYTES)
-        order = Order(trusted, self._preload)
+        order = Order(trusted, TORCH_MODULES + self._imported)
         measured: dict[str, Any] = self._do("measure", exercise, task, order, config=config)
-        self._preload += tuple(measured.pop("imported"))
+        self._imported += tuple(measured.pop("imported"))
         return measured
 
     def find(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Mapping[str, Any]]:
@@ -124,7 +127,7 @@ class Bench(Closing):
     ) -> Mapping[str, Any]:
         """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
         limits = replace(_limits(TRIAL_CPU_SECONDS), runs_torch=True)
-        order = Order(limits, self._preload)
+        order = Order(limits, TRIAL_MODULES + self._imported)
         reply = self._do("trial", exercise, task, order, source=source, config=config)
         with _any_reply():
             return replies.trial(reply)
@@ -150,17 +153,8 @@ class Bench(Closing):
     def close(self) -> None:
         """End the process, if there is one."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(CLOSING_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        finally:
-            with process:
-                pass
+        if process is not None:
+            process.close()
 
     def _do(self, job: str, exercise: Exercise, task: Task, order: Order, **arguments: Any) -> Any:
         request = {"job": job, "module": exercise.module, "task": task.name, **arguments}
@@ -183,17 +177,15 @@ class Bench(Closing):
             return reply["done"]
 
     def _ask(self, order: bytes, request: bytes) -> tuple[Mapping[str, Any], bytearray]:
-        process = self._process or self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        process = self._process = self._process or self._start()
         end = payload = None
         facts: dict[str, Any] = {"last": True}
         try:
             with contextlib.suppress(BrokenPipeError):
-                write_frame(process.stdin.fileno(), order)
-                write_frame(process.stdin.fileno(), request)
-                end = read_frame(process.stdout.fileno())
-                payload = read_frame(process.stdout.fileno())
+                write_frame(process.requests, order)
+                write_frame(process.requests, request)
+                end = read_frame(process.replies)
+                payload = read_frame(process.replies)
                 if end is not None and payload is not None:
                     facts = json.loads(end)
         finally:
@@ -204,16 +196,53 @@ class Bench(Closing):
             raise BenchError("the bench's process ended")
         return facts, payload
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> _Started | _Forked:
+        address = os.environ.get(warm_benches.VARIABLE)
+        if address and self._is_bare:
+            with contextlib.suppress(OSError):  # whoever gave them has ended
+                return _Forked(address, self._search_path)
+        return _Started(self._command, self._search_path)
+
+
+class _Started(Closing):
+    """A bench's process that was started for it."""
+
+    def __init__(self, command: Sequence[str], search_path: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            self._command,
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=tempfile.gettempdir(),
-            env={**_neutral_environment(), "PYTHONPATH": self._search_path},
+            env={**neutral_environment(), "PYTHONPATH": os.pathsep.join(search_path)},
             start_new_session=True,
         )
-        return self._process
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.requests = self._process.stdin.fileno()
+        self.replies = self._process.stdout.fileno()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        finally:
+            with self._process:
+                pass
+
+
+class _Forked(Closing):
+    """A bench's process that was forked of one which has imported everything already."""
+
+    def __init__(self, address: str, search_path: Sequence[str]) -> None:
+        self._connection = warm_benches.connect(address)
+        self.requests = self.replies = self._connection.fileno()
+        write_frame(self.requests, json.dumps(search_path).encode())
+
+    def close(self) -> None:
+        self._connection.close()  # by which it ends
 
 
 def _limits(cpu_seconds: int) -> Limits:
@@ -230,7 +259,7 @@ def _any_reply() -> Iterator[None]:
         raise JobDied("something that is no reply") from error
 
 
-def _neutral_environment() -> dict[str, str]:
+def neutral_environment() -> dict[str, str]:
     """Give the variables that a bench gets: a grade depends on no machine.
 
     The few that interpreters and sandboxes need, so neither settings that change what is measured

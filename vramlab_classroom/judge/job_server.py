@@ -2,7 +2,8 @@
 
     python -P -m vramlab_classroom.judge.job_server
 
-Reads requests on stdin and writes replies on stdout, as messages (`frames.py`). A request is an
+Reads requests on stdin and writes replies on stdout, as messages (`frames.py`); or, where stdin is
+a socket that others connect to, is forked for each of them (`warm_benches.py`). A request is an
 order (`orders.py`, for this process) and a job (for the fork); a reply is how the job ended
 (`{"ended": "replied"}`, `"died"`, `"late"` or `"failed"`, `"how"`, and whether it was the `"last"`
 that this server does) and what it replied.
@@ -23,12 +24,17 @@ import mmap
 import os
 import select
 import signal
+import socket
+import stat
+import sys
 import time
 import traceback
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from vramlab_classroom.judge import jobs
+from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.sandbox.confinement import (
     clear_temporary_folder,
     confine_bench,
@@ -45,6 +51,9 @@ LOOK_SECONDS = 0.5
 """How often to look how much memory a job has taken, with all its processes."""
 
 _REQUESTS = 0
+
+WARM_MODULES = ("torch._dynamo", "vramlab.gpu", "vramlab_course.tasks.preloaded")
+"""What a process has imported of which benches are forked, besides all exercises."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +77,51 @@ class _GivenUp(Exception):
 
 
 def main() -> None:
-    """Serve until the judge is gone."""
-    replies = os.dup(1)
+    """Serve a judge until it is gone, or fork for each judge that connects until all are gone."""
+    if stat.S_ISSOCK(os.fstat(_REQUESTS).st_mode):
+        serve_forked(socket.socket(fileno=os.dup(_REQUESTS)))
+    else:
+        serve(os.dup(1))
+
+
+def serve_forked(listening: socket.socket) -> None:
+    """Serve each judge that connects in a fork, which has imported all that jobs need.
+
+    The first to connect asks for nothing: it is who started this process, and ends it by leaving.
+    """
+    owner, _ = listening.accept()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that have ended are waited for by nobody
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        ready, _, _ = select.select([listening, owner], [], [])
+        if owner in ready:
+            return
+        _warm_up()
+        judge, _ = listening.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.dup2(judge.fileno(), _REQUESTS)
+            for each in (listening, owner):
+                each.close()
+            search_path = read_frame(_REQUESTS) or b"[]"
+            sys.path[:0] = json.loads(search_path)
+            serve(judge.detach())
+            os._exit(0)
+        judge.close()
+
+
+@cache
+def _warm_up() -> None:
+    """Import what takes long: when the first judge comes, since there may be none."""
+    for module in WARM_MODULES:
+        importlib.import_module(module)
+    for exercise in exercise_names():
+        find_exercise(exercise)
+    gc.freeze()
+
+
+def serve(replies: int) -> None:
+    """Do what is asked for on stdin, until there is nobody any more who asks."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(nowhere, stream)

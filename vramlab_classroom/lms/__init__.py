@@ -1,0 +1,1 @@
+"""Submissions from Canvas, Moodle and Gradescope; scores and feedback for them."""

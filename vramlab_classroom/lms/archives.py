@@ -29,6 +29,9 @@ _ARCHIVES = (".zip", ".gz", ".tar", ".7z", ".rar")
 _NOT_SUBMITTED = frozenset({"__MACOSX", ".ipynb_checkpoints", ".git"})
 """Folders that programs make beside what somebody hands in."""
 
+_NOT_WRITTEN = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+"""Files that systems make in folders that somebody looks into."""
+
 
 class UnusableParcelError(VramlabError):
     """The folder or zip cannot be opened, or is no such thing."""
@@ -57,6 +60,11 @@ class Parcel:
         return self.path.suffix.lower() in _ARCHIVES
 
     @property
+    def is_of_no_use(self) -> bool:
+        """Whether nothing here can do anything with it: a script, a document, a picture."""
+        return not (self.is_notebook or self.is_archive or self.is_timestamp)
+
+    @property
     def leads_out(self) -> bool:
         """Whether its place would be outside of where the source is unpacked."""
         return self.path.is_absolute() or ".." in self.path.parts
@@ -68,7 +76,7 @@ class Parcel:
 
 @contextmanager
 def opened(source: Path) -> Iterator[list[Parcel]]:
-    """List the notebooks, timestamps and archives in a folder or a zip, by place.
+    """List the files that somebody handed in, in a folder or a zip, by place.
 
     They can be read as long as it is open.
 
@@ -93,9 +101,7 @@ def _listed(source: Path, found: Iterable[Parcel]) -> list[Parcel]:
     for count, parcel in enumerate(found):
         if count == MAX_ENTRIES:
             raise UnusableParcelError(f"{source} has more than {MAX_ENTRIES:,} entries")
-        if _NOT_SUBMITTED.isdisjoint(parcel.path.parts) and (
-            parcel.is_notebook or parcel.is_archive or parcel.is_timestamp
-        ):
+        if _NOT_SUBMITTED.isdisjoint(parcel.path.parts) and parcel.path.name not in _NOT_WRITTEN:
             parcels.append(parcel)
     return sorted(parcels, key=lambda parcel: parcel.path)
 

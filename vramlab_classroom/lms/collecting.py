@@ -117,6 +117,8 @@ def collect(
         raise VramlabError(f"there is no assignment {assignment!r} to collect for")
     with opened(source) as parcels:
         handed_in, items = sort_out(parcels, destination.known, layout, assignment)
+        others = (each for each in parcels if each.is_of_no_use and not each.leads_out)
+        items += [_left(each, f"it is no notebook: {_ONLY}") for each in others]
         items += [_take(each, destination, overwrite=overwrite) for each in handed_in]
     return sorted(items, key=lambda item: item.source)
 
@@ -181,6 +183,7 @@ _WHO = {
     Layout.FOLDER: "it lies in no folder <student> or <student>/<assignment>, so nobody knows "
     "whose it is",
 }
+_ONLY = "only .ipynb files are graded, so look at it yourself, or ask for a notebook"
 _CLASH = "two students would get the same id: rename one of the folders"
 
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import io
 import shlex
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 from string import Template
 
 from vramlab.errors import VramlabError
-from vramlab_classroom.run.versions import PACKAGE, package_files
+from vramlab_classroom.run.versions import package_files
+from vramlab_classroom.sandbox.packages import judging_packages
 
 _SETUP = Template("""\
 #!/usr/bin/env bash
@@ -96,8 +98,14 @@ def autograder_zip(
         _add(archive, "run_autograder", run.encode(), mode=0o755)
         _add(archive, "requirements.txt", lock.read_bytes())
         _add(archive, "secret/hidden_seed.txt", f"{seed}\n".encode(), mode=0o600)
+        folders = {folder: name for name, folder in judging_packages().items()}
         for path in package_files():
-            _add(archive, f"vramlab/{path.relative_to(PACKAGE)}", path.read_bytes())
+            (folder,) = (folder for folder in folders if path.is_relative_to(folder))
+            _add(archive, f"{folders[folder]}/{path.relative_to(folder)}", path.read_bytes())
+        # By these the packages find each other, installed or not.
+        for name in ("METADATA", "entry_points.txt"):
+            text = distribution("vramlab").read_text(name) or ""
+            _add(archive, f"vramlab.dist-info/{name}", text.encode())
     return file.getvalue()
 
 

@@ -1,0 +1,1 @@
+"""nbgrader's notebooks, steps and gradebook: from it to the judge, and back."""

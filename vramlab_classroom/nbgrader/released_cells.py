@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vramlab_classroom.judge.notebooks import Cell, grade_id
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX, Cell, grade_id
+from vramlab_classroom.judge.task import Exercise
 
 if TYPE_CHECKING:
     from nbgrader.api import Gradebook
@@ -73,10 +74,41 @@ def released_cells(
     )
 
 
-def restore(cells: Iterable[Cell], released: Sequence[ReleasedCell]) -> list[Cell]:
-    """Give every released cell its metadata, drop that of all others, add missing tests.
+def changed_since_release(exercise: Exercise, released: Sequence[ReleasedCell]) -> str:
+    """Say what of an exercise's points is another in the gradebook, and what brings it in.
 
-    An answer's cell that lost its metadata needs none: answers are found by what they bind.
+    Returns:
+        A sentence; empty if all is as it was released.
+    """
+    there = {
+        cell.name.removesuffix(TEST_SUFFIX): cell.points
+        for cell in released
+        if cell.points is not None
+    }
+    now = {task.name: task.points for task in exercise.tasks}
+    differences = [
+        f"{name} has {_points(now.get(name))} and was released with {_points(there.get(name))}"
+        for name in [*now, *(name for name in there if name not in now)]
+        if now.get(name) != there.get(name)
+    ]
+    if not differences:
+        return ""
+    return (
+        f"{exercise.name} is not what was released: {'; '.join(differences)}. Scores are counted "
+        f"as released, until `nbgrader generate_assignment {exercise.name} --force` brings in "
+        f"what solutions/{exercise.name} says now"
+    )
+
+
+def _points(points: float | None) -> str:
+    return "no cell" if points is None else f"{points:g} points"
+
+
+def restore(cells: Iterable[Cell], released: Sequence[ReleasedCell]) -> list[Cell]:
+    """Give every released cell its metadata, drop that of all others, add those that are missing.
+
+    An answer's cell that lost its metadata needs none: answers are found by what they bind. A
+    setup cell stands above all that a learner wrote, so that whatever she binds anew holds.
 
     Args:
         cells: of a submission, in nbformat 4; they are changed.
@@ -94,8 +126,10 @@ def restore(cells: Iterable[Cell], released: Sequence[ReleasedCell]) -> list[Cel
         restored.append(cell)
     restored.reverse()
     taken = {cell.get("id") for cell in restored}
-    missing = [cell for cell in released if cell.points is not None and cell.name not in seen]
-    return [*restored, *(_new_cell(cell, taken) for cell in missing)]
+    missing = [cell for cell in released if cell.name not in seen]
+    setup = [_new_cell(cell, taken) for cell in missing if cell.locked and cell.points is None]
+    tests = [_new_cell(cell, taken) for cell in missing if cell.points is not None]
+    return [*setup, *restored, *tests]
 
 
 def _restore_one(cell: Cell, released: ReleasedCell) -> None:

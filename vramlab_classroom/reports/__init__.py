@@ -1,0 +1,1 @@
+"""What a class did with an assignment."""

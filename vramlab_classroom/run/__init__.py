@@ -1,0 +1,1 @@
+"""Grade a class: workers, the journal, the gradebook's one writer."""

@@ -19,7 +19,7 @@ from typing import Any
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.seeds import hidden_seed
 from vramlab_classroom.nbgrader.course import Course
-from vramlab_classroom.nbgrader.released_cells import ReleasedCell
+from vramlab_classroom.nbgrader.released_cells import ReleasedCell, changed_since_release
 from vramlab_classroom.run.cluster import Workers
 from vramlab_classroom.run.gradebook_writer import Book, NotEntered
 from vramlab_classroom.run.graded_submission import Marked
@@ -32,7 +32,14 @@ from vramlab_classroom.run.needs_review import (
     without_score,
 )
 from vramlab_classroom.run.progress import Progress
-from vramlab_classroom.run.submissions import Refused, Stray, Submission, find_submissions, select
+from vramlab_classroom.run.submissions import (
+    Refused,
+    Stray,
+    Submission,
+    find_submissions,
+    select,
+    select_strays,
+)
 from vramlab_classroom.run.versions import fingerprint, versions
 from vramlab_classroom.run.worker import Conditions, UnfitWorkerError, Work, mark, page
 from vramlab_classroom.sandbox.bubblewrap import best, named
@@ -111,9 +118,7 @@ def grade(course: Course, options: Options, progress: type[Progress] = Progress)
     wanted = [find_exercise(name).name for name in options.assignments]
     found, strays = find_submissions(course.submitted, names)
     chosen = select(found, wanted, options.students)
-    outcome = Outcome()
-    if not options.assignments and not options.students:
-        outcome.strays = strays
+    outcome = Outcome(strays=select_strays(strays, course.submitted, options.students))
     with ExitStack() as stack:
         journal = stack.enter_context(Journal(course.journal))
         book = stack.enter_context(Book(course))
@@ -175,6 +180,7 @@ class _Run:
         self._progress = progress
         self._workers: Workers | None = None
         self._exercises: dict[str, _Exercise] = {}
+        self._regraded: set[str] = set()
 
     def all(self, submissions: Iterable[Submission]) -> None:
         """Grade submissions, a bounded number of them at a time."""
@@ -227,9 +233,12 @@ class _Run:
     def _exercise(self, assignment: str) -> _Exercise:
         if assignment not in self._exercises:
             released = self._book.released(assignment)
+            exercise = find_exercise(assignment)
+            if stale := changed_since_release(exercise, released):
+                self._progress.say(f"warning: {stale}")
             self._exercises[assignment] = _Exercise(
                 released,
-                fingerprint(find_exercise(assignment), self._seed, released),
+                fingerprint(exercise, self._seed, released),
                 self._book.due_date(assignment),
                 self._book.extensions(assignment),
                 frozenset(each.student for each in self._book.ungraded(assignment)),
@@ -240,6 +249,8 @@ class _Run:
         """Do the first thing that a submission needs."""
         exercise = self._exercise(submission.assignment)
         entry = self._journal.latest(submission.student, submission.assignment)
+        if entry is not None and entry.fingerprint != exercise.fingerprint:
+            self._tell_of_regrading(submission.assignment)
         problem = digest = ""
         content = b""
         try:
@@ -261,6 +272,14 @@ class _Run:
         else:
             work = Work(submission.student, submission.assignment, content, exercise.released)
             self._order(step, mark, work)
+
+    def _tell_of_regrading(self, assignment: str) -> None:
+        if assignment not in self._regraded:
+            self._regraded.add(assignment)
+            self._progress.say(
+                f"{assignment} has changed since it was graded (its cases, its points, the seed, "
+                "or the code that judges): it is graded anew"
+            )
 
     def _is_valid(self, entry: Entry, digest: str, problem: str) -> bool:
         """Tell whether a marking is still that of the submission that is there now."""

@@ -14,14 +14,14 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import vramlab
+from vramlab_classroom.sandbox.packages import judging_packages
 
-_PACKAGE = Path(vramlab.__file__).parent
 _DATA = (".toml", ".json")
 
 
 def digest_of_code(modules: Collection[str]) -> str:
-    """Give a digest of modules, of all of this package that they import, and of its data files.
+    """Give a digest of modules, of all of the judging packages that they import, and of its data
+    files.
 
     Imports are read, not done: those within functions count, and those for type checking, too.
     """
@@ -38,7 +38,7 @@ def digest_of_code(modules: Collection[str]) -> str:
 
 
 def _closure(modules: Collection[str]) -> dict[str, Path]:
-    """Find the files of modules and of all of this package that they import, by module."""
+    """Find the files of modules and of all of the judging packages that they import, by module."""
     waiting = list(modules)
     seen: set[str] = set()
     found: dict[str, Path] = {}
@@ -62,11 +62,11 @@ def _file(module: str) -> Path | None:
 
 
 def _file_of_package(module: str) -> Path | None:
-    """Find the file of a module of this package; None for other modules and names in modules."""
+    """Find the file of a module of these packages; None for other modules and names in modules."""
     package, *inner = module.split(".")
-    if package != _PACKAGE.name:
+    if package not in judging_packages():
         return None
-    place = _PACKAGE.joinpath(*inner)
+    place = judging_packages()[package].joinpath(*inner)
     for path in (place / "__init__.py", place.with_suffix(".py")):
         if path.is_file():
             return path

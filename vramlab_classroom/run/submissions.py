@@ -97,7 +97,10 @@ def find_submissions(
         if problem:
             strays.append(Stray(folder, problem))
             continue
-        for assignment, place in _folders(folder, strays):
+        folders = list(_folders(folder, strays))
+        if not folders and not any(folder == stray.path.parent for stray in strays):
+            strays.append(Stray(folder, "nothing lies in it"))
+        for assignment, place in folders:
             if assignment in known:
                 found.append(Submission(student, assignment, place))
             else:
@@ -131,6 +134,18 @@ def select(
     if not students:
         return chosen
     return [each for each in chosen if any(_matches(each, pattern) for pattern in students)]
+
+
+def select_strays(strays: Sequence[Stray], submitted: Path, students: Sequence[str]) -> list[Stray]:
+    """Choose what is no submission but lies with those of some students; no names mean all."""
+    return [
+        stray
+        for stray in strays
+        if not students
+        or any(
+            fnmatchcase(stray.path.relative_to(submitted).parts[0], pattern) for pattern in students
+        )
+    ]
 
 
 def read_plainly(folder: Path, name: str, limit_bytes: int) -> bytes:

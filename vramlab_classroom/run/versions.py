@@ -14,8 +14,7 @@ import vramlab
 from vramlab_classroom.judge.task import Exercise
 from vramlab_classroom.nbgrader.released_cells import ReleasedCell
 from vramlab_classroom.run.sources import digest_of_code
-
-PACKAGE = Path(vramlab.__file__).parent
+from vramlab_classroom.sandbox.packages import judging_packages
 
 _JUDGING = (
     "vramlab_classroom.run.reading",
@@ -39,8 +38,13 @@ def versions() -> Mapping[str, str]:
 
 
 def package_files() -> list[Path]:
-    """List this package's code and data: all that grading needs of it."""
-    return sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml", ".json"))
+    """List the code and data of the packages that judge: all that grading needs of them."""
+    return sorted(
+        path
+        for package in judging_packages().values()
+        for path in package.rglob("*")
+        if path.suffix in (".py", ".toml", ".json")
+    )
 
 
 def fingerprint(exercise: Exercise, seed: str, released: Sequence[ReleasedCell]) -> str:

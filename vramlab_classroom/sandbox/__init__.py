@@ -1,0 +1,1 @@
+"""Walls around code that nobody trusts."""

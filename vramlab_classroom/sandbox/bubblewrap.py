@@ -38,9 +38,9 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-import vramlab
 from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
+from vramlab_classroom.sandbox.packages import judging_packages, search_path
 
 SCRATCH = "/bench"
 """The private folder for temporary files. Not /tmp, in which a course or Python itself may lie."""
@@ -100,7 +100,7 @@ class Sandbox(ABC):
             SandboxError: that does not work here.
         """
         command = [*self.prefix(), "-P", "-c", TRIAL]
-        environment = {**os.environ, "PYTHONPATH": str(_package().parent)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, search_path()))}
         try:
             trial = subprocess.run(
                 command, capture_output=True, text=True, env=environment, timeout=TRIAL_SECONDS
@@ -157,7 +157,7 @@ class Container(Sandbox):
 
     def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:
         """Give the command line; nothing of `hidden` is in a container anyway."""
-        folders = [_package(), *map(Path.resolve, visible)]
+        folders = [*judging_packages().values(), *map(Path.resolve, visible)]
         return [
             *(self.name, "run", "--rm", "--interactive", "--pull", "never"),
             *("--network", "none", "--ipc", "none", "--read-only"),
@@ -267,17 +267,15 @@ def named(name: str, image: str = "vramlab") -> Sandbox:
     return kinds[name]
 
 
-def _package() -> Path:
-    return Path(vramlab.__file__).resolve().parent
-
-
 def _mounts(visible: Iterable[Path], hidden: Iterable[Path]) -> Iterator[str]:
     """Show what Python needs and what is `visible`, but nothing else of what is `hidden`.
 
     Of two folders of which one lies in the other, the inner one decides: a package may be shown in
     a course that is hidden in an environment that is shown.
     """
-    shown = {folder.absolute() for folder in (*_environment(), _package(), *visible)}
+    shown = {
+        folder.absolute() for folder in (*_environment(), *judging_packages().values(), *visible)
+    }
     masks = {folder.absolute() for folder in hidden}
     for folder in map(Path, SYSTEM_FOLDERS):
         if folder.is_symlink():

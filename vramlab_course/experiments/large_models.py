@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import torch
 
+from vramlab import catalogue
+from vramlab.catalogue import GPUModel
 from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
 from vramlab.measure.readings import unsplit_bytes
 from vramlab.measure.surroundings import Surroundings, start_afresh
+from vramlab.planner import Plan, estimate
 from vramlab.programs import transformer_memory
 from vramlab.programs.master_weights import MasterWeights
 from vramlab.programs.optimizer_states import state_bytes
@@ -19,7 +22,6 @@ from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.transformer_step import Training, take_steps
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas import transformer_peak
 from vramlab_course.formulas.per_parameter import ZERO_MIXED_ADAM, zero_states_bytes
 
 BATCH, SEQUENCE = 32, 1024
@@ -192,14 +194,14 @@ T4_TEXTS = (6, 4)
 def t4_params() -> Outcome:
     """GPT-2 small with more or fewer layers, float32, AdamW, attention step by step.
 
-    The formula says where the limit is if nothing is lost between blocks; from there down, each
+    The planner says where the limit is if nothing is lost between blocks; from there down, each
     number of layers is tried.
     """
     trial = Trial("t4-params")
     published = figure("t4-params")
     for index, batch in enumerate(T4_TEXTS):
         run = Run(batch, SEQUENCE)
-        predicted = most_layers(run, facts(trial.surroundings))
+        predicted = most_layers(run, gpu_model(trial.surroundings))
         layers = predicted
         while True:
             with trial.stage(f"batch {batch}, {layers} layers", expected("peak")):
@@ -226,15 +228,19 @@ def t4_params() -> Outcome:
     return trial.outcome()
 
 
-def most_layers(run: Run, gpu: transformer_peak.Gpu, sizes: Sizes | None = None) -> int:
-    """The most layers whose peak is not above the free memory of the current GPU, by formula."""
+def most_layers(run: Run, gpu: GPUModel, sizes: Sizes | None = None) -> int:
+    """The most layers whose blocks have room in the free memory of the current GPU.
+
+    Args:
+        run: how the model is trained.
+        gpu: the current one.
+        sizes: of the model; GPT-2 small's if None.
+    """
     free_bytes, _ = torch.cuda.mem_get_info()
     room_bytes = free_bytes + torch.cuda.memory_reserved()
-    sizes = sizes or Sizes()
+    plan = Plan.of_run(sizes or Sizes(), run, gpu)
     layers = 1
-    while (
-        transformer_peak.peak(replace(sizes, layers=layers + 1), run, gpu).total_bytes <= room_bytes
-    ):
+    while estimate(plan.cut(layers + 1)).peak_bytes <= room_bytes:
         layers += 1
     return layers
 
@@ -248,13 +254,13 @@ def does_fit(sizes: Sizes, run: Run) -> bool:
     return True
 
 
-def facts(here: Surroundings) -> transformer_peak.Gpu:
-    """What a peak depends on, of the attached GPU."""
-    return transformer_peak.Gpu(
-        here.compute_capability,
-        here.multiprocessors,
-        here.threads_per_multiprocessor,
-        here.torch_version,
+def gpu_model(here: Surroundings) -> GPUModel:
+    """A GPU with the facts of the attached one that a peak depends on."""
+    return replace(
+        catalogue.find("A100-80GB"),
+        compute_capability=here.compute_capability,
+        multiprocessors=here.multiprocessors,
+        max_threads_per_multiprocessor=here.threads_per_multiprocessor,
     )
 
 

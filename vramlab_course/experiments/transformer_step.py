@@ -1,6 +1,6 @@
 """A training step of the course's transformer on the attached GPU, measured.
 
-`vramlab.programs.transformer_memory` and `transformer_peak` predict what this measures.
+`vramlab.programs.transformer_memory` and `vramlab.planner` predict what this measures.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vramlab.measure import (
 )
 from vramlab.measure.categories import blocks_by_category
 from vramlab.programs.master_weights import MasterWeights
-from vramlab.programs.optimizers import OPTIMIZERS, WAYS
+from vramlab.programs.optimizers import OPTIMIZERS, WAYS, states_of
 from vramlab.programs.transformer import DROPOUT, Transformer
 from vramlab.programs.transformer_memory import Run, Sizes
 
@@ -45,11 +45,10 @@ class Training:
         self.tokens = torch.zeros(run.batch, run.sequence, dtype=torch.long, device="cuda")
         self.targets = torch.zeros_like(self.tokens)
 
-    @property
-    def torch_optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer that has the states."""
+    def states(self) -> list[Tensor]:
+        """What the optimizer keeps: states, and float32 copies of parameters."""
         optimizer = self.optimizer
-        return optimizer.optimizer if isinstance(optimizer, MasterWeights) else optimizer
+        return optimizer.states() if isinstance(optimizer, MasterWeights) else states_of(optimizer)
 
     def forward(self) -> Tensor:
         """The loss, with its graph."""
@@ -107,18 +106,18 @@ def measure_step(sizes: Sizes, run: Run) -> StepMeasurement:
     with record_timeline() as recording:
         recording.watch(
             model=training.model,
-            optimizer=training.torch_optimizer,
             inputs=[training.tokens, training.targets],
+            states=training.states(),
         )
         recording.stage("forward")
         loss = training.forward()
         recording.stage("backward")
         loss.backward()
+        del loss
         recording.stage("optimizer step")
         training.optimizer.step()
         training.optimizer.zero_grad()
         recording.stage(None)
-        del loss
     reserved_bytes = max(reserved_bytes, torch.cuda.max_memory_reserved())
     timeline = recording.timeline
     begins, ends = (

@@ -11,12 +11,11 @@ from vramlab import catalogue
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Table
 from vramlab.measure.readings import unsplit_bytes
+from vramlab.planner import Plan, UnsupportedPlan, estimate
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import Run, Sizes
 from vramlab.units import short_size
 from vramlab_course.experiments.transformer_step import Training, take_steps
-from vramlab_course.formulas import transformer_peak
-from vramlab_course.formulas.transformer_peak import Gpu
 
 
 def layer_terms_table(sizes: Sizes, runs: Mapping[str, Run]) -> Table:
@@ -81,7 +80,7 @@ def measure_layer(sizes: Sizes, run: Run) -> int:
 
 
 def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
-    """Which GPUs of the catalogue hold a training run, by formula; some are tried.
+    """Which GPUs of the catalogue hold a training run, as planned; some are tried.
 
     Args:
         sizes: of the model.
@@ -91,13 +90,11 @@ def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
     rows = []
     for model in sorted(map(catalogue.find, catalogue.names()), key=lambda gpu: gpu.total_bytes):
         room_bytes = model.total_bytes - model.context_bytes
-        gpu = Gpu.of(model)
         try:
-            transformer_peak.check_kernels(run, gpu)
-        except ValueError:
+            peak_bytes = estimate(Plan.of_run(sizes, run, model.name)).peak_bytes
+        except UnsupportedPlan:
             rows.append((model.name, short_size(room_bytes), "", "no kernel", ""))
             continue
-        peak_bytes = transformer_peak.peak(sizes, run, gpu).total_bytes
         share = peak_bytes / room_bytes
         outcome = _tried(model.name, sizes, run) if model.name in tried else ""
         rows.append(
@@ -105,7 +102,7 @@ def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
         )
     return Table(
         caption="Which GPU holds it",
-        header=("GPU", "free with a context", "peak, by formula", "share", "tried"),
+        header=("GPU", "free with a context", "peak", "share", "tried"),
         rows=tuple(rows),
     )
 

@@ -35,8 +35,6 @@ sheet of paper, with its source. `vramlab_course.experiments` holds them against
     fit                 parabolas through measured points
     tiles               how much of a GPU a matrix product can use
     transformer         what a transformer takes in training, term by term
-    transformer_peak    the peak of its training step: the largest of a few moments
-    rank_peak           the same on one rank of many
     lean_optimizers     states of Adafactor and of 8-bit optimizers; GPT-2's shapes
     mixed_precision     what autocast keeps of Linear layers, and where it takes less than float32
     float_formats       floating point formats: limits, and how a number is stored

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramlab.measure import Category
-from vramlab.planner import Estimate, Plan, Report, estimate
-from vramlab_course.formulas.rank_peak import BORROWED, CATEGORIES
+from vramlab.planner import CATEGORIES, Estimate, Plan, Report, estimate
+from vramlab.planner.events import GATHERED
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.stacks import Rows, describe_stacks, draw_stacks
 from vramlab_course.plots.style import CACHED_LOOK, CATEGORY_LOOKS, GREY, OUTSIDE_LOOK, YELLOW, Look
 
 _REST, _RESTS, _CONTEXT = "all else", "rests of blocks", "CUDA context"
 _LOOKS = {
-    **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES if name != BORROWED},
-    BORROWED: Look(GREY, "oo"),
+    **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES if name != GATHERED},
+    GATHERED: Look(GREY, "oo"),
     _REST: Look(YELLOW, "xx"),
     _RESTS: CACHED_LOOK,
     _CONTEXT: OUTSIDE_LOOK,

@@ -1,0 +1,1 @@
+"""Programs of the lessons: models, techniques, and the ranks of processes."""

@@ -13,6 +13,7 @@ from vramlab.programs.transformer_memory import (
     Attention,
     Sizes,
     bytes_per_parameter,
+    check_kernels,
     layer_terms,
 )
 from vramlab.programs.transformer_memory import Run as TransformerRun
@@ -28,7 +29,6 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
-from vramlab_course.formulas.transformer_peak import Gpu, check_kernels
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
@@ -451,7 +451,7 @@ def _chosen_run(answer: Any, batch: int, limit_mib: int) -> TransformerRun:
     settings = {key: answer[key] for key in KEYS}
     try:
         run = TransformerRun(micro_batch, 512, **settings)
-        check_kernels(run, Gpu.of(catalogue.find(T4.name)))
+        check_kernels(run, catalogue.find(T4.name).compute_capability)
     except ValueError as error:
         raise NotFixed(f"This cannot run: {error}.") from error
     return run

@@ -106,11 +106,11 @@ class Work:
         self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Count an op."""
-        from vramlab.gpu.core.dispatcher import tensors_in
-        from vramlab.gpu.ops.copies import place_of_tensor
+        from vramlab.gpu.core.tensors import tensors_in
+        from vramlab.gpu.ops.copies import device_index_of
 
         tensors = list(tensors_in((*args, result), kwargs))
-        places = {place_of_tensor(tensor) for tensor in tensors}
+        places = {device_index_of(tensor) for tensor in tensors}
         gpus = sorted(place for place in places if place >= 0)
         name = func._schema.name.partition("::")[2]
         if func.is_view or name.startswith(_UNCOUNTED) or (name in _COPIES and len(places) > 1):
@@ -147,14 +147,14 @@ def watching(gpu: VirtualGPU, work: Work) -> Iterator[None]:
     tensor = torch.Tensor
     readers = (tensor.numpy, tensor.__array__, tensor.tolist, tensor.item, tensor.__float__)
     makers = (torch.tensor, torch.as_tensor, torch.asarray, tensor.new_tensor)
-    answers = gpu._service.answers
-    before = {function: answers[function] for function in (*readers, *makers)}
+    overrides = gpu._service.overrides
+    before = {function: overrides[function] for function in (*readers, *makers)}
     dispatcher.run = run_and_note  # type: ignore[method-assign]
-    answers.update({name: partial(answer_and_count, answer) for name, answer in before.items()})
+    overrides.update({name: partial(answer_and_count, answer) for name, answer in before.items()})
     try:
         yield
     finally:
-        answers.update(before)
+        overrides.update(before)
         del dispatcher.run
 
 

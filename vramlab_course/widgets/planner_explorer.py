@@ -1,4 +1,4 @@
-"""Explore how to fit a transformer's training on given GPUs: by formula, and simulated."""
+"""Explore how to fit a transformer's training on given GPUs: estimated, and simulated."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def planner_explorer(
 ) -> View:
     """Show what each GPU of a plan holds, whether it fits, and what would help.
 
-    The closed form answers at once. "Simulate" runs PyTorch's own code for one rank alone, and
-    shows both.
+    PyTorch's own code runs a few layers of one rank alone, and that is extended to all. "Simulate"
+    runs all of them on a GPU as large as the real one, and shows both.
     """
     plan = Plan(
         find_model(model),

@@ -1,13 +1,15 @@
-"""Explore where the bytes of a transformer's training step go: by formula, and measured."""
+"""Explore where the bytes of a transformer's training step go: predicted, and measured."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import torch
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.measure import Category, Table
+from vramlab.planner import Moment, Plan, estimate
 from vramlab.planner.estimate import fitting_of
 from vramlab.planner.models import llama_sizes
 from vramlab.planner.simulator import in_short
@@ -24,8 +26,6 @@ from vramlab.programs.transformer_memory import (
 )
 from vramlab.units import format_mib, short_size
 from vramlab_course.experiments.transformer_step import StepMeasurement, measure_step
-from vramlab_course.formulas import transformer_peak
-from vramlab_course.formulas.transformer_peak import CATEGORIES, Gpu, Moment
 from vramlab_course.plots import draw_stacks
 from vramlab_course.plots.style import (
     BLUE,
@@ -45,6 +45,17 @@ STYLES = ("GPT-2", "Llama")
 """Layers with LayerNorm, GELU, biases and dropout; or with RMSNorm and SwiGLU, without the rest."""
 WIDTHS = (128, 256, 512, 768, 1024, 1280, 1600, 2048, 2560, 3200, 4096, 5120, 8192)
 VOCABULARIES = (1024, 32000, 50257, 128256)
+
+CATEGORIES = (
+    "parameters",
+    "optimizer states",
+    "gradients",
+    "inputs",
+    "workspaces",
+    "activations",
+    "temporaries",
+)
+"""What one GPU holds, as `vramlab.measure.Category` names it."""
 
 _CONTEXT, _RESTS = "CUDA context", "rests of blocks"
 _SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS, _ENDS = (
@@ -91,7 +102,8 @@ def transformer_explorer(
 ) -> View:
     """Show the peak of a training step, part by part, against a GPU's memory.
 
-    The closed form answers at once. "Measure" runs the model, and shows both.
+    A step with few layers is run and extended to all of them. "Measure" runs all of them, and shows
+    both.
     """
     sizes = sizes_of(style, layers, width, head_size, vocabulary, sequence)
     run = Run(
@@ -105,10 +117,8 @@ def transformer_explorer(
     )
     model = catalogue.find(gpu)
     available_bytes = model.total_bytes - model.context_bytes
-    facts = Gpu.of(model)
-    transformer_peak.check_kernels(run, facts)
-    predicted = transformer_peak.peak(sizes, run, facts)
-    bars = {"predicted": {**predicted.bytes_by_category, _CONTEXT: model.context_bytes}}
+    predicted = estimate(Plan.of_run(sizes, run, gpu)).peak
+    bars = {"predicted": {**_in_order(predicted.bytes_by_category), _CONTEXT: model.context_bytes}}
     measured, failed = _measured(gpu, sizes, run) if measure else (None, "")
     if measured is not None:
         bars["measured"] = {
@@ -125,7 +135,7 @@ def transformer_explorer(
     )
     summary = (
         f"{sizes.parameters() / 1e6:,.1f} million parameters. The peak is "
-        f"{short_size(predicted.total_bytes)} by formula; {gpu} has "
+        f"{short_size(predicted.total_bytes)} as predicted; {gpu} has "
         f"{short_size(available_bytes)} for it: "
         f"{_verdict(predicted.total_bytes, available_bytes)}.{failed}"
     )
@@ -167,7 +177,7 @@ def _verdict(peak_bytes: int, available_bytes: int) -> str:
     return f"it fits, at {share:.0%}"
 
 
-def _in_order(amounts: dict[str, int]) -> dict[str, int]:
+def _in_order(amounts: Mapping[str, int]) -> dict[str, int]:
     return {name: amounts.get(name, 0) for name in CATEGORIES}
 
 

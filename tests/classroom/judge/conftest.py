@@ -14,12 +14,12 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from vramlab_classroom.judge.job_pool import Bench
 from vramlab_classroom.judge.task import Exercise
 
-HERE = Path(__file__).parent
+SUPPORT = Path(toy_exercise.__file__).parent
 
 
 @pytest.fixture(scope="session")
 def bench() -> Iterator[Bench]:
-    with Bench(search_path=[HERE]) as bench:
+    with Bench(search_path=[SUPPORT]) as bench:
         yield bench
 
 

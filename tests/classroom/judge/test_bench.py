@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+import toy_exercise
 
 from vramlab_classroom.judge import job_pool as bench_module
+from vramlab_classroom.judge import warm_benches
 from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
 from vramlab_classroom.judge.task import Exercise
+
+SUPPORT = Path(toy_exercise.__file__).parent
 
 
 def ask(bench: Bench, toy: Exercise, source: str) -> dict:
@@ -124,19 +131,50 @@ def test_settings_of_this_machine_do_not_reach_the_bench(
 ) -> None:
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "VRAMLAB_GPU"):
         monkeypatch.setenv(name, "nonsense")
-    seen = bench_module._neutral_environment()
+    seen = bench_module.neutral_environment()
     assert "PYTORCH_CUDA_ALLOC_CONF" in os.environ
     assert not [name for name in seen if name.startswith(("PYTORCH", "VRAMLAB"))]
 
 
-def test_a_bench_whose_process_is_gone_says_so_and_starts_another(toy: Exercise) -> None:
-    from toy_exercise import __file__ as toy_file
-
-    with Bench(search_path=[os.path.dirname(toy_file)]) as bench:
+def test_a_bench_whose_process_is_gone_says_so_and_starts_another(
+    toy: Exercise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(warm_benches.VARIABLE)
+    with Bench(search_path=[SUPPORT]) as bench:
         assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
-        assert bench._process is not None
-        bench._process.kill()
-        bench._process.wait()
+        assert isinstance(bench._process, bench_module._Started)
+        bench._process._process.kill()
+        bench._process._process.wait()
         with pytest.raises(BenchError, match="the bench's process ended"):
             ask(bench, toy, "def double(size):\n    return 6")
         assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
+
+
+LISTING = "import sys\ndef listed():\n    return {'modules': sorted(sys.modules)}\n"
+"""Tells what the process of a job has imported."""
+
+
+def test_forked_benches_have_torch_at_once_and_search_paths_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "listing.py").write_text(LISTING)
+    limits: dict[str, Any] = {"cpu_seconds": 10, "reply_bytes": 2**20, "arguments": {}}
+    with Bench(search_path=[tmp_path]) as first, Bench() as second:
+        assert "torch" in first.call("listing", "listed", **limits)["modules"]
+        assert isinstance(first._process, bench_module._Forked)
+        with pytest.raises(BenchError, match="No module named 'listing'"):
+            second.call("listing", "listed", **limits)
+
+
+def test_a_bench_in_a_sandbox_or_of_another_python_is_not_forked(toy: Exercise) -> None:
+    with Bench(command=[sys.executable, "-s"], search_path=[SUPPORT]) as bench:
+        assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
+        assert isinstance(bench._process, bench_module._Started)
+
+
+def test_forked_benches_end_with_who_gave_them_and_another_is_started(
+    toy: Exercise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Bench(search_path=[SUPPORT]) as bench:
+        with warm_benches.WarmBenches(bench_module.neutral_environment()) as warm:
+            monkeypatch.setenv(warm_benches.VARIABLE, f"{warm.address}")
+        assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
+        assert isinstance(bench._process, bench_module._Started)

@@ -28,7 +28,7 @@ from vramlab_classroom.run.run import Options, Outcome, grade
 from vramlab_classroom.run.worker import Conditions, OtherVersionsError, Work
 
 POINTS = {f"{task.name}-test": task.points for task in find_exercise(EXERCISE).tasks}
-HERE = Path(__file__).parent
+SUPPORT = Path(inline_workers.__file__).parent
 
 
 @pytest.fixture(autouse=True)
@@ -422,8 +422,8 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(folder: Path) -> None:
     untouched = Path(shutil.copytree(folder, folder.parent / "untouched"))
     assert run(untouched).graded == len(students)
 
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT_OF_TESTS}{os.pathsep}{HERE}"}
-    command = [sys.executable, f"{HERE / 'inline_workers.py'}"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT_OF_TESTS}{os.pathsep}{SUPPORT}"}
+    command = [sys.executable, f"{SUPPORT / 'inline_workers.py'}"]
     for marked_before in (3, 8):
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -443,7 +443,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(folder: Path) -> None:
     assert sorted(marked) == ["first", *students]  # none twice
 
 
-ROOT_OF_TESTS = HERE.parents[1]
+ROOT_OF_TESTS = SUPPORT.parents[1]
 
 
 def _markings(folder: Path) -> int:

@@ -115,7 +115,7 @@ def test_work_that_kills_every_worker_is_given_up(
 
 
 def test_a_cluster_elsewhere_is_used_and_left_running_until_it_is_gone(tmp_path: Path) -> None:
-    settings = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}"}
+    settings = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[3]}"}
     port = _free_port()
     address = f"tcp://127.0.0.1:{port}"
     scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]

@@ -80,7 +80,8 @@ def test_canvas(desk: Desk) -> None:
         f"lovelaceada-101/{EXERCISE}": "03-01 10:00:00",
         "turingalan-104/05_one_training_step": "03-01 10:00:00",
     }
-    assert [item.text for item in items] == [
+    assert list(_left(items)) == ["hoppergrace_103_5003_essay.pdf"]
+    assert [item.text for item in items if item.is_taken] == [
         f"babbagecharles-102, {EXERCISE}, 2026-03-01 12:00, late",
         f"lovelaceada-101, {EXERCISE}, 2026-03-01 10:00",
         "turingalan-104, 05_one_training_step, 2026-03-01 10:00",
@@ -116,7 +117,7 @@ def test_folders_with_and_without_times(desk: Desk) -> None:
     )
     (source / "ada" / EXERCISE / "timestamp.txt").write_text("2026-02-03 04:05:06 UTC")
     items = desk.collect(source)
-    assert not _left(items)
+    assert list(_left(items)) == [f"ada/{EXERCISE}/data.csv"]
     assert items[0].text.endswith("2026-02-03 04:05 (says its timestamp.txt)")
     # The file's own time: a folder of the teacher's has times that mean something.
     mtime = datetime.fromtimestamp(datetime(2026, 3, 1, 10).timestamp(), UTC)
@@ -257,3 +258,20 @@ def test_nothing_is_written_through_a_link(desk: Desk) -> None:
     with pytest.raises(VramlabError, match="is a link"):
         desk.collect(desk.zip("ada_1_50_02_pages_and_blocks.ipynb"))
     assert not list(elsewhere.iterdir())
+
+
+def test_what_is_no_notebook_is_listed_and_what_systems_leave_is_not(desk: Desk) -> None:
+    source = desk.folder_of(
+        "ada/02_pages_and_blocks.ipynb",
+        "ada/notes.docx",
+        "bob/02_pages_and_blocks.py",
+        "bob/.DS_Store",
+        "__MACOSX/bob/._02_pages_and_blocks.py",
+    )
+    items = desk.collect(source)
+    assert [(item.source, item.is_taken) for item in items] == [
+        ("ada/02_pages_and_blocks.ipynb", True),
+        ("ada/notes.docx", False),
+        ("bob/02_pages_and_blocks.py", False),
+    ]
+    assert items[2].text.startswith("it is no notebook")

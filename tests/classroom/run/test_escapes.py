@@ -23,6 +23,7 @@ from vramlab_classroom.judge import job_pool as bench_module
 from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.verdict import Grade
+from vramlab_classroom.judge.warm_benches import VARIABLE
 from vramlab_classroom.sandbox.bubblewrap import (
     SCRATCH,
     Bubblewrap,
@@ -34,7 +35,7 @@ from vramlab_classroom.sandbox.bubblewrap import (
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
 
-HERE = Path(__file__).parent
+SUPPORT = Path(broken_language.__file__).parent
 EXERCISE = broken_language.EXERCISE
 ANSWER = EXERCISE.task("answer")
 PROGRAM = EXERCISE.task("program")
@@ -52,13 +53,15 @@ def around() -> Sandbox:
 
 
 def bench_in(sandbox: Sandbox, hidden: Path) -> Bench:
-    return Bench(command=sandbox.prefix(visible=[HERE], hidden=[hidden]), search_path=[HERE])
+    return Bench(command=sandbox.prefix(visible=[SUPPORT], hidden=[hidden]), search_path=[SUPPORT])
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_module, "TORCH_MODULES", ())
+        patch.setattr(bench_module, "TRIAL_MODULES", ())
+        patch.delenv(VARIABLE)
         patch.setattr(bench_module, "ANSWER_CPU_SECONDS", 4)
         patch.setattr(bench_module, "SPARE_WALL_SECONDS", 0)
         yield
@@ -120,7 +123,7 @@ def is_well(bench: Bench) -> bool:
 
 
 def test_the_language_is_broken(any_bench: Bench) -> None:
-    assert escaped(any_bench, escapes.read, path=__file__).startswith('"""Code that has broken')
+    assert escaped(any_bench, escapes.read, path=escapes.__file__).startswith('"""What code could')
 
 
 # What a sandbox keeps from an answer.
@@ -161,7 +164,7 @@ def test_only_what_python_needs_is_there(boxed: Bench) -> None:
 
 def test_nothing_can_be_written_but_the_private_folder(boxed: Bench) -> None:
     package = Path(bench_module.__file__).parents[1]
-    places = ["/", "/usr", "/etc", "/dev", "/dev/shm", "/proc", f"{package}", f"{HERE}", SCRATCH]
+    places = ["/", "/usr", "/etc", "/dev", "/dev/shm", "/proc", f"{package}", f"{SUPPORT}", SCRATCH]
     # Not even there a file with anything in it: the limit of file size is 0.
     assert escaped(boxed, escapes.writes_into, paths=places) == f"folder in {SCRATCH}"
 
@@ -378,8 +381,8 @@ def test_a_bench_ends_with_its_judge_in_the_middle_of_a_job(
 ) -> None:
     bench = bench_in(choose(), course)
     assert is_well(bench)
-    process = bench._process
-    assert process is not None
+    assert isinstance(bench._process, bench_module._Started)
+    process = bench._process._process
     # As after a kill -9 of the judge: it asks, and then its end of the pipe is closed.
     monkeypatch.setattr(bench_module, "read_frame", lambda descriptor: process.stdin.close())
     monkeypatch.setattr(Bench, "close", lambda bench: None)

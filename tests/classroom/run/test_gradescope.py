@@ -166,7 +166,13 @@ def test_the_zip_has_what_gradescope_wants_and_no_solution(tmp_path: Path) -> No
         setup = archive.read("setup.sh").decode()
         seed = archive.read("secret/hidden_seed.txt")
         lock = archive.read("requirements.txt")
-    assert {"setup.sh", "run_autograder", "vramlab/cli.py", "vramlab/gpus.toml"} <= names
+    assert {
+        "setup.sh",
+        "run_autograder",
+        "vramlab/cli.py",
+        "vramlab/gpus.toml",
+        "vramlab.dist-info/entry_points.txt",
+    } <= names
     assert modes["setup.sh"] == modes["run_autograder"] == 0o755
     assert modes["secret/hidden_seed.txt"] == 0o600
     assert seed == b"the seed\n"

@@ -21,7 +21,7 @@ from vramlab_classroom.sandbox.bubblewrap import Bubblewrap, LimitsOnly, Sandbox
 EXERCISE = "02_pages_and_blocks"
 
 WITHOUT_LANGUAGE = """
-from vramlab_classroom.judge import bench_server, jobs
+from vramlab_classroom.judge import job_server, jobs
 from vramlab_classroom.judge.vocabulary import OWN_MODULE
 
 def run_anything(source, vocabulary):
@@ -30,7 +30,7 @@ def run_anything(source, vocabulary):
     return namespace
 
 jobs.load = run_anything
-bench_server.main()
+job_server.main()
 """
 
 

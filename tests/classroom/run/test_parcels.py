@@ -37,9 +37,10 @@ def test_a_zip_and_a_folder_list_the_same(tmp_path: Path) -> None:
     packed = _zip(tmp_path / "in.zip", *((name, b"{}") for name in (*junk, *names)))
     for source in (folder, packed):
         with opened(source) as found:
-            assert [str(parcel.path) for parcel in found] == list(names[:4])
-            assert [parcel.read() for parcel in found] == [b"{}"] * 4
-            assert [parcel.is_notebook for parcel in found] == [True, False, True, False]
+            assert [str(parcel.path) for parcel in found] == list(names)
+            assert [parcel.read() for parcel in found] == [b"{}"] * 5
+            assert [parcel.is_notebook for parcel in found] == [True, False, True, False, False]
+            assert [parcel.is_of_no_use for parcel in found] == [False] * 4 + [True]
 
 
 def test_the_time_of_a_file_is_kept(tmp_path: Path) -> None:

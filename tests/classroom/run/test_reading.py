@@ -146,7 +146,8 @@ def test_answers_are_found_in_the_cells_above_their_tests() -> None:
 def test_answers_can_be_left_to_be_found_later() -> None:
     cells = [named("f", "f = 1"), named("f-test", "pass"), code("f = 2", id="late")]
     read = reply(*cells, finding=False)
-    assert read["cells"] == {"f": ["f = 1"], "g": ["f = 1", "f = 2"]}
+    setup = "MIB = 2**20"  # was deleted, and is back
+    assert read["cells"] == {"f": [setup, "f = 1"], "g": [setup, "f = 1", "f = 2"]}
 
 
 def test_locked_cells_are_as_released() -> None:

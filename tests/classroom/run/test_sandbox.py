@@ -25,7 +25,8 @@ from vramlab_classroom.sandbox.bubblewrap import (
     named,
 )
 
-PACKAGE = Path(vramlab.__file__).resolve().parent
+ROOT_OF_PACKAGES = Path(vramlab.__file__).resolve().parents[1]
+PACKAGES = [ROOT_OF_PACKAGES / name for name in ("vramlab", "vramlab_classroom", "vramlab_course")]
 ROOT = Path(__file__).parents[3]
 
 
@@ -126,7 +127,7 @@ def test_a_container_shuts_out_everything(monkeypatch: pytest.MonkeyPatch) -> No
     assert options(command, "--memory") == options(command, "--memory-swap") == [f"{8 * 2**30}"]
     assert options(command, "--user") == ["1000:100"]
     assert options(command, "--volume") == [
-        f"{PACKAGE}:{PACKAGE}:ro",
+        *(f"{folder}:{folder}:ro" for folder in PACKAGES),
         f"{ROOT}/tests:{ROOT}/tests:ro",
     ]
     assert command[-3:] == ["--entrypoint", "python3", "course:1"]
@@ -170,8 +171,8 @@ def test_of_two_nested_folders_the_inner_one_decides(
 
 
 def test_only_the_package_of_a_course_is_shown(bubblewrap: Bubblewrap) -> None:
-    assert "solutions" in {path.name for path in PACKAGE.parent.iterdir()}
-    assert "solutions" not in listing(bubblewrap, PACKAGE.parent, hidden=[PACKAGE.parent])
+    assert "solutions" in {path.name for path in ROOT_OF_PACKAGES.iterdir()}
+    assert "solutions" not in listing(bubblewrap, ROOT_OF_PACKAGES, hidden=[ROOT_OF_PACKAGES])
 
 
 @pytest.mark.parametrize(

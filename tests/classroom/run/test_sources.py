@@ -39,7 +39,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }.items():
         (package / name).write_text(source)
     (tmp_path / "task_of_a_test.py").write_text(SOURCE)
-    monkeypatch.setattr(sources, "_PACKAGE", package)
+    monkeypatch.setattr(sources, "judging_packages", lambda: {"vramlab": package})
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "task_of_a_test", raising=False)
     invalidate_caches()

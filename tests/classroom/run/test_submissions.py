@@ -10,10 +10,12 @@ import pytest
 from vramlab.errors import VramlabError
 from vramlab_classroom.run.submissions import (
     Refused,
+    Stray,
     Submission,
     find_submissions,
     read_plainly,
     select,
+    select_strays,
 )
 
 KNOWN = ("01_context", "02_pages")
@@ -52,6 +54,7 @@ def test_what_is_no_submission_is_named(tmp_path: Path) -> None:
     put(tmp_path, "x" * 129, "02_pages")
     put(tmp_path, os.fsdecode(b"caf\xe9"), "02_pages")
     (tmp_path / "all.zip").touch()
+    (tmp_path / "zoe").mkdir()
     (tmp_path / ".DS_Store").touch()
     (tmp_path / "eve").symlink_to("/etc")
     (tmp_path / "ada" / "01_context").symlink_to(tmp_path)
@@ -65,8 +68,15 @@ def test_what_is_no_submission_is_named(tmp_path: Path) -> None:
         "bad\nname": "the student's name has characters that cannot be shown",
         "caf\udce9": "the student's name has characters that cannot be shown",
         "eve": "it is a link to somewhere else",
+        "zoe": "nothing lies in it",
         "x" * 129: "the student's name has more than 128 characters",
     }
+
+
+def test_what_is_no_submission_is_listed_for_the_students_that_were_asked_for() -> None:
+    strays = [Stray(Path("in", *parts), "why") for parts in (("ada", "0"), ("bob",), ("all.zip",))]
+    assert select_strays(strays, Path("in"), ()) == strays
+    assert select_strays(strays, Path("in"), ("b*", "eve")) == [strays[1]]
 
 
 def test_a_notebook_of_another_name_is_named(tmp_path: Path) -> None:

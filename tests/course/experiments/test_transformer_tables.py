@@ -14,7 +14,6 @@ from vramlab_course.experiments.transformer_tables import (
     layer_terms_table,
     measure_layer,
 )
-from vramlab_course.formulas.transformer_peak import Gpu
 
 SMALL = Sizes(vocabulary=1024, positions=256, width=256, layers=1, heads=4)
 
@@ -64,7 +63,7 @@ def test_gpus_are_listed_by_their_memory_and_tried_where_asked() -> None:
 
 
 def test_the_most_layers_are_those_whose_peak_is_within_free_memory() -> None:
-    gpu = Gpu.of(catalogue.find("T4"))
+    gpu = catalogue.find("T4")
     run = Run(4, 256)
     with vramlab.VirtualGPU("T4"):
         fewer = most_layers(Run(8, 256), gpu)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from vramlab.planner import Estimate, Plan, Report, Simulation
+from vramlab.planner import CATEGORIES, Estimate, Moment, Plan, Report, Simulation
 from vramlab.programs.transformer_memory import Sizes
 from vramlab.units import GIB
-from vramlab_course.formulas.rank_peak import CATEGORIES
-from vramlab_course.formulas.transformer_peak import Moment
 from vramlab_course.plots import Picture, describe_plan, draw_plan
 
 PLAN = Plan(Sizes(vocabulary=512, width=128, layers=2, heads=4), "A100-40GB", batch=4)

@@ -3,7 +3,7 @@ wrong answer loses exactly what it should. Proven cell by cell, through nbgrader
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ from classroom import ROOT, Classroom, WrongAnswer, with_cells, wrong_answers
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.notebooks import grade_id
-from vramlab_classroom.judge.task import Exercise
 from vramlab_classroom.nbgrader.release import stale
 
 WRONG = {
@@ -20,49 +19,30 @@ WRONG = {
 }
 
 
-@pytest.fixture(scope="module", params=exercise_names())
-def graded(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[Classroom]:
-    """Grade one class per exercise: the blank notebook, the solution, each wrong answer."""
-    classroom = Classroom(tmp_path_factory.mktemp("class"), request.param)
+# The '::' lets pytest-xdist's loadscope give each exercise to whichever worker is free.
+@pytest.mark.parametrize("name", exercise_names(), ids=lambda name: f"{name}::class")
+def test_a_class_is_graded_as_it_should(name: str, tmp_path: Path) -> None:
+    """Grade one class: the blank notebook, the solution, each wrong answer."""
+    classroom = Classroom(tmp_path, name)
     classroom.submit("blank", classroom.released)
     classroom.submit("full", classroom.solution)
-    for wrong in WRONG[request.param]:
+    for wrong in WRONG[name]:
         changed = with_cells(classroom.solution, {wrong.task: wrong.source})
         classroom.submit(wrong.name, changed)
     assert classroom.autograde()
-    return classroom
-
-
-def full_marks(exercise: Exercise) -> dict[str, float | None]:
-    return {task.name: task.points for task in exercise.tasks}
-
-
-def test_blank_earns_nothing(graded: Classroom) -> None:
-    exercise = find_exercise(graded.exercise)
-    assert graded.scores()["blank"] == dict.fromkeys(full_marks(exercise), 0)
-
-
-def test_solution_earns_everything(graded: Classroom) -> None:
-    assert graded.scores()["full"] == full_marks(find_exercise(graded.exercise))
-
-
-def test_wrong_answers_lose_exactly_what_they_should(graded: Classroom) -> None:
-    full = full_marks(find_exercise(graded.exercise))
-    scores = graded.scores()
-    expected = {
-        wrong.name: {task: 0 if task in wrong.loses else points for task, points in full.items()}
-        for wrong in WRONG[graded.exercise]
+    assert classroom.ungraded() == []
+    full = {task.name: task.points for task in find_exercise(name).tasks}
+    assert classroom.scores() == {
+        "blank": dict.fromkeys(full, 0),
+        "full": full,
+        **{wrong.name: _left_by(wrong, full) for wrong in WRONG[name]},
     }
-    assert {name: scores[name] for name in expected} == expected
-
-
-def test_wrong_answers_are_told_their_mistake(graded: Classroom) -> None:
-    told = {wrong: graded.verdict(wrong.name, wrong.task) for wrong in WRONG[graded.exercise]}
+    told = {wrong: classroom.verdict(wrong.name, wrong.task) for wrong in WRONG[name]}
     assert [text for wrong, text in told.items() if wrong.says not in text] == []
 
 
-def test_everything_was_graded(graded: Classroom) -> None:
-    assert graded.ungraded() == []
+def _left_by(wrong: WrongAnswer, full: Mapping[str, int]) -> dict[str, int]:
+    return {task: 0 if task in wrong.loses else points for task, points in full.items()}
 
 
 @pytest.mark.parametrize("name", exercise_names())

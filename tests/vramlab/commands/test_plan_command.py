@@ -75,19 +75,25 @@ def test_json_has_the_plan_and_what_it_comes_to(capsys: pytest.CaptureFixture[st
     assert shown["estimate"] == {
         "stage": 0,
         "moment": found.peak.name,
+        "how": "run with 2 and 3 layers, and extended to 48",
         "peak_bytes": found.peak_bytes,
         "bytes_by_category": dict(found.bytes_by_category),
     }
     assert shown["simulation"] is None
     assert shown["changes"] == [
-        {"what": each.what, "price": each.price, "peak_bytes": each.after.peak_bytes}
+        {
+            "what": each.what,
+            "price": each.price,
+            "peak_bytes": each.peak_bytes,
+            "exact": each.exact,
+        }
         for each in next_changes(plan)
     ]
 
 
 def test_every_option_reaches_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     training = ["--batch", "16", "--micro-batch", "1", "--sequence", "2048", "--dropout"]
-    training += ["--precision", "pure bfloat16", "--optimizer", "sgd", "--implementation", "fused"]
+    training += ["--precision", "pure bfloat16", "--optimizer", "sgd", "--implementation", "loop"]
     training += ["--attention", "math", "--checkpointing", "selective", "--offload", "optimizer"]
     gpus = ["--gpu", "H200", "--data", "4", "--zero", "2", "--tensor", "2", "--sequence-parallel"]
     gpus += ["--pipeline", "2", "--schedule", "GPipe"]
@@ -99,7 +105,7 @@ def test_every_option_reaches_the_plan(capsys: pytest.CaptureFixture[str]) -> No
         sequence=2048,
         precision="pure bfloat16",
         optimizer="sgd",
-        implementation="fused",
+        implementation="loop",
         attention="math",
         dropout=True,
         checkpointing="selective",
@@ -170,14 +176,14 @@ def test_a_simulation_that_runs_out_of_memory_has_status_1(
     assert "simulated" not in shown
 
 
-def test_torch_is_not_imported_unless_it_is_simulated() -> None:
+def test_what_cannot_be_is_said_before_torch_is_imported() -> None:
     asked = (
-        "import sys; from vramlab.cli import main; main(['plan', 'gpt2']); "
+        "import sys; from vramlab.cli import main; main(['plan', 'gpt2', '--zero', '3']); "
         "print([name for name in ('torch', 'numpy', 'matplotlib') if name in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True)
-    assert answer.stderr == ""
-    assert answer.stdout.splitlines()[-1] == "[]"
+    assert "ZeRO-3 divides among data-parallel ranks, but data is 1" in answer.stderr
+    assert answer.stdout == "[]\n"
 
 
 # ---- What is refused ----

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vramlab.gpu import VirtualGPU
+from vramlab.gpu.core.op_table import OPS
 from vramlab.gpu.ops import autocast
 
 FP16, BF16, FP32 = torch.float16, torch.bfloat16, torch.float32
@@ -25,19 +26,11 @@ def aten_kernels_of(key: str) -> set[str]:
 
 
 def test_the_lists_are_pytorchs() -> None:
-    listed = {
-        name
-        for names in (
-            autocast.LOWER_PRECISION,
-            autocast.FLOAT32,
-            autocast.FLOAT32_OUTPUT,
-            autocast.NORM,
-            autocast.PROMOTE,
-            autocast.BANNED,
-        )
-        for name in names
+    known = {
+        func.name().removeprefix("aten::")
+        for func, _ in OPS.having("autocast")
+        if autocast._is_listed(func)
     }
-    known = {name for name in listed if autocast._overload(name) is not None}
     kernels = aten_kernels_of("AutocastCUDA")
     # PyTorch 2.11 also has overloads for named tensors, which meta does not know; builds with CUDA
     # have cuDNN's recurrent layers, which the virtual GPU does not call.

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import nn
 
-RANKS = Path(__file__).with_name("ranks.py")
+RANKS = Path(__file__).parents[2] / "support" / "ranks_of_tests.py"
 WORLD = 2
 WAYS = ("ddp", "fsdp", "tensor parallel", "pipeline")
 

@@ -31,7 +31,7 @@ def failing(*args: Any, **kwargs: Any) -> None:
 
 
 IN_THE_THREAD: dict[str, tuple[Any, str]] = {
-    "autocast key": (modes, "switch_key"),
+    "autocast key": (modes, "switch_autocast_key"),
     "dispatch mode": (modes, "AllocationMode"),
     "function mode": (overrides, "_push_mode"),
 }

@@ -14,8 +14,7 @@ from torch.autograd import profiler
 from torch.utils.checkpoint import checkpoint
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu import VirtualGPU, attached
-from vramlab.gpu.core import assumptions
+from vramlab.gpu import VirtualGPU, assumptions, attached
 from vramlab.gpu.ops import inplace_backward
 from vramlab.measure import record_timeline
 from vramlab.report.origins import Origins
@@ -238,7 +237,7 @@ def test_sums_are_those_of_the_engine(name: str, values: bool, observed: bool) -
     sums, gradient, kept_on_host = on_the_host(PROGRAMS[name])
     gpu = VirtualGPU("T4", values=values)
     if observed:  # as `vramlab run` does
-        Origins(gpu.dispatcher)
+        gpu.machine.add_observer(Origins())
     with gpu:
         x, keep = torch.linspace(-1, 1, 8).cuda().requires_grad_(), list[Any]()
         output = PROGRAMS[name](x, keep).sum()

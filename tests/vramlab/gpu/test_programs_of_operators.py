@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu import VirtualGPU
-from vramlab.gpu.ops.higher_order import in_eager
+from vramlab.gpu.core.higher_order import in_eager
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without", "ignore:torch.compile is not")

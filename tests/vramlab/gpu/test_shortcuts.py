@@ -12,9 +12,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import vramlab
-from vramlab.gpu.ops.fast_meta import IN_PLACE, NEW, SHORTCUTS
+from vramlab.gpu.core.op_table import OPS
+from vramlab.gpu.ops import fast_meta
 
 aten = torch.ops.aten
+
+FAST = {func: spec.fast_answer for func, spec in OPS.having("fast_answer") if spec.fast_answer}
+IN_PLACE = [func for func in FAST if str(func) in fast_meta.IN_PLACE]
+NEW = [func for func in FAST if str(func) in fast_meta.NEW]
 Make = Callable[..., torch.Tensor]
 
 
@@ -63,7 +68,7 @@ def described(tensor: torch.Tensor) -> tuple[object, ...]:
 @pytest.mark.parametrize("func", NEW, ids=str)
 def test_a_new_result_is_what_the_meta_kernel_makes(func: OpOverload, kind: str) -> None:
     args = arguments(func, PLAIN[kind])
-    quick = SHORTCUTS[func](args, {})
+    quick = FAST[func](args, {})
     assert quick is not None
     assert described(quick) == described(func(*args))
     assert quick.untyped_storage().nbytes() == func(*args).untyped_storage().nbytes()
@@ -74,16 +79,16 @@ def test_a_new_result_is_what_the_meta_kernel_makes(func: OpOverload, kind: str)
 def test_an_op_in_place_answers_its_first_argument(func: OpOverload, kind: str) -> None:
     args = arguments(func, PLAIN[kind])
     before = described(args[0])
-    assert SHORTCUTS[func](args, {}) is args[0]
+    assert FAST[func](args, {}) is args[0]
     assert func(*args) is args[0]
     assert described(args[0]) == before
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of PyTorch 2.12
 @pytest.mark.parametrize("kind", NOT_PLAIN)
-@pytest.mark.parametrize("func", SHORTCUTS, ids=str)
+@pytest.mark.parametrize("func", FAST, ids=str)
 def test_what_is_not_plain_is_left_to_the_meta_kernel(func: OpOverload, kind: str) -> None:
-    assert SHORTCUTS[func](arguments(func, NOT_PLAIN[kind]), {}) is None
+    assert FAST[func](arguments(func, NOT_PLAIN[kind]), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -99,15 +104,15 @@ def test_what_is_not_plain_is_left_to_the_meta_kernel(func: OpOverload, kind: st
 )
 def test_operands_that_differ_are_left_to_the_meta_kernel(other: Any) -> None:
     for func in (aten.add.Tensor, aten.add_.Tensor, aten.mul.Tensor, aten.div.Tensor):
-        assert SHORTCUTS[func]([zeros(3, 4), other], {}) is None
+        assert FAST[func]([zeros(3, 4), other], {}) is None
 
 
 def test_options_are_numbers_or_known_words() -> None:
     x = zeros(3)
-    assert SHORTCUTS[aten.add.Tensor]([x, x], {"alpha": 2}) is not None
-    assert SHORTCUTS[aten.add.Tensor]([x, x], {"alpha": 2j}) is None
-    assert SHORTCUTS[aten.gelu.default]([x], {"approximate": "tanh"}) is not None
-    assert SHORTCUTS[aten.gelu.default]([x], {"approximate": "exact"}) is None
+    assert FAST[aten.add.Tensor]([x, x], {"alpha": 2}) is not None
+    assert FAST[aten.add.Tensor]([x, x], {"alpha": 2j}) is None
+    assert FAST[aten.gelu.default]([x], {"approximate": "tanh"}) is not None
+    assert FAST[aten.gelu.default]([x], {"approximate": "exact"}) is None
 
 
 def norm_arguments(**changes: Any) -> list[Any]:
@@ -143,7 +148,7 @@ def norm_backward_arguments(
 def test_batch_norm_in_training_is_what_the_meta_kernel_makes(
     func: OpOverload, args: list[Any]
 ) -> None:
-    quick = SHORTCUTS[func](args, {})
+    quick = FAST[func](args, {})
     assert quick is not None
     assert [described(made) for made in quick] == [described(made) for made in func(*args)]
 
@@ -176,7 +181,7 @@ def test_batch_norm_in_training_is_what_the_meta_kernel_makes(
     ],
 )
 def test_other_batch_norms_are_left_to_the_meta_kernel(func: OpOverload, args: list[Any]) -> None:
-    assert SHORTCUTS[func](args, {}) is None
+    assert FAST[func](args, {}) is None
 
 
 ROWS = (2, 3, 4)
@@ -241,7 +246,7 @@ def half(*size: int) -> torch.Tensor:
 def test_steps_of_a_transformer_are_what_the_meta_kernel_makes(
     func: OpOverload, args: list[Any]
 ) -> None:
-    quick, slow = SHORTCUTS[func](args, {}), func(*args)
+    quick, slow = FAST[func](args, {}), func(*args)
     assert quick is not None
     if isinstance(quick, torch.Tensor):
         quick, slow = (quick,), (slow,)
@@ -286,12 +291,12 @@ def test_steps_of_a_transformer_are_what_the_meta_kernel_makes(
     ids=lambda value: str(value) if isinstance(value, OpOverload) else "",
 )
 def test_other_steps_are_left_to_the_meta_kernel(func: OpOverload, args: list[Any]) -> None:
-    assert SHORTCUTS[func](args, {}) is None
+    assert FAST[func](args, {}) is None
 
 
 def test_a_product_that_is_scaled_is_left_to_the_meta_kernel() -> None:
     args = [zeros(5), zeros(3, 4), zeros(4, 5)]
-    assert SHORTCUTS[aten.addmm.default](args, {"beta": 2}) is None
+    assert FAST[aten.addmm.default](args, {"beta": 2}) is None
 
 
 class Seen(TorchDispatchMode):

@@ -10,10 +10,10 @@ from vramlab import VirtualGPU
 from vramlab.measure import record_transfers
 from vramlab.measure.transfers import Transfer
 
-both_carriers = pytest.mark.parametrize("values", [False, True], ids=["no values", "values"])
+both_backing_devices = pytest.mark.parametrize("values", [False, True], ids=["no values", "values"])
 
 
-@both_carriers
+@both_backing_devices
 def test_both_ways(values: bool) -> None:
     with VirtualGPU("T4", values=values):
         x = torch.zeros(100, 10)
@@ -30,7 +30,7 @@ def test_both_ways(values: bool) -> None:
     assert transfers.waited_for_bytes == 8000
 
 
-@both_carriers
+@both_backing_devices
 def test_copies_on_one_side_are_none(values: bool) -> None:
     with VirtualGPU("T4", count=2, values=values):
         x = torch.zeros(100, device="cuda")
@@ -45,7 +45,7 @@ def test_copies_on_one_side_are_none(values: bool) -> None:
     assert transfers.copies == []
 
 
-@both_carriers
+@both_backing_devices
 def test_only_pinned_memory_is_not_waited_for(values: bool) -> None:
     with VirtualGPU("T4", values=values):
         pageable, pinned = torch.zeros(100), torch.zeros(100).pin_memory()
@@ -101,7 +101,7 @@ def test_a_value_that_is_read_crosses_too() -> None:
     assert transfers.copies == [Transfer("to host", 4, pinned=False, non_blocking=False)]
 
 
-@both_carriers
+@both_backing_devices
 @pytest.mark.parametrize("pin_memory", [False, True])
 def test_what_autograd_saves_on_the_host_goes_there_and_comes_back(
     values: bool, pin_memory: bool

@@ -1,113 +1,44 @@
 """See every ATen op below autograd, and make the allocations that its CUDA kernel would make.
 
-The op itself runs on its carrier (meta tensors, or CPU tensors where values are wanted). Each
-storage among its outputs that was not there before is an allocation on the GPU where the op runs;
-what the kernel takes and gives back in between is said by the rules of `vramlab.kernels`. A
-storage's end is its block's free (`ledger.py`).
+The op itself runs on the backing device, which stands behind the GPU: meta, or the CPU where values
+are wanted. Each storage among its outputs that was not there before is an allocation on the GPU
+where the op runs; what the kernel takes and gives back in between is said by the rules of
+`vramlab.kernels`. A storage's end is its block's free (`storage_record.py`).
 
-Ops that move data, read values or depend on them are not computations, and have handlers of their
-own (`transfers.py`, `values.py`).
+What is known of an op beforehand is its record in the table of ops (`op_table.py`). Ops that move
+data, read values or depend on them are not computations, and have handlers of their own
+(`ops/copies.py`, `ops/values.py`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch._C import DispatchKey
-from torch._ops import HigherOrderOperator, OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._ops import OpOverload
 
-from vramlab.allocator import Block
-from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.errors import device_mismatch, is_written_to, no_kernel, raise_as_on_cpu
+from vramlab.gpu.core.kernel_steps import KernelSteps
 from vramlab.gpu.core.machine import AUTOGRAD_THREAD, Machine
+from vramlab.gpu.core.op_table import OPS, OpSpec
 from vramlab.gpu.core.storage_record import (
     ATTRIBUTE,
     HOST,
-    Holding,
-    attach_holding,
+    StorageRecord,
+    attach_record,
     has_values,
-    holding_of,
+    record_of,
+    remember,
     wraps,
 )
-from vramlab.gpu.ops.cuda_paths import CUDA_PATHS, WHOLE_ON_CUDA
-from vramlab.gpu.ops.fast_meta import SHORTCUTS, Shortcut
-from vramlab.gpu.ops.higher_order import in_eager
-from vramlab.gpu.ops.layouts import LAYOUTS, Layout
-from vramlab.gpu.ops.operand_checks import CHECKS, Check
-from vramlab.kernels import TABLE, Marker, Rule, replay
-from vramlab.kernels.cublas import workspaces
-
-# An op that consists of others has a kernel for the first of these and none for the second.
-_COMPOSITE_KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.CPU)
-
-# While fake tensors are computed, which stand for shapes: DTensor asks them for those of a whole.
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
-
-Handler = Callable[["Dispatcher", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
-
-HANDLERS: dict[OpOverload, Handler] = {}
-"""Ops that are not plain computations; filled by the modules that define them."""
-
-
-def handles(*overloads: OpOverload) -> Callable[[Handler], Handler]:
-    """Register the decorated function as the handler of these ops."""
-
-    def register(handler: Handler) -> Handler:
-        HANDLERS.update(dict.fromkeys(overloads, handler))
-        return handler
-
-    return register
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is known of an op before it is called.
-
-    Attributes:
-        handler: runs instead of everything else.
-        rule: what its kernel takes beyond its outputs.
-        creates: a factory: it takes a `device`, and no tensor decides where it runs.
-        mutates: an argument is changed, so that a known value no longer is.
-        resizes: an argument's storage may grow (`out=`, `resize_`, `set_`).
-        check: refuses operands that CUDA's kernel refuses and the meta kernel lets pass.
-        skips: changes values only and has none of its own to return: nothing to do without values.
-        shortcut: answers plain cases in place of the meta kernel.
-        layout: lays the meta kernel's result out as CUDA does.
-    """
-
-    handler: Handler | None
-    rule: Rule | None
-    creates: bool
-    mutates: bool
-    resizes: bool
-    skips: bool
-    check: Check | None
-    shortcut: Shortcut | None
-    layout: Layout | None
-
-
-def _plan(func: OpOverload) -> Plan:
-    schema = func._schema
-    arguments = schema.arguments
-    mutated = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-    name = schema.name.removeprefix("aten::")
-    return Plan(
-        handler=HANDLERS.get(func),
-        rule=TABLE.find(func),
-        creates=any(a.name == "device" for a in arguments),
-        mutates=bool(mutated),
-        resizes=name in ("resize_", "set_", "resize_as_") or any(a.is_out for a in arguments),
-        skips=name.startswith(("_foreach_", "_fused_")) and bool(mutated) and not schema.returns,
-        check=CHECKS.get(func),
-        shortcut=SHORTCUTS.get(func),
-        layout=LAYOUTS.get(func),
-    )
+from vramlab.gpu.core.tensors import outputs_of, tensors_in
+from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.kernels import replay
 
 
 class Dispatcher:
@@ -115,21 +46,25 @@ class Dispatcher:
 
     Attributes:
         machine: the GPUs.
-        carrier: the torch device that carries the tensors: meta, or cpu where values are wanted.
+        backing_device: the torch device that stands behind the GPUs and has their tensors: meta, or
+            cpu where values are wanted.
         values: what to answer where a program reads a value.
         host_values_below_bytes: host tensors this large or larger hold no values.
         seen: how often each op ran on a GPU, for the report on what was modelled.
     """
 
     def __init__(
-        self, machine: Machine, carrier: torch.device, values: Any, host_values_below_bytes: int
+        self,
+        machine: Machine,
+        backing_device: torch.device,
+        values: ValuePolicy,
+        host_values_below_bytes: int,
     ) -> None:
         self.machine = machine
-        self.carrier = carrier
+        self.backing_device = backing_device
         self.values = values
         self.host_values_below_bytes = host_values_below_bytes
         self.seen: dict[OpOverload, int] = {}
-        self._plans: dict[OpOverload, Plan] = {}
         self._paths: dict[OpOverload, Callable[..., Any] | None] = {}
 
     def path_of(self, func: OpOverload) -> Callable[..., Any] | None:
@@ -139,158 +74,172 @@ class Dispatcher:
         takes functions it comes whole, and the allocations are those of its parts.
         """
         if func not in self._paths:
-            self._paths[func] = None if func in HANDLERS else self._take_apart(func)
+            self._paths[func] = self._take_apart(func, OPS[func])
         return self._paths[func]
 
-    def _take_apart(self, func: OpOverload) -> Callable[..., Any] | None:
-        if func in CUDA_PATHS:
-            key = DispatchKey.Meta if self.carrier.type == "meta" else DispatchKey.CPU
+    def _take_apart(self, func: OpOverload, spec: OpSpec) -> Callable[..., Any] | None:
+        if spec.handler is not None:
+            return None
+        if spec.cuda_path is not None:
+            key = DispatchKey.Meta if self.backing_device.type == "meta" else DispatchKey.CPU
             return partial(func._op_dk, key)
-        if func in WHOLE_ON_CUDA and self.carrier.type == "meta":
+        if spec.cuda_kernel is not None and self.backing_device.type == "meta":
             return None
-        if func.namespace == "prim":  # questions to a tensor; C++ has no functions for them
-            return None
-        kernels = (func.has_kernel_for_dispatch_key(key) for key in _COMPOSITE_KEYS)
-        return func.decompose if tuple(kernels) == (True, False) else None
+        return func.decompose if spec.is_composite else None
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run one op: compute on the carrier, allocate on the GPU."""
-        plan = self._plans.get(func)
-        if plan is None:
-            plan = self._plans[func] = _plan(func)
-        handler = Dispatcher.run_plain if plan.handler is None else plan.handler
-        if self.machine.frames_of_caller is None:
+        """Run one op: compute on the backing device, allocate on the GPU."""
+        handler = OPS[func].handler or Dispatcher.run_plain
+        if not (observers := self.machine.observers):
             return handler(self, func, args, kwargs)
-        with self.machine.thread.running(func):
+        for observer in observers:
+            observer.op_begins(func, args, kwargs)
+        try:
             return handler(self, func, args, kwargs)
+        finally:
+            for observer in reversed(observers):
+                observer.op_ends(func)
 
     def run_plain(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op that has no handler, or whose handler has done its part."""
-        plan = self._plans[func]
-        if plan.creates and (device := kwargs.get("device")) is not None:
-            return self.create(plan, func, args, kwargs, device)
-        place = self.place_of(func, args, kwargs)
-        if place is None:
-            if any(tensor.device == self.carrier for tensor in tensors_in(args)):
+        spec = OPS[func]
+        if spec.creates and (device := kwargs.get("device")) is not None:
+            return self.create(spec, func, args, kwargs, device)
+        device_index = self.find_device_index(func, args, kwargs)
+        if device_index is None:
+            if any(tensor.device == self.backing_device for tensor in tensors_in(args)):
                 self.machine.thread.recent = None
             return func(*args, **kwargs)
-        if place == HOST:
+        if device_index == HOST:
             return self.run_on_host(func, args, kwargs)
-        return self.launch(plan, func, args, kwargs, place)
+        return self.run_kernel(spec, func, args, kwargs, device_index)
 
-    def launch(
+    def run_kernel(
         self,
-        plan: Plan,
+        spec: OpSpec,
         func: OpOverload,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        place: int,
+        device_index: int,
     ) -> Any:
-        """Run a kernel on GPU `place`."""
-        self.note(func, place)
-        if plan.mutates:
+        """Run a kernel on GPU `device_index`."""
+        self.count_call(func, device_index)
+        if spec.mutates:
             for tensor in tensors_in(args, kwargs):
-                if (holding := holding_of(tensor)) is not None:
-                    holding.forget()
-        if plan.skips and self.carrier.type == "meta" and plan.rule is None:
+                if (record := record_of(tensor)) is not None:
+                    record.forget_values()
+        if spec.skips and self.backing_device.type == "meta" and spec.rule is None:
             return None
-        if plan.check is not None:
-            plan.check(*args)
+        if spec.check is not None:
+            spec.check(*args)
         result = None
-        if plan.shortcut is not None and self.carrier.type == "meta":
-            result = plan.shortcut(args, kwargs)
+        if spec.fast_answer is not None and self.backing_device.type == "meta":
+            result = spec.fast_answer(args, kwargs)
         if result is None:
             result = self.compute(func, args, kwargs)
-            if plan.layout is not None and self.carrier.type == "meta":
-                result = plan.layout(args, result)
-        self.account(func, args, kwargs, result, place)
+            if spec.layout is not None and self.backing_device.type == "meta":
+                result = spec.layout(args, result)
+        self.allocate_outputs(func, args, kwargs, result, device_index)
         return result
 
-    def note(self, func: OpOverload, place: int) -> None:
-        """Note that an op runs on GPU `place`."""
+    def count_call(self, func: OpOverload, device_index: int) -> None:
+        """Note that an op runs on GPU `device_index`."""
         self.seen[func] = self.seen.get(func, 0) + 1
-        self.machine.thread.recent = place
+        self.machine.thread.recent = device_index
 
-    def account(
+    def allocate_outputs(
         self,
         func: OpOverload,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         result: Any,
-        place: int,
+        device_index: int,
     ) -> None:
-        """Allocate on GPU `place` for an op that was computed: its outputs and temporaries."""
-        plan = self._plans[func]
-        outputs = list(_flat(result))
-        if plan.rule is None:
+        """Allocate an op's outputs and temporaries on GPU `device_index`, after it was computed."""
+        spec = OPS[func]
+        outputs = list(outputs_of(result))
+        if spec.rule is None:
             for output in outputs:
                 if output is not None:
-                    self.hold(output, place)
+                    self.allocate_storage(output, device_index)
         else:
-            steps = plan.rule.steps(self.machine.devices[place].launch, func, args, kwargs, outputs)
-            with _Kernel(self, place, outputs) as kernel:
+            steps = spec.rule.steps(
+                self.machine.devices[device_index].kernel_context, func, args, kwargs, outputs
+            )
+            with KernelSteps(self, device_index, outputs) as kernel:
                 replay(steps, len(outputs), kernel)
-        if plan.resizes:
+        if spec.resizes:
             for output in outputs:
                 if output is not None:
-                    self.resize(output, place)
+                    self.resize(output, device_index)
 
     def compute(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run an op on its carrier; an op that has no meta kernel is named, not counted as zero."""
+        """Run an op on the backing device.
+
+        Raises:
+            UnsupportedOnVirtualGPU: it has no meta kernel: it is named, not counted as zero.
+        """
         try:
             return func(*args, **kwargs)
         except NotImplementedError as error:
             raise no_kernel(func, error) from error
         except RuntimeError:
-            if self.carrier.type == "meta":
+            if self.backing_device.type == "meta":
                 raise_as_on_cpu(func, args, kwargs)
             raise
 
     def create(
         self,
-        plan: Plan,
+        spec: OpSpec,
         func: OpOverload,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         device: torch.device,
     ) -> Any:
         """Run a factory, on a GPU or on the host."""
-        if device == self.carrier:
-            device = self._meant_by_carrier(func, args)
+        if device == self.backing_device:
+            device = self._guess_device_meant(func, args)
         if device.type == "cuda":
-            place = self.index_of(device)
-            kwargs = {**kwargs, "device": self.carrier}
+            device_index = self.index_of(device)
+            kwargs = {**kwargs, "device": self.backing_device}
             kwargs.pop("pin_memory", None)
-            if "generator" in kwargs and self.carrier.type == "meta":
+            if "generator" in kwargs and self.backing_device.type == "meta":
                 kwargs["generator"] = None
-            result = self.launch(plan, func, args, kwargs, place)
-            self.values.remember_fill(func, args, result)
+            result = self.run_kernel(spec, func, args, kwargs, device_index)
+            if spec.fill is not None:
+                remember(result, spec.fill(args))
             return result
         if device.type == "cpu":
             return self.create_on_host(func, args, kwargs)
         return func(*args, **kwargs)
 
-    def _meant_by_carrier(self, func: OpOverload, args: Sequence[Any]) -> torch.device:
-        """The device that is meant where a factory is asked for the carrier's device.
+    def _guess_device_meant(self, func: OpOverload, args: Sequence[Any]) -> torch.device:
+        """Guess the device that is meant where a factory is asked for the backing device.
 
-        PyTorch's C++ code asks for the device of a tensor it works on, and that is the carrier's
-        where a GPU is pretended. What a program itself wants there has come through the function
-        mode. Without a tensor to go by, it is the GPU of the op before; on the CPU, which programs
-        use by default, only in the backward pass and in code that is known to mean it.
+        PyTorch's C++ code asks for the device of a tensor it works on. The backing device is what
+        it reads there for a GPU, and what a program may want for itself. The program has come
+        through the function mode, and is known (`user_named_backing_device`). Else, in this order:
+
+        1. the device of the op's own operands, where it has any;
+        2. the GPU of the op that the thread ran before (`ThreadState.recent`). That is the guess:
+           a factory without operands that C++ calls is a step of something that runs on one GPU.
+           Where the CPU stands behind the GPUs, which is what programs use by default, only in the
+           backward pass and in code that is known to mean the GPU (`cpp_means_gpu`);
+        3. the backing device itself: no op has run on a GPU, or the last one ran elsewhere.
         """
         thread = self.machine.thread
-        if thread.wants_carrier:
-            return self.carrier
-        place = self.place_of(func, args, {})
-        if place is None and (
-            self.carrier.type == "meta"
-            or thread.means_gpu
+        if thread.user_named_backing_device:
+            return self.backing_device
+        device_index = self.find_device_index(func, args, {})
+        if device_index is None and (
+            self.backing_device.type == "meta"
+            or thread.cpp_means_gpu
             or torch._C._current_graph_task_id() != -1
         ):
-            place = thread.recent
-        if place is None:
-            return self.carrier
-        return torch.device("cpu") if place == HOST else torch.device("cuda", place)
+            device_index = thread.recent
+        if device_index is None:
+            return self.backing_device
+        return torch.device("cpu") if device_index == HOST else torch.device("cuda", device_index)
 
     def create_on_host(
         self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -299,16 +248,16 @@ class Dispatcher:
         pinned = kwargs.get("pin_memory")
         if pinned:
             kwargs = {**kwargs, "pin_memory": False}
-        if self.carrier.type == "meta" and any(
-            holding_of(tensor) is not None for tensor in tensors_in(args)
+        if self.backing_device.type == "meta" and any(
+            record_of(tensor) is not None for tensor in tensors_in(args)
         ):
             result = func(*args, **{**kwargs, "device": torch.device("meta")})
-            self.hold_on_host(result)
+            self.mark_as_host(result)
         elif self._is_large(args, kwargs):
             if "generator" in kwargs:
                 kwargs["generator"] = None
             result = func(*args, **{**kwargs, "device": torch.device("meta"), "pin_memory": None})
-            self.hold_on_host(result)
+            self.mark_as_host(result)
         else:
             result = func(*args, **kwargs)
         if pinned:
@@ -317,7 +266,7 @@ class Dispatcher:
 
     def _is_large(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         size = next((a for a in args if isinstance(a, list | torch.Size)), None)
-        if not size or self.carrier.type != "meta":
+        if not size or self.backing_device.type != "meta":
             return False
         if kwargs.get("layout") not in (None, torch.strided):
             return False  # a sparse tensor takes little, and of the tensors it is made of
@@ -341,51 +290,53 @@ class Dispatcher:
             args = tuple(_without_values(a) for a in args)
         kwargs = {name: _without_values(a) for name, a in kwargs.items()}
         result = self.compute(func, args, kwargs)
-        for output in _flat(result):
+        for output in outputs_of(result):
             if output is not None and output.is_meta:
-                self.hold_on_host(output)
+                self.mark_as_host(output)
         return result
 
-    def hold_on_host(self, tensor: torch.Tensor) -> None:
+    def mark_as_host(self, tensor: torch.Tensor) -> None:
         """Mark a meta tensor as one of the host's that holds no values."""
-        if holding_of(tensor) is None:
-            attach_holding(tensor, Holding(HOST))
+        if record_of(tensor) is None:
+            attach_record(tensor, StorageRecord(HOST))
 
-    def hold(self, tensor: torch.Tensor, place: int, storage_bytes: int | None = None) -> None:
-        """Allocate for `tensor`'s storage on GPU `place`, unless it has its block already."""
+    def allocate_storage(
+        self, tensor: torch.Tensor, device_index: int, storage_bytes: int | None = None
+    ) -> None:
+        """Allocate a block on GPU `device_index` for `tensor`'s storage, unless it has one."""
         if wraps(type(tensor)):
             return  # what it wraps has its blocks
         if tensor.layout != torch.strided:
-            self.hold_sparse(tensor, place)
+            self.allocate_sparse_storages(tensor, device_index)
             return
         storage = tensor.untyped_storage()
         attributes = storage.__dict__
         if ATTRIBUTE in attributes:
             return
         size_bytes = storage.nbytes() if storage_bytes is None else storage_bytes
-        block = self.machine.malloc(place, size_bytes) if size_bytes else None
-        attributes[ATTRIBUTE] = Holding(place, block, self.machine)
+        block = self.machine.malloc(device_index, size_bytes) if size_bytes else None
+        attributes[ATTRIBUTE] = StorageRecord(device_index, block, self.machine)
 
-    def hold_sparse(self, tensor: torch.Tensor, place: int) -> None:
+    def allocate_sparse_storages(self, tensor: torch.Tensor, device_index: int) -> None:
         """The same for the parts of a sparse tensor."""
         if tensor.layout != torch.sparse_coo:
             raise UnsupportedOnVirtualGPU(
                 f"a tensor of layout {tensor.layout}: a virtual GPU models dense tensors, and "
                 "sparse ones of layout torch.sparse_coo"
             )
-        self.hold(tensor._indices(), place)
-        self.hold(tensor._values(), place)
+        self.allocate_storage(tensor._indices(), device_index)
+        self.allocate_storage(tensor._values(), device_index)
 
-    def resize(self, tensor: torch.Tensor, place: int) -> None:
+    def resize(self, tensor: torch.Tensor, device_index: int) -> None:
         """Allocate anew where an op has made a storage larger than its block."""
-        holding = holding_of(tensor)
+        record = record_of(tensor)
         size_bytes = tensor.untyped_storage().nbytes()
-        if holding is None or holding.place < 0:
+        if record is None or record.device_index < 0:
             return
-        if holding.block is None or holding.block.requested_bytes < size_bytes:
-            larger = self.machine.malloc(place, size_bytes) if size_bytes else None
-            holding.release()
-            holding.block = larger
+        if record.block is None or record.block.requested_bytes < size_bytes:
+            larger = self.machine.malloc(device_index, size_bytes) if size_bytes else None
+            record.release()
+            record.block = larger
 
     def index_of(self, device: torch.device) -> int:
         """The index that a cuda device stands for; `cuda` alone is the current device."""
@@ -393,7 +344,7 @@ class Dispatcher:
         self.machine.device(index)
         return index
 
-    def place_of(
+    def find_device_index(
         self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> int | None:
         """Where an op runs: the GPU of its operands, `HOST`, or None for ordinary host tensors.
@@ -402,93 +353,28 @@ class Dispatcher:
             RuntimeError: the operands are on different devices, in torch's words. A CPU tensor of
                 no dimensions may go with tensors of any GPU, as on CUDA.
         """
-        place: int | None = None
+        device_index: int | None = None
         stranger = False
         for tensor in tensors_in(args, kwargs):
-            holding = holding_of(tensor)
-            where = None if holding is None else holding.place
+            record = record_of(tensor)
+            where = None if record is None else record.device_index
             if where is None or where == HOST:
                 stranger = stranger or tensor.dim() > 0 or is_written_to(tensor, func, args, kwargs)
-                if where == HOST and place is None and not has_values(tensor):
-                    place = HOST
-            elif place is None or place == HOST:
-                place = where
-            elif where != place:
+                if where == HOST and device_index is None and not has_values(tensor):
+                    device_index = HOST
+            elif device_index is None or device_index == HOST:
+                device_index = where
+            elif where != device_index:
                 raise device_mismatch(func, args, kwargs)
-        if stranger and place is not None and place >= 0:
+        if stranger and device_index is not None and device_index >= 0:
             raise device_mismatch(func, args, kwargs)
-        return place
+        return device_index
 
     def handle_owner(self) -> object:
         """Whose library handle is used: the backward pass runs on a thread of its own on CUDA."""
         if torch._C._current_graph_task_id() != -1:
             return AUTOGRAD_THREAD
         return threading.get_ident()
-
-
-class _Kernel:
-    """Carries out the steps of a kernel's rule: an `Allocates` on one GPU."""
-
-    __slots__ = ("_borrowed", "_dispatcher", "_outputs", "_place")
-
-    def __init__(
-        self, dispatcher: Dispatcher, place: int, outputs: Sequence[torch.Tensor | None]
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._place = place
-        self._outputs = outputs
-        self._borrowed: list[Block] = []
-
-    def __enter__(self) -> _Kernel:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for block in reversed(self._borrowed):
-            self.give(block)
-
-    def take(self, size_bytes: int, what: str) -> Block:
-        return self._dispatcher.machine.malloc(self._place, size_bytes, what)
-
-    def give(self, handle: Block) -> None:
-        self._dispatcher.machine.free(self._place, handle)
-
-    def output(self, index: int, storage_bytes: int | None) -> None:
-        output = self._outputs[index]
-        if output is not None:
-            self._dispatcher.hold(output, self._place, storage_bytes)
-
-    def workspace(self, library: Marker) -> None:
-        machine = self._dispatcher.machine
-        device = machine.devices[self._place]
-        for workspace in workspaces(library, device.launch):
-            if workspace.kept:
-                device.keep_workspace(
-                    workspace,
-                    self._dispatcher.handle_owner(),
-                    machine.current_stream(self._place),
-                    machine.allocation_context(),
-                )
-            elif workspace.size_bytes:
-                self._borrowed.append(self.take(workspace.size_bytes, workspace.pool))
-
-
-def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] | None = None) -> Iterator[Any]:
-    """Yield every tensor among an op's arguments, also those in lists, and in lists of lists."""
-    for arg in args:
-        if isinstance(arg, torch.Tensor):
-            yield arg
-        elif isinstance(arg, list | tuple):
-            yield from tensors_in(arg)
-    if kwargs:
-        yield from tensors_in(kwargs.values())
-
-
-def _flat(result: Any) -> Iterator[torch.Tensor | None]:
-    if isinstance(result, torch.Tensor) or result is None:
-        yield result
-    elif isinstance(result, list | tuple):
-        for item in result:
-            yield from _flat(item)
 
 
 def _without_values(arg: Any) -> Any:
@@ -502,56 +388,8 @@ def _without_values(arg: Any) -> Any:
 
 def pin(tensor: torch.Tensor) -> None:
     """Mark a host tensor as page-locked."""
-    holding = holding_of(tensor)
-    if holding is None:
-        holding = Holding(HOST)
-        attach_holding(tensor, holding)
-    holding.pinned = True
-
-
-class AllocationMode(TorchDispatchMode):
-    """The dispatch mode of one thread: hands each op to the `Dispatcher` that all threads share.
-
-    Args:
-        served: that of the GPU that is awake, or None while none is.
-    """
-
-    supports_higher_order_operators = True
-
-    def __init__(self, served: Callable[[], Dispatcher | None]) -> None:
-        super().__init__()
-        self._served = served
-
-    def retire(self) -> None:
-        """Pass everything by from now on."""
-        self._served = lambda: None
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # True would wrap every op in a guard against torch.compile, and its frames.
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        dispatcher = self._served()
-        if dispatcher is None or torch._C._get_dispatch_mode(_FAKE) is not None:
-            return func(*args, **(kwargs or {}))
-        if isinstance(func, HigherOrderOperator):
-            with self:
-                return in_eager(func)(*args, **(kwargs or {}))
-        if any(map(wraps, types)):  # a DTensor, say: it makes ops on the tensors that it holds
-            return NotImplemented
-        if (path := dispatcher.path_of(func)) is not None:
-            with self:
-                return path(*args, **(kwargs or {}))
-        # In the backward pass the function mode is still on; kernels must see tensors as they are.
-        with torch._C.DisableTorchFunction():
-            try:
-                return dispatcher.run(func, args, kwargs or {})
-            except OutOfDeviceMemory as error:
-                raise torch.OutOfMemoryError(str(error)) from error
+    record = record_of(tensor)
+    if record is None:
+        record = StorageRecord(HOST)
+        attach_record(tensor, record)
+    record.pinned = True

@@ -10,15 +10,17 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.errors import NoValuesError, UnsupportedOnVirtualGPU
-from vramlab.gpu.core.storage_record import HOST, holding_of
+from vramlab.gpu.core.op_table import is_written
+from vramlab.gpu.core.storage_record import HOST, record_of
+from vramlab.gpu.core.tensors import tensors_in
 
 
 def device_name(tensor: torch.Tensor) -> str:
     """Name the device that a program believes `tensor` to be on."""
-    holding = holding_of(tensor)
-    if holding is None:
+    record = record_of(tensor)
+    if record is None:
         return str(tensor.device)
-    return "cpu" if holding.place == HOST else f"cuda:{holding.place}"
+    return "cpu" if record.device_index == HOST else f"cuda:{record.device_index}"
 
 
 def device_mismatch(
@@ -85,8 +87,8 @@ def _operands(
     return [
         (names.get(a.name, a.name), tensor)
         for a in sorted(arguments, key=lambda a: not a.is_out)
-        for tensor in tensors_of(given.get(a.name))
-        if tensor.dim() > 0 or _is_written(a) or device_name(tensor) != "cpu"
+        for tensor in tensors_in((given.get(a.name),))
+        if tensor.dim() > 0 or is_written(a) or device_name(tensor) != "cpu"
     ]
 
 
@@ -98,16 +100,10 @@ def is_written_to(
         return False
     arguments = func._schema.arguments
     given = {a.name: arg for a, arg in zip(arguments, args, strict=False)} | dict(kwargs)
-    return any(given.get(a.name) is tensor for a in arguments if _is_written(a))
+    return any(given.get(a.name) is tensor for a in arguments if is_written(a))
 
 
-def tensors_of(arg: Any) -> list[torch.Tensor]:
-    """The tensors of one argument: itself, or those in a list."""
-    items = arg if isinstance(arg, list | tuple) else [arg]
-    return [item for item in items if isinstance(item, torch.Tensor)]
-
-
-def raise_in_torchs_words(error: RuntimeError, tensors: Sequence[torch.Tensor]) -> None:
+def reraise_naming_cuda(error: RuntimeError, tensors: Sequence[torch.Tensor]) -> None:
     """Raise the same error with the GPU's name where C++ has read "meta", if it has.
 
     The new error must not be bound to a name: its traceback holds the frame, and with it the
@@ -118,7 +114,7 @@ def raise_in_torchs_words(error: RuntimeError, tensors: Sequence[torch.Tensor]) 
         tensors: those of the call; the first on a GPU is taken to be meant.
     """
     text = re.sub(r"\bMeta(\w+)Type\b", r"torch.cuda.\1Tensor", str(error))
-    names = [device_name(t) for t in tensors if holding_of(t) is not None]
+    names = [device_name(t) for t in tensors if record_of(t) is not None]
     gpu = next((name for name in names if name != "cpu"), None)
     if type(error) is not RuntimeError or gpu is None:
         return
@@ -139,7 +135,7 @@ def raise_as_on_cpu(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, 
             return torch.empty(arg.size(), dtype=arg.dtype, device="cpu")
         return [shadow(item) for item in arg] if isinstance(arg, list | tuple) else arg
 
-    tensors = [t for arg in (*args, *kwargs.values()) for t in tensors_of(arg)]
+    tensors = list(tensors_in(args, kwargs))
     if sum(tensor.numel() for tensor in tensors) > _MOST_SHADOWED_NUMEL:
         return
     kwargs = {name: shadow(arg) for name, arg in kwargs.items() if name != "device"}
@@ -148,10 +144,6 @@ def raise_as_on_cpu(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, 
     except RuntimeError as error:
         if "not implemented for" not in str(error):  # a dtype that CUDA has and the CPU has not
             raise
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
 def _types_differ(operands: list[tuple[str, torch.Tensor]]) -> RuntimeError:

@@ -17,10 +17,13 @@ from vramlab.allocator import AllocatorSettings, Block, CachingAllocator, Device
 from vramlab.catalogue import GPUModel
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.gpu.core.handles import HandlePool
+from vramlab.gpu.core.observers import Observer, RunningOps
 from vramlab.kernels import Launch
 from vramlab.kernels.cublas import Workspace
 
 DEFAULT_STREAM = 0
+
+FramesOfCaller = Callable[[Sequence[object], str], object]
 
 # What the current thread computes is either its own program or, inside loss.backward(), work that
 # CUDA builds of PyTorch hand to the autograd engine's thread of that GPU.
@@ -59,7 +62,7 @@ class VirtualDevice:
         model: what the catalogue says of this GPU.
         memory: the driver's side: capacity, what is free.
         allocator: PyTorch's side: segments, blocks, counters.
-        launch: what the rules in `vramlab.kernels` may ask about the GPU.
+        kernel_context: what the rules in `vramlab.kernels` may ask about the GPU.
         handles: cuBLAS's handles, which cuBLASLt shares.
     """
 
@@ -75,7 +78,9 @@ class VirtualDevice:
         self.model = model
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
         self.allocator = CachingAllocator(self.memory, settings, device=index)
-        self.launch = Launch(model=model, torch_version=torch_version, environment=environment)
+        self.kernel_context = Launch(
+            model=model, torch_version=torch_version, environment=environment
+        )
         self.handles = HandlePool()
         self._workspaces: dict[tuple[str, int, int], Block] = {}
 
@@ -84,18 +89,20 @@ class VirtualDevice:
         """What the driver counts for this process: CUDA context plus reserved memory, in bytes."""
         return self.memory.used_by_process_bytes
 
+    def lacks_workspace(self, workspace: Workspace, thread: object, stream: int) -> bool:
+        """Whether the handle of `thread` keeps no workspace as large as this one for `stream`."""
+        kept = self._workspaces.get((workspace.pool, self.handles.reserve(thread), stream))
+        return workspace.size_bytes > (0 if kept is None else kept.requested_bytes)
+
     def keep_workspace(
         self, workspace: Workspace, thread: object, stream: int, context: object = None
     ) -> None:
-        """Allocate a library's workspace that stays, unless it is there for `thread` and `stream`.
+        """Allocate a library's workspace that the handle of `thread` keeps for `stream`.
 
-        It belongs to the handle that the thread computes with. A kept one that is too small is
-        replaced, the new one first.
+        One that it keeps already, and that is too small, is given back after that.
         """
         key = (workspace.pool, self.handles.reserve(thread), stream)
         kept = self._workspaces.get(key)
-        if workspace.size_bytes <= (0 if kept is None else kept.requested_bytes):
-            return
         self._workspaces[key] = self.allocator.malloc(workspace.size_bytes, stream, context)
         if kept is not None:
             self.allocator.free(kept)
@@ -115,58 +122,47 @@ class ThreadState(threading.local):
         device: its current device.
         streams: its current stream on each device.
         recent: the GPU that its latest op ran on; None if it ran on real meta tensors.
-        wants_carrier: inside a call that itself names the device which carries the tensors of
+        user_named_backing_device: inside a call that itself names the device that stands behind
             GPUs: "meta", or "cpu" where values are computed.
-        means_gpu: inside C++ code of PyTorch's that names the device of a GPU's tensors, and so
-            their carrier's.
-        ops: those that are running, outermost first, while frames are gathered.
-        finds_no_fault: inside a function of PyTorch's that asks a tensor whether something is
+        cpp_means_gpu: inside C++ code of PyTorch's that names the device of a GPU's tensors, and so
+            the backing device.
+        answer_healthy: inside a function of PyTorch's that asks a tensor whether something is
             wrong, where in a healthy run nothing is.
     """
 
     device: int = 0
     streams: dict[int, int] = field(default_factory=dict)
     recent: int | None = None
-    wants_carrier: bool = False
-    means_gpu: bool = False
-    ops: list[object] = field(default_factory=list)
-    finds_no_fault: bool = False
+    user_named_backing_device: bool = False
+    cpp_means_gpu: bool = False
+    answer_healthy: bool = False
 
     @contextmanager
-    def asking_for_carrier(self) -> Iterator[None]:
-        """Note that the program itself names the carrier's device in what follows."""
-        before, self.wants_carrier = self.wants_carrier, True
+    def naming_backing_device(self) -> Iterator[None]:
+        """Note that the program itself names the backing device in what follows."""
+        before, self.user_named_backing_device = self.user_named_backing_device, True
         try:
             yield
         finally:
-            self.wants_carrier = before
+            self.user_named_backing_device = before
 
     @contextmanager
-    def finding_no_fault(self) -> Iterator[None]:
+    def answering_healthy(self) -> Iterator[None]:
         """Let what follows hear that nothing is wrong."""
-        before, self.finds_no_fault = self.finds_no_fault, True
+        before, self.answer_healthy = self.answer_healthy, True
         try:
             yield
         finally:
-            self.finds_no_fault = before
-
-    @contextmanager
-    def running(self, op: object) -> Iterator[None]:
-        """Note that an op runs, for the frames of what it allocates."""
-        self.ops.append(op)
-        try:
-            yield
-        finally:
-            self.ops.pop()
+            self.answer_healthy = before
 
     @contextmanager
     def working_on(self, gpu: int) -> Iterator[None]:
-        """Note that C++ code means this GPU where it names the carrier's device."""
-        before, self.means_gpu, self.recent = self.means_gpu, True, gpu
+        """Note that C++ code means this GPU where it names the backing device."""
+        before, self.cpp_means_gpu, self.recent = self.cpp_means_gpu, True, gpu
         try:
             yield
         finally:
-            self.means_gpu = before
+            self.cpp_means_gpu = before
 
 
 class Machine:
@@ -177,8 +173,7 @@ class Machine:
         devices: the GPUs, by index.
         thread: where the calling thread stands.
         when_used: called when a GPU is used for the first time.
-        frames_of_caller: gathers the frames of an allocation, while a history is kept; from the
-            ops that are running and, where a kernel takes it for itself, the rule's name for it.
+        observers: who is told of ops and kernels.
         out_of_memory_observers: called before an error is raised, with the device, the bytes
             asked of the driver, the bytes that may be used in all, and those that are free.
     """
@@ -196,7 +191,9 @@ class Machine:
             for index, model in enumerate(models)
         )
         self.when_used: Callable[[], None] | None = None
-        self.frames_of_caller: Callable[[Sequence[object], str], object] | None = None
+        self.observers: tuple[Observer, ...] = ()
+        self._frames_of_caller: FramesOfCaller | None = None
+        self._running = RunningOps()
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self.thread = ThreadState()
         self._stream_ids = itertools.count(1)
@@ -249,11 +246,47 @@ class Machine:
         for device in self.devices:
             device.handles.release(threading.get_ident())
 
+    def add_observer(self, observer: Observer) -> None:
+        """Tell an observer of the ops that begin from now on, in all threads."""
+        self.observers = (*self.observers, observer)
+
+    def remove_observer(self, observer: Observer) -> None:
+        """Tell an observer no more, once the ops that are running have ended."""
+        self.observers = tuple(each for each in self.observers if each is not observer)
+
+    @contextmanager
+    def observing(self, observer: Observer) -> Iterator[None]:
+        """Tell an observer of the ops that begin inside of the with statement, in all threads."""
+        self.add_observer(observer)
+        try:
+            yield
+        finally:
+            self.remove_observer(observer)
+
+    def kernel_takes(
+        self, device: int, size_bytes: int, what: str, *, is_kept: bool = False
+    ) -> None:
+        """Tell the observers of what a kernel is about to allocate for itself."""
+        for observer in self.observers:
+            observer.kernel_takes(device, size_bytes, what, is_kept=is_kept)
+
+    def gather_frames(self, of_caller: FramesOfCaller | None) -> None:
+        """Gather the frames of each allocation from now on, or with None no more.
+
+        Args:
+            of_caller: called with the ops that are running, outermost first, and the rule's name
+                for what a kernel takes for itself, or "".
+        """
+        self.remove_observer(self._running)
+        if of_caller is not None:
+            self.add_observer(self._running)
+        self._frames_of_caller = of_caller
+
     def allocation_context(self, taking: str = "") -> object:
-        """The frames that led to an allocation, while somebody keeps a history; else None."""
-        if self.frames_of_caller is None:
+        """Gather the frames that led to an allocation, while somebody keeps a history."""
+        if self._frames_of_caller is None:
             return None
-        return self.frames_of_caller(self.thread.ops, taking)
+        return self._frames_of_caller(self._running.ops, taking)
 
     def malloc(self, device: int, size_bytes: int, taking: str = "") -> Block:
         """Allocate on a device for the calling thread's current stream there.

@@ -23,9 +23,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher
+from vramlab.gpu.core.dispatch_mode import AllocationMode
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.function_mode import DeviceMode, Service
-from vramlab.gpu.ops.autocast import switch_key
 
 
 class _Served:
@@ -89,7 +89,7 @@ class _ThreadModes(threading.local):
                 _put_in_function_mode(function_mode)
                 stack.callback(_take_out_dispatch_mode, dispatch_mode)
                 _put_in_dispatch_mode(dispatch_mode, is_new_thread)
-                stack.callback(switch_key, switch_key(True))
+                stack.callback(switch_autocast_key, switch_autocast_key(True))
                 self.undo = stack.pop_all()
         self.reasons.append(reason := EnteredModes())
         return reason
@@ -116,6 +116,17 @@ def in_new_thread() -> Iterator[None]:
         yield
     finally:
         reason.leave()
+
+
+def switch_autocast_key(included: bool) -> bool:
+    """Let the calling thread's ops pass autocast's kernels whenever autocast is on.
+
+    Returns:
+        Whether they did before.
+    """
+    before = torch._C._dispatch_tls_is_dispatch_key_included("AutocastCUDA")
+    torch._C._dispatch_tls_set_dispatch_key_included("AutocastCUDA", included)
+    return bool(before)
 
 
 def _put_in_function_mode(mode: DeviceMode) -> None:

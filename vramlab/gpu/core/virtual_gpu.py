@@ -15,15 +15,17 @@ from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.errors import UnknownTorchVersionError
-from vramlab.gpu.core import assumptions, modes, warning_lines
+from vramlab.gpu import assumptions
+from vramlab.gpu.core import modes, warning_lines
 from vramlab.gpu.core.dispatcher import Dispatcher
-from vramlab.gpu.core.function_mode import Answers, Service
+from vramlab.gpu.core.function_mode import Service
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.modes import EnteredModes
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.value_policy import ValuePolicy
 from vramlab.gpu.ops.autocast import Autocast
 from vramlab.gpu.ops.cuda_paths import CudaPaths
-from vramlab.gpu.ops.values import AnswerNan, RefuseValues, ValuePolicy
+from vramlab.gpu.ops.values import AnswerNan, RefuseValues
 from vramlab.gpu.stand_ins import (
     autograd_queue,
     callbacks,
@@ -41,6 +43,7 @@ from vramlab.gpu.stand_ins import (
     swap_tensors,
 )
 from vramlab.gpu.stand_ins.nvml import NvmlStandIn
+from vramlab.gpu.stand_ins.tensor_overrides import TensorOverrides
 from vramlab.gpu.stand_ins.threads import inherit_modes
 from vramlab.gpu.stand_ins.torch_c import CLayer
 from vramlab.units import MIB
@@ -136,7 +139,7 @@ class VirtualGPU:
             self.values,
             host_values_below_bytes,
         )
-        self._service = Service(self.dispatcher, Answers(self.dispatcher).table())
+        self._service = Service(self.dispatcher, TensorOverrides(self.dispatcher).table())
         self._undo = ExitStack()
         self._modes = EnteredModes()
 
@@ -247,17 +250,17 @@ class VirtualGPU:
         if torch.distributed.is_available():
             from vramlab.gpu.stand_ins import distributed  # not in every build of PyTorch
 
-            distributed.install(patches, self.machine.thread, self.dispatcher.carrier)
+            distributed.install(patches, self.machine.thread, self.dispatcher.backing_device)
         generators.install(self.machine, patches)
         foreach_grouping.install(patches)
         swap_tensors.install(patches)
-        if isinstance(self.values, AnswerNan) and self.dispatcher.carrier.type == "meta":
+        if isinstance(self.values, AnswerNan) and self.dispatcher.backing_device.type == "meta":
             nan_sentinel.install(patches)
         multiprocessing.install(VirtualGPU, self._options, patches)
         profiler.install(patches)
         cuda_tensor_types.install(patches)
         warning_lines.install(patches)
-        CudaPaths(self.machine, self.dispatcher.carrier).install(library)
+        CudaPaths(self.machine, self.dispatcher.backing_device).install(library)
         Autocast().install(library, patches)
         inherit_modes(patches, modes.in_new_thread, self._thread_ends)
         nvml = NvmlStandIn(self.machine.devices)

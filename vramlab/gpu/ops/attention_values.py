@@ -17,19 +17,18 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles
-
-aten = torch.ops.aten
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.op_table import handler
 
 _SCORES_AT_A_TIME = 2**24
 """64 MiB in float32."""
 
 
-@handles(aten._scaled_dot_product_efficient_attention.default)
+@handler("aten._scaled_dot_product_efficient_attention.default")
 def forward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Output, logarithms of the sums, and the random state, of which there is none."""
-    place = dispatcher.place_of(func, args, kwargs)
-    if dispatcher.carrier.type == "meta" or place is None:
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if dispatcher.backing_device.type == "meta" or device_index is None:
         return dispatcher.run_plain(func, args, kwargs)
     query, key, value, bias, wants_sums, *rest = args
     is_causal = bool(rest[1:] and rest[1])  # after the probability of dropout
@@ -42,16 +41,16 @@ def forward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
         output[at] = (_weights(scores, log_sums) @ value[at].float()).to(output.dtype)
         if wants_sums:
             sums[at][..., : query.size(-2)] = log_sums
-    dispatcher.note(func, place)
-    dispatcher.account(func, args, kwargs, result, place)
+    dispatcher.count_call(func, device_index)
+    dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result
 
 
-@handles(aten._scaled_dot_product_efficient_attention_backward.default)
+@handler("aten._scaled_dot_product_efficient_attention_backward.default")
 def backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Gradients of query, key, value and, if it is asked for, of the mask."""
-    place = dispatcher.place_of(func, args, kwargs)
-    if dispatcher.carrier.type == "meta" or place is None:
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if dispatcher.backing_device.type == "meta" or device_index is None:
         return dispatcher.run_plain(func, args, kwargs)
     gradient, query, key, value, bias, output, sums, *rest = args
     is_causal = bool(rest[4:] and rest[4])  # after seed, offset, dropout, and what is asked for
@@ -73,8 +72,8 @@ def backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -
         for target, computed in zip(result, gradients, strict=True):
             if target is not None and target.numel():
                 target[at] = computed.to(target.dtype)
-    dispatcher.note(func, place)
-    dispatcher.account(func, args, kwargs, result, place)
+    dispatcher.count_call(func, device_index)
+    dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result
 
 

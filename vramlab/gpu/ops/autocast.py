@@ -14,21 +14,26 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
+from vramlab.gpu.core.op_table import OPS, AutocastPolicy, op
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.storage_record import record_of
+from vramlab.gpu.core.tensors import tensors_in
 
 
-def _names(text: str) -> list[str]:
-    return text.split()
+def _list(policy: AutocastPolicy, names: str) -> None:
+    """Note what autocast does with ops, which are named as in autocast_mode.h."""
+    full = (name if "." in name else f"{name}.default" for name in names.split())
+    op(*(f"aten.{name}" for name in full), autocast=policy)
 
 
-LOWER_PRECISION = _names(
+_list(
+    AutocastPolicy.LOWER_PRECISION,
     """
     _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d
     conv_transpose2d.input conv_transpose3d.input convolution cudnn_convolution
@@ -36,10 +41,11 @@ LOWER_PRECISION = _names(
     addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell
     lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention
     scaled_dot_product_attention
-    """
+    """,
 )
 
-FLOAT32 = _names(
+_list(
+    AutocastPolicy.FLOAT32,
     """
     acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan
     pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm
@@ -51,25 +57,27 @@ FLOAT32 = _names(
     _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d
     upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d
     _upsample_bicubic2d_aa
-    """
+    """,
 )
 
-FLOAT32_OUTPUT = _names(
+_list(
+    AutocastPolicy.FLOAT32_OUTPUT,
     """
     prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm
     linalg_matrix_norm linalg_matrix_norm.str_ord sum sum.dim_IntList
-    """
+    """,
 )
 
-NORM = ["norm.Scalar", "norm.ScalarOpt_dim"]
+_list(AutocastPolicy.NORM, "norm.Scalar norm.ScalarOpt_dim")
 
-PROMOTE = _names(
+_list(
+    AutocastPolicy.PROMOTE,
     """
     addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
-    """
+    """,
 )
 
-BANNED = ["binary_cross_entropy"]
+_list(AutocastPolicy.BANNED, "binary_cross_entropy")
 
 _KEY = torch._C.DispatchKey.AutocastCUDA
 _KEY_SET = torch._C.DispatchKeySet(_KEY)
@@ -89,21 +97,21 @@ class Autocast:
 
     def install(self, library: torch.library.Library, patches: Patches) -> None:
         """Register the kernels in `library`, and let torch's own code clear the cache."""
-        policies: list[tuple[list[str], Callable[[OpOverload], Kernel]]] = [
-            (LOWER_PRECISION, self._lower_precision),
-            (FLOAT32, self._float32),
-            (FLOAT32_OUTPUT, self._float32_output),
-            (NORM, self._norm),
-            (PROMOTE, self._promote),
-            (BANNED, self._banned),
-        ]
+        kernels = {
+            AutocastPolicy.LOWER_PRECISION: self._lower_precision,
+            AutocastPolicy.FLOAT32: self._float32,
+            AutocastPolicy.FLOAT32_OUTPUT: self._float32_output,
+            AutocastPolicy.NORM: self._norm,
+            AutocastPolicy.PROMOTE: self._promote,
+            AutocastPolicy.BANNED: self._banned,
+        }
         with warnings.catch_warnings():
             # Overriding PyTorch's kernels is what this is for; undone when the library goes.
             warnings.simplefilter("ignore", UserWarning)
-            for names, policy in policies:
-                for name in names:
-                    if (overload := _overload(name)) is not None:
-                        library.impl(name, policy(overload), "AutocastCUDA")
+            for func, spec in OPS.having("autocast"):
+                if spec.autocast is not None and _is_listed(func):
+                    name = func.name().removeprefix("aten::")
+                    library.impl(name, kernels[spec.autocast](func), "AutocastCUDA")
         clear = torch.clear_autocast_cache
 
         def clear_autocast_cache() -> None:
@@ -158,7 +166,7 @@ class Autocast:
 
     def _promote(self, func: OpOverload) -> Kernel:
         def widest(args: tuple[Any, ...]) -> torch.dtype:
-            dtypes = {t.dtype for t in _tensors(args) if _is_eligible(t)}
+            dtypes = {t.dtype for t in tensors_in(args) if _is_eligible(t)}
             return torch.float32 if torch.float32 in dtypes else torch.get_autocast_dtype("cuda")
 
         return self._casting(func, widest)
@@ -189,7 +197,7 @@ class Autocast:
     def _banned(self, func: OpOverload) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
-                if any(_is_eligible(t) for t in _tensors(args)):
+                if any(_is_eligible(t) for t in tensors_in(args)):
                     raise RuntimeError(
                         "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe "
                         "to autocast.\nMany models use a sigmoid layer right before the binary "
@@ -202,38 +210,14 @@ class Autocast:
         return kernel
 
 
-def switch_key(included: bool) -> bool:
-    """Let the calling thread's ops pass autocast's kernels whenever autocast is on.
-
-    Returns:
-        Whether they did before.
-    """
-    before = torch._C._dispatch_tls_is_dispatch_key_included("AutocastCUDA")
-    torch._C._dispatch_tls_set_dispatch_key_included("AutocastCUDA", included)
-    return bool(before)
-
-
 def _is_eligible(arg: Any) -> bool:
     if not isinstance(arg, torch.Tensor) or not arg.is_floating_point():
         return False
     with torch._C.DisableTorchFunction():
-        holding = holding_of(arg)
-    return holding is not None and holding.place >= 0 and arg.dtype != torch.float64
+        record = record_of(arg)
+    return record is not None and record.device_index >= 0 and arg.dtype != torch.float64
 
 
-def _tensors(args: tuple[Any, ...]) -> Iterator[torch.Tensor]:
-    for arg in args:
-        if isinstance(arg, torch.Tensor):
-            yield arg
-        elif isinstance(arg, list | tuple):
-            yield from _tensors(tuple(arg))
-
-
-def _overload(name: str) -> OpOverload | None:
-    """The op of that name, if the PyTorch that is installed has it on autocast's lists."""
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCUDA"):
-        return None
-    packet_name, _, overload_name = name.partition(".")
-    overload = getattr(getattr(torch.ops.aten, packet_name), overload_name or "default")
-    assert isinstance(overload, OpOverload)
-    return overload
+def _is_listed(func: OpOverload) -> bool:
+    """Whether the PyTorch that is installed has the op on autocast's lists."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "AutocastCUDA"))

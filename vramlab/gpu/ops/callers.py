@@ -86,10 +86,17 @@ CALLERS = (
 )
 """Source: PyTorch 2.13, transformers 5.23. Where a version lacks a function, nobody calls it."""
 
+_VRAMLAB = Path(__file__).parents[2]
+
 _PASSED_OVER = tuple(
-    str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1])
+    str(folder) + os.sep
+    for folder in (
+        Path(torch.__file__).parent,
+        _VRAMLAB,
+        *map(_VRAMLAB.with_name, ("vramlab_course", "vramlab_classroom")),
+    )
 )
-"""Folders of code that stands between a caller and its read: PyTorch's, and that of vramlab."""
+"""Folders of code that stands between a caller and its read: PyTorch's, and vramlab's own."""
 
 _MODES_OF_OTHERS = ("__torch_function__", "__torch_dispatch__")
 """The methods by which PyTorch hands every call to a mode or a subclass, which passes it on."""

@@ -13,69 +13,72 @@ from torch._C._distributed_c10d import Work
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles, tensors_in
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.op_table import handler
+from vramlab.gpu.core.storage_record import record_of
+from vramlab.gpu.core.tensors import tensors_in
 
-c10d = torch.ops.c10d
 functional = torch.ops._c10d_functional
 
 RECEIVING = (
-    "allgather_",
-    "allgather_coalesced_",
-    "allgather_into_tensor_coalesced_",
-    "allreduce_",
-    "allreduce_coalesced_",
-    "alltoall_",
-    "alltoall_base_",
-    "broadcast_",
-    "gather_",
-    "reduce_",
-    "reduce_scatter_",
-    "reduce_scatter_tensor_coalesced_",
-    "scatter_",
-    "_allgather_base_",
-    "_reduce_scatter_base_",
+    "c10d.allgather_.default",
+    "c10d.allgather_coalesced_.default",
+    "c10d.allgather_into_tensor_coalesced_.default",
+    "c10d.allreduce_.default",
+    "c10d.allreduce_coalesced_.default",
+    "c10d.alltoall_.default",
+    "c10d.alltoall_base_.default",
+    "c10d.broadcast_.default",
+    "c10d.gather_.default",
+    "c10d.reduce_.default",
+    "c10d.reduce_scatter_.default",
+    "c10d.reduce_scatter_tensor_coalesced_.default",
+    "c10d.scatter_.default",
+    "c10d._allgather_base_.default",
+    "c10d._reduce_scatter_base_.default",
 )
 """Ops of c10d that write into tensors. Their schemas do not say so."""
 
-FROM_A_PEER = ("recv_", "recv_any_source_")
+FROM_A_PEER = ("c10d.recv_.default", "c10d.recv_any_source_.default")
 """Ops that one rank may call long before the other one sends."""
 
 FUNCTIONAL = (
-    "all_gather_into_tensor",
-    "all_gather_into_tensor_coalesced",
-    "all_reduce",
-    "all_reduce_",
-    "all_reduce_coalesced",
-    "all_reduce_coalesced_",
-    "all_to_all_single",
-    "broadcast",
-    "broadcast_",
-    "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced",
+    "_c10d_functional.all_gather_into_tensor.default",
+    "_c10d_functional.all_gather_into_tensor_coalesced.default",
+    "_c10d_functional.all_reduce.default",
+    "_c10d_functional.all_reduce_.default",
+    "_c10d_functional.all_reduce_coalesced.default",
+    "_c10d_functional.all_reduce_coalesced_.default",
+    "_c10d_functional.all_to_all_single.default",
+    "_c10d_functional.broadcast.default",
+    "_c10d_functional.broadcast_.default",
+    "_c10d_functional.reduce_scatter_tensor.default",
+    "_c10d_functional.reduce_scatter_tensor_coalesced.default",
 )
 """The collectives that DTensor uses, which return what they receive."""
 
 
+@handler(*RECEIVING)
 def receive(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run a collective; nobody knows afterwards what is in the tensors it writes into.
 
     The work that it returns is done, and has the tensors as its result, for which DDP's reducer
     asks: without values, PyTorch's fake process group has none.
     """
-    place = dispatcher.place_of(func, args, kwargs)
-    if dispatcher.carrier.type == "cpu" and place is not None:
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if dispatcher.backing_device.type == "cpu" and device_index is not None:
         result = _exchange_copies(func, args, kwargs)
-        dispatcher.account(func, args, kwargs, result, place)
+        dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     else:
         result = dispatcher.run_plain(func, args, kwargs)
     _forget(args)
-    if place is None or not isinstance(result, tuple):
+    if device_index is None or not isinstance(result, tuple):
         return result
     received, _ = result
     return received, _done(list(tensors_in((received,))))
 
 
+@handler(*FROM_A_PEER)
 def receive_from_peer(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Begin to receive. It must not be waited for: the other side may be about to do the same."""
     work = dispatcher.run_plain(func, args, kwargs)
@@ -83,20 +86,22 @@ def receive_from_peer(dispatcher: Dispatcher, func: OpOverload, args: Any, kwarg
     return work
 
 
+@handler(*FUNCTIONAL)
 def receive_new(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run a functional collective, which returns what it receives."""
-    place = dispatcher.place_of(func, args, kwargs)
-    if dispatcher.carrier.type == "meta" or place is None:
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if dispatcher.backing_device.type == "meta" or device_index is None:
         return dispatcher.run_plain(func, args, kwargs)
     received = func(*args, **kwargs)
     for tensor in tensors_in((received,)):
         functional.wait_tensor.default(tensor)
     # A tensor of its own: gloo's threads let go of theirs when they please.
     result = tree_map(torch.clone, received)
-    dispatcher.account(func, args, kwargs, result, place)
+    dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result
 
 
+@handler("_c10d_functional._wrap_tensor_autograd.default")  # not in every version
 def wrap(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Wrap the result of a collective that may still run. For meta tensors PyTorch makes another.
 
@@ -111,8 +116,8 @@ def wrap(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> An
 def _forget(args: Any) -> None:
     """Note that nobody knows what is in these tensors."""
     for tensor in tensors_in(args):
-        if (holding := holding_of(tensor)) is not None:
-            holding.forget()
+        if (record := record_of(tensor)) is not None:
+            record.forget_values()
 
 
 def _exchange_copies(func: OpOverload, args: Any, kwargs: Any) -> Any:
@@ -140,10 +145,3 @@ def _done(tensors: list[torch.Tensor]) -> Any:
     future.set_result(tensors)
     module: Any = _distributed_c10d  # its types leave this function out
     return module._create_work_from_future(future).boxed()
-
-
-handles(*(getattr(c10d, name).default for name in RECEIVING))(receive)
-handles(*(getattr(c10d, name).default for name in FROM_A_PEER))(receive_from_peer)
-handles(*(getattr(functional, name).default for name in FUNCTIONAL))(receive_new)
-if hasattr(functional, "_wrap_tensor_autograd"):  # not in every version
-    handles(functional._wrap_tensor_autograd.default)(wrap)

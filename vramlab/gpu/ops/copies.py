@@ -12,20 +12,30 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.dispatcher import Dispatcher, handles, pin
-from vramlab.gpu.core.storage_record import HOST, Holding, attach_holding, has_values, holding_of
-from vramlab.gpu.ops.values import known, known_numbers, remember, remember_numbers
+from vramlab.gpu.core.dispatcher import Dispatcher, pin
+from vramlab.gpu.core.op_table import handler
+from vramlab.gpu.core.storage_record import (
+    HOST,
+    StorageRecord,
+    attach_record,
+    has_values,
+    known,
+    known_numbers,
+    record_of,
+    remember,
+    remember_numbers,
+)
 
 aten = torch.ops.aten
 
 
-def place_of_tensor(tensor: torch.Tensor) -> int:
+def device_index_of(tensor: torch.Tensor) -> int:
     """GPU index, or `HOST` for any host tensor, with values or without."""
-    holding = holding_of(tensor)
-    return HOST if holding is None else holding.place
+    record = record_of(tensor)
+    return HOST if record is None else record.device_index
 
 
-@handles(aten._to_copy.default)
+@handler("aten._to_copy.default")
 def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """`tensor.to(...)` where it makes a new tensor: another device, another dtype, or both."""
     (source,) = args
@@ -39,64 +49,71 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
             "(index_select, index_add_); move a dense tensor (.to_dense() first); or run on a "
             "real GPU."
         )
-    source_place = place_of_tensor(source)
+    source_index = device_index_of(source)
     if device is not None and device.type != "meta":
         _must_have_data(source)
     if device is None:
-        target_place = source_place
+        target_index = source_index
     elif device.type == "cuda":
-        target_place = dispatcher.index_of(device)
-    elif device == dispatcher.carrier and not dispatcher.machine.thread.wants_carrier:
-        # C++ asks for the carrier where the same place is meant, or the GPU of the op before
-        target_place = source_place
-        if device.type == "meta" and holding_of(source) is None:
+        target_index = dispatcher.index_of(device)
+    elif (
+        device == dispatcher.backing_device
+        and not dispatcher.machine.thread.user_named_backing_device
+    ):
+        # C++ asks for the backing device where it means the same GPU, or that of the op before
+        target_index = source_index
+        if device.type == "meta" and record_of(source) is None:
             recent = dispatcher.machine.thread.recent
             if source.is_meta or recent is None:
                 return func(*args, **kwargs)
-            target_place = recent
+            target_index = recent
     elif device.type == "cpu":
-        target_place = HOST
+        target_index = HOST
     else:
         return func(*args, **kwargs)
-    if source_place == HOST and target_place == HOST:
+    if source_index == HOST and target_index == HOST:
         return _within_host(dispatcher, func, source, kwargs)
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
-    if target_place == HOST:
+    if target_index == HOST:
         return _to_host(dispatcher, func, source, kwargs)
-    carried = source if source.device == dispatcher.carrier else _on_carrier(dispatcher, source)
-    result: torch.Tensor = func(carried, **{**kwargs, "device": dispatcher.carrier})
+    carried = (
+        source
+        if source.device == dispatcher.backing_device
+        else _on_backing_device(dispatcher, source)
+    )
+    result: torch.Tensor = func(carried, **{**kwargs, "device": dispatcher.backing_device})
     if result.untyped_storage()._cdata == source.untyped_storage()._cdata:
         result = result.clone()
-    dispatcher.hold(result, target_place)
-    if source_place != target_place:
+    dispatcher.allocate_storage(result, target_index)
+    if source_index != target_index:
         _temporaries(
-            dispatcher, source, result, source_place, target_place, bool(kwargs.get("non_blocking"))
+            dispatcher, source, result, source_index, target_index, bool(kwargs.get("non_blocking"))
         )
     _pass_value_on(source, result)
     return result
 
 
-@handles(aten.copy_.default)
+@handler("aten.copy_.default")
 def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """`target.copy_(source)`, also behind slice assignment and load_state_dict."""
     target, source = args[0], args[1]
     non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
-    target_place, source_place = place_of_tensor(target), place_of_tensor(source)
-    if not target.is_meta or holding_of(target) is not None:
+    target_index, source_index = device_index_of(target), device_index_of(source)
+    if not target.is_meta or record_of(target) is not None:
         _must_have_data(source)
     if not target.is_meta and not has_values(source):
         _overwrite(target)
     elif target.is_meta and not source.is_meta:
-        func(target, _on_carrier(dispatcher, source))
+        func(target, _on_backing_device(dispatcher, source))
     else:
         func(target, source)
-    if target_place != source_place:
-        _temporaries(dispatcher, source, target, source_place, target_place, non_blocking)
+    if target_index != source_index:
+        _temporaries(dispatcher, source, target, source_index, target_index, non_blocking)
     _pass_value_on(source, target)
     return target
 
 
-@handles(aten._foreach_copy_.default)
+@handler("aten._foreach_copy_.default")
 def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
     """Copies pair by pair, as the slow path of CUDA does across devices."""
     targets, sources = args[0], args[1]
@@ -104,25 +121,25 @@ def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: A
         copy_(dispatcher, aten.copy_.default, (target, source), {})
 
 
-@handles(aten._pin_memory.default)
+@handler("aten._pin_memory.default")
 def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """A page-locked copy of a host tensor."""
     (source, *_) = args
     result = source.clone()
     if result.is_meta:
-        dispatcher.hold_on_host(result)
+        dispatcher.mark_as_host(result)
     pin(result)
     return result
 
 
-@handles(aten.is_pinned.default)
+@handler("aten.is_pinned.default")
 def is_pinned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
     """Whether a host tensor is page-locked."""
-    holding = holding_of(args[0])
-    return holding is not None and holding.pinned
+    record = record_of(args[0])
+    return record is not None and record.pinned
 
 
-@handles(aten.record_stream.default)
+@handler("aten.record_stream.default")
 def record_stream(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
     """`tensor.record_stream(stream)`: another stream uses the block too."""
     tensor, stream = args
@@ -131,14 +148,14 @@ def record_stream(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: A
 
 def use_on_stream(dispatcher: Dispatcher, tensor: torch.Tensor, stream: int) -> None:
     """Tell the allocator that `stream` uses `tensor`'s block."""
-    holding = holding_of(tensor)
-    if holding is not None and holding.block is not None:
-        dispatcher.machine.device(holding.place).allocator.record_stream(holding.block, stream)
+    record = record_of(tensor)
+    if record is not None and record.block is not None:
+        dispatcher.machine.device(record.device_index).allocator.record_stream(record.block, stream)
 
 
 def _must_have_data(source: torch.Tensor) -> None:
     """Refuse what the program itself keeps on meta, in torch's words."""
-    if source.is_meta and holding_of(source) is None:
+    if source.is_meta and record_of(source) is None:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
 
 
@@ -151,7 +168,7 @@ def _within_host(
         kwargs = {**kwargs, "device": torch.device("meta")}
     result: torch.Tensor = func(source, **kwargs)
     if result.is_meta:
-        dispatcher.hold_on_host(result)
+        dispatcher.mark_as_host(result)
     if pinned:
         pin(result)
     return result
@@ -160,7 +177,7 @@ def _within_host(
 def _to_host(
     dispatcher: Dispatcher, func: OpOverload, source: torch.Tensor, kwargs: dict[str, Any]
 ) -> torch.Tensor:
-    if dispatcher.carrier.type == "cpu":
+    if dispatcher.backing_device.type == "cpu":
         return func(source, **{**kwargs, "device": torch.device("cpu")})
     result: torch.Tensor = func(source, **{**kwargs, "device": torch.device("meta")})
     if (numbers := known_numbers(source)) is not None:
@@ -171,13 +188,13 @@ def _to_host(
     if torch._C._current_graph_task_id() != -1:
         # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
         return torch.full(result.size(), float("nan"), dtype=result.dtype, device="cpu")
-    attach_holding(result, Holding(HOST))
+    attach_record(result, StorageRecord(HOST))
     return result
 
 
-def _on_carrier(dispatcher: Dispatcher, source: torch.Tensor) -> torch.Tensor:
-    """A host tensor's like on the carrier, where it takes no memory."""
-    if dispatcher.carrier.type == "meta" and not source.is_meta:
+def _on_backing_device(dispatcher: Dispatcher, source: torch.Tensor) -> torch.Tensor:
+    """A host tensor's like on the backing device, where it takes no memory."""
+    if dispatcher.backing_device.type == "meta" and not source.is_meta:
         return torch.empty_strided(
             source.size(), source.stride(), dtype=source.dtype, device="meta"
         )
@@ -188,8 +205,8 @@ def _temporaries(
     dispatcher: Dispatcher,
     source: torch.Tensor,
     target: torch.Tensor,
-    source_place: int,
-    target_place: int,
+    source_index: int,
+    target_index: int,
     non_blocking: bool,
 ) -> None:
     """Take and give back what a copy between devices needs when it cannot go in one piece.
@@ -202,32 +219,34 @@ def _temporaries(
         return
     if same_dtype and source.stride() == target.stride() and _is_dense(source):
         return
-    converts_on_gpu = non_blocking or (source_place != HOST and target_place != HOST)
-    convert_source = (source_place != HOST) == converts_on_gpu
+    converts_on_gpu = non_blocking or (source_index != HOST and target_index != HOST)
+    convert_source = (source_index != HOST) == converts_on_gpu
     machine = dispatcher.machine
     taken = []
     if convert_source:
-        if target_place != HOST and not target.is_contiguous():
-            taken.append((target_place, target.numel() * target.dtype.itemsize))
-        if source_place != HOST and not (same_dtype and source.is_contiguous()):
-            taken.append((source_place, target.numel() * target.dtype.itemsize))
+        if target_index != HOST and not target.is_contiguous():
+            taken.append((target_index, target.numel() * target.dtype.itemsize))
+        if source_index != HOST and not (same_dtype and source.is_contiguous()):
+            taken.append((source_index, target.numel() * target.dtype.itemsize))
     else:
-        if target_place != HOST and not (same_dtype and target.is_contiguous()):
-            taken.append((target_place, target.numel() * source.dtype.itemsize))
-        if source_place != HOST and not source.is_contiguous():
-            taken.append((source_place, source.numel() * source.dtype.itemsize))
-    blocks = [(place, machine.malloc(place, size)) for place, size in taken if size]
-    for place, block in reversed(blocks):
-        machine.free(place, block)
+        if target_index != HOST and not (same_dtype and target.is_contiguous()):
+            taken.append((target_index, target.numel() * source.dtype.itemsize))
+        if source_index != HOST and not source.is_contiguous():
+            taken.append((source_index, source.numel() * source.dtype.itemsize))
+    blocks = [
+        (device_index, machine.malloc(device_index, size)) for device_index, size in taken if size
+    ]
+    for device_index, block in reversed(blocks):
+        machine.free(device_index, block)
 
 
 def _overwrite(target: torch.Tensor) -> None:
     """Note that a host tensor has values no longer, though it has the memory for them."""
-    holding = holding_of(target)
-    if holding is None:
-        holding = Holding(HOST)
-        attach_holding(target, holding)
-    holding.overwritten = True
+    record = record_of(target)
+    if record is None:
+        record = StorageRecord(HOST)
+        attach_record(target, record)
+    record.overwritten = True
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
@@ -242,9 +261,9 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:
-    holding = holding_of(target)
-    if target.is_meta and holding is not None:
-        holding.forget()
+    record = record_of(target)
+    if target.is_meta and record is not None:
+        record.forget_values()
         if (value := known(source)) is not None:
             remember(target, value)
         elif (numbers := source if has_values(source) else known_numbers(source)) is not None:

@@ -7,31 +7,34 @@ registered with torch.library and unregistered when the machine is detached.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn.attention import SDPBackend
 
-from vramlab.gpu.core.machine import Machine
-from vramlab.gpu.core.storage_record import holding_of
+from vramlab.gpu.core.machine import Machine, VirtualDevice
+from vramlab.gpu.core.op_table import OPS, CudaPath, cuda_kernel, cuda_path
+from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.ops.sdpa import AttentionCall, additive, choose_backend, run_attention
 
 aten = torch.ops.aten
 
-CUDA_PATHS = (
-    aten.dropout.default,
-    aten.scaled_dot_product_attention.default,
-    aten.rms_norm.default,
-    aten.softmax.int,
-    aten.log_softmax.int,
-)
-"""The ops that have another path on CUDA."""
 
-WHOLE_ON_CUDA = (aten._fused_rms_norm.default,)
-"""Ops that have a kernel on CUDA, and elsewhere are taken apart."""
+@dataclass(frozen=True, slots=True)
+class PathContext:
+    """Where an op takes CUDA's path.
+
+    Attributes:
+        device: the GPU.
+        torch_version: (major, minor) of the PyTorch whose path is meant.
+        has_values: whether values are computed, on the CPU, where CUDA's kernels do not exist.
+    """
+
+    device: VirtualDevice
+    torch_version: tuple[int, int]
+    has_values: bool
 
 
 class CudaPaths:
@@ -41,134 +44,99 @@ class CudaPaths:
     without dropout is PyTorch's own math, since the other fused kernels exist on CUDA only.
     """
 
-    def __init__(self, machine: Machine, carrier: torch.device) -> None:
+    def __init__(self, machine: Machine, backing_device: torch.device) -> None:
         self._machine = machine
-        self._has_values = carrier.type == "cpu"
-        self._backend = "Meta" if carrier.type == "meta" else "CPU"
+        self._has_values = backing_device.type == "cpu"
+        self._backend = "CPU" if self._has_values else "Meta"
 
     def install(self, library: torch.library.Library) -> None:
         """Register the kernels: above autograd, and below it for inference mode."""
-        paths: tuple[Callable[..., Any], ...] = (
-            self._dropout,
-            self._attention,
-            self._rms_norm,
-            partial(self._softmax, aten.softmax.int, aten._softmax),
-            partial(self._softmax, aten.log_softmax.int, aten._log_softmax),
-        )
-        for op, path in zip(CUDA_PATHS, paths, strict=True):
-            name = op.name().removeprefix("aten::")
-            kernel = self._only_on_gpu(op, path)
-            library.impl(name, kernel, f"Autograd{self._backend}")
-            # Library.impl refuses meta kernels of ops that decompose; CUDA's path is one, though.
-            registered: Any = library.m
-            registered.impl(name, self._backend, kernel)
-        if not self._has_values:
+        # Library.impl refuses meta kernels of ops that decompose; CUDA's path is one, though.
+        registered: Any = library.m
+        for func, spec in OPS.having("cuda_path"):
+            if spec.cuda_path is not None:
+                name = func.name().removeprefix("aten::")
+                kernel = self._only_on_gpu(func, spec.cuda_path)
+                library.impl(name, kernel, f"Autograd{self._backend}")
+                registered.impl(name, self._backend, kernel)
+        if self._has_values:
+            return
+        for func, spec in OPS.having("cuda_kernel"):
             # With a kernel for its tensors, autograd takes the op as a whole, as it does on CUDA.
-            registered.impl("_fused_rms_norm", "Meta", _fused_rms_norm)
+            registered.impl(func.name().removeprefix("aten::"), "Meta", spec.cuda_kernel)
 
-    def _only_on_gpu(self, func: OpOverload, path: Callable[..., Any]) -> Callable[..., Any]:
+    def _only_on_gpu(self, func: OpOverload, path: CudaPath) -> CudaPath:
         """Take `path` where the first operand is on a virtual GPU, else PyTorch's own way."""
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            place = _place(args[0])
-            if place is None:
+            device_index = _gpu_of(args[0])
+            if device_index is None:
                 return func.decompose(*args, **kwargs)
-            return path(place, *args, **kwargs)
+            machine = self._machine
+            where = PathContext(
+                machine.device(device_index), machine.torch_version, self._has_values
+            )
+            return path(where, *args, **kwargs)
 
         return kernel
 
-    def _dropout(self, place: int, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-        """A fused kernel with a mask of one byte an element.
 
-        Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
-        """
-        if not train or p == 0 or tensor.numel() == 0:
-            return tensor  # the very tensor; `decompose` would answer a copy
-        if p < 1:
-            return aten.native_dropout(tensor, p, True)[0]
-        return aten.dropout.default.decompose(tensor, p, train)
+@cuda_path("aten.dropout.default")
+def dropout(where: PathContext, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """A fused kernel with a mask of one byte an element.
 
-    def _attention(
-        self,
-        place: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        *,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        call = AttentionCall(
-            query=query,
-            key=key,
-            value=value,
-            mask=attn_mask,
-            dropout_p=dropout_p,
-            is_causal=is_causal,
+    Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
+    """
+    if not train or p == 0 or tensor.numel() == 0:
+        return tensor  # the very tensor; `decompose` would answer a copy
+    if p < 1:
+        return aten.native_dropout(tensor, p, True)[0]
+    return aten.dropout.default.decompose(tensor, p, train)
+
+
+@cuda_path("aten.scaled_dot_product_attention.default")
+def attention(
+    where: PathContext,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """The backend that CUDA chooses (`sdpa.py`)."""
+    call = AttentionCall(
+        query=query,
+        key=key,
+        value=value,
+        mask=attn_mask,
+        dropout_p=dropout_p,
+        is_causal=is_causal,
+        enable_gqa=enable_gqa,
+        capability=where.device.model.compute_capability,
+        torch_version=where.torch_version,
+    )
+    if where.has_values and not _is_efficient(call):
+        if is_causal:  # PyTorch would make the mask where it takes the query to be: on the host
+            lengths = (query.size(-2), key.size(-2))
+            attn_mask = query.new_ones(lengths, dtype=torch.bool).tril()
+            is_causal = False
+        if attn_mask is not None:  # this op adds a mask as it is, a boolean one too
+            attn_mask = additive(attn_mask, query.dtype)
+        return aten._scaled_dot_product_attention_math(
+            query,
+            key,
+            value,
+            attn_mask,
+            dropout_p,
+            is_causal,
+            scale=scale,
             enable_gqa=enable_gqa,
-            capability=self._machine.device(place).model.compute_capability,
-            torch_version=self._machine.torch_version,
-        )
-        if self._has_values and not _is_efficient(call):
-            if is_causal:  # PyTorch would make the mask where it takes the query to be: on the host
-                lengths = (query.size(-2), key.size(-2))
-                attn_mask = query.new_ones(lengths, dtype=torch.bool).tril()
-                is_causal = False
-            if attn_mask is not None:  # this op adds a mask as it is, a boolean one too
-                attn_mask = additive(attn_mask, query.dtype)
-            return aten._scaled_dot_product_attention_math(
-                query,
-                key,
-                value,
-                attn_mask,
-                dropout_p,
-                is_causal,
-                scale=scale,
-                enable_gqa=enable_gqa,
-            )[0]
-        return run_attention(call, scale)
-
-    def _rms_norm(
-        self,
-        place: int,
-        tensor: torch.Tensor,
-        normalized_shape: list[int],
-        weight: torch.Tensor | None = None,
-        eps: float | None = None,
-    ) -> torch.Tensor:
-        """One fused kernel.
-
-        Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, PyTorch 2.13.
-        """
-        if self._has_values:
-            return aten.rms_norm.default.decompose(tensor, normalized_shape, weight, eps)
-        return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]
-
-    def _softmax(
-        self,
-        func: OpOverload,
-        kernel: OpOverloadPacket,
-        place: int,
-        tensor: torch.Tensor,
-        dim: int,
-        dtype: torch.dtype | None = None,
-    ) -> torch.Tensor:
-        """A kernel that reads float16 and writes float32, rather than one of a copy in float32.
-
-        Source: `softmax` and `log_softmax` in aten/src/ATen/native/SoftMax.cpp, PyTorch 2.13.
-        """
-        halves = tensor.dtype == torch.float16 and dtype == torch.float32 and not self._has_values
-        keeps_input = self._machine.torch_version < _SOFTMAX_KEEPS_NO_INPUT
-        if not (halves or keeps_input):
-            return func.decompose(tensor, dim, dtype)
-        if dtype is not None and not halves:
-            tensor = tensor.to(dtype)
-        if keeps_input and tensor.requires_grad and torch.is_grad_enabled():
-            return _SoftmaxThatKeepsItsInput.apply(tensor, kernel, dim, halves)
-        return kernel(tensor, dim, halves)
+        )[0]
+    return run_attention(call, scale)
 
 
 def _is_efficient(call: AttentionCall) -> bool:
@@ -176,13 +144,61 @@ def _is_efficient(call: AttentionCall) -> bool:
     return call.dropout_p == 0 and choose_backend(call) == SDPBackend.EFFICIENT_ATTENTION
 
 
+@cuda_path("aten.rms_norm.default")
+def rms_norm(
+    where: PathContext,
+    tensor: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """One fused kernel.
+
+    Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, PyTorch 2.13.
+    """
+    if where.has_values:
+        return aten.rms_norm.default.decompose(tensor, normalized_shape, weight, eps)
+    return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]
+
+
+@cuda_path("aten.softmax.int")
+def softmax(
+    where: PathContext, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """A kernel that reads float16 and writes float32, rather than one of a copy in float32."""
+    return _softmax(where, aten.softmax.int, aten._softmax, tensor, dim, dtype)
+
+
+@cuda_path("aten.log_softmax.int")
+def log_softmax(
+    where: PathContext, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """A kernel that reads float16 and writes float32, as softmax's."""
+    return _softmax(where, aten.log_softmax.int, aten._log_softmax, tensor, dim, dtype)
+
+
+def _softmax(
+    where: PathContext,
+    func: OpOverload,
+    kernel: OpOverloadPacket,
+    tensor: torch.Tensor,
+    dim: int,
+    dtype: torch.dtype | None,
+) -> torch.Tensor:
+    """Source: `softmax` and `log_softmax` in aten/src/ATen/native/SoftMax.cpp, PyTorch 2.13."""
+    halves = tensor.dtype == torch.float16 and dtype == torch.float32 and not where.has_values
+    keeps_input = where.torch_version < _SOFTMAX_KEEPS_NO_INPUT
+    if not (halves or keeps_input):
+        return func.decompose(tensor, dim, dtype)
+    if dtype is not None and not halves:
+        tensor = tensor.to(dtype)
+    if keeps_input and tensor.requires_grad and torch.is_grad_enabled():
+        return _SoftmaxThatKeepsItsInput.apply(tensor, kernel, dim, halves)
+    return kernel(tensor, dim, halves)
+
+
 _SOFTMAX_KEEPS_NO_INPUT = (1, 11)
 """Source: "Avoid saving self for softmax and log_softmax", pull request 65242 of PyTorch."""
-
-_BACKWARD_OF = {
-    aten._softmax: aten._softmax_backward_data,
-    aten._log_softmax: aten._log_softmax_backward_data,
-}
 
 
 class _SoftmaxThatKeepsItsInput(torch.autograd.Function):
@@ -203,10 +219,16 @@ class _SoftmaxThatKeepsItsInput(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         tensor, result = ctx.saved_tensors
-        return _BACKWARD_OF[ctx.kernel](gradient, result, ctx.dim, tensor.dtype), None, None, None
+        backward = (
+            aten._softmax_backward_data
+            if ctx.kernel is aten._softmax
+            else aten._log_softmax_backward_data
+        )
+        return backward(gradient, result, ctx.dim, tensor.dtype), None, None, None
 
 
-def _fused_rms_norm(
+@cuda_kernel("aten._fused_rms_norm.default")
+def fused_rms_norm(
     tensor: torch.Tensor,
     normalized_shape: list[int],
     weight: torch.Tensor | None,
@@ -223,9 +245,9 @@ def _fused_rms_norm(
     return torch.empty_like(tensor, memory_format=torch.contiguous_format), scale
 
 
-def _place(arg: Any) -> int | None:
+def _gpu_of(arg: Any) -> int | None:
     if not isinstance(arg, torch.Tensor):
         return None
     with torch._C.DisableTorchFunction():
-        holding = holding_of(arg)
-    return None if holding is None or holding.place < 0 else holding.place
+        record = record_of(arg)
+    return None if record is None or record.device_index < 0 else record.device_index

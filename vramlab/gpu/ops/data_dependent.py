@@ -9,14 +9,15 @@ Known limitation: what the kernels of these ops take besides their results is no
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles, tensors_in
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.op_table import OPS, MakeOutputs, op
 from vramlab.gpu.core.storage_record import HOST, has_values
+from vramlab.gpu.core.tensors import tensors_in
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -77,43 +78,49 @@ def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> tu
     return (_empty(repeats.numel() if output_size is None else output_size),)
 
 
-_LARGEST: dict[OpOverload, Callable[..., tuple[Tensor, ...]]] = {
-    aten.nonzero.default: _nonzero,
-    aten.masked_select.default: _masked_select,
-    aten._unique2.default: _unique2,
-    aten.unique_dim.default: _unique_dim,
-    aten.unique_consecutive.default: _unique_consecutive,
-    aten.bincount.default: _bincount,
-    aten.repeat_interleave.Tensor: _repeat_interleave,
-}
-
-
-@handles(*_LARGEST)
 def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run one of these ops: with values as it is, without them by `dispatcher.values`."""
-    place = dispatcher.place_of(func, args, kwargs)
-    if place is None or all(has_values(tensor) for tensor in tensors_in(args, kwargs)):
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    make_outputs = OPS[func].make_outputs
+    if (
+        device_index is None
+        or make_outputs is None
+        or all(has_values(tensor) for tensor in tensors_in(args, kwargs))
+    ):
         result = func(*args, **kwargs)
         outputs = result if isinstance(result, tuple) else (result,)
     else:
         name = func._schema.name.removeprefix("aten::")
         dispatcher.values.assume_all(f"{name}()", args[0])
-        outputs = _LARGEST[func](*args, **kwargs)
+        outputs = make_outputs(*args, **kwargs)
         result = outputs if len(outputs) > 1 else outputs[0]
-    if place == HOST:
+    if device_index == HOST:
         for output in outputs:
-            dispatcher.hold_on_host(output)
-    elif place is not None:
+            dispatcher.mark_as_host(output)
+    elif device_index is not None:
         dispatcher.seen[func] = dispatcher.seen.get(func, 0) + 1
         for output in outputs:
-            dispatcher.hold(output, place)
+            dispatcher.allocate_storage(output, device_index)
     return result
+
+
+def _largest(make_outputs: MakeOutputs, name: str) -> None:
+    op(name, handler=shape_from_values, make_outputs=make_outputs)
+
+
+_largest(_nonzero, "aten.nonzero.default")
+_largest(_masked_select, "aten.masked_select.default")
+_largest(_unique2, "aten._unique2.default")
+_largest(_unique_dim, "aten.unique_dim.default")
+_largest(_unique_consecutive, "aten.unique_consecutive.default")
+_largest(_bincount, "aten.bincount.default")
+_largest(_repeat_interleave, "aten.repeat_interleave.Tensor")
 
 
 def all_of(dispatcher: Dispatcher, mask: Tensor) -> tuple[Tensor, ...]:
     """The indices of a mask on a GPU whose every element is taken to be chosen, by dimension."""
-    place = dispatcher.place_of(aten.nonzero.default, (mask,), {})
+    device_index = dispatcher.find_device_index(aten.nonzero.default, (mask,), {})
     (indices,) = _nonzero(mask)
-    assert place is not None
-    dispatcher.hold(indices, place)
+    assert device_index is not None
+    dispatcher.allocate_storage(indices, device_index)
     return indices.unbind(1)

@@ -10,85 +10,85 @@ Anything else goes to the meta kernel: broadcasts, promotions, other layouts, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+
+from vramlab.gpu.core.op_table import fast_answer
 
 Result = torch.Tensor | tuple[torch.Tensor, ...]
 
-Shortcut = Callable[[Sequence[Any], Mapping[str, Any]], Result | None]
-"""From an op's arguments to its result; None where the meta kernel has to be asked."""
-
-aten = torch.ops.aten
-
 IN_PLACE = (
-    aten.add_.Tensor,
-    aten.sub_.Tensor,
-    aten.mul_.Tensor,
-    aten.div_.Tensor,
-    aten.add_.Scalar,
-    aten.sub_.Scalar,
-    aten.mul_.Scalar,
-    aten.div_.Scalar,
-    aten.lerp_.Scalar,
-    aten.addcmul_.default,
-    aten.addcdiv_.default,
-    aten.sqrt_.default,
-    aten.neg_.default,
+    "aten.add_.Tensor",
+    "aten.sub_.Tensor",
+    "aten.mul_.Tensor",
+    "aten.div_.Tensor",
+    "aten.add_.Scalar",
+    "aten.sub_.Scalar",
+    "aten.mul_.Scalar",
+    "aten.div_.Scalar",
+    "aten.lerp_.Scalar",
+    "aten.addcmul_.default",
+    "aten.addcdiv_.default",
+    "aten.sqrt_.default",
+    "aten.neg_.default",
 )
 """Ops whose result is their first argument."""
 
 NEW = (
-    aten.add.Tensor,
-    aten.sub.Tensor,
-    aten.mul.Tensor,
-    aten.div.Tensor,
-    aten.add.Scalar,
-    aten.sub.Scalar,
-    aten.mul.Scalar,
-    aten.div.Scalar,
-    aten.lerp.Scalar,
-    aten.addcmul.default,
-    aten.addcdiv.default,
-    aten.sqrt.default,
-    aten.rsqrt.default,
-    aten.neg.default,
-    aten.exp.default,
-    aten.gelu.default,
-    aten.silu.default,
-    aten.tanh.default,
-    aten.sigmoid.default,
-    aten.gelu_backward.default,
-    aten.silu_backward.default,
-    aten.tanh_backward.default,
-    aten.sigmoid_backward.default,
+    "aten.add.Tensor",
+    "aten.sub.Tensor",
+    "aten.mul.Tensor",
+    "aten.div.Tensor",
+    "aten.add.Scalar",
+    "aten.sub.Scalar",
+    "aten.mul.Scalar",
+    "aten.div.Scalar",
+    "aten.lerp.Scalar",
+    "aten.addcmul.default",
+    "aten.addcdiv.default",
+    "aten.sqrt.default",
+    "aten.rsqrt.default",
+    "aten.neg.default",
+    "aten.exp.default",
+    "aten.gelu.default",
+    "aten.silu.default",
+    "aten.tanh.default",
+    "aten.sigmoid.default",
+    "aten.gelu_backward.default",
+    "aten.silu_backward.default",
+    "aten.tanh_backward.default",
+    "aten.sigmoid_backward.default",
 )
 """Ops whose result is new, and like their first argument."""
 
 _META = torch.device("meta")
 
 
-def _in_place(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer(*IN_PLACE)
+def in_place(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     return args[0] if _is_plain(args, kwargs) else None
 
 
-def _new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+@fast_answer(*NEW)
+def new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
     if not _is_plain(args, kwargs):
         return None
     return _like(args[0])
 
 
-def _threshold_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer("aten.threshold_backward.default")
+def threshold_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     """Of tensors with the usual strides: strange ones of length 1 come out otherwise here."""
-    result = _new(args, kwargs)
+    result = new(args, kwargs)
     if result is None or any(operand.stride() != result.stride() for operand in args[:2]):
         return None
     return result
 
 
-def _batch_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer("aten.native_batch_norm.default")
+def batch_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     """Output, and mean and inverse deviation of each channel."""
     if kwargs or not _is_plain_batch(args[0], args[1:5], args[5]):
         return None
@@ -96,7 +96,8 @@ def _batch_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None
     return _like(images), *(_like(args[1]) for _ in range(2))
 
 
-def _batch_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer("aten.native_batch_norm_backward.default")
+def batch_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     """Gradients of input, weight and bias."""
     gradient, images, *channels, training, _, wanted = args
     if kwargs or not _is_plain_batch(images, channels, training):
@@ -106,7 +107,8 @@ def _batch_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Resu
     return _like(images), *(_like(channels[0]) for _ in range(2))
 
 
-def _layer_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer("aten.native_layer_norm.default")
+def layer_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     """Output, and mean and inverse deviation of each row."""
     rows, shape, *parameters, _ = args
     if kwargs or not _are_plain_rows(rows, shape, parameters):
@@ -115,7 +117,8 @@ def _layer_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None
     return _like(rows), *(torch.empty(each_row, device=_META) for _ in range(2))
 
 
-def _layer_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer("aten.native_layer_norm_backward.default")
+def layer_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     """Gradients of input, weight and bias."""
     gradient, rows, shape, _, _, *parameters, wanted = args
     if kwargs or not _are_plain_rows(rows, shape, parameters):
@@ -125,7 +128,8 @@ def _layer_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Resu
     return _like(rows), *(_like(parameter) for parameter in parameters)
 
 
-def _dropout(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer("aten.native_dropout.default")
+def dropout(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     """Output and mask."""
     tensor, probability, training = args
     if kwargs or training is not True or not (0 < probability < 1 and _is_plain((tensor,), {})):
@@ -133,7 +137,8 @@ def _dropout(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     return _like(tensor), torch.empty(tensor.shape, dtype=torch.bool, device=_META)
 
 
-def _dropout_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer("aten.native_dropout_backward.default")
+def dropout_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     gradient, mask, scale = args
     if kwargs or not _is_plain((gradient, scale), {}):
         return None
@@ -142,14 +147,16 @@ def _dropout_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result 
     return _like(gradient)
 
 
-def _softmax_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer("aten._softmax_backward_data.default")
+def softmax_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     gradient, output, dim, dtype = args
     if kwargs or dtype is not gradient.dtype or not _is_plain((gradient, output), {}):
         return None
     return _like(gradient) if -gradient.dim() <= dim < gradient.dim() else None
 
 
-def _addmm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+@fast_answer("aten.addmm.default")
+def addmm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     """A bias of one number per column, and a product of matrices of any layout."""
     bias, *matrices = args
     if kwargs or not _is_plain((bias,), {}):
@@ -160,22 +167,6 @@ def _addmm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     if inner != same_inner or bias.shape != (columns,):
         return None
     return torch.empty((rows, columns), dtype=bias.dtype, device=_META)
-
-
-SHORTCUTS: Mapping[OpOverload, Shortcut] = {
-    **dict.fromkeys(IN_PLACE, _in_place),
-    **dict.fromkeys(NEW, _new),
-    aten.threshold_backward.default: _threshold_backward,
-    aten.native_batch_norm.default: _batch_norm,
-    aten.native_batch_norm_backward.default: _batch_norm_backward,
-    aten.native_layer_norm.default: _layer_norm,
-    aten.native_layer_norm_backward.default: _layer_norm_backward,
-    aten.native_dropout.default: _dropout,
-    aten.native_dropout_backward.default: _dropout_backward,
-    aten._softmax_backward_data.default: _softmax_backward,
-    aten.addmm.default: _addmm,
-}
-"""By op. For meta tensors only: they compute nothing."""
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

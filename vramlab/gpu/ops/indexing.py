@@ -11,35 +11,31 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import device_name
-from vramlab.gpu.core.storage_record import has_values, holding_of
+from vramlab.gpu.core.op_table import handler
+from vramlab.gpu.core.storage_record import has_values, record_of
 from vramlab.gpu.ops.data_dependent import all_of
 
 aten = torch.ops.aten
 
-_IN_PLACE = (aten.index_put_.default, aten._index_put_impl_.default)
+_IN_PLACE = ("aten.index_put_.default", "aten._index_put_impl_.default")
 
 
-@handles(
-    aten.index.Tensor,
-    aten.index_put_.default,
-    aten._index_put_impl_.default,
-    aten._unsafe_index.Tensor,
-)
+@handler("aten.index.Tensor", "aten._unsafe_index.Tensor", *_IN_PLACE)
 def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """`tensor[indices]` and `tensor[indices] = values`."""
     tensor, indices, *rest = args
-    holding = holding_of(tensor)
+    record = record_of(tensor)
     for each in indices:
         if each is not None and device_name(each) not in ("cpu", "meta", device_name(tensor)):
             raise RuntimeError(
                 "indices should be either on cpu or on the same device as the indexed tensor "
                 f"({device_name(tensor)})"
             )
-    if holding is None or holding.place < 0:
+    if record is None or record.device_index < 0:
         return dispatcher.run_plain(func, args, kwargs)
-    device = torch.device("cuda", holding.place)
+    device = torch.device("cuda", record.device_index)
 
     def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
         copied: torch.Tensor = dispatcher.run(aten._to_copy.default, (tensor,), {"device": device})
@@ -47,9 +43,11 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
 
     moved: list[torch.Tensor | None] = []
     for each in indices:
-        if each is not None and each.is_meta and holding_of(each) is None:
-            dispatcher.hold(each, holding.place)  # made by C++ of a list, on the tensor's device
-        if each is not None and holding_of(each) is None:
+        if each is not None and each.is_meta and record_of(each) is None:
+            dispatcher.allocate_storage(
+                each, record.device_index
+            )  # made by C++ of a list, on the tensor's device
+        if each is not None and record_of(each) is None:
             if each.dtype in (torch.bool, torch.uint8):
                 moved += [to_gpu(part) for part in each.nonzero(as_tuple=True)]
                 continue
@@ -67,8 +65,8 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
                 else (each,)
             )
         ]
-    if rest and rest[0].dim() == 0 and holding_of(rest[0]) is None:
-        if func in _IN_PLACE and len(masks) == len([e for e in moved if e is not None]) == 1:
+    if rest and rest[0].dim() == 0 and record_of(rest[0]) is None:
+        if str(func) in _IN_PLACE and len(masks) == len([e for e in moved if e is not None]) == 1:
             return _fill_where(dispatcher, tensor, moved, rest[0])
         rest[0] = to_gpu(rest[0])
     return dispatcher.run_plain(func, (tensor, moved, *rest), kwargs)
@@ -90,7 +88,7 @@ def _fill_where(
     return filled
 
 
-@handles(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)
+@handler("aten.masked_fill.Tensor", "aten.masked_fill_.Tensor")
 def masked_fill(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """`tensor.masked_fill(mask, value)`: the value may be a scalar of the host."""
     tensor, mask, value = args

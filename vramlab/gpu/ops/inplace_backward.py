@@ -29,7 +29,9 @@ import torch
 from torch._ops import OpOverload
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 
-from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher, handles
+from vramlab.gpu.core.dispatch_mode import AllocationMode
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.ops.indexing import index
 
 aten = torch.ops.aten
@@ -38,7 +40,7 @@ _SELECTING = {f"{name}Backward0" for name in ("Max", "Min", "Median", "Mode", "S
 """Autograd's nodes that give gradients to the elements that an op has selected."""
 
 
-@handles(aten.index_put.default)
+@handler("aten.index_put.default")
 def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Out of place, unless it is the gradient of `x[i]`."""
     if _node() == "IndexBackward0" and _engine_asks():
@@ -46,7 +48,7 @@ def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) 
     return index(dispatcher, func, args, kwargs)
 
 
-@handles(aten.scatter.src)
+@handler("aten.scatter.src")
 def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Out of place, unless it is the gradient of a selection."""
     if _node() in _SELECTING and _engine_asks():
@@ -54,7 +56,7 @@ def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     return dispatcher.run_plain(func, args, kwargs)
 
 
-@handles(aten.add.Tensor)
+@handler("aten.add.Tensor")
 def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Out of place, unless it is the engine that adds up gradients of one tensor."""
     if dispatcher.machine.torch_version >= (2, 0) and _accumulates(args, kwargs):

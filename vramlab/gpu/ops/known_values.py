@@ -15,11 +15,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles
-from vramlab.gpu.core.storage_record import Scalar, holding_of
-from vramlab.gpu.ops.values import known, remember
-
-aten = torch.ops.aten
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.op_table import handler
+from vramlab.gpu.core.storage_record import Scalar, known, record_of, remember
 
 
 def _invert(value: Any) -> Any:
@@ -47,28 +45,25 @@ _LOGIC: dict[str, Callable[..., Any]] = {
     "all": bool,
 }
 
-_OVERLOADS = ("default", "Tensor", "Scalar")
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor")
+_OF_TENSORS = ("bitwise_not", "logical_not", "logical_and", "logical_or", "logical_xor")
+_OPERANDS = ("Tensor", "Scalar")
+_REDUCTIONS = ("max", "min", "any", "all")
 
 
-def _ops() -> list[OpOverload]:
-    """The overloads of these names, in place or not, that take one tensor and at most one more."""
-    packets = [getattr(aten, name + end, None) for name in _LOGIC for end in ("", "_")]
-    found = [getattr(packet, each, None) for packet in packets for each in _OVERLOADS]
-    return [func for func in found if isinstance(func, OpOverload) and _fits(func)]
-
-
-def _fits(func: OpOverload) -> bool:
-    types = [str(argument.type) for argument in func._schema.arguments]
-    return types[0] == "Tensor" and len(types) <= 2
-
-
-@handles(*_ops())
-def logic(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+@handler(
+    *(f"aten.{name}{end}.{of}" for name in _COMPARISONS for end in ("", "_") for of in _OPERANDS),
+    *(f"aten.{name}{end}.default" for name in _OF_TENSORS for end in ("", "_")),
+    *(f"aten.{name}.default" for name in _REDUCTIONS),
+)
+def propagate_logic(
+    dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
+) -> torch.Tensor:
     """One of these ops: its result is known where its operands, or the deciding one, are."""
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
     values = [_value(arg) for arg in args]
     result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
-    if result.is_meta and holding_of(result) is not None:
+    if result.is_meta and record_of(result) is not None:
         if all(value is not None for value in values):
             remember(result, _LOGIC[name](*values))
         elif _decides(name, values, result.dtype):
@@ -76,8 +71,10 @@ def logic(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     return result
 
 
-@handles(aten.add_.Tensor)
-def count(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
+@handler("aten.add_.Tensor")
+def propagate_count(
+    dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
+) -> torch.Tensor:
     """`counter += 1`: a whole number goes on being known, as batch norm's number of batches."""
     counter = args[0]
     if counter.dim() or counter.dtype.is_floating_point or not counter.is_meta:
@@ -85,7 +82,7 @@ def count(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
         return plain
     values: list[Any] = [_value(arg) for arg in args]
     result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
-    if None not in values and holding_of(result) is not None:
+    if None not in values and record_of(result) is not None:
         remember(result, values[0] + kwargs.get("alpha", 1) * values[1])
     return result
 

@@ -5,27 +5,24 @@ Strides decide which copies later ops make, and so how much memory they take.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from vramlab.gpu.core.op_table import layout
 from vramlab.kernels.convolution import memory_format
 
-Layout = Callable[[Sequence[Any], Any], Any]
-"""From an op's arguments and the meta kernel's result to the result as CUDA lays it out."""
 
-aten = torch.ops.aten
-
-
-def _convolution(args: Sequence[Any], output: torch.Tensor) -> torch.Tensor:
+@layout("aten.convolution.default")
+def convolution(args: Sequence[Any], output: torch.Tensor) -> torch.Tensor:
     """Meta's is always contiguous, since it cannot know which library runs."""
     input, weight, *_ = args
     return _in_format(output, memory_format(input, weight))
 
 
-def _convolution_backward(
+@layout("aten.convolution_backward.default")
+def convolution_backward(
     args: Sequence[Any], gradients: tuple[torch.Tensor | None, ...]
 ) -> tuple[torch.Tensor | None, ...]:
     """Until 2.12 meta's gradient of the weight goes by the gradient of the output too."""
@@ -37,13 +34,6 @@ def _convolution_backward(
         None if of_weight is None else _in_format(of_weight, wanted),
         of_bias,
     )
-
-
-LAYOUTS: Mapping[OpOverload, Layout] = {
-    aten.convolution.default: _convolution,
-    aten.convolution_backward.default: _convolution_backward,
-}
-"""By op. For meta tensors only: values are computed where the carrier wants them."""
 
 
 def _in_format(tensor: torch.Tensor, wanted: torch.memory_format) -> torch.Tensor:

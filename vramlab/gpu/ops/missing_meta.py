@@ -6,17 +6,15 @@ report names them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.op_table import OPS, MakeOutputs, op
 from vramlab.gpu.ops import grouped_mm
-
-aten = torch.ops.aten
 
 Outputs = tuple[Tensor, ...]
 
@@ -62,32 +60,42 @@ def _least_squares(self: Tensor, b: Tensor, *_: object, **__: object) -> Outputs
     )
 
 
-_OUTPUTS: dict[OpOverload, Callable[..., Outputs]] = {
-    aten._dirichlet_grad.default: _like,
-    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _with_mask,
-    aten._grouped_mm.default: grouped_mm.product,
-    aten._masked_softmax.default: _like,
-    aten._sample_dirichlet.default: _like,
-    aten._standard_gamma_grad.default: _like,
-    aten.binomial.default: _like,
-    aten.fake_quantize_per_channel_affine_cachemask.default: _with_mask,
-    aten.fake_quantize_per_tensor_affine_cachemask.default: _with_mask,
-    aten.fractional_max_pool3d_backward.default: _like_second,
-    aten.linalg_lstsq.default: _least_squares,
-    aten.multi_margin_loss_backward.default: _like_second,
-    aten.multilabel_margin_loss_backward.default: _like_second,
-}
-"""By op: from its arguments to what it returns."""
-
-
-@handles(*_OUTPUTS)
 def in_shapes_of_cuda(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run one of these ops: without values its results are empty tensors."""
-    place = dispatcher.place_of(func, args, kwargs)
-    if not args[0].is_meta or place is None or place < 0:
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    make_outputs = OPS[func].make_outputs
+    if make_outputs is None or not args[0].is_meta or device_index is None or device_index < 0:
         return dispatcher.run_plain(func, args, kwargs)
-    outputs = _OUTPUTS[func](*args, **kwargs)
+    outputs = make_outputs(*args, **kwargs)
     result = outputs if len(func._schema.returns) > 1 else outputs[0]
-    dispatcher.note(func, place)
-    dispatcher.account(func, args, kwargs, result, place)
+    dispatcher.count_call(func, device_index)
+    dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result
+
+
+def _without_meta(make_outputs: MakeOutputs, *names: str) -> None:
+    op(*names, handler=in_shapes_of_cuda, make_outputs=make_outputs)
+
+
+_without_meta(
+    _like,
+    "aten._dirichlet_grad.default",
+    "aten._masked_softmax.default",
+    "aten._sample_dirichlet.default",
+    "aten._standard_gamma_grad.default",
+    "aten.binomial.default",
+)
+_without_meta(
+    _like_second,
+    "aten.fractional_max_pool3d_backward.default",
+    "aten.multi_margin_loss_backward.default",
+    "aten.multilabel_margin_loss_backward.default",
+)
+_without_meta(
+    _with_mask,
+    "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default",
+    "aten.fake_quantize_per_channel_affine_cachemask.default",
+    "aten.fake_quantize_per_tensor_affine_cachemask.default",
+)
+_without_meta(grouped_mm.product, "aten._grouped_mm.default")
+_without_meta(_least_squares, "aten.linalg_lstsq.default")

@@ -7,21 +7,13 @@ NLLLoss.cu and SoftMax.cpp, PyTorch 2.13.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.errors import type_name
-
-aten = torch.ops.aten
-
-Check = Callable[..., None]
-
-CHECKS: dict[OpOverload, Check] = {}
-"""Called with the positional arguments of the op."""
+from vramlab.gpu.core.op_table import check
 
 _NAMES = {
     torch.float16: "Half",
@@ -48,14 +40,6 @@ _NO_REDUCTION = 0
 """`at::Reduction::None`, in aten/src/ATen/core/Reduction.h."""
 
 
-def _checks(*overloads: OpOverload) -> Callable[[Check], Check]:
-    def register(check: Check) -> Check:
-        CHECKS.update(dict.fromkeys(overloads, check))
-        return check
-
-    return register
-
-
 def _name(dtype: torch.dtype) -> str:
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
@@ -65,7 +49,7 @@ def cpp_name(dtype: torch.dtype) -> str:
     return _CPP_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
-@_checks(aten.mm.default, aten.mm.out)
+@check("aten.mm.default", "aten.mm.out")
 def mm(self: Tensor, mat2: Tensor, *_: Any) -> None:
     if self.dtype != mat2.dtype:
         raise RuntimeError(
@@ -74,7 +58,7 @@ def mm(self: Tensor, mat2: Tensor, *_: Any) -> None:
         )
 
 
-@_checks(aten.addmm.default, aten.addmm.out, aten.addmm_.default)
+@check("aten.addmm.default", "aten.addmm.out", "aten.addmm_.default")
 def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *_: Any) -> None:
     for name, left in (("self", self), ("mat1", mat1)):
         if left.dtype != mat2.dtype:
@@ -84,7 +68,7 @@ def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *_: Any) -> None:
             )
 
 
-@_checks(aten.bmm.default, aten.bmm.out)
+@check("aten.bmm.default", "aten.bmm.out")
 def bmm(self: Tensor, mat2: Tensor, *_: Any) -> None:
     if self.dtype != mat2.dtype:
         raise RuntimeError(
@@ -92,7 +76,7 @@ def bmm(self: Tensor, mat2: Tensor, *_: Any) -> None:
         )
 
 
-@_checks(aten.embedding.default)
+@check("aten.embedding.default")
 def embedding(weight: Tensor, indices: Tensor, *_: Any) -> None:
     """Meta tensors are asked in C++ from PyTorch 2.13 on only."""
     if indices.dtype not in (torch.int64, torch.int32):
@@ -103,7 +87,7 @@ def embedding(weight: Tensor, indices: Tensor, *_: Any) -> None:
         )
 
 
-@_checks(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+@check("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
 def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, *_: Any) -> None:
     """One check for all devices from PyTorch 2.12 on; before, each kernel had words of its own.
 
@@ -121,7 +105,7 @@ def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int
     raise NotImplementedError(f"\"nll_loss_forward_{kernel}_index\" not implemented for '{found}'")
 
 
-@_checks(aten._softmax.default, aten._log_softmax.default)
+@check("aten._softmax.default", "aten._log_softmax.default")
 def softmax(self: Tensor, dim: int, *_: Any) -> None:
     size = max(self.dim(), 1)
     if not -size <= dim < size:

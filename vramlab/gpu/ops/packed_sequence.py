@@ -11,20 +11,21 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import device_name
-from vramlab.gpu.core.storage_record import has_values, holding_of
+from vramlab.gpu.core.op_table import handler
+from vramlab.gpu.core.storage_record import has_values, record_of
 
 aten = torch.ops.aten
 
 
-@handles(aten._pack_padded_sequence.default)
+@handler("aten._pack_padded_sequence.default")
 def pack_padded_sequence(
     dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
 ) -> tuple[Tensor, Tensor]:
     """Cut the padding: (sum of lengths, ...) on the GPU, and the batch at each step on the host."""
     padded, lengths, batch_first = args
-    if holding_of(padded) is None or device_name(lengths) != "cpu":
+    if record_of(padded) is None or device_name(lengths) != "cpu":
         packed: tuple[Tensor, Tensor] = dispatcher.run_plain(func, args, kwargs)
         return packed
 
@@ -58,7 +59,7 @@ def _lengths(dispatcher: Dispatcher, lengths: Tensor, steps: Tensor) -> list[int
     return [steps.size(0)] * lengths.numel()
 
 
-@handles(aten._ctc_loss_backward.default)
+@handler("aten._ctc_loss_backward.default")
 def ctc_loss_backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
     """The gradient of CTC loss, which has no meta kernel: as large as the log probabilities.
 

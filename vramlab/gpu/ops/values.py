@@ -1,64 +1,36 @@
 """What a program gets where it reads a value of a tensor that has none.
 
-A virtual GPU on the meta carrier keeps no values. A few are known all the same, and then the answer
-is the true one: a tensor that `torch.ones` or `full` has filled, one element, or few whole numbers,
-copied from the host, until an op changes them; what logic makes of those (`uniform.py`); and what a
-healthy run has where a program only branches on it (GradScaler finds no infinities). For everything
-else the policy decides: an error that says what to do, or, under `vramlab run`, nan and 0, each
-noted with the line of the program that asked.
+A virtual GPU backed by meta tensors keeps no values. A few are known all the same, and then the
+answer is the true one: a tensor that `torch.ones` or `full` has filled, one element, or few whole
+numbers, copied from the host, until an op changes them; what logic makes of those
+(`known_values.py`); and what a healthy run has where a program only branches on it (GradScaler
+finds no infinities). For everything else the policy decides: an error that says what to do, or,
+under `vramlab run`, nan and 0, each noted with the line of the program that asked.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
-from vramlab.gpu.core.dispatcher import Dispatcher, handles
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import no_values
+from vramlab.gpu.core.op_table import handler, op
 from vramlab.gpu.core.stack_frames import user_line
-from vramlab.gpu.core.storage_record import Scalar, has_values, holding_of, wraps
+from vramlab.gpu.core.storage_record import Scalar, has_values, known, record_of, remember
+from vramlab.gpu.core.value_policy import ValuePolicy
 from vramlab.gpu.ops.callers import asking
 
 aten = torch.ops.aten
 
-# Factories of a known value -> the value, or the position of the argument that holds it.
-_FILLS: dict[OpOverload, Callable[[tuple[Any, ...]], Any]] = {
-    aten.zeros.default: lambda args: 0,
-    aten.ones.default: lambda args: 1,
-    aten.full.default: lambda args: args[1],
-    aten.scalar_tensor.default: lambda args: args[0],
-}
-
-
-class ValuePolicy(ABC):
-    """Decides what a program gets where it reads a value that does not exist."""
-
-    @abstractmethod
-    def read(self, what: str, tensor: torch.Tensor) -> Scalar:
-        """Answer `tensor.item()`, or raise."""
-
-    @abstractmethod
-    def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
-        """Answer a question such as `torch.equal`, or raise."""
-
-    @abstractmethod
-    def assume_all(self, what: str, tensor: torch.Tensor) -> None:
-        """Allow that a result whose shape depends on values is as large as can be, or raise."""
-
-    @abstractmethod
-    def save(self, tensor: torch.Tensor) -> None:
-        """Allow that a tensor without values is saved, or raise."""
-
-    def remember_fill(self, func: OpOverload, args: tuple[Any, ...], result: Any) -> None:
-        """Remember the value that a factory has filled a tensor with."""
-        fill = _FILLS.get(func)
-        if fill is not None:
-            remember(result, fill(args))
+# Factories, and from their arguments the value that they fill a tensor with.
+op("aten.zeros.default", fill=lambda args: 0)
+op("aten.ones.default", fill=lambda args: 1)
+op("aten.full.default", fill=lambda args: args[1])
+op("aten.scalar_tensor.default", fill=lambda args: args[0])
 
 
 class RefuseValues(ValuePolicy):
@@ -119,57 +91,7 @@ def unknown(dtype: torch.dtype) -> Scalar:
     return False if dtype == torch.bool else 0
 
 
-def remember(tensor: torch.Tensor, value: Scalar) -> None:
-    """Note what every element of a tensor is, as its dtype holds it, if it fills its storage."""
-    holding = holding_of(tensor)
-    if holding is not None and tensor.untyped_storage().nbytes() == tensor.nbytes:
-        holding.value = torch.tensor(value, dtype=tensor.dtype, device="cpu").item()
-        holding.numbers = None
-
-
-def known(tensor: torch.Tensor) -> Scalar | None:
-    """The value of every element of a tensor, where it is known."""
-    if has_values(tensor):
-        return tensor.item() if tensor.numel() == 1 else None
-    holding = holding_of(tensor)
-    if holding is None:
-        return None
-    if tensor.numel() == 1 and (numbers := known_numbers(tensor)) is not None:
-        return numbers.item()
-    return holding.value
-
-
-_MOST_NUMBERS_BYTES = 2**16
-
-
-def remember_numbers(source: torch.Tensor, copied: torch.Tensor) -> None:
-    """Note few whole numbers that are copied from the host: sizes, lengths, labels.
-
-    Programs copy such numbers back to count with them, and to make tensors of those sizes.
-    """
-    holding = holding_of(copied)
-    if holding is None or copied.layout != torch.strided or wraps(type(copied)):
-        return
-    if copied.dtype.is_floating_point or copied.dtype.is_complex:
-        return
-    storage_bytes = copied.untyped_storage().nbytes()
-    if storage_bytes != copied.nbytes or storage_bytes > _MOST_NUMBERS_BYTES:
-        return
-    flat = torch.empty(copied.numel(), dtype=copied.dtype, device="cpu")
-    flat.as_strided(copied.size(), copied.stride()).copy_(source)
-    holding.numbers = flat
-
-
-def known_numbers(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The numbers of a tensor on a GPU, as a host tensor, where they are known."""
-    holding = holding_of(tensor)
-    numbers = None if holding is None else holding.numbers
-    if numbers is None or numbers.dtype != tensor.dtype:
-        return None
-    return numbers.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-
-
-@handles(aten._local_scalar_dense.default)
+@handler("aten._local_scalar_dense.default")
 def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Scalar:
     """`tensor.item()`, also behind float(), int(), bool() and formatting."""
     (tensor,) = args
@@ -179,7 +101,7 @@ def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Sc
     return dispatcher.values.read("item()", tensor) if value is None else value
 
 
-@handles(aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default)
+@handler("aten.fill_.Scalar", "aten.fill_.Tensor", "aten.zero_.default")
 def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """`tensor.fill_(value)` and `zero_()`: from now on the value is known, if it was."""
     tensor, *given = args
@@ -192,7 +114,7 @@ def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     return tensor
 
 
-@handles(aten.equal.default, aten.allclose.default)
+@handler("aten.equal.default", "aten.allclose.default")
 def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
     """`torch.equal` and `torch.allclose`: shapes decide where they differ."""
     left, right = args[:2]
@@ -200,13 +122,13 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
         return bool(func(*args, **kwargs))
     if func is aten.equal.default and left.shape != right.shape:
         return False
-    if dispatcher.machine.thread.finds_no_fault:
+    if dispatcher.machine.thread.answer_healthy:
         return False
     name = func._schema.name.removeprefix("aten::")
     return bool(dispatcher.values.truth(f"torch.{name}", True, left))
 
 
-@handles(aten._nested_tensor_from_mask_left_aligned.default)
+@handler("aten._nested_tensor_from_mask_left_aligned.default")
 def left_aligned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
     """Whether a padding mask pads at the end only, so that nn.TransformerEncoder may cut it off.
 
@@ -218,25 +140,25 @@ def left_aligned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: An
     return bool(dispatcher.values.truth("nn.TransformerEncoder, of its padding mask", False, mask))
 
 
-@handles(aten._assert_async.default, aten._assert_async.msg)
+@handler("aten._assert_async.default", "aten._assert_async.msg")
 def assert_async(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
     """An assertion on the device: nothing to check without values."""
     if not args[0].is_meta:
         func(*args, **kwargs)
 
 
-@handles(aten._amp_foreach_non_finite_check_and_unscale_.default)
+@handler("aten._amp_foreach_non_finite_check_and_unscale_.default")
 def unscale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
     """GradScaler's unscale: a healthy run finds no infinities."""
     _, found_inf, _ = args
     if not found_inf.is_meta:
         func(*args, **kwargs)
         return
-    dispatcher.place_of(func, args, kwargs)
+    dispatcher.find_device_index(func, args, kwargs)
     remember(found_inf, 0.0)
 
 
-@handles(aten._amp_update_scale_.default)
+@handler("aten._amp_update_scale_.default")
 def update_scale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """GradScaler's update: the scale grows after `interval` steps without infinities.
 
@@ -249,8 +171,8 @@ def update_scale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: An
     value, steps, infinite = known(scale), known(growth_tracker), known(found_inf)
     if value is None or steps is None or infinite is None:
         for tensor in (scale, growth_tracker):
-            if (holding := holding_of(tensor)) is not None:
-                holding.forget()
+            if (record := record_of(tensor)) is not None:
+                record.forget_values()
     elif infinite:
         remember(scale, value * backoff_factor)
         remember(growth_tracker, 0)

@@ -1,0 +1,1 @@
+"""What stands in for the layers under torch.cuda, and for libraries that ask a GPU themselves."""

@@ -29,7 +29,6 @@ from torch.distributed import distributed_c10d
 
 from vramlab.gpu.core.machine import ThreadState
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.ops import collectives  # noqa: F401  it registers handlers
 from vramlab.gpu.stand_ins import object_collectives
 
 NCCL_VERSION = 2 << 32 | 28 << 16 | 9
@@ -42,9 +41,9 @@ NCCL_TIMEOUT = timedelta(minutes=10)
 """As in a PyTorch with NCCL. Source: `kBackendDefaultTimeout` of ProcessGroupNCCL.hpp, 2.13."""
 
 
-def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> None:
+def install(patches: Patches, thread: ThreadState, backing_device: torch.device) -> None:
     """Set the stand-ins on torch.distributed; `patches.undo()` removes them."""
-    has_values = carrier.type == "cpu"
+    has_values = backing_device.type == "cpu"
     # Each init_process_group wraps it, to begin every line with the rank, and nobody unwraps it.
     patches.set(sys, "excepthook", sys.excepthook)
     patches.set(dist, "is_nccl_available", lambda: True)
@@ -56,9 +55,9 @@ def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> Non
         "_new_process_group_helper",
         _with_nccl(distributed_c10d._new_process_group_helper, _Gloo if has_values else _Fake),
     )
-    patches.set(dist.ProcessGroup, "_register_backend", _registered_for(carrier))
+    patches.set(dist.ProcessGroup, "_register_backend", _registered_for(backing_device))
     patches.set(dist, "Reducer", _reducer_on_gpu(thread))
-    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapping_on(carrier)))
+    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapping_on(backing_device)))
     # DTensor asks fake tensors for shapes. In a PyTorch with CUDA they would start the real one.
     patches.set(fake_tensor, "init_gpu_context", lambda device: None)
     if has_values:
@@ -71,17 +70,18 @@ def install(patches: Patches, thread: ThreadState, carrier: torch.device) -> Non
         patches.set(dist, "_verify_params_across_processes", trust_params_across_processes)
 
 
-def _wrapping_on(carrier: torch.device) -> Callable[..., torch.Tensor]:
-    """Make PyTorch's own wrappers of tensors where C++ has those tensors: on the carrier.
+def _wrapping_on(backing_device: torch.device) -> Callable[..., torch.Tensor]:
+    """Make PyTorch's own wrappers of tensors where C++ has those tensors: on the backing device.
 
     In the backward pass, where Python code of a wrapper asks a tensor for its device, it is told
-    the GPU, since functions are intercepted there. In the forward pass it is told the carrier.
+    the GPU, since functions are intercepted there. In the forward pass it is told the backing
+    device.
     """
     make: Callable[..., torch.Tensor] = torch.Tensor._make_wrapper_subclass
 
     def make_wrapper(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
         def carried(arg: Any) -> Any:
-            return carrier if isinstance(arg, torch.device) and arg.type == "cuda" else arg
+            return backing_device if isinstance(arg, torch.device) and arg.type == "cuda" else arg
 
         if cls.__module__.startswith(_WRAPPERS):
             args = tuple(carried(arg) for arg in args)
@@ -142,7 +142,7 @@ def _with_nccl(make_group: Callable[..., Any], nccl: type) -> Callable[..., Any]
     return make
 
 
-def _registered_for(carrier: torch.device) -> Callable[..., None]:
+def _registered_for(backing_device: torch.device) -> Callable[..., None]:
     """A backend of GPUs is also that of the device that carries their tensors."""
     register = dist.ProcessGroup._register_backend
 
@@ -150,8 +150,8 @@ def _registered_for(carrier: torch.device) -> Callable[..., None]:
         group: dist.ProcessGroup, device: torch.device, kind: Any, backend: Any = None
     ) -> None:
         register(group, device, kind, backend)
-        if device.type == "cuda" and carrier not in group._device_types:
-            register(group, carrier, kind, backend)
+        if device.type == "cuda" and backing_device not in group._device_types:
+            register(group, backing_device, kind, backend)
 
     return register_backend
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.storage_record import has_values, holding_of
-from vramlab.gpu.ops.values import ValuePolicy
+from vramlab.gpu.core.storage_record import has_values, record_of
+from vramlab.gpu.core.value_policy import ValuePolicy
 
 _ALIGNMENT_BYTES = 8
 
@@ -64,7 +64,7 @@ def install(values: ValuePolicy, patches: Patches) -> None:
     def flattening(flatten: Callable[..., Any]) -> Callable[..., Any]:
         def flatten_or_keep(tensors: Mapping[str, torch.Tensor], *rest: Any) -> Any:
             with torch._C.DisableTorchFunction():
-                lost = [t for t in tensors.values() if holding_of(t) and not has_values(t)]
+                lost = [t for t in tensors.values() if record_of(t) and not has_values(t)]
                 if not lost:
                     return flatten(tensors, *rest)
                 for tensor in lost:

@@ -18,10 +18,15 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.errors import NoValuesError
-from vramlab.gpu.core.function_mode import device_of
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.storage_record import HOST, Holding, attach_holding, has_values, holding_of
-from vramlab.gpu.ops.values import ValuePolicy
+from vramlab.gpu.core.storage_record import (
+    HOST,
+    StorageRecord,
+    attach_record,
+    has_values,
+    record_of,
+)
+from vramlab.gpu.core.value_policy import ValuePolicy
 
 MapLocation = str | torch.device | Mapping[str, str] | Callable[[Any, str], Any] | None
 
@@ -42,12 +47,12 @@ def install(values: ValuePolicy, patches: Patches) -> None:
 
     def reduce_ex(tensor: torch.Tensor, protocol: int) -> Any:
         with torch._C.DisableTorchFunction():
-            holding = holding_of(tensor)
-            if holding is None or has_values(tensor):
+            record = record_of(tensor)
+            if record is None or has_values(tensor):
                 return reduce(tensor, protocol)
             values.save(tensor)
             storage = tensor.untyped_storage()
-            place = (storage._cdata, storage.nbytes(), str(device_of(holding)))
+            place = (storage._cdata, storage.nbytes(), str(record.device))
             view = (tensor.size(), tensor.stride(), tensor.storage_offset())
             return rebuild, (place, tensor.dtype, view, tensor.requires_grad)
 
@@ -116,7 +121,7 @@ def _without_values(numel: int, dtype: torch.dtype, device: torch.device) -> tor
         return torch.empty(numel, dtype=dtype, device=device)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         made = torch.empty(numel, dtype=dtype, device="meta")
-        attach_holding(made, Holding(HOST))
+        attach_record(made, StorageRecord(HOST))
     return made
 
 

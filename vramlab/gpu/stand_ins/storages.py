@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.function_mode import device_of
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.storage_record import HOST, holding_of_storage
+from vramlab.gpu.core.storage_record import HOST, record_of_storage
 
 
 def install(machine: Machine, patches: Patches) -> None:
@@ -23,8 +22,8 @@ def install(machine: Machine, patches: Patches) -> None:
     cls = torch.UntypedStorage
 
     def device(storage: torch.UntypedStorage) -> torch.device:
-        holding = holding_of_storage(storage)
-        return raw.device.__get__(storage) if holding is None else device_of(holding)
+        record = record_of_storage(storage)
+        return raw.device.__get__(storage) if record is None else record.device
 
     def is_cuda(storage: torch.UntypedStorage) -> bool:
         return device(storage).type == "cuda"
@@ -34,17 +33,17 @@ def install(machine: Machine, patches: Patches) -> None:
         return -1 if index is None else index
 
     def data_ptr(storage: torch.UntypedStorage) -> int:
-        holding = holding_of_storage(storage)
-        if holding is None or holding.block is None:
+        record = record_of_storage(storage)
+        if record is None or record.block is None:
             return int(raw.data_ptr(storage))
-        return int(holding.block.address)
+        return int(record.block.address)
 
     def resize_(storage: torch.UntypedStorage, size_bytes: int) -> torch.UntypedStorage:
-        holding = holding_of_storage(storage)
-        if holding is not None and holding.place != HOST:
-            block = machine.malloc(holding.place, size_bytes) if size_bytes else None
-            holding.release()
-            holding.block = block
+        record = record_of_storage(storage)
+        if record is not None and record.device_index != HOST:
+            block = machine.malloc(record.device_index, size_bytes) if size_bytes else None
+            record.release()
+            record.block = block
         raw.resize_(storage, size_bytes)
         return storage
 

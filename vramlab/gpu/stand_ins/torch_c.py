@@ -305,7 +305,7 @@ class CLayer:
     ) -> None:
         """Start or stop the history, as `torch.cuda.memory._record_memory_history` asks."""
         kind = AllFrames if stacks == "all" else Frames
-        self._machine.frames_of_caller = kind.of_caller if enabled and context else None
+        self._machine.gather_frames(kind.of_caller if enabled and context else None)
         for device in self._machine.devices:
             device.allocator.record_history(
                 enabled, context, max_entries, clear_history, skip_actions or ()

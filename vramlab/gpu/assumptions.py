@@ -21,7 +21,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.dispatcher import AllocationMode, Dispatcher
+from vramlab.gpu.core.dispatch_mode import AllocationMode
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.ops.values import RefuseValues
 

@@ -1,0 +1,10 @@
+"""What the tests of judging and of classes share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_benches(warm_benches: None) -> None:
+    """Start no bench from scratch, unless it is in a sandbox."""

@@ -1,0 +1,92 @@
+"""Steps with few layers, extended to many: letters stand for events."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramlab.planner.events import STEP_BEGINS, Event, Events, moments, peak
+from vramlab.planner.extension import Longer, NotRepeating, extend, repeated_runs
+
+
+def events(letters: str) -> Events:
+    return [Event(ord(letter), "activations", letter) for letter in letters]
+
+
+def letters(found: Events) -> str:
+    return "".join(event.place for event in found)
+
+
+def extended(few: str, more: str, times: int) -> str:
+    return letters(extend(events(few), [Longer(events(more), times)]))
+
+
+@pytest.mark.parametrize(
+    ("few", "more", "times", "many"),
+    [
+        ("a(bc)z", "a(bc)(bc)z", 3, "a(bc)(bc)(bc)(bc)z"),
+        # The forward pass, and the backward pass.
+        ("a12-34z", "a1212-3434z", 2, "a121212-343434z"),
+        # The first and the last layer do something else.
+        ("aFmLz-zlmfa", "aFmmLz-zlmmfa", 2, "aFmmmLz-zlmmmfa"),
+        ("a12z", "a1212z", 0, "a12z"),
+        ("aaaz", "aaaaz", 2, "aaaaaz"),
+    ],
+)
+def test_what_a_layer_more_repeats_is_repeated_on(
+    few: str, more: str, times: int, many: str
+) -> None:
+    assert extended(few, more, times) == many
+
+
+@pytest.mark.parametrize(
+    ("few", "more"),
+    [
+        ("a12z", "a1213z"),  # the new layer takes something else
+        ("a12z", "a1212y"),  # what follows is something else
+        ("a12z", "a112z1"),
+        ("a1z", "a1212z"),
+        ("a12z", "az"),  # a layer more does less
+    ],
+)
+def test_what_is_no_repetition_is_refused(few: str, more: str) -> None:
+    with pytest.raises(NotRepeating, match="is no repetition of what was before"):
+        extended(few, more, 5)
+
+
+def test_the_message_names_the_event() -> None:
+    # "1" is the character 49.
+    with pytest.raises(NotRepeating, match=r"event 3 of 6, 49 B at '1', is no repetition"):
+        repeated_runs(events("a12z"), events("a1213z"))
+
+
+def test_passes_repeat_with_all_their_layers() -> None:
+    # Two layers, l; then a pass more, p to q, with as many layers; then both.
+    step, deeper = events("apllqz"), events("aplllqz")
+    twice = events("apllqpllqz")
+    both = extend(step, [Longer(deeper, 2)], [Longer(twice, 2)])
+    assert letters(both) == "a" + 3 * "pllllq" + "z"
+
+
+def test_a_pass_that_repeats_what_is_not_in_the_shorter_step_is_refused() -> None:
+    with pytest.raises(NotRepeating, match="is repeated in parts"):
+        extend(events("abcd"), [], [Longer(events("abbcbbcd"), 1)])
+
+
+def test_the_peak_moves_with_depth_and_is_found_where_it_is() -> None:
+    def step(layers: int) -> Events:
+        kept = [Event(10, "activations", "forward: layer")] * layers
+        freed = [Event(-10, "activations", "forward: layer")] * layers
+        loss = [Event(5, "temporaries", "backward: loss"), Event(-5, "temporaries", "")]
+        states = [Event(4, "optimizer states", "held")] * layers
+        update = [Event(9, "temporaries", "optimizer step: sqrt")] * layers
+        return [*states, STEP_BEGINS, *kept, *loss, *freed, *update]
+
+    many = extend(step(2), [Longer(step(3), 7)])
+    assert many == step(9)
+    # 9 x 4 + 9 x 10 + 5, of which 9 x 10 are let go before 9 x 9 are taken.
+    assert peak(many).total_bytes == 9 * 4 + 9 * 10 + 5
+    assert peak(many).name == "backward: loss"
+    largest = moments(many)
+    assert list(largest) == ["forward: layer", "backward: loss", "optimizer step: sqrt"]
+    assert largest["optimizer step: sqrt"].total_bytes == 9 * 4 + 9 * 9
+    assert largest["forward: layer"].bytes_by_category["activations"] == 90

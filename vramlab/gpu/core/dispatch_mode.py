@@ -1,0 +1,66 @@
+"""The dispatch mode: it sees every ATen op below autograd, and hands it to the dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramlab.errors import OutOfDeviceMemory
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.higher_order import in_eager
+from vramlab.gpu.core.storage_record import wraps
+
+# While fake tensors are computed, which stand for shapes: DTensor asks them for those of a whole.
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
+
+
+class AllocationMode(TorchDispatchMode):
+    """The dispatch mode of one thread: hands each op to the `Dispatcher` that all threads share.
+
+    Args:
+        served: that of the GPU that is awake, or None while none is.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, served: Callable[[], Dispatcher | None]) -> None:
+        super().__init__()
+        self._served = served
+
+    def retire(self) -> None:
+        """Pass everything by from now on."""
+        self._served = lambda: None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap every op in a guard against torch.compile, and its frames.
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        dispatcher = self._served()
+        if dispatcher is None or torch._C._get_dispatch_mode(_FAKE) is not None:
+            return func(*args, **(kwargs or {}))
+        if isinstance(func, HigherOrderOperator):
+            with self:
+                return in_eager(func)(*args, **(kwargs or {}))
+        if any(map(wraps, types)):  # a DTensor, say: it makes ops on the tensors that it holds
+            return NotImplemented
+        if (path := dispatcher.path_of(func)) is not None:
+            with self:
+                return path(*args, **(kwargs or {}))
+        # In the backward pass the function mode is still on; kernels must see tensors as they are.
+        with torch._C.DisableTorchFunction():
+            try:
+                return dispatcher.run(func, args, kwargs or {})
+            except OutOfDeviceMemory as error:
+                raise torch.OutOfMemoryError(str(error)) from error

@@ -1,0 +1,96 @@
+"""About how much a plan takes, in closed form and at once: to compare plans before one is run.
+
+The sum of what is kept (`vramlab.programs.transformer_memory`, ZeRO's shares) at three moments: the
+loss, the backward pass of a layer, the optimizer's step. What ops hold for a moment is counted
+roughly. `vramlab.planner.estimate` says what a plan takes exactly.
+"""
+
+from __future__ import annotations
+
+from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.planner.plan import Plan
+from vramlab.programs import transformer_memory as kept
+from vramlab.programs.transformer_memory import Sizes
+
+
+def about_bytes(plan: Plan, stage: int | None = None) -> int:
+    """About the peak of a rank.
+
+    Args:
+        plan: of the course's transformer.
+        stage: of the pipeline; the first or the last one, which holds more, if None.
+    """
+    if stage is None:
+        return max(about_bytes(plan, stage) for stage in {0, plan.pipeline - 1})
+    sizes, run = plan.part(stage), plan.run
+    lasting, gradients, extra = _lasting(plan, sizes)
+    at_loss, in_layer = _gathered(plan, sizes) if plan.zero >= 2 else (0, 0)
+    kept_bytes, in_head = kept.kept_bytes(sizes, run), sum(kept.head_kept(sizes, run).values())
+    in_layers = kept_bytes - in_head
+    again = sum(kept.layer_terms(sizes, run).values())  # while its backward pass is under way
+    passing = 2 * run.rows_bytes(sizes.inner, run.dtypes.compute)
+    if plan.activations_on_host:
+        in_layers, kept_bytes = again, in_head + again
+    waiting = (plan.in_flight(stage) - 1) * in_layers + _buffers(plan, stage)
+    stay = plan.micro_batches > 1 or (plan.data > 1 and plan.zero < 2)
+    waiting += gradients if stay else 0
+    return lasting + max(
+        at_loss + waiting + kept_bytes + _loss(plan, sizes),
+        in_layer + waiting + in_layers + again + passing,
+        in_layer + gradients + again + passing,
+        gradients + extra,
+        2 * gradients if plan.data > 1 and plan.zero < 2 else 0,  # DDP makes new buckets
+    )
+
+
+def _lasting(plan: Plan, sizes: Sizes) -> tuple[int, int, int]:
+    """What is there from step to step; gradients; what the optimizer takes for a while."""
+    run, dtypes = plan.run, plan.run.dtypes
+    weights = kept.parameters_bytes(sizes, dtypes.weights)
+    states, extra = kept.states_bytes(sizes, run), kept.step_extra_bytes(sizes, run)
+    gradients = weights
+    if plan.zero == 1:
+        states, extra = states // plan.data, extra // plan.data
+    if plan.zero >= 2:
+        shards = kept.parameters_bytes(sizes, dtypes.state_dtype) // plan.data
+        # With float32 copies the shards are these.
+        states = states // plan.data - (shards if dtypes.master else 0)
+        gradients, extra = shards, extra // plan.data
+        if plan.optimizer_on_host:
+            shards = states = gradients = extra = 0
+        return shards + states, gradients, extra
+    if plan.optimizer_on_host:
+        states = extra = 0
+        gradients = gradients if plan.data > 1 else 0
+    return weights + states, gradients, extra
+
+
+def _gathered(plan: Plan, sizes: Sizes) -> tuple[int, int]:
+    """What FSDP2 has gathered at the loss and in a layer's backward pass.
+
+    What belongs to no layer, and all layers; or one, and where gradients are scattered, three.
+    """
+    dtype = plan.run.dtypes.weights
+    layer = sum(block_bytes(tensor_bytes(s, dtype)) for s in sizes.layer_shapes())
+    root = kept.parameters_bytes(sizes, dtype) - sizes.layers * layer
+    at_loss, in_layer = (sizes.layers, sizes.layers) if plan.zero == 2 else (1, 3)
+    return root + at_loss * layer, root + min(in_layer, sizes.layers) * layer
+
+
+def _loss(plan: Plan, sizes: Sizes) -> int:
+    """The loss's temporaries: gradients of logits; of ranks that share them, float32 ones."""
+    if not sizes.predicts:
+        return 0
+    run = plan.run
+    logits = run.rows_bytes(sizes.vocabulary, run.dtypes.compute)
+    wide = run.rows_bytes(sizes.vocabulary, "float32")
+    if plan.tensor > 1:
+        return logits + 3 * wide
+    return max(logits + wide if run.dtypes.autocast else 0, 2 * logits)
+
+
+def _buffers(plan: Plan, stage: int) -> int:
+    """What a stage receives into, for each micro-batch."""
+    ends = (stage > 0) + (stage < plan.pipeline - 1)
+    run = plan.run
+    return plan.micro_batches * ends * run.between_bytes(plan.transformer.width, run.dtypes.stream)

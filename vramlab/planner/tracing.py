@@ -1,0 +1,152 @@
+"""Record what a plan's training step does to memory: each block of one rank, and what it is."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vramlab.gpu import VirtualGPU
+from vramlab.measure import BlockLife, Category, Timeline, attribute, record_timeline
+from vramlab.planner.events import GATHERED, STEP_BEGINS, Event, Events
+from vramlab.planner.plan import Plan
+from vramlab.planner.program import Training, first_rank_of
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+ROOM_BYTES = 2**46
+"""Of the GPU on which steps are recorded: what a plan takes does not depend on whether it fits."""
+
+_STEP = "step"
+
+_COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "wait_tensor")
+_SENDING = (
+    "torch/distributed/fsdp/",
+    "torch/distributed/pipelining/",
+    "torch/distributed/_functional_collectives.py",
+    "torch/nn/parallel/distributed.py",
+)
+"""Code of PyTorch that allocates what is gathered, sent and received, and nothing else."""
+_NEAR = 4
+"""How many of the innermost frames are looked at for code that sends; ops have frames, too."""
+
+
+def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Events:
+    """Run two steps of the first rank of a stage on a fresh virtual GPU, and record the second.
+
+    The GPU has more memory than any plan takes. Whatever is attached is left alone.
+
+    Args:
+        plan: what to carry out.
+        stage: of the pipeline.
+        micro_batches: that are done in a step, in place of all; there are inputs for all.
+    """
+    gpu = VirtualGPU(replace(plan.model, total_bytes=ROOM_BYTES))
+    with no_collections(), gpu, first_rank_of(plan, stage) as mesh:
+        return events_of(record_steps(plan, mesh, micro_batches))
+
+
+def record_steps(plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None = None) -> Timeline:
+    """Run two steps on the attached GPU, and record all that is allocated from the model on.
+
+    Args:
+        plan: what to carry out.
+        mesh: of the ranks, if there are several.
+        micro_batches: that are done in a step; all if None.
+
+    Raises:
+        torch.OutOfMemoryError: the GPU is too small.
+    """
+    with record_timeline(stacks="all") as recording:
+        kind = _kind_of_training(plan)
+        training = kind(plan, mesh, micro_batches=micro_batches, begins=recording.stage)
+        recording.watch(model=training.model, inputs=training.inputs)
+        training.step()
+        recording.watch(states=training.states())
+        gc.collect(0)  # what imports at the first step of a process left in cycles
+        recording.stage(_STEP)
+        training.step()
+    return recording.timeline
+
+
+def _kind_of_training(plan: Plan) -> type[Training]:
+    if not plan.is_custom:
+        return Training
+    from vramlab.planner.custom_training import CustomTraining
+
+    return CustomTraining
+
+
+def begin_of_step(timeline: Timeline) -> int:
+    """The position at which the second of two recorded steps begins."""
+    return next(stage.start for stage in timeline.stages if stage.name == _STEP)
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Keep Python from freeing garbage at some moment: what a step frees would differ by chance."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def events_of(timeline: Timeline) -> Events:
+    """The second of two recorded steps, and the blocks that are there when it begins."""
+    begins = begin_of_step(timeline)
+    held: list[Event] = []
+    by_position: dict[int, Event] = {}
+    for block, attribution in zip(timeline.blocks, attribute(timeline), strict=True):
+        if block.freed is not None and block.freed < begins:
+            continue
+        part = timeline.stage_at(block.born + 1) or ""
+        taken = Event(
+            block.rounded_bytes, _category(block, attribution.category), _place(block, part)
+        )
+        if block.born < begins:
+            held.append(taken)
+        else:
+            by_position[block.born] = taken
+        if block.freed is not None:
+            by_position[block.freed] = taken._replace(size_bytes=-block.rounded_bytes)
+    return [*held, STEP_BEGINS, *(by_position[position] for position in sorted(by_position))]
+
+
+def _category(block: BlockLife, category: Category) -> str:
+    """What a block is: as its tensor or its lifetime tells, or gathered and sent.
+
+    Gradients that ranks have reduced are theirs to keep.
+    """
+    kept = category not in (Category.PARAMETERS, Category.ACTIVATIONS, Category.TEMPORARIES)
+    return str(category) if kept or not _is_sent(block) else GATHERED
+
+
+def _place(block: BlockLife, part: str) -> str:
+    """The part of a step, and the autograd node or the op that was at work in it."""
+    if _is_sent(block):
+        return f"{part}: {GATHERED}"
+    for frame in block.frames:
+        if frame.function.startswith("torch::autograd::"):
+            return f"{part}: {frame.function.split('::')[2]}"
+    return f"{part}: {_op(block)}"
+
+
+def _is_sent(block: BlockLife) -> bool:
+    """Whether ranks send the block to each other, or receive into it."""
+    return _op(block).startswith(_COLLECTIVES) or any(
+        code in frame.filename for frame in block.frames[:_NEAR] for code in _SENDING
+    )
+
+
+def _op(block: BlockLife) -> str:
+    """The ATen op that took a block, such as 'mm'; '' if it was none."""
+    for frame in block.frames:
+        if "::_ops::" in frame.function:
+            return frame.function.split("::")[2]
+    return ""
