@@ -3,6 +3,7 @@
 import torch
 
 from vramlab.gpu.ops import (
+    attention_values,
     autocast,
     copies,
     cuda_paths,
@@ -19,6 +20,7 @@ from vramlab.gpu.ops import (
 )
 
 __all__ = [
+    "attention_values",
     "autocast",
     "copies",
     "cuda_paths",

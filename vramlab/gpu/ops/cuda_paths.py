@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.nn.attention import SDPBackend
 
 from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.op_table import OPS, CudaPath, cuda_kernel, cuda_path
 from vramlab.gpu.core.storage_record import record_of
-from vramlab.gpu.ops.sdpa import AttentionCall, additive, run_attention
+from vramlab.gpu.ops.sdpa import AttentionCall, additive, choose_backend, run_attention
 
 aten = torch.ops.aten
 
@@ -39,8 +40,8 @@ class PathContext:
 class CudaPaths:
     """CUDA's paths for the tensors of one machine.
 
-    Known limitation: where values are computed, attention is PyTorch's own math, since the fused
-    kernels exist on CUDA only.
+    Known limitation: where values are computed, attention that is not memory-efficient attention
+    without dropout is PyTorch's own math, since the other fused kernels exist on CUDA only.
     """
 
     def __init__(self, machine: Machine, backing_device: torch.device) -> None:
@@ -107,7 +108,18 @@ def attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """The backend that CUDA chooses (`sdpa.py`)."""
-    if where.has_values:  # the fused kernels exist on CUDA only
+    call = AttentionCall(
+        query=query,
+        key=key,
+        value=value,
+        mask=attn_mask,
+        dropout_p=dropout_p,
+        is_causal=is_causal,
+        enable_gqa=enable_gqa,
+        capability=where.device.model.compute_capability,
+        torch_version=where.torch_version,
+    )
+    if where.has_values and not _is_efficient(call):
         if is_causal:  # PyTorch would make the mask where it takes the query to be: on the host
             lengths = (query.size(-2), key.size(-2))
             attn_mask = query.new_ones(lengths, dtype=torch.bool).tril()
@@ -124,18 +136,12 @@ def attention(
             scale=scale,
             enable_gqa=enable_gqa,
         )[0]
-    call = AttentionCall(
-        query=query,
-        key=key,
-        value=value,
-        mask=attn_mask,
-        dropout_p=dropout_p,
-        is_causal=is_causal,
-        enable_gqa=enable_gqa,
-        capability=where.device.model.compute_capability,
-        torch_version=where.torch_version,
-    )
     return run_attention(call, scale)
+
+
+def _is_efficient(call: AttentionCall) -> bool:
+    """Whether CUDA would take the kernel whose values are known: `attention_values.py`."""
+    return call.dropout_p == 0 and choose_backend(call) == SDPBackend.EFFICIENT_ATTENTION
 
 
 @cuda_path("aten.rms_norm.default")
