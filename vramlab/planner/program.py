@@ -55,6 +55,9 @@ def join_mesh(plan: Plan) -> DeviceMesh | None:
 @contextmanager
 def first_rank_of(plan: Plan, stage: int = 0) -> Iterator[DeviceMesh | None]:
     """Be the first rank of a stage, without the others, on the attached virtual GPU."""
+    if plan.ranks == 1:
+        yield None
+        return
     with alone(plan.ranks, stage * plan.data * plan.tensor):
         yield join_mesh(plan)
 
