@@ -1,7 +1,7 @@
 """The machine that is pretended: its GPUs, what each thread of the program does with them.
 
-Knows the allocators and the drivers' side of memory; knows no tensors. `dispatch.py` brings tensors
-and devices together, `torch_c.py` lets torch.cuda ask about them.
+Knows the allocators and the drivers' side of memory; knows no tensors. `dispatcher.py` brings
+tensors and devices together, `stand_ins/torch_c.py` lets torch.cuda ask about them.
 """
 
 from __future__ import annotations

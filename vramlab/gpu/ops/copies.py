@@ -30,14 +30,14 @@ aten = torch.ops.aten
 
 
 def device_index_of(tensor: torch.Tensor) -> int:
-    """GPU index, or `HOST` for any host tensor, with values or without."""
+    """Return the index of a tensor's GPU, or `HOST` for any host tensor, with values or without."""
     record = record_of(tensor)
     return HOST if record is None else record.device_index
 
 
 @handler("aten._to_copy.default")
 def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
-    """`tensor.to(...)` where it makes a new tensor: another device, another dtype, or both."""
+    """Make a new tensor for `tensor.to(...)`: on another device, of another dtype, or both."""
     (source,) = args
     if not isinstance(source, torch.Tensor):  # below vmap a number comes as it is
         return func(*args, **kwargs)
@@ -95,7 +95,7 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 
 @handler("aten.copy_.default")
 def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
-    """`target.copy_(source)`, also behind slice assignment and load_state_dict."""
+    """Copy in place, also behind slice assignment and load_state_dict."""
     target, source = args[0], args[1]
     non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
     target_index, source_index = device_index_of(target), device_index_of(source)
@@ -115,7 +115,7 @@ def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
 
 @handler("aten._foreach_copy_.default")
 def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
-    """Copies pair by pair, as the slow path of CUDA does across devices."""
+    """Copy pair by pair, as the slow path of CUDA does across devices."""
     targets, sources = args[0], args[1]
     for target, source in zip(targets, sources, strict=True):
         copy_(dispatcher, aten.copy_.default, (target, source), {})
@@ -123,7 +123,7 @@ def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: A
 
 @handler("aten._pin_memory.default")
 def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
-    """A page-locked copy of a host tensor."""
+    """Copy a host tensor to page-locked memory."""
     (source, *_) = args
     result = source.clone()
     if result.is_meta:
@@ -134,14 +134,14 @@ def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any)
 
 @handler("aten.is_pinned.default")
 def is_pinned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Whether a host tensor is page-locked."""
+    """Tell whether a host tensor is page-locked."""
     record = record_of(args[0])
     return record is not None and record.pinned
 
 
 @handler("aten.record_stream.default")
 def record_stream(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
-    """`tensor.record_stream(stream)`: another stream uses the block too."""
+    """Let another stream use a tensor's block too."""
     tensor, stream = args
     use_on_stream(dispatcher, tensor, stream.stream_id)
 
@@ -193,7 +193,7 @@ def _to_host(
 
 
 def _on_backing_device(dispatcher: Dispatcher, source: torch.Tensor) -> torch.Tensor:
-    """A host tensor's like on the backing device, where it takes no memory."""
+    """Make a host tensor's like on the backing device, where it takes no memory."""
     if dispatcher.backing_device.type == "meta" and not source.is_meta:
         return torch.empty_strided(
             source.size(), source.stride(), dtype=source.dtype, device="meta"

@@ -118,7 +118,7 @@ _largest(_repeat_interleave, "aten.repeat_interleave.Tensor")
 
 
 def all_of(dispatcher: Dispatcher, mask: Tensor) -> tuple[Tensor, ...]:
-    """The indices of a mask on a GPU whose every element is taken to be chosen, by dimension."""
+    """Make the indices, by dimension, of a mask on a GPU whose every element is taken as chosen."""
     device_index = dispatcher.find_device_index(aten.nonzero.default, (mask,), {})
     (indices,) = _nonzero(mask)
     assert device_index is not None

@@ -68,11 +68,13 @@ _META = torch.device("meta")
 
 @fast_answer(*IN_PLACE)
 def in_place(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Answer the operand that is changed."""
     return args[0] if _is_plain(args, kwargs) else None
 
 
 @fast_answer(*NEW)
 def new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """Make a tensor like the first operand."""
     if not _is_plain(args, kwargs):
         return None
     return _like(args[0])
@@ -80,7 +82,10 @@ def new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
 
 @fast_answer("aten.threshold_backward.default")
 def threshold_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Of tensors with the usual strides: strange ones of length 1 come out otherwise here."""
+    """Make the result of operands with the usual strides.
+
+    Strange strides of length 1 come out otherwise here.
+    """
     result = new(args, kwargs)
     if result is None or any(operand.stride() != result.stride() for operand in args[:2]):
         return None
@@ -89,7 +94,7 @@ def threshold_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result
 
 @fast_answer("aten.native_batch_norm.default")
 def batch_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Output, and mean and inverse deviation of each channel."""
+    """Make the output, and mean and inverse deviation of each channel."""
     if kwargs or not _is_plain_batch(args[0], args[1:5], args[5]):
         return None
     images = args[0]
@@ -98,7 +103,7 @@ def batch_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
 
 @fast_answer("aten.native_batch_norm_backward.default")
 def batch_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Gradients of input, weight and bias."""
+    """Make the gradients of input, weight and bias."""
     gradient, images, *channels, training, _, wanted = args
     if kwargs or not _is_plain_batch(images, channels, training):
         return None
@@ -109,7 +114,7 @@ def batch_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Resul
 
 @fast_answer("aten.native_layer_norm.default")
 def layer_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Output, and mean and inverse deviation of each row."""
+    """Make the output, and mean and inverse deviation of each row."""
     rows, shape, *parameters, _ = args
     if kwargs or not _are_plain_rows(rows, shape, parameters):
         return None
@@ -119,7 +124,7 @@ def layer_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
 
 @fast_answer("aten.native_layer_norm_backward.default")
 def layer_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Gradients of input, weight and bias."""
+    """Make the gradients of input, weight and bias."""
     gradient, rows, shape, _, _, *parameters, wanted = args
     if kwargs or not _are_plain_rows(rows, shape, parameters):
         return None
@@ -130,7 +135,7 @@ def layer_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Resul
 
 @fast_answer("aten.native_dropout.default")
 def dropout(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Output and mask."""
+    """Make the output and the mask."""
     tensor, probability, training = args
     if kwargs or training is not True or not (0 < probability < 1 and _is_plain((tensor,), {})):
         return None
@@ -139,6 +144,7 @@ def dropout(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
 
 @fast_answer("aten.native_dropout_backward.default")
 def dropout_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Make the gradient of the input, whose mask is contiguous."""
     gradient, mask, scale = args
     if kwargs or not _is_plain((gradient, scale), {}):
         return None
@@ -149,6 +155,7 @@ def dropout_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result |
 
 @fast_answer("aten._softmax_backward_data.default")
 def softmax_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Make the gradient of the input, in the dtype of the output's."""
     gradient, output, dim, dtype = args
     if kwargs or dtype is not gradient.dtype or not _is_plain((gradient, output), {}):
         return None
@@ -157,7 +164,7 @@ def softmax_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result |
 
 @fast_answer("aten.addmm.default")
 def addmm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """A bias of one number per column, and a product of matrices of any layout."""
+    """Make the product of matrices of any layout, and a bias of one number per column."""
     bias, *matrices = args
     if kwargs or not _is_plain((bias,), {}):
         return None

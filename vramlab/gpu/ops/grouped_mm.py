@@ -18,7 +18,7 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 def product(
     left: Tensor, right: Tensor, offsets: Tensor | None = None, *_: object, **named: Tensor | None
 ) -> tuple[Tensor]:
-    """The result of `aten::_grouped_mm`, whose rows begin at multiples of 16 bytes."""
+    """Make the result of `aten::_grouped_mm`, whose rows begin at multiples of 16 bytes."""
     _check(left, right)
     size = _size(left, right, named.get("offs", offsets))
     in_16_bytes = 16 // left.element_size()

@@ -42,7 +42,7 @@ _SELECTING = {f"{name}Backward0" for name in ("Max", "Min", "Median", "Mode", "S
 
 @handler("aten.index_put.default")
 def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Out of place, unless it is the gradient of `x[i]`."""
+    """Assign out of place, unless it is the gradient of `x[i]`."""
     if _node() == "IndexBackward0" and _engine_asks():
         return dispatcher.run(aten._index_put_impl_.default, (*args, True), kwargs)
     return index(dispatcher, func, args, kwargs)
@@ -50,7 +50,7 @@ def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) 
 
 @handler("aten.scatter.src")
 def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Out of place, unless it is the gradient of a selection."""
+    """Scatter out of place, unless it is the gradient of a selection."""
     if _node() in _SELECTING and _engine_asks():
         return dispatcher.run(aten.scatter_.src, args, kwargs)
     return dispatcher.run_plain(func, args, kwargs)
@@ -58,7 +58,7 @@ def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 
 @handler("aten.add.Tensor")
 def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Out of place, unless it is the engine that adds up gradients of one tensor."""
+    """Add out of place, unless it is the engine that adds up gradients of one tensor."""
     if dispatcher.machine.torch_version >= (2, 0) and _accumulates(args, kwargs):
         return dispatcher.run(aten.add_.Tensor, args, kwargs)
     return dispatcher.run_plain(func, args, kwargs)
@@ -92,7 +92,7 @@ class Holders(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Holders:
-        """Count."""
+        """Count who holds a tensor."""
         return cls(
             sys.getrefcount(tensor),
             tensor._use_count(),  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ def _like_second(_: Tensor, tensor: Tensor, *__: object, **___: object) -> Outpu
 
 
 def _with_mask(tensor: Tensor, *_: object, **__: object) -> Outputs:
-    """The result, and which elements get a gradient.
+    """Make the result, and the mask of elements that get a gradient.
 
     Source: FakeQuantPerTensorAffine.cpp and FakeQuantPerChannelAffine.cpp in
     aten/src/ATen/native/quantized, PyTorch 2.13.
@@ -42,7 +42,7 @@ def _with_mask(tensor: Tensor, *_: object, **__: object) -> Outputs:
 
 
 def _least_squares(self: Tensor, b: Tensor, *_: object, **__: object) -> Outputs:
-    """Solution and residuals; rank and singular values are the CPU's alone.
+    """Make solution and residuals; rank and singular values are the CPU's alone.
 
     Source: `linalg_lstsq_out` in aten/src/ATen/native/BatchLinearAlgebra.cpp, PyTorch 2.13.
     """

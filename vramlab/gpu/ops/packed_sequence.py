@@ -61,7 +61,7 @@ def _lengths(dispatcher: Dispatcher, lengths: Tensor, steps: Tensor) -> list[int
 
 @handler("aten._ctc_loss_backward.default")
 def ctc_loss_backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
-    """The gradient of CTC loss, which has no meta kernel: as large as the log probabilities.
+    """Make the gradient of CTC loss, which has no meta kernel: as large as the log probabilities.
 
     The kernel fills a table of backward variables like the forward ones, and gives it back.
     Source: `ctc_loss_backward_gpu_template` in aten/src/ATen/native/cuda/LossCTC.cu, PyTorch 2.13.
