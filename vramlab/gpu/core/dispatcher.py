@@ -30,8 +30,8 @@ from vramlab.gpu.core.storage_record import (
     ATTRIBUTE,
     HOST,
     StorageRecord,
-    attach_record,
     has_values,
+    mark_as_host,
     record_of,
     remember,
     wraps,
@@ -252,16 +252,16 @@ class Dispatcher:
             record_of(tensor) is not None for tensor in tensors_in(args)
         ):
             result = func(*args, **{**kwargs, "device": torch.device("meta")})
-            self.mark_as_host(result)
+            mark_as_host(result)
         elif self._is_large(args, kwargs):
             if "generator" in kwargs:
                 kwargs["generator"] = None
             result = func(*args, **{**kwargs, "device": torch.device("meta"), "pin_memory": None})
-            self.mark_as_host(result)
+            mark_as_host(result)
         else:
             result = func(*args, **kwargs)
         if pinned:
-            pin(result)
+            mark_as_host(result).pinned = True
         return result
 
     def _is_large(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -292,13 +292,8 @@ class Dispatcher:
         result = self.compute(func, args, kwargs)
         for output in outputs_of(result):
             if output is not None and output.is_meta:
-                self.mark_as_host(output)
+                mark_as_host(output)
         return result
-
-    def mark_as_host(self, tensor: torch.Tensor) -> None:
-        """Mark a meta tensor as one of the host's that holds no values."""
-        if record_of(tensor) is None:
-            attach_record(tensor, StorageRecord(HOST))
 
     def allocate_storage(
         self, tensor: torch.Tensor, device_index: int, storage_bytes: int | None = None
@@ -384,12 +379,3 @@ def _without_values(arg: Any) -> Any:
     if isinstance(arg, list):
         return [_without_values(item) for item in arg]
     return arg
-
-
-def pin(tensor: torch.Tensor) -> None:
-    """Mark a host tensor as page-locked."""
-    record = record_of(tensor)
-    if record is None:
-        record = StorageRecord(HOST)
-        attach_record(tensor, record)
-    record.pinned = True

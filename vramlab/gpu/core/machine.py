@@ -10,7 +10,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from vramlab.allocator import AllocatorSettings, Block, CachingAllocator, DeviceMemory
@@ -137,32 +137,27 @@ class ThreadState(threading.local):
     cpp_means_gpu: bool = False
     answer_healthy: bool = False
 
-    @contextmanager
-    def naming_backing_device(self) -> Iterator[None]:
+    def naming_backing_device(self) -> AbstractContextManager[None]:
         """Note that the program itself names the backing device in what follows."""
-        before, self.user_named_backing_device = self.user_named_backing_device, True
-        try:
-            yield
-        finally:
-            self.user_named_backing_device = before
+        return self._while_true("user_named_backing_device")
 
-    @contextmanager
-    def answering_healthy(self) -> Iterator[None]:
+    def answering_healthy(self) -> AbstractContextManager[None]:
         """Let what follows hear that nothing is wrong."""
-        before, self.answer_healthy = self.answer_healthy, True
-        try:
-            yield
-        finally:
-            self.answer_healthy = before
+        return self._while_true("answer_healthy")
+
+    def working_on(self, gpu: int) -> AbstractContextManager[None]:
+        """Note that C++ code means this GPU where it names the backing device."""
+        self.recent = gpu
+        return self._while_true("cpp_means_gpu")
 
     @contextmanager
-    def working_on(self, gpu: int) -> Iterator[None]:
-        """Note that C++ code means this GPU where it names the backing device."""
-        before, self.cpp_means_gpu, self.recent = self.cpp_means_gpu, True, gpu
+    def _while_true(self, name: str) -> Iterator[None]:
+        before = getattr(self, name)
+        setattr(self, name, True)
         try:
             yield
         finally:
-            self.cpp_means_gpu = before
+            setattr(self, name, before)
 
 
 class Machine:

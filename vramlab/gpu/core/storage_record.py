@@ -79,11 +79,6 @@ def record_of_storage(storage: torch.UntypedStorage) -> StorageRecord | None:
     return storage.__dict__.get(ATTRIBUTE)
 
 
-def attach_record(tensor: torch.Tensor, record: StorageRecord) -> None:
-    """Write on `tensor`'s storage where it is."""
-    tensor.untyped_storage().__dict__[ATTRIBUTE] = record
-
-
 def record_of(tensor: torch.Tensor) -> StorageRecord | None:
     """Where `tensor`'s storage is: None for what the virtual GPU does not manage.
 
@@ -99,6 +94,15 @@ def record_of(tensor: torch.Tensor) -> StorageRecord | None:
         return record_of(tensor._values()) if tensor.layout == torch.sparse_coo else None
     except ValueError:  # parameters without a shape yet, of lazy modules
         return None
+
+
+def mark_as_host(tensor: torch.Tensor) -> StorageRecord:
+    """Return the record of a host tensor's storage; write one where there is none yet."""
+    record = record_of(tensor)
+    if record is None:
+        record = StorageRecord(HOST)
+        tensor.untyped_storage().__dict__[ATTRIBUTE] = record
+    return record
 
 
 @cache

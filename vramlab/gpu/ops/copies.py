@@ -12,19 +12,19 @@ import torch
 from torch._ops import OpOverload
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.dispatcher import Dispatcher, pin
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import (
     HOST,
-    StorageRecord,
-    attach_record,
     has_values,
     known,
     known_numbers,
+    mark_as_host,
     record_of,
     remember,
     remember_numbers,
 )
+from vramlab.kernels.operands import is_dense
 
 aten = torch.ops.aten
 
@@ -102,7 +102,7 @@ def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     if not target.is_meta or record_of(target) is not None:
         _must_have_data(source)
     if not target.is_meta and not has_values(source):
-        _overwrite(target)
+        mark_as_host(target).overwritten = True  # it has the memory for values, and lost them
     elif target.is_meta and not source.is_meta:
         func(target, _on_backing_device(dispatcher, source))
     else:
@@ -127,8 +127,8 @@ def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any)
     (source, *_) = args
     result = source.clone()
     if result.is_meta:
-        dispatcher.mark_as_host(result)
-    pin(result)
+        mark_as_host(result)
+    mark_as_host(result).pinned = True
     return result
 
 
@@ -168,9 +168,9 @@ def _within_host(
         kwargs = {**kwargs, "device": torch.device("meta")}
     result: torch.Tensor = func(source, **kwargs)
     if result.is_meta:
-        dispatcher.mark_as_host(result)
+        mark_as_host(result)
     if pinned:
-        pin(result)
+        mark_as_host(result).pinned = True
     return result
 
 
@@ -188,7 +188,7 @@ def _to_host(
     if torch._C._current_graph_task_id() != -1:
         # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
         return torch.full(result.size(), float("nan"), dtype=result.dtype, device="cpu")
-    attach_record(result, StorageRecord(HOST))
+    mark_as_host(result)
     return result
 
 
@@ -217,7 +217,7 @@ def _temporaries(
     same_dtype = source.dtype == target.dtype
     if same_dtype and source.is_contiguous() and target.is_contiguous():
         return
-    if same_dtype and source.stride() == target.stride() and _is_dense(source):
+    if same_dtype and source.stride() == target.stride() and is_dense(source):
         return
     converts_on_gpu = non_blocking or (source_index != HOST and target_index != HOST)
     convert_source = (source_index != HOST) == converts_on_gpu
@@ -238,26 +238,6 @@ def _temporaries(
     ]
     for device_index, block in reversed(blocks):
         machine.free(device_index, block)
-
-
-def _overwrite(target: torch.Tensor) -> None:
-    """Note that a host tensor has values no longer, though it has the memory for them."""
-    record = record_of(target)
-    if record is None:
-        record = StorageRecord(HOST)
-        attach_record(target, record)
-    record.overwritten = True
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill one stretch of memory, in whatever order of dimensions."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
 
 
 def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from vramlab.gpu.core.op_table import fast_answer
+from vramlab.gpu.core.tensors import empty_meta
 
 Result = torch.Tensor | tuple[torch.Tensor, ...]
 
@@ -62,8 +63,6 @@ NEW = (
     "aten.sigmoid_backward.default",
 )
 """Ops whose result is new, and like their first argument."""
-
-_META = torch.device("meta")
 
 
 @fast_answer(*IN_PLACE)
@@ -119,7 +118,7 @@ def layer_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     if kwargs or not _are_plain_rows(rows, shape, parameters):
         return None
     each_row = rows.shape[: -len(shape)] + (1,) * len(shape)
-    return _like(rows), *(torch.empty(each_row, device=_META) for _ in range(2))
+    return _like(rows), *(empty_meta(each_row, torch.float32) for _ in range(2))
 
 
 @fast_answer("aten.native_layer_norm_backward.default")
@@ -139,7 +138,7 @@ def dropout(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     tensor, probability, training = args
     if kwargs or training is not True or not (0 < probability < 1 and _is_plain((tensor,), {})):
         return None
-    return _like(tensor), torch.empty(tensor.shape, dtype=torch.bool, device=_META)
+    return _like(tensor), empty_meta(tensor.shape, torch.bool)
 
 
 @fast_answer("aten.native_dropout_backward.default")
@@ -173,11 +172,11 @@ def addmm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     (rows, inner), (same_inner, columns) = (matrix.shape for matrix in matrices)
     if inner != same_inner or bias.shape != (columns,):
         return None
-    return torch.empty((rows, columns), dtype=bias.dtype, device=_META)
+    return empty_meta((rows, columns), bias.dtype)
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=_META)
+    return empty_meta(tensor.shape, tensor.dtype)
 
 
 def _is_plain_batch(images: object, channels: Sequence[object], training: object) -> bool:
