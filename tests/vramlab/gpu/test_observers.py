@@ -104,6 +104,24 @@ def test_who_hears_of_a_beginning_hears_of_the_end(gpu: VirtualGPU) -> None:
     assert leaves.told == ["aten.neg.default", "end of aten.neg.default"]
 
 
+def test_an_observer_that_fails_leaves_the_others_in_step(gpu: VirtualGPU) -> None:
+    class Fails(Observer):
+        def op_begins(self, func: OpOverload, *rest: Any) -> None:
+            raise ArithmeticError("mine")
+
+    x = torch.zeros(4, device="cuda")
+    with gpu.machine.observing(diary := Diary()):
+        with gpu.machine.observing(Fails()), pytest.raises(ArithmeticError, match="mine"):
+            x.neg()
+        x.exp()
+    assert diary.told == [
+        "aten.neg.default",
+        "end of aten.neg.default",
+        "aten.exp.default",
+        "end of aten.exp.default",
+    ]
+
+
 def test_threads_are_observed(gpu: VirtualGPU) -> None:
     x = torch.zeros(4, device="cuda")
     with gpu.machine.observing(diary := Diary()):

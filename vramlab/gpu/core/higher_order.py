@@ -16,7 +16,7 @@ from vramlab.errors import UnsupportedOnVirtualGPU
 
 
 def in_eager(operator: HigherOrderOperator) -> Callable[..., Any]:
-    """The eager program of an operator that takes functions.
+    """Return the eager program of an operator that takes functions.
 
     Raises:
         UnsupportedOnVirtualGPU: it has none, because it exists for compilers only.

@@ -90,7 +90,7 @@ class VirtualDevice:
         return self.memory.used_by_process_bytes
 
     def lacks_workspace(self, workspace: Workspace, thread: object, stream: int) -> bool:
-        """Whether the handle of `thread` keeps no workspace as large as this one for `stream`."""
+        """Tell whether the handle of `thread` keeps none as large as this one for `stream`."""
         kept = self._workspaces.get((workspace.pool, self.handles.reserve(thread), stream))
         return workspace.size_bytes > (0 if kept is None else kept.requested_bytes)
 
@@ -194,7 +194,7 @@ class Machine:
         self._stream_ids = itertools.count(1)
 
     def current_device(self) -> int:
-        """Index of the calling thread's current device."""
+        """Return the index of the calling thread's current device."""
         return self.thread.device
 
     def set_device(self, index: int) -> int:
@@ -206,7 +206,7 @@ class Machine:
         return before
 
     def device(self, index: int) -> VirtualDevice:
-        """The GPU with this index; torch's own error where there is none."""
+        """Return the GPU with this index; raise torch's own error where there is none."""
         if not 0 <= index < len(self.devices):
             raise RuntimeError(
                 "CUDA error: invalid device ordinal\n"
@@ -216,11 +216,11 @@ class Machine:
         return self.devices[index]
 
     def new_stream(self) -> int:
-        """A fresh stream id. 0 is every device's default stream."""
+        """Make a stream id. 0 is every device's default stream."""
         return next(self._stream_ids)
 
     def current_stream(self, device: int) -> int:
-        """The calling thread's current stream on `device`."""
+        """Return the calling thread's current stream on `device`."""
         return self.thread.streams.get(device, DEFAULT_STREAM)
 
     def set_stream(self, device: int, stream: int) -> None:
@@ -228,7 +228,7 @@ class Machine:
         self.thread.streams[device] = stream
 
     def use(self, index: int) -> VirtualDevice:
-        """The GPU with this index, with a CUDA context: the first use of a GPU creates one."""
+        """Return the GPU with this index; the first use of a GPU creates its CUDA context."""
         gpu = self.device(index)
         if gpu.memory.context_bytes == 0:
             gpu.memory.context_bytes = gpu.model.context_bytes

@@ -180,7 +180,7 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_plain_batch(images: object, channels: Sequence[object], training: object) -> bool:
-    """Whether it is float32 (N, C, ...) in training, with everything there that has C numbers."""
+    """Tell whether it is float32 (N, C, ...) in training, and all is there that has C numbers."""
     if training is not True or not isinstance(images, torch.Tensor) or images.dim() < 2:
         return False
     return (
@@ -191,7 +191,7 @@ def _is_plain_batch(images: object, channels: Sequence[object], training: object
 
 
 def _are_plain_rows(rows: torch.Tensor, shape: Sequence[int], parameters: Sequence[object]) -> bool:
-    """Whether they are float32 rows of `shape`, with a weight and a bias of that shape."""
+    """Tell whether they are float32 rows of `shape`, with a weight and a bias of that shape."""
     return (
         rows.dtype is torch.float32
         and _is_plain((rows,), {})
@@ -202,7 +202,7 @@ def _are_plain_rows(rows: torch.Tensor, shape: Sequence[int], parameters: Sequen
 
 
 def _are_float32(tensors: Sequence[object], shape: torch.Size) -> bool:
-    """Whether they are all there, contiguous, in float32 and of that shape."""
+    """Tell whether they are all there, contiguous, in float32 and of that shape."""
     return all(
         isinstance(tensor, torch.Tensor)
         and tensor.dtype is torch.float32
@@ -217,7 +217,7 @@ def _is_matrix(tensor: torch.Tensor) -> bool:
 
 
 def _is_plain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the operands are contiguous, alike, and of a dtype that the op keeps."""
+    """Tell whether the operands are contiguous, alike, and of a dtype that the op keeps."""
     first, *others = args
     dtype = first.dtype
     if not (dtype.is_floating_point and _is_contiguous(first)):

@@ -28,7 +28,7 @@ def product(
 
 
 def _size(left: Tensor, right: Tensor, offsets: Tensor | None) -> tuple[int, ...]:
-    """Of the result. A matrix in place of a batch holds those of all groups, one after another."""
+    """Compute the result's size. A matrix for a batch holds all groups', one after another."""
     if left.dim() == right.dim() == 2 and offsets is not None:
         return offsets.size(0), left.size(0), right.size(1)
     if left.dim() == right.dim():

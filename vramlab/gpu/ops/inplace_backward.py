@@ -65,7 +65,7 @@ def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any
 
 
 def _accumulates(args: Any, kwargs: Any) -> bool:
-    """Whether the engine asks for a sum, and may have it in the first operand."""
+    """Tell whether the engine asks for a sum, and may have it in the first operand."""
     if kwargs or torch.is_grad_enabled() or not _node():
         return False
     first, second = args[:2]
@@ -123,7 +123,7 @@ _OP = AllocationMode.__torch_dispatch__.__code__
 
 
 def _engine_asks() -> bool:
-    """Whether the op that is running was called by the engine, with no Python code in between."""
+    """Tell whether the engine itself called the op that is running, not Python code in between."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _OP:
         frame = frame.f_back

@@ -92,7 +92,7 @@ def _value(arg: Any) -> Scalar | None:
 
 
 def _decides(name: str, values: list[Scalar | None], dtype: torch.dtype) -> bool:
-    """Whether one operand alone makes the result 0 (and), or True (or)."""
+    """Tell whether one operand alone makes the result 0 (and), or True (or)."""
     if name in ("bitwise_and", "logical_and"):
         return any(value is not None and not value for value in values)
     if name in ("bitwise_or", "logical_or"):

@@ -45,7 +45,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def cpp_name(dtype: torch.dtype) -> str:
-    """What C++ calls a dtype in its messages."""
+    """Name a dtype as C++ does in its messages."""
     return _CPP_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 

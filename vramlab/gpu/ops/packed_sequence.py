@@ -52,7 +52,7 @@ def pack_padded_sequence(
 
 
 def _lengths(dispatcher: Dispatcher, lengths: Tensor, steps: Tensor) -> list[int]:
-    """The lengths, longest first. Where a GPU has computed them, they are taken to be longest."""
+    """List the lengths, longest first. Those that a GPU has computed are taken to be longest."""
     if has_values(lengths):
         return [int(length) for length in lengths]
     dispatcher.values.assume_all("pack_padded_sequence()", lengths)

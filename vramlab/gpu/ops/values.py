@@ -83,7 +83,7 @@ class AnswerNan(ValuePolicy):
 
 
 def unknown(dtype: torch.dtype) -> Scalar:
-    """What stands for a value that nobody knows: nan, or 0 where a dtype has no nan."""
+    """Return what stands for an unknown value: nan, or 0 where a dtype has no nan."""
     if dtype.is_floating_point:
         return float("nan")
     if dtype.is_complex:
