@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vramlab.kernels.registry import CUBLAS, CUBLASLT, GPUModel, Launch, Marker
+from vramlab.kernels.registry import CUBLAS, CUBLASLT, GPUModel, KernelContext, Marker
 from vramlab.units import KIB, MIB
 
 
@@ -46,20 +46,20 @@ class Workspace:
     kept: bool
 
 
-def workspaces(library: Marker, launch: Launch) -> tuple[Workspace, ...]:
+def workspaces(library: Marker, context: KernelContext) -> tuple[Workspace, ...]:
     """Say what workspaces a call of `library` needs, in the order in which they are looked up.
 
     Args:
         library: CUBLAS or CUBLASLT.
-        launch: where the call runs.
+        context: where the call runs.
     """
-    version, environment = launch.torch_version, launch.environment
+    version, environment = context.torch_version, context.environment
     if version < (2, 0):
         return ()
-    cublas_bytes = launch.cublas_workspace_bytes
+    cublas_bytes = context.cublas_workspace_bytes
     if cublas_bytes is None:
-        cublas_bytes = cublas_workspace_bytes(launch.model, version, environment)
-    lt_bytes = launch.cublaslt_workspace_bytes
+        cublas_bytes = cublas_workspace_bytes(context.model, version, environment)
+    lt_bytes = context.cublaslt_workspace_bytes
     if lt_bytes is None:
         lt_bytes = cublaslt_workspace_bytes(environment)
     kept = version < (2, 15) or _is_on(environment, "TORCH_CUBLAS_WORKSPACE_CACHE") is True

@@ -39,7 +39,7 @@ def foreach_norm(
             result = call.outputs[index]
             assert result is not None
             yield Output(index)
-            yield from norm_steps(call.launch, tensor, result, None)
+            yield from norm_steps(call.context, tensor, result, None)
         return
     chunks = max(-(-tensor.numel() // _CHUNK) for tensor in self)
     partial_bytes = 8 if (dtype or self[0].dtype) == torch.float64 else 4

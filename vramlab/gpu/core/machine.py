@@ -18,7 +18,7 @@ from vramlab.catalogue import GPUModel
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.gpu.core.handles import HandlePool
 from vramlab.gpu.core.observers import Observer, RunningOps
-from vramlab.kernels import Launch
+from vramlab.kernels import KernelContext
 from vramlab.kernels.cublas import Workspace
 
 DEFAULT_STREAM = 0
@@ -78,7 +78,7 @@ class VirtualDevice:
         self.model = model
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
         self.allocator = CachingAllocator(self.memory, settings, device=index)
-        self.kernel_context = Launch(
+        self.kernel_context = KernelContext(
             model=model, torch_version=torch_version, environment=environment
         )
         self.handles = HandlePool()
