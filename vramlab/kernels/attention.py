@@ -83,7 +83,7 @@ def flash_attention(
         keys_per_block = 256 if head_size <= 64 else 128 if head_size <= 128 else 64
         splits = flash_splits(
             batch * heads * ceil_div(queries, 64),
-            2 * call.launch.model.multiprocessors,
+            2 * call.context.model.multiprocessors,
             ceil_div(keys, keys_per_block),
         )
         if splits > 1:
@@ -122,7 +122,7 @@ def flash_attention_backward(
     yield Take(4 * rows, "sums of gradient times output")
     parts = 1
     if torch.are_deterministic_algorithms_enabled():
-        parts = ceil_div(call.launch.model.multiprocessors, batch * heads)
+        parts = ceil_div(call.context.model.multiprocessors, batch * heads)
     yield Take(4 * parts * rows * _flash_head_size(head_size), "gradient of the query")
     if key_heads != heads:
         expanded_bytes = batch * keys * heads * head_size * key.element_size()
@@ -219,7 +219,7 @@ def efficient_attention_backward(
     batch, heads, queries, head_size = query.shape
     keys, value_size = key.shape[2], value.shape[3]
     half = query.element_size() == 2
-    model = call.launch.model
+    model = call.context.model
     block_queries, block_keys, made_for = efficient_backward_blocks(
         max(head_size, value_size), query.dtype, model
     )

@@ -97,7 +97,7 @@ def convolution_backward(
         yield Output(2)
         dims = [dim for dim in range(grad_output.dim()) if dim != 1]
         yield from reduction_steps(
-            call.launch,
+            call.context,
             grad_output,
             [bias_gradient],
             dims,

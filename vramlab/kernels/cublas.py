@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from vramlab.cuda_rules import cublas
 from vramlab.cuda_rules.cublas import Library, Workspace
-from vramlab.kernels.registry import CUBLAS, CUBLASLT, Launch, Marker
+from vramlab.kernels.registry import CUBLAS, CUBLASLT, KernelContext, Marker
 
 __all__ = ["Workspace", "workspaces"]
 
 _LIBRARIES: dict[Marker, Library] = {CUBLAS: "cublas", CUBLASLT: "cublaslt"}
 
 
-def workspaces(library: Marker, launch: Launch) -> tuple[Workspace, ...]:
+def workspaces(library: Marker, context: KernelContext) -> tuple[Workspace, ...]:
     """List the workspaces that a call of `library` needs, in the order in which it looks them up.
 
     Args:
         library: CUBLAS or CUBLASLT.
-        launch: where the call runs.
+        context: where the call runs.
 
     Raises:
         ValueError: another step.
@@ -25,9 +25,9 @@ def workspaces(library: Marker, launch: Launch) -> tuple[Workspace, ...]:
         raise ValueError(f"{library} is not a library with a workspace: give CUBLAS or CUBLASLT")
     return cublas.workspaces(
         _LIBRARIES[library],
-        launch.model.compute_capability,
-        launch.torch_version,
-        launch.environment,
-        launch.cublas_workspace_bytes,
-        launch.cublaslt_workspace_bytes,
+        context.model.compute_capability,
+        context.torch_version,
+        context.environment,
+        context.cublas_workspace_bytes,
+        context.cublaslt_workspace_bytes,
     )

@@ -11,7 +11,7 @@ from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, unique_by_key_b
 from vramlab.cuda_rules.rounding import ceil_div, round_up
 from vramlab.kernels.calls import BF16, F32, I64, Ids, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import contiguous, flat_stride, nbytes, opmath_bytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Step, Take, rule
 
 _ONE_KERNEL_UP_TO = 3072  # indices
 _ROWS_PER_THREAD = 10
@@ -56,7 +56,7 @@ def embedding_dense_backward(
 ) -> Iterable[Step]:
     """Known limitation: the storage of the two scans of `scale_grad_by_freq` is not counted."""
     count, width, index_bytes = indices.numel(), grad_output.shape[-1], indices.element_size()
-    model = call.launch.model
+    model = call.context.model
     yield from contiguous(indices, "the indices")
     yield from contiguous(grad_output, "the gradient")
     if count <= _ONE_KERNEL_UP_TO and not scale_grad_by_freq:
@@ -89,7 +89,7 @@ def embedding_dense_backward(
     rows = partial_rows(count, num_weights)
     yield Take(rows * index_bytes, "indices of each partial sum")
     accumulated_bytes = opmath_bytes(grad_output.dtype)
-    if not _adds_at_once(call.launch, tokens, rows, width):
+    if not _adds_at_once(call.context, tokens, rows, width):
         yield Take(rows * width * accumulated_bytes, "partial sums")
         return
     yield Take(rows * index_bytes, "token of each partial sum")
@@ -97,7 +97,7 @@ def embedding_dense_backward(
         yield Take(num_weights * width * accumulated_bytes, "sums")
 
 
-def _adds_at_once(launch: Launch, tokens: int, rows: int, width: int) -> bool:
+def _adds_at_once(context: KernelContext, tokens: int, rows: int, width: int) -> bool:
     """Whether one kernel adds all partial sums to the result: of few tokens with many rows each.
 
     Source: the heuristic in EmbeddingBackwardKernel.cu, PyTorch 2.13; a recording has it in 2.11.
@@ -105,8 +105,8 @@ def _adds_at_once(launch: Launch, tokens: int, rows: int, width: int) -> bool:
     threads_of_row = round_up(width, _WARP)
     blocks = ceil_div(tokens * threads_of_row, min(threads_of_row, _MOST_THREADS))
     return (
-        launch.torch_version >= _FUSED_SINCE
-        and blocks < launch.model.multiprocessors * _FUSED_BLOCKS_PER_MULTIPROCESSOR
+        context.torch_version >= _FUSED_SINCE
+        and blocks < context.model.multiprocessors * _FUSED_BLOCKS_PER_MULTIPROCESSOR
         and rows > 4 * blocks
         and not torch.are_deterministic_algorithms_enabled()
     )

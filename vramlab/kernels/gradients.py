@@ -40,7 +40,7 @@ def foreach_norm(
             result = call.outputs[index]
             assert result is not None
             yield Output(index)
-            yield from norm_steps(call.launch, tensor, result, None)
+            yield from norm_steps(call.context, tensor, result, None)
         return
     chunks = max(ceil_div(tensor.numel(), _CHUNK) for tensor in self)
     partial_bytes = opmath_bytes(dtype or self[0].dtype)

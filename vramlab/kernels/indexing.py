@@ -16,7 +16,7 @@ from vramlab.cuda_rules.cub import key_bits, radix_sort_bytes
 from vramlab.kernels.calls import I32, Ids, OpCall, asks, aten, zeros
 from vramlab.kernels.operands import contiguous
 from vramlab.kernels.reductions import flat_reduction
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Step, Take, rule
 
 Indices = Sequence[Tensor | None]
 
@@ -88,7 +88,7 @@ def index_put(
     shape = _shape(defined)
     count = math.prod(shape)
     for nth, each in enumerate(defined):
-        yield from _linear_index(call.launch, each, count, check_range=not unsafe)
+        yield from _linear_index(call.context, each, count, check_range=not unsafe)
         if nth > 0:
             yield Give("linear index")  # added to the first
     sliced = [size for dim, size in enumerate(self.shape) if not _is_indexed(indices, dim)]
@@ -108,7 +108,7 @@ def index_put(
     yield Take(8 * count, "places before")
     yield Take(8 * count, "places in order")
     bits = key_bits((self.numel() - 1) // slice_numel)
-    yield Take(radix_sort_bytes(count, 8, 8, call.launch.model, bits), "storage of the sort")
+    yield Take(radix_sort_bytes(count, 8, 8, call.context.model, bits), "storage of the sort")
     yield Give("storage of the sort")
     yield Give("places in order")
 
@@ -118,13 +118,13 @@ def _is_indexed(indices: Indices, dim: int) -> bool:
 
 
 def _linear_index(
-    launch: Launch, index: Tensor, count: int, *, check_range: bool
+    context: KernelContext, index: Tensor, count: int, *, check_range: bool
 ) -> Iterator[Step]:
     """Yield the steps from one index to its part of the linear one (computeLinearIndex)."""
     if check_range and count:
         for what in ("largest index", "smallest index"):
             yield Take(8, what)
-            yield from flat_reduction(launch, index, 8)
+            yield from flat_reduction(context, index, 8)
             yield Give(what)
     yield Take(8 * count, "wrapped index")
     yield Take(8 * count, "linear index")

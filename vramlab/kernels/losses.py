@@ -44,7 +44,7 @@ def elementwise_loss(
     yield Output(0, storage_bytes=numel * result.element_size())
     if reduction != _NO_REDUCTION:
         yield Take(numel * result.element_size(), _EACH_LOSS)
-        yield from whole_sum(call.launch, numel, result.dtype)
+        yield from whole_sum(call.context, numel, result.dtype)
 
 
 @rule(
@@ -66,7 +66,7 @@ def _reduced_last(call: Call, self: Tensor, reduction: int) -> Iterator[Step]:
         return
     yield Take(self.numel() * result.element_size(), _EACH_LOSS)
     yield OUTPUTS
-    yield from whole_sum(call.launch, self.numel(), result.dtype)
+    yield from whole_sum(call.context, self.numel(), result.dtype)
 
 
 @rule(
@@ -82,7 +82,7 @@ def binary_cross_entropy(
     yield Output(0, storage_bytes=nbytes(self))
     if reduction != _NO_REDUCTION:
         yield Take(result.element_size(), "reduced loss")
-        yield from whole_sum(call.launch, self.numel(), self.dtype)
+        yield from whole_sum(call.context, self.numel(), self.dtype)
 
 
 @rule(

@@ -112,13 +112,13 @@ def fuses_bias(
         and bias.shape[-1] == right.shape[1]
     )
     return (
-        call.launch.environment.get("DISABLE_ADDMM_CUDA_LT") != "1"
+        call.context.environment.get("DISABLE_ADDMM_CUDA_LT") != "1"
         and result is not None
         and result.is_contiguous()
         and (is_row or (activation and bias.dim() == 2))
         and left.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
         and min(right.shape) > 1
-        and (left.shape[0] > 1 or call.launch.torch_version <= (2, 11))
+        and (left.shape[0] > 1 or call.context.torch_version <= (2, 11))
     )
 
 

@@ -64,7 +64,7 @@ def _gradients(
     columns = math.prod(normalized_shape)
     rows = input.numel() // columns if columns else 0
     wanted = [index for index in outputs if call.outputs[index] is not None]
-    partial_rows = partial_gradient_rows(rows, columns, call.launch.model.multiprocessors)
+    partial_rows = partial_gradient_rows(rows, columns, call.context.model.multiprocessors)
     if not partial_rows:
         yield OUTPUTS
         yield from contiguous(grad_out, "the gradient")
@@ -78,7 +78,7 @@ def _gradients(
         yield Take(partial_rows * columns * element_bytes, f"partial gradient {index}")
     for index in wanted:
         yield Output(index)
-        yield from whole_column_sum(call.launch, partial_rows, columns, input.dtype)
+        yield from whole_column_sum(call.context, partial_rows, columns, input.dtype)
         yield Give(f"first gradient {index}")
 
 

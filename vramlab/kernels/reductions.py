@@ -36,7 +36,7 @@ from vramlab.kernels.calls import (
     zeros,
 )
 from vramlab.kernels.operands import flat_stride, is_dense, opmath_bytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Step, Take, rule
 
 _REDUCE_CUH = "aten/src/ATen/native/cuda/Reduce.cuh, PyTorch 2.13"
 _HALVES = (torch.float16, torch.bfloat16)
@@ -62,7 +62,7 @@ def _kernel_steps(layout: ReductionLayout, partial_bytes: int, gpu: GpuThreads) 
 
 
 def reduction_steps(
-    launch: Launch,
+    context: KernelContext,
     input: Tensor,
     outputs: Sequence[Tensor],
     dims: Sequence[int] | int | None,
@@ -72,7 +72,7 @@ def reduction_steps(
     """Yield what a reduction takes once its outputs are there: a cast input, then the kernel's.
 
     Args:
-        launch: where it runs.
+        context: where it runs.
         input: what is reduced.
         outputs: one or two results, with or without the reduced dimensions.
         dims: what is reduced; None or nothing for all.
@@ -105,27 +105,27 @@ def reduction_steps(
         read == result.dtype and read in (torch.float16, torch.bfloat16, torch.complex32),
         256 if read == torch.complex128 else 512,
     )
-    yield from _kernel_steps(layout, partial_bytes, _gpu(launch))
+    yield from _kernel_steps(layout, partial_bytes, _gpu(context))
 
 
 def whole_column_sum(
-    launch: Launch, rows: int, columns: int, read: torch.dtype
+    context: KernelContext, rows: int, columns: int, read: torch.dtype
 ) -> tuple[Step, ...]:
     """Say what `matrix.sum(0)` takes for a contiguous matrix, once its result is there."""
     layout = column_layout(rows, columns, read.itemsize, read in _HALVES)
-    return _kernel_steps(layout, opmath_bytes(read), _gpu(launch))
+    return _kernel_steps(layout, opmath_bytes(read), _gpu(context))
 
 
-def whole_sum(launch: Launch, numel: int, read: torch.dtype) -> tuple[Step, ...]:
+def whole_sum(context: KernelContext, numel: int, read: torch.dtype) -> tuple[Step, ...]:
     """Say what the sum or mean of a contiguous tensor takes, once its result is there."""
     if not numel:
         return ()
     layout = total_layout(numel, read.itemsize, read in _HALVES)
-    return _kernel_steps(layout, opmath_bytes(read), _gpu(launch))
+    return _kernel_steps(layout, opmath_bytes(read), _gpu(context))
 
 
-def _gpu(launch: Launch) -> GpuThreads:
-    return GpuThreads(launch.model.multiprocessors, launch.model.max_threads_per_multiprocessor)
+def _gpu(context: KernelContext) -> GpuThreads:
+    return GpuThreads(context.model.multiprocessors, context.model.max_threads_per_multiprocessor)
 
 
 def _wrapped(dims: Sequence[int] | int | None, rank: int) -> frozenset[int]:
@@ -185,7 +185,7 @@ def _simple(
     halves = input.dtype in _HALVES and result.dtype == torch.float32
     read = input.dtype if halves else result.dtype
     yield from reduction_steps(
-        call.launch, input, [result], dims, partial_bytes(read), result.dtype
+        call.context, input, [result], dims, partial_bytes(read), result.dtype
     )
 
 
@@ -292,11 +292,11 @@ def max_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
-    yield from flat_reduction(call.launch, self, self.element_size(), result)
+    yield from flat_reduction(call.context, self, self.element_size(), result)
 
 
 def flat_reduction(
-    launch: Launch,
+    context: KernelContext,
     input: Tensor,
     partial_bytes: int,
     result: Tensor | None = None,
@@ -305,7 +305,7 @@ def flat_reduction(
     """Yield what reducing everything takes, of a contiguous copy where the input is not contiguous.
 
     Args:
-        launch: where it runs.
+        context: where it runs.
         input: what is reduced.
         partial_bytes: size of one partial result.
         result: the one number, if its size is another than the input's numbers have.
@@ -327,7 +327,7 @@ def flat_reduction(
         False,
         512,
     )
-    yield from _kernel_steps(layout, partial_bytes, _gpu(launch))
+    yield from _kernel_steps(layout, partial_bytes, _gpu(context))
 
 
 @rule(
@@ -348,7 +348,9 @@ def max_dim(
     if self.dim() == 0 or self.shape[dim] == 1:
         return  # copied and filled
     partial_bytes = _value_and_index_bytes(self.element_size())
-    yield from reduction_steps(call.launch, self, [values, indices], dim, partial_bytes, self.dtype)
+    yield from reduction_steps(
+        call.context, self, [values, indices], dim, partial_bytes, self.dtype
+    )
 
 
 @rule(
@@ -368,9 +370,9 @@ def argmax(
     partial_bytes = _value_and_index_bytes(opmath_bytes(self.dtype))
     if dim is None:
         stride = flat_stride(self)
-        yield from flat_reduction(call.launch, self, partial_bytes, result, stride)
+        yield from flat_reduction(call.context, self, partial_bytes, result, stride)
     elif self.dim() > 0 and self.shape[dim] != 1:
-        yield from reduction_steps(call.launch, self, [result], dim, partial_bytes, self.dtype)
+        yield from reduction_steps(call.context, self, [result], dim, partial_bytes, self.dtype)
 
 
 @rule(
@@ -400,7 +402,7 @@ def any_all(
     assert result is not None
     yield OUTPUTS
     partial_bytes = self.element_size()
-    yield from reduction_steps(call.launch, self, [result], dim, partial_bytes, self.dtype)
+    yield from reduction_steps(call.context, self, [result], dim, partial_bytes, self.dtype)
 
 
 @rule(
@@ -425,11 +427,11 @@ def variance(
     outputs = [output for output in call.outputs if output is not None]
     yield OUTPUTS
     partial_bytes = _welford_bytes(self.dtype)
-    yield from reduction_steps(call.launch, self, outputs, dim, partial_bytes, outputs[0].dtype)
+    yield from reduction_steps(call.context, self, outputs, dim, partial_bytes, outputs[0].dtype)
 
 
 def norm_steps(
-    launch: Launch, self: Tensor, result: Tensor, dim: Sequence[int] | None
+    context: KernelContext, self: Tensor, result: Tensor, dim: Sequence[int] | None
 ) -> Iterator[Step]:
     """Yield what a vector norm takes once its result is there.
 
@@ -441,7 +443,7 @@ def norm_steps(
     halves = self.dtype in _HALVES
     compute = self.dtype if self.is_complex() else result.dtype
     partial_bytes = 4 if halves else result.element_size()
-    yield from reduction_steps(launch, self, [result], dim, partial_bytes, compute)
+    yield from reduction_steps(context, self, [result], dim, partial_bytes, compute)
 
 
 @rule(
@@ -461,7 +463,7 @@ def vector_norm(
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
-    yield from norm_steps(call.launch, self, result, dim)
+    yield from norm_steps(call.context, self, result, dim)
 
 
 @rule(
@@ -493,7 +495,7 @@ def count_nonzero(
         False,
         512,
     )
-    yield from _kernel_steps(layout, 8, _gpu(call.launch))
+    yield from _kernel_steps(layout, 8, _gpu(call.context))
 
 
 @rule(
@@ -512,7 +514,7 @@ def logsumexp(
     element_bytes = result.element_size()
     yield Take(result.numel() * element_bytes, "maxima")
     if result.dtype == self.dtype:
-        yield from reduction_steps(call.launch, self, [result], dim, element_bytes, self.dtype)
+        yield from reduction_steps(call.context, self, [result], dim, element_bytes, self.dtype)
     yield Take(result.numel() * element_bytes, "magnitudes of the maxima")
     yield Take(result.numel(), "which maxima are infinite")
     yield Give("which maxima are infinite")
@@ -522,7 +524,7 @@ def logsumexp(
     if result.dtype == self.dtype:
         total = opmath_bytes(self.dtype)
         exponentials = self if is_dense(self) else torch.empty_like(self)
-        yield from reduction_steps(call.launch, exponentials, [result], dim, total, self.dtype)
+        yield from reduction_steps(call.context, exponentials, [result], dim, total, self.dtype)
 
 
 # Calls that ask a real GPU.

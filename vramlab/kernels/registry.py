@@ -41,7 +41,7 @@ class Status(Enum):
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelContext:
     """Where an op runs.
 
     Attributes:
@@ -64,13 +64,13 @@ class Call:
     """One call of an op, as a rule sees it.
 
     Attributes:
-        launch: where it runs.
+        context: where it runs.
         func: the overload.
         outputs: its tensors in the schema's order, lists flattened and numbers left out; None for
             a result that the op leaves undefined.
     """
 
-    launch: Launch
+    context: KernelContext
     func: OpOverload
     outputs: Sequence[torch.Tensor | None]
 
@@ -141,14 +141,14 @@ class Rule:
 
     def steps(
         self,
-        launch: Launch,
+        context: KernelContext,
         func: OpOverload,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         outputs: Sequence[torch.Tensor | None],
     ) -> Iterable[Step]:
         """Say, in order, what this call asks the allocator for."""
-        return self.function(Call(launch, func, outputs), *args, **kwargs)
+        return self.function(Call(context, func, outputs), *args, **kwargs)
 
 
 class RuleTable:

@@ -35,7 +35,7 @@ def sort(call: Call, self: Tensor, *arguments: object, **named: object) -> Itera
     if length <= _SMALL_SORT:
         yield Take(8 * length, "indices along the dimension")
         return
-    yield from _large_sort(call.launch.model, self, dim % self.dim(), call.outputs)
+    yield from _large_sort(call.context.model, self, dim % self.dim(), call.outputs)
 
 
 def _large_sort(

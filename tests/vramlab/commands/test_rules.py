@@ -117,3 +117,53 @@ def test_of_an_op_without_a_rule_it_says_what_is_known(
 def test_an_op_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert vramlab("no_such_op") == 2
     assert capsys.readouterr().err == "PyTorch has no op no_such_op\n"
+
+
+def test_an_op_that_is_named_in_full_tells_its_whole_record(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert vramlab("aten.index.Tensor") == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0] == (
+        "aten.index.Tensor: a rule says what its kernel takes beyond its outputs"
+    )
+    headings = [line[4:17].rstrip() for line in shown.splitlines()[1:] if line[4:5].strip()]
+    assert headings == [
+        "schema",
+        "handler",
+        "CUDA path",
+        "autocast",
+        "check",
+        "outputs",
+        "fast answer",
+        "layout",
+        "fill",
+        "takes",
+        "source",
+        "status",
+    ]
+    assert "vramlab.gpu.ops.indexing.index: " in shown
+    assert "TensorAdvancedIndexing.cpp" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_all_overloads_of_an_op_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("aten.index", "--json") == 0
+    told = {record["op"] for record in json.loads(capsys.readouterr().out)}
+    # aten.index.Tensor_hacked_twin, TorchScript's own, is nothing that a program can call.
+    assert told == {"aten.index.Tensor", "aten.index.Tensor_out"}
+
+
+def test_names_and_words_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("aten.relu.default", "layer_norm", "--json") == 0
+    record, *found = json.loads(capsys.readouterr().out)
+    assert record["op"] == "aten.relu.default"
+    assert found
+    assert all(any("layer_norm" in op for op in rule["ops"]) for rule in found)
+
+
+def test_what_does_not_exist_is_named_beside_what_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("aten.relu.default", "aten.no_such_op") == 2
+    shown = capsys.readouterr()
+    assert shown.err == "PyTorch has no op aten.no_such_op\n"
+    assert shown.out.startswith("aten.relu.default: ")

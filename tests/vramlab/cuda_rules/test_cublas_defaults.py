@@ -13,7 +13,7 @@ from vramlab.cuda_rules.cublas import (
     kept_workspace_bytes,
     workspaces,
 )
-from vramlab.kernels import CUBLAS, CUBLASLT, Launch, Marker
+from vramlab.kernels import CUBLAS, CUBLASLT, KernelContext, Marker
 from vramlab.kernels import cublas as kernels_cublas
 from vramlab.units import MIB
 
@@ -53,8 +53,8 @@ def test_cublaslt_kept_a_workspace_of_its_own_for_a_while() -> None:
 @pytest.mark.parametrize(("library", "marker"), [("cublas", CUBLAS), ("cublaslt", CUBLASLT)])
 def test_formulas_and_kernels_have_the_same_workspaces(library: Library, marker: Marker) -> None:
     for capability, version in product(CAPABILITIES, VERSIONS):
-        launch = Launch(Model(100, 2048, capability), version)
-        taken = kernels_cublas.workspaces(marker, launch)
+        context = KernelContext(Model(100, 2048, capability), version)
+        taken = kernels_cublas.workspaces(marker, context)
         assert taken == workspaces(library, capability, version)
         kept_bytes = sum(workspace.size_bytes for workspace in taken if workspace.kept)
         assert kept_workspace_bytes(library, capability, version) == kept_bytes

@@ -83,7 +83,7 @@ class CudaPaths:
 
 @cuda_path("aten.dropout.default")
 def dropout(where: PathContext, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-    """A fused kernel with a mask of one byte an element.
+    """Run a fused kernel with a mask of one byte an element.
 
     Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
     """
@@ -152,7 +152,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
-    """One fused kernel.
+    """Run one fused kernel.
 
     Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, PyTorch 2.13.
     """
@@ -165,7 +165,7 @@ def rms_norm(
 def softmax(
     where: PathContext, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A kernel that reads float16 and writes float32, rather than one of a copy in float32."""
+    """Run a kernel that reads float16 and writes float32, instead of copying to float32 first."""
     return _softmax(where, aten.softmax.int, aten._softmax, tensor, dim, dtype)
 
 
@@ -173,7 +173,7 @@ def softmax(
 def log_softmax(
     where: PathContext, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A kernel that reads float16 and writes float32, as softmax's."""
+    """Run a kernel that reads float16 and writes float32, as softmax does."""
     return _softmax(where, aten.log_softmax.int, aten._log_softmax, tensor, dim, dtype)
 
 
@@ -234,7 +234,7 @@ def fused_rms_norm(
     weight: torch.Tensor | None,
     eps: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result and the scale of each row, which is float32 for inputs of 16 bit.
+    """Make the result, and the scale of each row, which is float32 for inputs of 16 bit.
 
     Source: `_fused_rms_norm_cuda` in aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13.
     """

@@ -19,13 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.errors import NoValuesError
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.storage_record import (
-    HOST,
-    StorageRecord,
-    attach_record,
-    has_values,
-    record_of,
-)
+from vramlab.gpu.core.storage_record import has_values, mark_as_host, record_of
 from vramlab.gpu.core.value_policy import ValuePolicy
 
 MapLocation = str | torch.device | Mapping[str, str] | Callable[[Any, str], Any] | None
@@ -121,7 +115,7 @@ def _without_values(numel: int, dtype: torch.dtype, device: torch.device) -> tor
         return torch.empty(numel, dtype=dtype, device=device)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         made = torch.empty(numel, dtype=dtype, device="meta")
-        attach_record(made, StorageRecord(HOST))
+        mark_as_host(made)
     return made
 
 
