@@ -21,9 +21,8 @@ from vramlab.progress import working
 from vramlab.streams import print_error
 
 if TYPE_CHECKING:
-    from torch._ops import OpOverload
-
     from vramlab.gpu.ops.describe import Description
+    from vramlab.gpu.torch_internals import OpOverload
     from vramlab.kernels import Rule
 
 _EXIT_OK = 0
@@ -150,9 +149,9 @@ def _records(name: str) -> list[Description]:
 
 def _is_called(func: OpOverload) -> bool:
     """Whether programs can call an overload: TorchScript has a few of its own."""
-    import torch
+    from vramlab.gpu.torch_internals import dispatch_get_all_op_names
 
-    return func.name() in torch._C._dispatch_get_all_op_names()
+    return func.name() in dispatch_get_all_op_names()
 
 
 def record_text(record: Description) -> Iterable[str]:

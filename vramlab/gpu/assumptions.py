@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
@@ -25,6 +24,11 @@ from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.ops.values import RefuseValues
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    disable_current_modes,
+    engine_run_backward,
+)
 
 aten = torch.ops.aten
 
@@ -110,8 +114,8 @@ def check() -> None:
 def sums_of(program: Callable[[Tensor, list[Any]], Tensor], dispatcher: Dispatcher) -> Sums:
     """Run a program backward, whatever the calling thread is in, and count the engine's sums."""
     with (
-        _disable_current_modes(),
-        torch._C.DisableTorchFunction(),
+        disable_current_modes(),
+        DisableTorchFunction(),
         torch.inference_mode(False),
         torch.enable_grad(),
         torch.autograd.set_detect_anomaly(False),
@@ -122,7 +126,7 @@ def sums_of(program: Callable[[Tensor, list[Any]], Tensor], dispatcher: Dispatch
         output, gradient = program(x, []), aten.ones.default([1], device=place)
         dispatcher.seen.clear()
         # As torch.autograd.backward does, which imports SymPy first.
-        torch.autograd.graph._engine_run_backward(
+        engine_run_backward(
             (output,), (gradient,), False, False, (x,), allow_unreachable=True, accumulate_grad=True
         )
     seen = dispatcher.seen

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
+from vramlab.gpu.torch_internals import suggest_memory_format
 from vramlab.kernels.calls import BF16, F32, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import nbytes
 from vramlab.kernels.reductions import reduction_steps

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from vramlab.gpu.torch_internals import schema_of
 from vramlab.kernels.calls import BF16, F16, F32, Ids, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import contiguous, nbytes
 from vramlab.kernels.reductions import whole_sum
@@ -149,7 +150,7 @@ def softmax_backward(
     **_: object,
 ) -> Iterable[Step]:
     yield OUTPUTS
-    if call.func._schema.name == "aten::_log_softmax_backward_data":
+    if schema_of(call.func).name == "aten::_log_softmax_backward_data":
         yield from contiguous(grad_output, "the gradient")
     else:
         product = grad_output * output  # for its layout: meta tensors have no values

@@ -27,9 +27,9 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
 
 from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
+from vramlab.gpu.torch_internals import OpOverload, OpOverloadPacket
 
 
 class Status(Enum):

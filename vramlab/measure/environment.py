@@ -15,6 +15,7 @@ from vramlab.attachment import attached
 from vramlab.cuda_rules import cublas, reduce
 from vramlab.errors import NeedsMoreGPUs
 from vramlab.gpu import VirtualGPU
+from vramlab.gpu.torch_internals import clear_cublas_workspaces
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def start_afresh() -> None:
     """
     if not torch.cuda.is_initialized():
         return
-    torch._C._cuda_clearCublasWorkspaces()
+    clear_cublas_workspaces()
     # A collection goes over all that was ever imported, which takes a quarter of a second.
     if any(torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count())):
         gc.collect()

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch._ops import OpOverload
-
+from vramlab.gpu.torch_internals import OpOverload
 from vramlab.measure.op_observer import WatchOps
 from vramlab.measure.transfers import copies_of, gpu_of
 

@@ -58,13 +58,12 @@ def run(entry: str, target: Target, answer: str, log: str) -> None:
 
 
 def _answer(entry: str, target: Target) -> dict[str, Any]:
-    import torch
-
     import vramlab
+    from vramlab.gpu.torch_internals import is_in_bad_fork
     from vramlab.recordings.machine import describe_machine
     from vramlab.recordings.measuring import Stacks, measure
 
-    if torch.cuda._is_in_bad_fork():
+    if is_in_bad_fork():
         return {"error": "CUDA was used before this process was forked", "bad_fork": True}
     if target.virtual is not None:
         gpu: Any = vramlab.VirtualGPU(target.virtual, torch_version=target.torch_version)

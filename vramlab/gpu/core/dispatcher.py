@@ -15,12 +15,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
-from torch._ops import OpOverload
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.errors import device_mismatch, is_written_to, no_kernel, raise_as_on_cpu
@@ -39,6 +36,14 @@ from vramlab.gpu.core.storage_record import (
 )
 from vramlab.gpu.core.tensors import outputs_of, tensors_in
 from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.torch_internals import (
+    DispatchKey,
+    OpOverload,
+    current_graph_task_id,
+    kernel_of,
+    schema_of,
+    sparse_parts,
+)
 from vramlab.kernels import replay
 
 
@@ -83,7 +88,7 @@ class Dispatcher:
             return None
         if spec.cuda_path is not None:
             key = DispatchKey.Meta if self.backing_device.type == "meta" else DispatchKey.CPU
-            return partial(func._op_dk, key)
+            return kernel_of(func, key)
         if spec.cuda_kernel is not None and self.backing_device.type == "meta":
             return None
         return func.decompose if spec.is_composite else None
@@ -233,7 +238,7 @@ class Dispatcher:
         if device_index is None and (
             self.backing_device.type == "meta"
             or thread.cpp_means_gpu
-            or torch._C._current_graph_task_id() != -1
+            or current_graph_task_id() != -1
         ):
             device_index = thread.recent
         if device_index is None:
@@ -281,7 +286,7 @@ class Dispatcher:
         self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """Run an op on host tensors of which at least one holds no values: nor will its result."""
-        if func._schema.is_mutable:
+        if schema_of(func).is_mutable:
             if not any(tensor.is_meta for tensor in tensors_in(args[:1])):
                 return args[0]  # host memory whose values are unknown before and after
             args = (args[0], *(_without_values(a) for a in args[1:]))
@@ -318,8 +323,8 @@ class Dispatcher:
                 f"a tensor of layout {tensor.layout}: a virtual GPU models dense tensors, and "
                 "sparse ones of layout torch.sparse_coo"
             )
-        self.allocate_storage(tensor._indices(), device_index)
-        self.allocate_storage(tensor._values(), device_index)
+        for part in sparse_parts(tensor):
+            self.allocate_storage(part, device_index)
 
     def resize(self, tensor: torch.Tensor, device_index: int) -> None:
         """Allocate anew where an op has made a storage larger than its block."""
@@ -366,7 +371,7 @@ class Dispatcher:
 
     def handle_owner(self) -> object:
         """Say whose library handle is used: on CUDA the backward pass has a thread of its own."""
-        if torch._C._current_graph_task_id() != -1:
+        if current_graph_task_id() != -1:
             return AUTOGRAD_THREAD
         return threading.get_ident()
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.errors import NoValuesError, UnsupportedOnVirtualGPU
 from vramlab.gpu.core.op_table import is_written
 from vramlab.gpu.core.storage_record import HOST, record_of
 from vramlab.gpu.core.tensors import tensors_in
+from vramlab.gpu.torch_internals import OpOverload, dispatch_dump, schema_of
 
 
 def device_name(tensor: torch.Tensor) -> str:
@@ -35,7 +35,7 @@ def device_mismatch(
     """
     operands = _operands(func, args, kwargs)
     devices = [device_name(tensor) for _, tensor in operands]
-    if func._schema.name == "aten::convolution" and "cpu" in devices:
+    if schema_of(func).name == "aten::convolution" and "cpu" in devices:
         return _types_differ(operands)
     if iterates(func):
         common = next(device for device in devices if device != "cpu")
@@ -82,7 +82,7 @@ def _operands(
 ) -> list[tuple[str, torch.Tensor]]:
     """List the tensors that a kernel compares, in its order: `out` first, no CPU scalars."""
     names = _DELEGATES.get(_plain_name(func), ("", {}))[1]
-    arguments = func._schema.arguments
+    arguments = schema_of(func).arguments
     given = {a.name: arg for a, arg in zip(arguments, args, strict=False)} | dict(kwargs)
     return [
         (names.get(a.name, a.name), tensor)
@@ -96,9 +96,9 @@ def is_written_to(
     tensor: torch.Tensor, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> bool:
     """Tell whether `tensor` is what the op changes, not an operand."""
-    if not func._schema.is_mutable:
+    if not schema_of(func).is_mutable:
         return False
-    arguments = func._schema.arguments
+    arguments = schema_of(func).arguments
     given = {a.name: arg for a, arg in zip(arguments, args, strict=False)} | dict(kwargs)
     return any(given.get(a.name) is tensor for a in arguments if is_written(a))
 
@@ -162,7 +162,7 @@ def type_name(tensor: torch.Tensor) -> str:
 
 
 def _plain_name(func: OpOverload) -> str:
-    return str(func._schema.name).removeprefix("aten::")
+    return str(schema_of(func).name).removeprefix("aten::")
 
 
 def _wrapper(func: OpOverload) -> str:
@@ -172,9 +172,9 @@ def _wrapper(func: OpOverload) -> str:
     kernels are those whose meta function torchgen has written too.
     """
     name, _ = _DELEGATES.get(_plain_name(func), (_plain_name(func), {}))
-    overload = str(func._schema.overload_name)
-    is_out = "_out" if any(a.is_out for a in func._schema.arguments) else ""
-    if "RegisterMeta" in torch._C._dispatch_dump(f"aten::{name}" + (overload and f".{overload}")):
+    overload = str(schema_of(func).overload_name)
+    is_out = "_out" if any(a.is_out for a in schema_of(func).arguments) else ""
+    if "RegisterMeta" in dispatch_dump(f"aten::{name}" + (overload and f".{overload}")):
         return f"wrapper_CUDA_{name}{is_out}" + (overload and f"_{overload}")
     return f"wrapper_CUDA_{overload}_{name}{is_out}"
 

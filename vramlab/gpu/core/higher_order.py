@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch._C import DispatchKey
-from torch._ops import HigherOrderOperator
-
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu.torch_internals import DispatchKey, HigherOrderOperator
 
 
 def in_eager(operator: HigherOrderOperator) -> Callable[..., Any]:

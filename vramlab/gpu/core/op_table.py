@@ -21,9 +21,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack
 
 from torch import Tensor
-from torch._C import DispatchKey
-from torch._ops import OpOverload
 
+from vramlab.gpu.torch_internals import DispatchKey, OpOverload, schema_of
 from vramlab.kernels import TABLE, Rule
 from vramlab.kernels.registry import overloads
 
@@ -146,7 +145,7 @@ class OpTable(dict[OpOverload, OpSpec]):
             filled.update(parts)
 
     def __missing__(self, func: OpOverload) -> OpSpec:
-        schema = func._schema
+        schema = schema_of(func)
         mutates = any(is_written(argument) for argument in schema.arguments)
         name = schema.name.removeprefix("aten::")
         parts = self._parts.get(str(func), {})

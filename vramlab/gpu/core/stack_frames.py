@@ -9,9 +9,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-import torch
-from torch._ops import OpOverload
-
+from vramlab.gpu.torch_internals import OpOverload, current_autograd_node, schema_of
 from vramlab.source_files import CodeOwner, is_notebook_cell, owner_of
 
 _VRAMLAB = CodeOwner.VRAMLAB  # a member of an enum takes long to look up
@@ -75,7 +73,7 @@ class AllFrames(Frames):
         super().__init__(frame, ops, taking)
         names = [f"vramlab::take({taking})"] if taking else []
         names += [_cpp_name(op) for op in reversed(ops) if isinstance(op, OpOverload)]
-        node = torch._C._current_autograd_node()
+        node = current_autograd_node()
         if node is not None:
             names.append(f"torch::autograd::{node.name()}::apply")
         self._cpp_names = names
@@ -87,7 +85,7 @@ class AllFrames(Frames):
 
 
 def _cpp_name(op: OpOverload) -> str:
-    schema = op._schema
+    schema = schema_of(op)
     overload = f"_{schema.overload_name}" if schema.overload_name else ""
     name = schema.name.replace("::", "::_ops::", 1).replace("aten", "at", 1)
     return f"{name}{overload}::call"

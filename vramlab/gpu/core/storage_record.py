@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vramlab.gpu.torch_internals import sparse_parts
+
 if TYPE_CHECKING:
     from vramlab.allocator import Block
     from vramlab.gpu.core.machine import Machine
@@ -91,7 +93,7 @@ def record_of(tensor: torch.Tensor) -> StorageRecord | None:
     try:
         return tensor.untyped_storage().__dict__.get(ATTRIBUTE)
     except (NotImplementedError, RuntimeError):  # sparse and wrapper tensors have no storage
-        return record_of(tensor._values()) if tensor.layout == torch.sparse_coo else None
+        return record_of(sparse_parts(tensor)[1]) if tensor.layout == torch.sparse_coo else None
     except ValueError:  # parameters without a shape yet, of lazy modules
         return None
 

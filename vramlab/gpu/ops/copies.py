@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.dispatcher import Dispatcher
@@ -24,6 +23,7 @@ from vramlab.gpu.core.storage_record import (
     remember,
     remember_numbers,
 )
+from vramlab.gpu.torch_internals import OpOverload, current_graph_task_id, storage_id
 from vramlab.kernels.operands import is_dense
 
 aten = torch.ops.aten
@@ -82,7 +82,7 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
         else _on_backing_device(dispatcher, source)
     )
     result: torch.Tensor = func(carried, **{**kwargs, "device": dispatcher.backing_device})
-    if result.untyped_storage()._cdata == source.untyped_storage()._cdata:
+    if storage_id(result.untyped_storage()) == storage_id(source.untyped_storage()):
         result = result.clone()
     dispatcher.allocate_storage(result, target_index)
     if source_index != target_index:
@@ -185,7 +185,7 @@ def _to_host(
     value = known(source)
     if value is not None and result.nbytes < dispatcher.host_values_below_bytes:
         return torch.full(result.size(), value, dtype=result.dtype, device="cpu")
-    if torch._C._current_graph_task_id() != -1:
+    if current_graph_task_id() != -1:
         # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
         return torch.full(result.size(), float("nan"), dtype=result.dtype, device="cpu")
     mark_as_host(result)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn.attention import SDPBackend
 
 from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.op_table import OPS, CudaPath, cuda_kernel, cuda_path
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.ops.sdpa import AttentionCall, additive, choose_backend, run_attention
+from vramlab.gpu.torch_internals import DisableTorchFunction, OpOverload, OpOverloadPacket
 
 aten = torch.ops.aten
 
@@ -35,6 +36,11 @@ class PathContext:
     device: VirtualDevice
     torch_version: tuple[int, int]
     has_values: bool
+
+
+def install(session: Session) -> None:
+    """Register CUDA's paths for the tensors of the session's GPUs."""
+    CudaPaths(session.machine, session.backing_device).install(session.library)
 
 
 class CudaPaths:
@@ -248,6 +254,6 @@ def fused_rms_norm(
 def _gpu_of(arg: Any) -> int | None:
     if not isinstance(arg, torch.Tensor):
         return None
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         record = record_of(arg)
     return None if record is None or record.device_index < 0 else record.device_index

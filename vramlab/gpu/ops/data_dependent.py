@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import OPS, MakeOutputs, op
 from vramlab.gpu.core.storage_record import HOST, has_values, mark_as_host
 from vramlab.gpu.core.tensors import empty_meta, tensors_in
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -90,7 +90,7 @@ def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwarg
         result = func(*args, **kwargs)
         outputs = result if isinstance(result, tuple) else (result,)
     else:
-        name = func._schema.name.removeprefix("aten::")
+        name = schema_of(func).name.removeprefix("aten::")
         dispatcher.values.assume_all(f"{name}()", args[0])
         outputs = make_outputs(*args, **kwargs)
         result = outputs if len(outputs) > 1 else outputs[0]

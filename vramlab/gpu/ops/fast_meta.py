@@ -17,6 +17,7 @@ import torch
 
 from vramlab.gpu.core.op_table import fast_answer
 from vramlab.gpu.core.tensors import empty_meta
+from vramlab.gpu.torch_internals import len_torch_dispatch_stack
 
 Result = torch.Tensor | tuple[torch.Tensor, ...]
 
@@ -235,7 +236,7 @@ def _is_plain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         elif type(option) is not float and type(option) is not int:
             return False
     # What is below the virtual GPU's mode, as make_fx's is, wants to see the op itself.
-    return bool(torch._C._len_torch_dispatch_stack() == 0)
+    return bool(len_torch_dispatch_stack() == 0)
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:

@@ -26,13 +26,20 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 
 from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.ops.indexing import index
+from vramlab.gpu.torch_internals import (
+    OpOverload,
+    current_autograd_node,
+    engine_run_backward,
+    is_non_overlapping_and_dense_or_false,
+    storage_id,
+    storage_use_count,
+    use_count,
+)
 
 aten = torch.ops.aten
 
@@ -95,8 +102,8 @@ class Holders(NamedTuple):
         """Count who holds a tensor."""
         return cls(
             sys.getrefcount(tensor),
-            tensor._use_count(),  # type: ignore[attr-defined]
-            torch._C._storage_Use_Count(tensor.untyped_storage()._cdata),
+            use_count(tensor),
+            storage_use_count(storage_id(tensor.untyped_storage())),
         )
 
 
@@ -118,7 +125,7 @@ class _OnlyEngine:
 
 _only_engine = _OnlyEngine()
 
-_ENGINE = torch.autograd.graph._engine_run_backward.__code__
+_ENGINE = engine_run_backward.__code__
 _OP = AllocationMode.__torch_dispatch__.__code__
 
 
@@ -133,5 +140,5 @@ def _engine_asks() -> bool:
 
 def _node() -> str:
     """Name of the autograd node that is running; empty outside the backward pass."""
-    node = torch._C._current_autograd_node()
+    node = current_autograd_node()
     return "" if node is None else type(node).__name__

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import Scalar, known, record_of, remember
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 
 def _invert(value: Any) -> Any:
@@ -60,7 +60,7 @@ def propagate_logic(
     dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
 ) -> torch.Tensor:
     """Run logic; its result is known where its operands, or the deciding one, are."""
-    name = func._schema.name.removeprefix("aten::").removesuffix("_")
+    name = schema_of(func).name.removeprefix("aten::").removesuffix("_")
     values = [_value(arg) for arg in args]
     result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
     if result.is_meta and record_of(result) is not None:

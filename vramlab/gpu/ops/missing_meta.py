@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import OPS, MakeOutputs, op
 from vramlab.gpu.core.tensors import empty_meta
 from vramlab.gpu.ops import grouped_mm
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 Outputs = tuple[Tensor, ...]
 
@@ -64,7 +64,7 @@ def in_shapes_of_cuda(dispatcher: Dispatcher, func: OpOverload, args: Any, kwarg
     if make_outputs is None or not args[0].is_meta or device_index is None or device_index < 0:
         return dispatcher.run_plain(func, args, kwargs)
     outputs = make_outputs(*args, **kwargs)
-    result = outputs if len(func._schema.returns) > 1 else outputs[0]
+    result = outputs if len(schema_of(func).returns) > 1 else outputs[0]
     dispatcher.count_call(func, device_index)
     dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import device_name
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import has_values, record_of
+from vramlab.gpu.torch_internals import OpOverload
 
 aten = torch.ops.aten
 

@@ -14,7 +14,6 @@ from collections import Counter
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import no_values
@@ -23,6 +22,7 @@ from vramlab.gpu.core.stack_frames import user_line
 from vramlab.gpu.core.storage_record import Scalar, has_values, known, record_of, remember
 from vramlab.gpu.core.value_policy import ValuePolicy
 from vramlab.gpu.ops.callers import asking
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -124,7 +124,7 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
         return False
     if dispatcher.machine.thread.answer_healthy:
         return False
-    name = func._schema.name.removeprefix("aten::")
+    name = schema_of(func).name.removeprefix("aten::")
     return bool(dispatcher.values.truth(f"torch.{name}", True, left))
 
 
