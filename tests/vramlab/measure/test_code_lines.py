@@ -16,7 +16,7 @@ MINE = Frame("/home/me/train.py", 7, "forward")
 TORCH = Frame(str(Path(torch.__file__).parent / "nn" / "modules" / "linear.py"), 134, "forward")
 STDLIB = Frame(sysconfig.get_path("stdlib") + "/contextlib.py", 81, "inner")
 DEBIAN = Frame("/usr/lib/python3/dist-packages/numpy/core.py", 3, "f")
-MACHINERY = Frame(str(Path(vramlab.__file__).parent / "virtual" / "dispatch.py"), 5, "dispatch")
+MACHINERY = Frame(str(Path(vramlab.__file__).parent / "gpu" / "core" / "dispatcher.py"), 5, "run")
 FROZEN = Frame("<frozen runpy>", 198, "_run_module_as_main")
 
 
@@ -32,7 +32,7 @@ def test_libraries_and_machinery_are_not_the_users() -> None:
     assert all(map(is_library_frame, (TORCH, STDLIB, DEBIAN, MACHINERY, FROZEN)))
     assert not is_library_frame(MINE)
     assert not is_library_frame(Frame("/tmp/ipykernel_12/345.py", 2, "<module>"))
-    experiment = str(Path(vramlab.__file__).parent / "experiments" / "one_training_step.py")
+    experiment = str(Path(vramlab.__file__).parents[1] / "vramlab_course" / "experiments" / "training_step.py")
     assert not is_library_frame(Frame(experiment, 2, "run"))
 
 
