@@ -130,8 +130,7 @@ def _without_values(numel: int, dtype: torch.dtype, device: torch.device) -> tor
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy as `copy.copy` does, which PyTorch makes by pickling: another tensor, the same
-    storage."""
+    """Copy for `copy.copy`, where PyTorch would pickle: another tensor of the same storage."""
     same = make_subclass(type(tensor), tensor.detach(), tensor.requires_grad)
     same.__dict__.update(tensor.__dict__)
     return same
