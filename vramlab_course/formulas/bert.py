@@ -290,11 +290,11 @@ class Bert:
         return _blocks((batch, sequence), (batch, sequence))
 
     def _mask_bytes(self, batch: int, sequence: int) -> int:
-        """What dropout keeps of a (B, S, W): a byte for each element."""
+        """Add up what dropout keeps of a (B, S, W): a byte for each element."""
         return block_bytes(tensor_bytes((batch, sequence, self.width), "bool"))
 
     def _score_mask_bytes(self, batch: int, sequence: int) -> int:
-        """The same of the softmax, (B, H, S, S)."""
+        """Add up what dropout keeps of the softmax, (B, H, S, S): a byte for each element."""
         return block_bytes(tensor_bytes((batch, self.heads, sequence, sequence), "bool"))
 
 

@@ -138,7 +138,7 @@ class DataParallelStep:
     loss_inside: bool = False
 
     def after_forward(self, gpu: int) -> Parts:
-        """What a GPU holds when `parallel(x)` has returned.
+        """Add up what a GPU holds when `parallel(x)` has returned.
 
         A replica stays in the graph, but for pieces of which no weight is needed any more: the
         first weight of all is needed for nothing, as the input needs no gradient.
@@ -170,7 +170,7 @@ class DataParallelStep:
         return parts
 
     def after_loss(self, gpu: int) -> Parts:
-        """The same when the caller has computed the loss."""
+        """Add up what a GPU holds when the caller has computed the loss."""
         parts = self.after_forward(gpu)
         if gpu == 0 and self.loss_inside:
             parts[LOSS] += SCALAR_BYTES

@@ -29,7 +29,7 @@ A100_ALIGNED_BYTES = 128
 
 
 def recommended_multiple(dtype: str, aligned_bytes: int = ALIGNED_BYTES) -> int:
-    """Of how many elements a size should be a multiple; 8 for float16, 64 on an A100.
+    """Look up the multiple, in elements, that sizes should have: 8 for float16, 64 on an A100.
 
     Args:
         dtype: a name in `storage.ITEM_BYTES`. TF32 has 4 bytes in memory, like float32.
