@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.formulas.training import SCALAR_BYTES, SumBuffers
 
@@ -161,7 +162,7 @@ class Bert:
                 tensors.append(("attention.self", DROPPED_SOFTMAX, dropped_bytes))
         else:
             # The kernel drops by itself, and makes the random numbers again in the backward pass.
-            rows = -(-sequence // 32) * 32
+            rows = round_up(sequence, 32)
             sums_bytes = block_bytes(tensor_bytes((batch, self.heads, rows)))
             tensors.append(("attention.self", SUMS, sums_bytes))
         tensors.append(("attention.self", CONTEXT, hidden_bytes))

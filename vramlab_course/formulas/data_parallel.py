@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from vramlab.cuda_rules.rounding import ceil_div
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.units import MIB
 from vramlab_course.formulas.training import SCALAR_BYTES
@@ -113,7 +114,7 @@ def rows_of(gpu: int, batch: int, gpus: int) -> int:
 
     With fewer rows than GPUs some get none, and hold nothing.
     """
-    rows = -(-batch // gpus)
+    rows = ceil_div(batch, gpus)
     return max(0, min(rows, batch - gpu * rows))
 
 
