@@ -132,7 +132,7 @@ class CachingAllocator:
 
     @property
     def allowed_bytes(self) -> int | None:
-        """What a memory fraction below 1 lets it reserve; None: no limit."""
+        """Return what a memory fraction below 1 lets it reserve; None: no limit."""
         return self._allowed_bytes
 
     @property
@@ -151,7 +151,7 @@ class CachingAllocator:
         return tuple(self._awaiting_free)
 
     def stats(self) -> dict[str, Any]:
-        """What `torch._C._cuda_memoryStats(device)` returns."""
+        """Return the statistics as `torch._C._cuda_memoryStats(device)` does."""
         return self.statistics.as_dict()
 
     def reset_peak_stats(self) -> None:
@@ -310,7 +310,7 @@ class CachingAllocator:
         return block
 
     def _best_expandable(self, cached: list[tuple[int, int, Block]], index: int) -> int:
-        """Where to take a block when the best fit lies in an expandable segment.
+        """Find the block to take when the best fit lies in an expandable segment.
 
         Such a block counts as large as it could grow. With the setting turned off since, blocks of
         expandable segments are passed over.
@@ -552,6 +552,6 @@ def _entered_twice(purpose: str) -> AllocatorInvariantError:
 
 
 def _growable_bytes(block: Block) -> int:
-    """How large a block of an expandable segment could become by mapping what follows it."""
+    """Size a block of an expandable segment as large as mapping what follows could make it."""
     after = block.next
     return block.size_bytes + (after.size_bytes if after is not None and not after.mapped else 0)

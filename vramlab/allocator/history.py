@@ -122,5 +122,5 @@ class History:
             self._events.append(event)
 
     def events(self) -> list[AllocatorEvent]:
-        """What is kept, oldest first."""
+        """List the events that are kept, oldest first."""
         return list(self._events)

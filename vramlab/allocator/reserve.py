@@ -1,4 +1,4 @@
-"""What an allocator holds from the driver: whole segments, and pages of expandable ones.
+"""Reserved memory: whole segments from the driver, and pages of expandable ones.
 
 Everything here changes `reserved_bytes`; nothing here decides when. Source: `alloc_block`,
 `release_block`, `map_block`, `unmap_block` and `struct ExpandableSegment` in

@@ -93,7 +93,7 @@ class AllocatorSettings:
         return cls()
 
     def updated(self, text: str) -> AllocatorSettings:
-        """What torch._C._accelerator_setAllocatorSettings(text) makes of these settings.
+        """Change settings as torch._C._accelerator_setAllocatorSettings(text) does.
 
         As there, splitting, rounding and garbage collection fall back to their defaults unless
         named; everything else stays as it was.

@@ -1,4 +1,4 @@
-"""What torch.cuda.memory._snapshot() shows: segments, blocks and the recorded events.
+"""Snapshots as torch.cuda.memory._snapshot() shows them: segments, blocks, recorded events.
 
 The dictionaries have the keys, and the order of keys, of `torch._C._cuda_memorySnapshot`, so that
 torch/cuda/_memory_viz.py and pytorch.org/memory_viz read them. Source: `THCPModule_memorySnapshot`
@@ -60,7 +60,7 @@ def snapshot(
     include_traces: bool = True,
     to_frames: Callable[[Any], Frames] = frames_are_context,
 ) -> dict[str, Any]:
-    """What `torch._C._cuda_memorySnapshot` returns for a machine with these allocators, one a GPU.
+    """Take a snapshot of a machine, one allocator a GPU, as `torch._C._cuda_memorySnapshot` does.
 
     Like everything that happens, taking a snapshot is itself recorded, but after the fact.
     """

@@ -22,19 +22,19 @@ _SCAN_TILE_STATE_BYTES = 16  # a status and a value of 8 B each
 
 
 def aliased_bytes(allocations: Iterable[int]) -> int:
-    """Parts of one piece of storage, each aligned to 256 B (AliasTemporaries)."""
+    """Add up parts of one piece of storage, each aligned to 256 B (AliasTemporaries)."""
     return sum(round_up(size, 256) for size in allocations) + 255
 
 
 def key_bits(largest: int) -> int:
-    """How many bits sort keys up to `largest` (at::cuda::cub::get_num_bits)."""
+    """Count the bits that sort keys up to `largest` (at::cuda::cub::get_num_bits)."""
     return max(largest, 1).bit_length()
 
 
 def radix_sort_bytes(
     count: int, key_bytes: int, value_bytes: int, model: CudaGpuFacts, bits: int | None = None
 ) -> int:
-    """Storage to sort `count` keys, and the values that go with them, by radix.
+    """Size the storage to sort `count` keys, and the values that go with them, by radix.
 
     Args:
         count: how many keys.
@@ -70,7 +70,7 @@ def radix_sort_bytes(
 
 
 def _radix_tuning(key_bytes: int, value_bytes: int, model: CudaGpuFacts) -> tuple[int, int]:
-    """Threads of a block, and items of a thread were they 4 B each; offsets are 8 B."""
+    """Look up threads of a block, and items of a thread were they 4 B each; offsets are 8 B."""
     if model.compute_capability >= (9, 0):
         if key_bytes == 8:
             return 384, 30 if value_bytes < 8 else 24
@@ -81,12 +81,12 @@ def _radix_tuning(key_bytes: int, value_bytes: int, model: CudaGpuFacts) -> tupl
 
 
 def segmented_sort_bytes(count: int, key_bytes: int, value_bytes: int) -> int:
-    """Storage to sort pairs within segments: a second copy of both (dispatch_radix_sort.cuh)."""
+    """Size the storage to sort pairs within segments: a copy of both (dispatch_radix_sort.cuh)."""
     return aliased_bytes([count * key_bytes, count * value_bytes])
 
 
 def scan_bytes(count: int, item_bytes: int) -> int:
-    """Storage of a prefix sum with PyTorch's own sum operator, of items of 2, 4 or 8 B.
+    """Size the storage of a prefix sum with PyTorch's own sum operator, of items of 2, 4 or 8 B.
 
     CUB's tuning is for its own operators only: with another, tiles are 128 threads wide everywhere.
 
@@ -102,7 +102,7 @@ def scan_bytes(count: int, item_bytes: int) -> int:
 
 
 def unique_by_key_bytes(count: int, model: CudaGpuFacts) -> int:
-    """Storage to find where each run of equal int64 keys begins.
+    """Size the storage to find where each run of equal int64 keys begins.
 
     Source: dispatch_unique_by_key.cuh, tuning_unique_by_key.cuh (8 B keys, 4 B values).
     """

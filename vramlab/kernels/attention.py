@@ -180,7 +180,7 @@ def efficient_attention(
 def efficient_backward_blocks(
     head_size: int, dtype: torch.dtype, model: CudaGpuFacts
 ) -> tuple[int, int, int]:
-    """Which kernel runs: queries and keys in a block, and the head size it is made for.
+    """Choose the kernel: queries and keys in a block, and the head size it is made for.
 
     Known limitation: above a head size of 64 the kernel with larger blocks is taken if it fits into
     shared memory. That is known of compute capability 8.0 and 9.0 alone; others are taken to use
@@ -256,7 +256,7 @@ def efficient_attention_backward(
 
 
 def _key_splits(batch_heads: int, key_blocks: int) -> int:
-    """How many blocks share the keys where each needs accumulators of its own.
+    """Count the blocks that share the keys where each needs accumulators of its own.
 
     Source: the heuristic in attention_backward.cu, PyTorch 2.13.
     """

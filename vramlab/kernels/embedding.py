@@ -35,7 +35,7 @@ def embedding(
 
 
 def partial_rows(index_count: int, weight_rows: int) -> int:
-    """How many rows of partial sums there can be: one per token, and one per 10 repetitions."""
+    """Count the rows of partial sums there can be: one per token, and one per 10 repetitions."""
     return index_count // _ROWS_PER_THREAD + min(index_count, weight_rows)
 
 
@@ -98,7 +98,7 @@ def embedding_dense_backward(
 
 
 def _adds_at_once(context: KernelContext, tokens: int, rows: int, width: int) -> bool:
-    """Whether one kernel adds all partial sums to the result: of few tokens with many rows each.
+    """Tell whether one kernel adds all partial sums to the result: few tokens with many rows each.
 
     Source: the heuristic in EmbeddingBackwardKernel.cu, PyTorch 2.13; a recording has it in 2.11.
     """

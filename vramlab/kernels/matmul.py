@@ -21,7 +21,7 @@ _BLAS_CPP = "aten/src/ATen/native/cuda/Blas.cpp, PyTorch 2.13"
 
 
 def is_readable(matrix: Tensor) -> bool:
-    """Whether cuBLAS can read a matrix (rows, columns) in place.
+    """Tell whether cuBLAS can read a matrix (rows, columns) in place.
 
     Source: prepare_matrix_for_cublas in aten/src/ATen/native/cuda/cuBlasCommonArgs.h, PyTorch 2.13.
     """
@@ -37,7 +37,7 @@ def is_readable(matrix: Tensor) -> bool:
 
 
 def is_batch_readable(batch: Tensor, transpose_result: bool, rows: int, columns: int) -> bool:
-    """Whether cuBLAS can read a batch of matrices in place.
+    """Tell whether cuBLAS can read a batch of matrices in place.
 
     Args:
         batch: (matrices, ...) with one matrix in the last two dimensions.
@@ -57,7 +57,7 @@ def is_batch_readable(batch: Tensor, transpose_result: bool, rows: int, columns:
 
 
 def is_row_major(result: Tensor) -> bool:
-    """Whether cuBLAS takes a result as row-major and computes its transpose, operands swapped."""
+    """Tell whether cuBLAS takes a result as row-major: its transpose, operands swapped."""
     return result.is_contiguous() or not (
         result.stride(0) == 1 and result.stride(1) >= max(1, result.shape[0])
     )
@@ -100,7 +100,7 @@ def mm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iter
 def fuses_bias(
     call: Call, bias: Tensor, left: Tensor, right: Tensor, *, activation: bool = False
 ) -> bool:
-    """Whether `addmm` hands its bias to cuBLASLt rather than copying it into the result first.
+    """Tell whether `addmm` hands its bias to cuBLASLt rather than copying it into the result first.
 
     Source: isInputCompliesAddmmCudaLt in Blas.cpp, PyTorch 2.13, for CUDA 12.1 and later. That a
     single row is handed over in 2.11 is from the recording of an H200.

@@ -1,4 +1,4 @@
-"""What rules ask about operands: their bytes, and the copies that make them contiguous."""
+"""Operands of a call: their bytes, and the copies that make them contiguous."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramlab.kernels.registry import Step, Take
 
 
 def nbytes(tensor: Tensor) -> int:
-    """The bytes of a tensor's numbers, without holes between them."""
+    """Multiply out the bytes of a tensor's numbers, without holes between them."""
     return tensor.numel() * tensor.element_size()
 
 
@@ -32,7 +32,7 @@ def contiguous(tensor: Tensor | None, what: str) -> Iterator[Step]:
 
 
 def flat_stride(tensor: Tensor) -> int | None:
-    """The stride of `tensor.view(-1)`; None if that needs a copy first."""
+    """Find the stride of `tensor.view(-1)`; None if that needs a copy first."""
     dims = [each for each in zip(tensor.shape, tensor.stride(), strict=True) if each[0] != 1]
     for (_, outer), (size, inner) in pairwise(dims):
         if outer != inner * size:
@@ -41,7 +41,7 @@ def flat_stride(tensor: Tensor) -> int | None:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers fill their memory, in any order of dimensions."""
+    """Tell whether a tensor's numbers fill their memory, in any order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:

@@ -40,7 +40,7 @@ class CodeLine:
 
 
 def is_library_frame(frame: Frame) -> bool:
-    """Whether a frame is in Python's library, an installed package or vramlab's machinery.
+    """Tell whether a frame is in Python's library, an installed package or vramlab's machinery.
 
     Code without a file, such as a dataclass's __init__, is taken for a library's.
     """
@@ -94,7 +94,7 @@ def code_lines_table(moment: TimelineMoment, most: int = 10) -> Table:
 
 
 def _line_cell(line: CodeLine) -> str:
-    """Where the line is, and its text below, cut where it would make the table too wide."""
+    """Show where the line is, and its text below, cut where it would make the table too wide."""
     source = line.source
     text = source if len(source) <= _SOURCE_WIDTH else f"{source[: _SOURCE_WIDTH - 1]}…"
     return f"{line}\n    {text}".rstrip()

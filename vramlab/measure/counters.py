@@ -11,7 +11,7 @@ from vramlab.cuda_rules.sizes import block_bytes
 
 @dataclass(frozen=True)
 class MemoryReading:
-    """What torch.cuda and the driver answer at one moment, in bytes."""
+    """Counters of torch.cuda and the driver at one moment, in bytes."""
 
     allocated_bytes: int
     """In live tensors and workspaces, rounding included (torch.cuda.memory_allocated)."""

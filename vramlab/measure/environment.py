@@ -1,4 +1,4 @@
-"""Under which conditions an experiment runs: facts of the attached GPU, and whose rules hold.
+"""The environment of an experiment: facts of the attached GPU, and whose rules hold.
 
 Experiments measure through torch's interface alone. Predictions depend on a few facts of the GPU
 and of the PyTorch version; those are gathered here.
@@ -20,7 +20,7 @@ from vramlab.gpu.torch_internals import clear_cublas_workspaces
 
 @dataclass(frozen=True)
 class GPUEnvironment:
-    """The facts that predictions depend on."""
+    """Facts of GPU and PyTorch that predictions depend on."""
 
     compute_capability: tuple[int, int]
     """Major and minor, such as (8, 0)."""
@@ -35,7 +35,7 @@ class GPUEnvironment:
 
     @property
     def rules(self) -> str:
-        """The version as text, such as '2.13'."""
+        """Write the version as text, such as '2.13'."""
         return ".".join(map(str, self.torch_version))
 
     def linear_workspace_bytes(self, bias: bool = True) -> int:
@@ -61,7 +61,7 @@ class GPUEnvironment:
 
 
 def gpu_environment() -> GPUEnvironment:
-    """The conditions here and now; RuntimeError without a GPU, real or virtual."""
+    """Read the environment here and now; RuntimeError without a GPU, real or virtual."""
     require_gpu()
     properties = torch.cuda.get_device_properties(0)
     gpu = attached()

@@ -22,7 +22,7 @@ from vramlab.measure.transfers import copies_of, gpu_of
 
 @dataclass
 class Links:
-    """What went from which GPU to which."""
+    """Copies from GPU to GPU."""
 
     bytes_by_link: dict[tuple[int, int], int] = field(default_factory=dict)
     """Bytes by (index of the GPU that sends, of the one that receives)."""

@@ -21,7 +21,7 @@ from vramlab.measure.op_observer import WatchOps
 
 @dataclass
 class Sends:
-    """What went to whom."""
+    """Tensors that a rank sent to others."""
 
     bytes_to: dict[int, int] = field(default_factory=dict)
     """Bytes by the rank that they went to, as it is numbered in its group."""

@@ -66,7 +66,7 @@ class StageHandle:
 
     @property
     def measurement(self) -> StageMeasurement:
-        """What was measured; RuntimeError while the stage still runs."""
+        """Return what was measured; RuntimeError while the stage still runs."""
         if self._measurement is None:
             raise RuntimeError(
                 f"stage {self.name!r} has not ended yet: ask for its measurement "

@@ -68,7 +68,7 @@ class BlockLife:
         return self.size_bytes - self.rounded_bytes
 
     def lives_at(self, position: int) -> bool:
-        """Whether it is allocated at a position."""
+        """Tell whether it is allocated at a position."""
         return self.born < position and (self.freed is None or position <= self.freed)
 
 
@@ -121,7 +121,7 @@ class TimelineMoment:
 
     @property
     def allocated_bytes(self) -> int:
-        """What torch.cuda.memory_allocated() answers there."""
+        """Add up the allocated blocks, as torch.cuda.memory_allocated() does."""
         return sum(block.size_bytes for block in self.blocks)
 
     @property
@@ -147,7 +147,7 @@ class TimelineMoment:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What happened to one device's memory while it was recorded.
+    """Events of one device's memory while it was recorded.
 
     Known limitations: memory that does not come from PyTorch's caching allocator (the CUDA
     context, NCCL, other libraries) is in no trace and not in here.

@@ -80,7 +80,7 @@ class PipelineSchedule:
         return max(cell.end for cell in self.cells)
 
     def busy_slots(self, rank: int) -> int:
-        """How many slots a rank works."""
+        """Count the slots in which a rank works."""
         return sum(cell.slots for cell in self.cells if cell.rank == rank)
 
     @property
@@ -90,7 +90,7 @@ class PipelineSchedule:
         return 1 - Fraction(busy, self.ranks * self.slots)
 
     def order(self, rank: int) -> list[StageWork]:
-        """What a rank does, one after the other."""
+        """List the work of a rank, one after the other."""
         return [cell.work for cell in self.cells if cell.rank == rank]
 
     def in_flight(self, rank: int, *, after_first: bool = False) -> int:
@@ -197,7 +197,7 @@ def _one_forward_one_backward_order(rank: int, ranks: int, micro_batches: int) -
 def _interleaved_order(
     rank: int, ranks: int, micro_batches: int, stages_per_rank: int
 ) -> list[StageWork]:
-    """The same with several stages on a rank: in turn, as many micro-batches each as ranks."""
+    """Interleave several stages on a rank: in turn, as many micro-batches each as ranks."""
     works = micro_batches * stages_per_rank
     forwards, backwards = [], []
     for number in range(works):
@@ -252,7 +252,7 @@ def _in_time(
 
 
 def _needed(work: StageWork, stages: int) -> StageWork | None:
-    """What has to be done before: the stage before forward, the one after it backward."""
+    """Find the work that has to be done before: of the stage before, or after in backward."""
     if work.direction == "forward":
         return StageWork("forward", work.stage - 1, work.micro_batch) if work.stage else None
     if work.stage == stages - 1:

@@ -71,7 +71,7 @@ class DividedLayer(nn.Module):
 
 
 def plan(division: Division, *, shared_input: bool = True) -> Plan:
-    """How PyTorch is told to cut a `DividedLayer`.
+    """Tell PyTorch how to cut a `DividedLayer`.
 
     Args:
         division: see `vramlab.programs.divisions`.
@@ -128,7 +128,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.AdamW:
 
 
 def order_plan(order: Order) -> Plan:
-    """How PyTorch is told to cut a feed-forward layer whose input and output are whole."""
+    """Tell PyTorch how to cut a feed-forward layer whose input and output are whole."""
     inside_is_cut = order == ("column", "row")
     styles: dict[Cut, Any] = {
         "column": lambda last: ColwiseParallel(

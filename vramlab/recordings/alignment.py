@@ -1,4 +1,4 @@
-"""Where two traces part, and which allocations one of them has and the other lacks.
+"""Divergence of two traces, and the allocations that one of them has and the other lacks.
 
 Two programs that allocate alike have the same allocations in the same order; where blocks lie
 follows from sizes and from when blocks are freed. So the sequence of allocations is looked at
@@ -67,7 +67,7 @@ def stages_of(*traces: Trace) -> list[str]:
 
 
 def same_requests(recorded: Trace, virtual: Trace) -> bool:
-    """Whether both asked for the same sizes, and gave back the same between two requests.
+    """Tell whether both asked for the same sizes, and gave back the same between two requests.
 
     In which order blocks are given back between requests makes no difference to what is free then.
     So only where segments lie can make a difference: which of two equal blocks is taken, and with
@@ -89,7 +89,7 @@ def _requests(trace: Trace) -> list[tuple[int, frozenset[int]]]:
 
 
 def first_divergence(recorded: Trace, virtual: Trace, stage: str) -> Divergence | None:
-    """The first event in which a stage differs; None if it is the same.
+    """Find the first event in which a stage differs; None if it is the same.
 
     An allocation of another size comes before a block of the same size in another place.
     """
@@ -124,7 +124,7 @@ def _position(events: Sequence[TraceEvent], event: TraceEvent | None) -> int:
 
 
 def extra_allocations(recorded: Trace, virtual: Trace, stage: str) -> list[ExtraAllocation]:
-    """Allocations that only one of the two has in a stage, the largest sums first.
+    """List allocations that only one of the two has in a stage, the largest sums first.
 
     Where the sequences part, both are searched for the nearest place from which they agree again.
     """
@@ -153,7 +153,7 @@ def extra_allocations(recorded: Trace, virtual: Trace, stage: str) -> list[Extra
 def _resume(
     ours: Sequence[TraceEvent], left: int, theirs: Sequence[TraceEvent], right: int
 ) -> tuple[int, int]:
-    """How many allocations to skip on either side until the two agree again."""
+    """Count the allocations to skip on either side until the two agree again."""
     for distance in range(2 * _WINDOW + 1):
         for skip_left in range(max(0, distance - _WINDOW), min(distance, _WINDOW) + 1):
             skip_right = distance - skip_left

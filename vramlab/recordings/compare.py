@@ -55,7 +55,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of one entry."""
+    """The comparison of one entry."""
 
     entry: str
     numbers: tuple[Number, ...] = ()
@@ -78,12 +78,12 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether everything is equal to the byte."""
+        """Tell whether everything is equal to the byte."""
         return self.problem is None and not self.differing and self.skipped is None
 
     @property
     def unexplained(self) -> bool:
-        """Whether something differs for no known reason."""
+        """Tell whether something differs for no known reason."""
         return self.problem is not None or any(n.known is None for n in self.differing)
 
     @property
@@ -187,7 +187,7 @@ def _numbers(
 def _problem(
     name: str, recorded: Sequence[RecordedStage], virtual: Sequence[RecordedStage]
 ) -> str | None:
-    """What differs in the stages themselves, for no known reason."""
+    """Describe what differs in the stages themselves, for no known reason."""
     ours, theirs = ({stage.name: stage for stage in stages} for stages in (recorded, virtual))
     unknown = [
         stage

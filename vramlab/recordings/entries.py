@@ -1,4 +1,4 @@
-"""What is recorded, by name: the context, every rule, every experiment, the zoo's workloads."""
+"""Entries of a recording, by name: context, every rule, every experiment, the zoo's workloads."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def select(entries: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def trace_group(entry: str) -> str:
-    """Which of a recording's trace files an entry's trace is in."""
+    """Name the one of a recording's trace files that has an entry's trace."""
     if entry.startswith(RULE):
         return "rules"
     if not entry.startswith(ZOO):

@@ -26,7 +26,7 @@ class RecordableConditions(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What it is run with."""
+        """Return the parameters that it is run with."""
 
 
 class RecordableExperiment(Protocol):

@@ -1,4 +1,4 @@
-"""Where an allocation comes from, in a few words, read from the frames of a memory history.
+"""Origins of allocations, in a few words, read from the frames of a memory history.
 
 A history with C++ frames (`stacks="all"`) tells more than the Python line: each op that was called
 is a function `at::_ops::NAME::call`, each autograd node a method `NAME::apply`. In the backward
@@ -22,7 +22,7 @@ _ALLOCATORS = re.compile(r"allocat|empty|Allocator|StorageImpl|cudaMalloc|CUDACa
 
 
 class AllocationOrigin(NamedTuple):
-    """Where an allocation comes from."""
+    """The ops, kernel, autograd node and line that an allocation comes from."""
 
     ops: str
     """The ops that were running, outermost first: 'linear > addmm'."""
@@ -73,7 +73,7 @@ class OriginReader:
 
 
 def _classify(filename: str, number: int, name: str) -> tuple[str, str]:
-    """What a frame tells: ("op", "addmm"), ("node", ...), ("kernel", ...), ("line", ...)."""
+    """Classify a frame: ("op", "addmm"), ("node", ...), ("kernel", ...), ("line", ...)."""
     if filename.endswith(".py"):
         if owner_of(filename) not in (CodeOwner.PROGRAM, CodeOwner.PACKAGE):
             return ("machinery", "")

@@ -33,7 +33,7 @@ class NoGPUError(VramlabError):
 
 @dataclass(frozen=True)
 class RecordingProgress:
-    """What just happened."""
+    """One step of a recording under way."""
 
     number: int
     """Which entry it was, from 1."""
@@ -118,7 +118,7 @@ class _Processes:
         self._folder.cleanup()
 
     def machine(self) -> dict[str, Any]:
-        """What the machine is.
+        """Describe the machine.
 
         Raises:
             NoGPUError: PyTorch cannot use a GPU here.
@@ -137,7 +137,7 @@ class _Processes:
         return machine
 
     def answer(self, name: str) -> dict[str, Any]:
-        """What the process of an entry answers; failures are answers, too."""
+        """Read the answer of an entry's process; failures are answers, too."""
         started = time.perf_counter()
         answer = self._run(name, self._timeout_s)
         if "entry" not in answer:

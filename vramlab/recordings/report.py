@@ -13,7 +13,7 @@ _MOST_EXTRA = 5
 
 
 def lines_of(comparison: Comparison, *, verbose: bool = False) -> Iterator[str]:
-    """What to print of one entry: one line if it is equal, else what differs and where first."""
+    """Write the lines of one entry: one if it is equal, else what differs and where first."""
     name = comparison.entry
     if comparison.skipped is not None:
         yield f"{name}: skipped, {comparison.skipped}"
@@ -41,7 +41,7 @@ def lines_of(comparison: Comparison, *, verbose: bool = False) -> Iterator[str]:
 
 
 def summary_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """How many are equal, the worst, and which known differences played a part."""
+    """Count the equal ones, and name the worst and the known differences that played a part."""
     compared = [each for each in comparisons if each.skipped is None]
     equal = sum(each.equal for each in compared)
     numbers = [number for each in compared for number in each.numbers]

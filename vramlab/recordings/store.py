@@ -43,7 +43,7 @@ class RecordingError(VramlabError):
 
 @dataclass(frozen=True)
 class RecordedStage:
-    """What one stage left behind, in bytes."""
+    """Measurements of one stage, in bytes."""
 
     name: str
     """Unique in its entry."""
@@ -62,7 +62,7 @@ class RecordedStage:
 
 @dataclass(frozen=True)
 class RecordedEntry:
-    """What came of one entry."""
+    """Measurements of one entry, or why there are none."""
 
     status: str
     """'ok', 'skipped', 'failed' or 'timeout'."""
@@ -275,7 +275,7 @@ class RecordingFile:
 
 
 def file_stem(machine: Mapping[str, Any]) -> str:
-    """How a machine's recording is called, without suffix: 'h200-torch2.11.0'."""
+    """Name a machine's recording, without suffix: 'h200-torch2.11.0'."""
     try:
         gpu = catalogue.find(machine["gpu"]).name
     except UnknownGPUError:

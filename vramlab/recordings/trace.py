@@ -58,7 +58,7 @@ class TraceEvent:
 
     @property
     def key(self) -> tuple[str, int, int, int, int]:
-        """What has to be equal for two events to be the same: what, how much, where, which."""
+        """Return what is equal of two events that are the same: what, how much, where, which."""
         return (self.action, self.size_bytes, self.segment, self.offset_bytes, self.stream)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What runs in the process of one entry: attach the GPU, measure, write what came of it to a file.
+"""The process of one entry: attach the GPU, measure, write what came of it to a file.
 
 The processes are forked from a server that has imported everything and used no CUDA: each entry
 finds a fresh context, and none waits for imports.

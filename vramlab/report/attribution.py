@@ -1,4 +1,4 @@
-"""What the blocks of a moment are: by who was seen in them, else by when they were born.
+"""Categories of the blocks of a moment: by who was seen in them, else by when they were born.
 
 In this order:
 1. A tensor was seen in it: parameters, buffers, gradients, optimizer states (`owners.py`).

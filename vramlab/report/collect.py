@@ -54,7 +54,7 @@ def summarize(
 
 
 def _ran_out(error: BaseException | None) -> bool:
-    """Whether an exception comes from running out of memory; libraries raise their own after it."""
+    """Tell whether an exception comes from running out of memory; libraries raise their own."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, torch.OutOfMemoryError):
@@ -133,7 +133,7 @@ def _out_of_memory(watches: Sequence[PeakWatch]) -> list[OutOfMemoryUse]:
 
 
 def _value_reads(gpu: VirtualGPU) -> dict[str, dict[str, int]]:
-    """What was read where, in the order of first reads; empty where reads are errors."""
+    """List values that were read, in the order of first reads; none where reads are errors."""
     reads: dict[str, dict[str, int]] = {}
     if isinstance(gpu.values, AnswerNan):
         for (what, line), times in gpu.values.reads.items():

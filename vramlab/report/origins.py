@@ -51,7 +51,7 @@ Line = tuple[CodeType, int]
 
 @dataclass(frozen=True, slots=True)
 class BlockOrigin:
-    """Where a block comes from."""
+    """The line, and the part of a training step, that a block comes from."""
 
     line: Frame | None
     """The innermost line outside of PyTorch. For the backward pass the line whose gradient is
@@ -123,7 +123,7 @@ class Origins(Observer):
     def _brings_data(
         self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Whether an op puts new data on a GPU: a copy from the host, or a factory's result."""
+        """Tell whether an op puts new data on a GPU: a copy from the host, a factory's result."""
         device = kwargs.get("device")
         if device is None or device.type != "cuda":
             return False

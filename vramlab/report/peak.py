@@ -57,7 +57,7 @@ class LiveBlock:
 
 @dataclass(frozen=True)
 class LiveBlocks:
-    """What a GPU's memory held at one moment."""
+    """Blocks that a GPU's memory held at one moment."""
 
     moment: int
     """When, by the clock of the run."""
@@ -133,7 +133,7 @@ class PeakWatch:
         return self._live.get(address)
 
     def peak(self) -> LiveBlocks:
-        """What lived when allocated bytes were highest, the first time if several."""
+        """Return the blocks that lived when allocated bytes were first highest."""
         self._settle()
         blocks = [block for block in self._live.values() if block not in self._born_since_peak]
         return LiveBlocks(
@@ -144,7 +144,7 @@ class PeakWatch:
         )
 
     def now(self) -> LiveBlocks:
-        """What lives now."""
+        """Return the blocks that live now."""
         self._settle()
         return LiveBlocks(
             self._clock(),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab_course.formulas.bert import Attention, Bert
 
@@ -56,7 +57,7 @@ def kept_bytes(
     output_bytes = block_bytes(one * ITEM_BYTES[dtype])
     rows = batch * heads * length
     if kind == "memory-efficient":  # the logsumexp of each row, rows of a head filled up
-        aligned = -(-length // _EFFICIENT_ALIGNMENT) * _EFFICIENT_ALIGNMENT
+        aligned = round_up(length, _EFFICIENT_ALIGNMENT)
         return output_bytes + block_bytes(4 * batch * heads * aligned)
     if kind in ("flash", "cuDNN"):
         return output_bytes + block_bytes(4 * rows) + _RANDOM_STATE_BLOCKS * block_bytes(8)

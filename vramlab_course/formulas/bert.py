@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.formulas.training import SCALAR_BYTES, SumBuffers
 
@@ -161,7 +162,7 @@ class Bert:
                 tensors.append(("attention.self", DROPPED_SOFTMAX, dropped_bytes))
         else:
             # The kernel drops by itself, and makes the random numbers again in the backward pass.
-            rows = -(-sequence // 32) * 32
+            rows = round_up(sequence, 32)
             sums_bytes = block_bytes(tensor_bytes((batch, self.heads, rows)))
             tensors.append(("attention.self", SUMS, sums_bytes))
         tensors.append(("attention.self", CONTEXT, hidden_bytes))
@@ -290,11 +291,11 @@ class Bert:
         return _blocks((batch, sequence), (batch, sequence))
 
     def _mask_bytes(self, batch: int, sequence: int) -> int:
-        """What dropout keeps of a (B, S, W): a byte for each element."""
+        """Add up what dropout keeps of a (B, S, W): a byte for each element."""
         return block_bytes(tensor_bytes((batch, sequence, self.width), "bool"))
 
     def _score_mask_bytes(self, batch: int, sequence: int) -> int:
-        """The same of the softmax, (B, H, S, S)."""
+        """Add up what dropout keeps of the softmax, (B, H, S, S): a byte for each element."""
         return block_bytes(tensor_bytes((batch, self.heads, sequence, sequence), "bool"))
 
 

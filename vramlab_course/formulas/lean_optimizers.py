@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from vramlab.cuda_rules.rounding import ceil_div
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 Shape = Sequence[int]
@@ -46,7 +47,7 @@ def blockwise_bytes(shape: Shape, block: int = 256) -> int:
     count = math.prod(shape)
     if count < SMALLEST_QUANTIZED:
         return 2 * block_bytes(tensor_bytes(shape))
-    return 2 * (block_bytes(count) + block_bytes(4 * -(-count // block)))
+    return 2 * (block_bytes(count) + block_bytes(4 * ceil_div(count, block)))
 
 
 def gpt2_shapes(

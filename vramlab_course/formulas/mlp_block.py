@@ -45,7 +45,7 @@ class MLPBlock:
 
     @property
     def elements(self) -> int:
-        """Of x: b x s x h."""
+        """Count the elements of x: b x s x h."""
         return self.batch * self.sequence * self.width
 
     def kept(self) -> dict[str, int]:

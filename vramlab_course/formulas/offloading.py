@@ -40,7 +40,7 @@ def kept_after_forward_bytes(saving: Saving, layers: int, batch: int, width: int
 
 
 def backward_peak_bytes(saving: Saving, layers: int, batch: int, width: int) -> int:
-    """How high backward of that chain goes above parameters and input.
+    """Find how high backward of that chain goes above parameters and input.
 
     Its worst moment is the loss's: the gradient of the mean, the power's two factors and their
     product are there, each as large as the output, beside what forward has kept; and the output
@@ -62,7 +62,7 @@ def backward_peak_bytes(saving: Saving, layers: int, batch: int, width: int) -> 
 
 
 def pinned_bytes(size_bytes: int) -> int:
-    """What a pinned tensor takes on the host: the next power of two.
+    """Round a pinned tensor up to the next power of two, which it takes on the host.
 
     Source: `process_events` and `allocate` in aten/src/ATen/core/CachingHostAllocator.h, PyTorch
     2.13 (`PowerOf2Ceil`).

@@ -77,7 +77,7 @@ class PipelineStage:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of its input and of each layer's output."""
+        """List the widths of its input and of each layer's output."""
         return self.pipeline.stages[self.rank]
 
     @property
@@ -268,7 +268,7 @@ def cut(widths: Sequence[int], layers: Sequence[int]) -> tuple[tuple[int, ...], 
 
 @dataclass(frozen=True)
 class ModelParallel:
-    """The same chain in one process, a stage on each GPU, without micro-batches.
+    """A chain in one process, a stage on each GPU, without micro-batches.
 
     x goes from GPU to GPU by `x = stage(x.to(gpu))`, and the loss is the sum of what comes out.
     """

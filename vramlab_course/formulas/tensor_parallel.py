@@ -155,12 +155,12 @@ def parameter_shapes(width: int, ranks: int = 1) -> list[tuple[int, ...]]:
 
 
 def parameters(width: int, ranks: int = 1) -> int:
-    """How many numbers of a layer each rank has: 12 W^2 / N + 7 W / N + 6 W."""
+    """Count the numbers of a layer that each rank has: 12 W^2 / N + 7 W / N + 6 W."""
     return sum(tensor_bytes(shape, "int8") for shape in parameter_shapes(width, ranks))
 
 
 def parameters_bytes(width: int, ranks: int = 1, dtype: str = "float16") -> int:
-    """The same in blocks; gradients take as much, and each of Adam's two states in this dtype."""
+    """Add up a rank's parameters in blocks; gradients take as much, each of Adam's states too."""
     return sum(block_bytes(tensor_bytes(shape, dtype)) for shape in parameter_shapes(width, ranks))
 
 
@@ -202,7 +202,7 @@ def layer_calls(
 
 
 def sent_bytes(calls: list[Call], ranks: int) -> int:
-    """What a rank sends for these collectives around a ring."""
+    """Add up what a rank sends for collectives around a ring."""
     return sum(ring_sent_bytes(kind, whole_bytes, ranks) for kind, whole_bytes in calls)
 
 
