@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from vramlab.allocator.sizes import round_up
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.units import MIB
 
 CHUNK_BYTES = 32 * MIB

@@ -17,18 +17,18 @@ from typing import Any, NoReturn
 from vramlab.allocator import messages
 from vramlab.allocator.blocks import Block, BlockPool
 from vramlab.allocator.device_memory import PAGE_BYTES, DeviceMemory
-from vramlab.allocator.history import Event, History
+from vramlab.allocator.history import AllocatorEvent, History
 from vramlab.allocator.release import collect_garbage, release_all, release_oversize
 from vramlab.allocator.reserve import Reserve
 from vramlab.allocator.settings import AllocatorSettings
-from vramlab.allocator.sizes import (
-    MIN_BLOCK_BYTES,
+from vramlab.allocator.statistics import Statistics
+from vramlab.cuda_rules.sizes import (
     REFUSED_REQUEST_BYTES,
-    SMALL_REQUEST_BYTES,
+    SMALL_BLOCK_BYTES,
     round_request,
     segment_size,
+    should_split,
 )
-from vramlab.allocator.statistics import Statistics
 from vramlab.errors import (
     AllocatorConfigError,
     AllocatorInvariantError,
@@ -173,7 +173,7 @@ class CachingAllocator:
         """torch.cuda.memory._record_memory_history, for this GPU."""
         self.history.configure(enabled, context, max_entries, clear_history, skip_actions)
 
-    def add_trace_tracker(self, tracker: Callable[[Event], None]) -> None:
+    def add_trace_tracker(self, tracker: Callable[[AllocatorEvent], None]) -> None:
         """Call `tracker` with every event from now on, whether or not history is recorded."""
         self.history.add_tracker(tracker)
 
@@ -202,11 +202,8 @@ class CachingAllocator:
         try:
             if self._awaiting_free:
                 self._process_events(context)
-            if self._divisions:
-                block_bytes = round_request(size_bytes, self._divisions)
-            else:
-                block_bytes = -(-size_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
-            pool = self.small_pool if block_bytes <= SMALL_REQUEST_BYTES else self.large_pool
+            block_bytes = round_request(size_bytes, self._divisions)
+            pool = self.small_pool if block_bytes <= SMALL_BLOCK_BYTES else self.large_pool
             block = self._best_fit(pool, block_bytes, stream)
             if block is None:
                 block = self._obtain(pool, block_bytes, stream, size_bytes, context)
@@ -333,32 +330,27 @@ class CachingAllocator:
     def _hand_out(
         self, block: Block, pool: BlockPool, block_bytes: int, requested_bytes: int, context: Any
     ) -> Block:
-        """Split off what the request does not need, and book the rest of it as allocated."""
+        """Split off what the request does not need, and count what is handed out as allocated."""
         total = self.statistics.all
         tally = pool.tally
         segment = block.segment
         was_split = block.previous is not None or block.next is not None
-        rest_bytes = block.size_bytes - block_bytes
-        if pool.is_small or self._expandable:
-            worth_splitting = rest_bytes >= MIN_BLOCK_BYTES
-        else:
-            worth_splitting = (
-                rest_bytes > SMALL_REQUEST_BYTES and block_bytes < self._max_split_bytes
-            )
-        if worth_splitting:
-            rest = block
-            block = Block(rest.address, block_bytes, segment)
-            block.put_between(rest.previous, rest)
-            rest.address += block_bytes
-            rest.size_bytes = rest_bytes
-            pool.add(rest)
+        if should_split(
+            block.size_bytes, block_bytes, self._max_split_bytes, expandable=self._expandable
+        ):
+            remaining = block
+            block = Block(remaining.address, block_bytes, segment)
+            block.put_between(remaining.previous, remaining)
+            remaining.address += block_bytes
+            remaining.size_bytes -= block_bytes
+            pool.add(remaining)
             if not segment.expandable:
                 if was_split:
                     total.inactive_split_changed(0, -block_bytes)
                     tally.inactive_split_changed(0, -block_bytes)
                 else:
-                    total.inactive_split_changed(1, rest_bytes)
-                    tally.inactive_split_changed(1, rest_bytes)
+                    total.inactive_split_changed(1, remaining.size_bytes)
+                    tally.inactive_split_changed(1, remaining.size_bytes)
         elif was_split and not segment.expandable:
             total.inactive_split_changed(-1, -block.size_bytes)
             tally.inactive_split_changed(-1, -block.size_bytes)

@@ -7,7 +7,7 @@ expandable segments reserve addresses first and put pages behind them later.
 from __future__ import annotations
 
 from vramlab.allocator.addresses import AddressSpace
-from vramlab.allocator.sizes import round_up
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.units import MIB, format_bytes
 

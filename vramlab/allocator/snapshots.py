@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vramlab.allocator.blocks import Block, Segment
-from vramlab.allocator.history import Event
+from vramlab.allocator.history import AllocatorEvent
 from vramlab.allocator.settings import AllocatorSettings
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _frames(context: Any, to_frames: Callable[[Any], Frames]) -> Frames:
     return [] if context is None else to_frames(context)
 
 
-def _trace_entry(event: Event, to_frames: Callable[[Any], Frames]) -> dict[str, Any]:
+def _trace_entry(event: AllocatorEvent, to_frames: Callable[[Any], Frames]) -> dict[str, Any]:
     entry = {
         "action": event.action,
         "device_free" if event.action == "oom" else "addr": event.address,

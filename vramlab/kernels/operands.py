@@ -16,9 +16,13 @@ def nbytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def accumulate_bytes(dtype: torch.dtype) -> int:
-    """Size of the floating-point type that a kernel accumulates in: float32, or the dtype's own."""
-    return 8 if dtype == torch.float64 else 4
+def opmath_bytes(dtype: torch.dtype) -> int:
+    """Size the number that kernels accumulate in (`at::opmath_type`).
+
+    float32 for float16 and bfloat16, complex64 for complex32, else the dtype itself.
+    """
+    wider = {torch.float16: 4, torch.bfloat16: 4, torch.complex32: 8}
+    return wider.get(dtype, dtype.itemsize)
 
 
 def contiguous(tensor: Tensor | None, what: str) -> Iterator[Step]:

@@ -23,8 +23,8 @@ from typing import Protocol
 import torch
 
 from vramlab.attachment import attached
+from vramlab.measure.counters import read_memory, reset_peaks
 from vramlab.measure.figures import Expectation
-from vramlab.measure.readings import read_memory, reset_peaks
 from vramlab.measure.recording import Recording
 from vramlab.measure.results import Result, StageMeasurement
 

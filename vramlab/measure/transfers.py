@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from vramlab.gpu import attached as attached_virtual
 from vramlab.gpu.ops.copies import device_index_of
-from vramlab.measure.watching import WatchOps
+from vramlab.gpu.torch_internals import OpOverload
+from vramlab.measure.op_observer import WatchOps
 from vramlab.table import Table
 from vramlab.units import format_mib
 

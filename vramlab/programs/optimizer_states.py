@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 
 Implementation = Literal["loop", "foreach", "fused"]
 """How step() works: one parameter after the other, all at once op by op, or one kernel for all."""

@@ -20,12 +20,12 @@ class NothingToDoError(VramlabError):
 def all_entries() -> tuple[str, ...]:
     """The ids of all entries, in the order in which they are recorded."""
     from vramlab import zoo
+    from vramlab.kernels import rules_called
     from vramlab.recordings import experiments
-    from vramlab.zoo import calls
 
     return (
         CONTEXT,
-        *(RULE + name for name in calls.rules_called()),
+        *(RULE + name for name in rules_called()),
         *(EXPERIMENT + name for name in experiments.names()),
         *(ZOO + workload.id for workload in zoo.WORKLOADS),
     )

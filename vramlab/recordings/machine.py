@@ -15,6 +15,7 @@ from torch.nn import functional
 from vramlab.allocator.settings import ENVIRONMENT_VARIABLES
 from vramlab.attachment import attached
 from vramlab.gpu import VirtualGPU
+from vramlab.gpu.torch_internals import clear_cublas_workspaces, get_nvml_device_index
 
 SETTINGS = (
     *ENVIRONMENT_VARIABLES,
@@ -118,7 +119,7 @@ def _moments() -> Iterator[str]:
     functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
     yield "attention"
     del x, half, image, weight, out, heads
-    torch._C._cuda_clearCublasWorkspaces()
+    clear_cublas_workspaces()
     torch.cuda.empty_cache()
     yield "everything given back"
 
@@ -150,7 +151,7 @@ def _nvml_memory() -> dict[str, int] | None:
     except pynvml.NVMLError:
         return None
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda._get_nvml_device_index(0))
+        handle = pynvml.nvmlDeviceGetHandleByIndex(get_nvml_device_index(0))
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     finally:
         pynvml.nvmlShutdown()

@@ -21,7 +21,7 @@ _TAKE = re.compile(r"^vramlab::take\((.*)\)$")
 _ALLOCATORS = re.compile(r"allocat|empty|Allocator|StorageImpl|cudaMalloc|CUDACaching|raw_", re.I)
 
 
-class Origin(NamedTuple):
+class AllocationOrigin(NamedTuple):
     """Where an allocation comes from."""
 
     ops: str
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
         return ", ".join(told)
 
 
-UNKNOWN = Origin("", "", "", "")
+UNKNOWN = AllocationOrigin("", "", "", "")
 
 
 class OriginReader:
@@ -50,7 +50,7 @@ class OriginReader:
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, str], tuple[str, str]] = {}
 
-    def read(self, frames: Sequence[Mapping[str, Any]]) -> Origin:
+    def read(self, frames: Sequence[Mapping[str, Any]]) -> AllocationOrigin:
         """The origin that frames, innermost first, tell."""
         ops: list[str] = []
         kernel = node = line = ""
@@ -69,7 +69,7 @@ class OriginReader:
                 node = node or text
             elif kind == "line":
                 line = line or text
-        return Origin(" > ".join(reversed(ops)), kernel, node, line)
+        return AllocationOrigin(" > ".join(reversed(ops)), kernel, node, line)
 
 
 def _classify(filename: str, number: int, name: str) -> tuple[str, str]:

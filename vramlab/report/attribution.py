@@ -22,7 +22,7 @@ from vramlab.report.peak import LiveBlock
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ForwardEnd:
     """A moment at which a forward pass was over."""
 
     moment: int
@@ -31,7 +31,7 @@ class Turn:
     """Whether a backward pass began; else memory ran out."""
 
 
-def category_of(block: LiveBlock, turns: Sequence[Turn]) -> Category:
+def category_of(block: LiveBlock, turns: Sequence[ForwardEnd]) -> Category:
     """Say what one block is.
 
     Args:

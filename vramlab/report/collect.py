@@ -11,7 +11,7 @@ from vramlab.gpu import VirtualGPU
 from vramlab.gpu.core.machine import VirtualDevice
 from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
-from vramlab.report.attribution import Turn, category_of
+from vramlab.report.attribution import ForwardEnd, category_of
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
@@ -70,7 +70,7 @@ def _named(error: BaseException) -> str:
 
 
 def _device_use(
-    device: VirtualDevice, watch: PeakWatch, turns: Sequence[Turn], ran_out: bool
+    device: VirtualDevice, watch: PeakWatch, turns: Sequence[ForwardEnd], ran_out: bool
 ) -> DeviceUse:
     peak = live = watch.peak()
     failed = watch.last_out_of_memory if ran_out else None

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from vramlab.allocator.caching import CachingAllocator
-from vramlab.allocator.history import Event
+from vramlab.allocator.history import AllocatorEvent
 from vramlab.measure import Category
-from vramlab.report.origins import Origin
+from vramlab.report.origins import BlockOrigin
 
 
 class LiveBlock:
@@ -43,7 +43,7 @@ class LiveBlock:
     )
 
     def __init__(
-        self, address: int, requested_bytes: int, stream: int, born: int, origin: Origin
+        self, address: int, requested_bytes: int, stream: int, born: int, origin: BlockOrigin
     ) -> None:
         self.address = address
         self.requested_bytes = requested_bytes
@@ -77,7 +77,7 @@ class OutOfMemory:
     """Index of the GPU."""
     segment_bytes: int
     """What the driver was asked for (torch's 'Tried to allocate')."""
-    origin: Origin
+    origin: BlockOrigin
     """The line at fault."""
     live: LiveBlocks
     """What the memory held."""
@@ -100,7 +100,10 @@ class PeakWatch:
     """
 
     def __init__(
-        self, allocator: CachingAllocator, clock: Callable[[], int], origin: Callable[[], Origin]
+        self,
+        allocator: CachingAllocator,
+        clock: Callable[[], int],
+        origin: Callable[[], BlockOrigin],
     ) -> None:
         self.out_of_memory_count = 0
         self.last_out_of_memory: OutOfMemory | None = None
@@ -150,7 +153,7 @@ class PeakWatch:
             _by_address(self._live.values()),
         )
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: AllocatorEvent) -> None:
         self._settle()
         if event.action == "alloc":
             block = LiveBlock(

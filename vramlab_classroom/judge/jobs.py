@@ -126,7 +126,8 @@ def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
 
 def _bind(task: Task, source: str) -> Reply:
     """Give the object that the answer binds, or the problem that it has."""
-    vocabulary = torch_vocabulary() if isinstance(task, Fix) and not task.is_value else PLAIN
+    has_torch = isinstance(task, Fix) and not (task.is_value or task.is_plain)
+    vocabulary = torch_vocabulary() if has_torch else PLAIN
     try:
         return {"answer": load(source, vocabulary)[task.name]}
     except Exception as error:

@@ -7,7 +7,7 @@ its output, which mostly is the next layer's input and counts once.
 
 from __future__ import annotations
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 
 def linear_chain_bytes(batch: int, widths: tuple[int, ...], dtype: str = "float32") -> int:

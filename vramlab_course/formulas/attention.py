@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab_course.formulas.bert import Attention, Bert
 
 AttentionKind = Literal["step by step", "math", "memory-efficient", "flash", "cuDNN"]
@@ -83,9 +83,9 @@ def quadratic_bytes(
 def bert_held_bytes(
     sizes: Bert, batch: int, sequence: int, training: bool, fused: bool = False
 ) -> int:
-    """Allocated after a forward pass: model, input and what is kept; no workspace, no rests.
+    """Add up the blocks after a forward pass: model, input and what is kept.
 
-    Rests are what blocks hold beyond their requests, because it was not split off.
+    Without workspaces and unsplit remainders.
 
     Args:
         sizes: of the model.

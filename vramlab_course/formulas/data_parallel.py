@@ -16,7 +16,7 @@ torch/csrc/utils/tensor_flatten.cpp (`take_tensors`); torch/nn/parallel/distribu
 torch/csrc/distributed/c10d/reducer.cpp (`compute_bucket_assignment_by_size`,
 `mark_variable_ready_dense`), PyTorch 2.13.
 
-All of it is exact if no block keeps a rest (see `storage`): sizes that are at most 1 MiB, or
+All of it is exact if no block keeps an unsplit remainder: sizes that are at most 1 MiB, or
 multiples of 2 MiB. cuBLAS's workspaces are not included. Letters of shapes: B rows of the whole
 batch, b rows of one GPU, W width, C classes.
 """
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.units import MIB
 from vramlab_course.formulas.training import SCALAR_BYTES
 

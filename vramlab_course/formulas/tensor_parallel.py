@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramlab.cuda_rules.collectives import Kind, ring_sent_bytes
-from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab.programs.divisions import DIVISIONS as DIVISIONS
 from vramlab.programs.divisions import ORDERS as ORDERS
 from vramlab.programs.divisions import Cut as Cut
@@ -199,42 +199,6 @@ def layer_calls(
     if division == "sequence":
         return [("all-gather", whole_bytes), ("reduce-scatter", whole_bytes)] * 2
     return [("all-reduce", whole_bytes)] * (4 if backward and not shared_input else 2)
-
-
-def order_calls(
-    order: Order,
-    rows: int,
-    width: int,
-    inner: int,
-    *,
-    backward: bool = False,
-    dtype: str = "float16",
-) -> list[Call]:
-    """The collectives of a feed-forward layer whose input and output are whole on every rank.
-
-    An activation function stands between the two matrices (W, F) and (F, W): it needs sums that
-    are complete. So a layer that is cut by rows has an all-reduce behind it. What a layer cut by
-    columns puts out can stay cut if rows follow, else it is gathered. In backward it is the other
-    way round: columns reduce the gradient of their input, rows gather it, unless columns stand in
-    front of rows.
-
-    Args:
-        order: cuts of the first and the second matrix.
-        rows: of the input.
-        width: W.
-        inner: F.
-        backward: which pass.
-        dtype: of activations.
-    """
-    outer_bytes, inner_bytes = (tensor_bytes((rows, size), dtype) for size in (width, inner))
-    if order == ("column", "row"):
-        return [("all-reduce", outer_bytes)]
-    first, second = order
-    if backward:
-        kinds: dict[Cut, Kind] = {"column": "all-reduce", "row": "all-gather"}
-        return [(kinds[second], inner_bytes), (kinds[first], outer_bytes)]
-    kinds = {"column": "all-gather", "row": "all-reduce"}
-    return [(kinds[first], inner_bytes), (kinds[second], outer_bytes)]
 
 
 def sent_bytes(calls: list[Call], ranks: int) -> int:

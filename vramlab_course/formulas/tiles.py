@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramlab.cuda_rules.storage import ITEM_BYTES
+from vramlab.cuda_rules.sizes import ITEM_BYTES
 
 TILE = (128, 256)
 """Rows and columns of the guide's most efficient tile."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from vramlab.cuda_rules.collectives import ring_sent_bytes
-from vramlab.cuda_rules.storage import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
 from vramlab.programs.divisions import ZERO_STAGES, ZeROStage
 from vramlab_course.formulas.data_parallel import buckets
 

@@ -9,7 +9,7 @@ import pytest
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Predict, attached_for
-from vramlab_course.tasks.repair import InTurn, Repair
+from vramlab_course.tasks.repair import Repair
 
 READ_ALL = """
 import sys
@@ -32,7 +32,7 @@ def exercise(request: pytest.FixtureRequest) -> Exercise:
 
 def test_every_repair_is_tried_by_the_harness(exercise: Exercise) -> None:
     for task in exercise.tasks:
-        assert not isinstance(task, Fix) or isinstance(task.trial, Repair | InTurn), task.name
+        assert not isinstance(task, Fix) or isinstance(task.trial, Repair), task.name
 
 
 def test_every_mistake_answers_as_the_learner_is_asked(exercise: Exercise) -> None:

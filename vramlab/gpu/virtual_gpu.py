@@ -1,0 +1,319 @@
+"""`VirtualGPU`: GPUs that need not be there, for unmodified PyTorch CUDA code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import warnings
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Literal
+
+import torch
+
+from vramlab import catalogue
+from vramlab.allocator import AllocatorSettings
+from vramlab.catalogue import GPUModel
+from vramlab.errors import UnknownTorchVersionError
+from vramlab.gpu import assumptions, torch_internals
+from vramlab.gpu.attached_gpus import ATTACHED
+from vramlab.gpu.core import modes, warning_lines
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.function_mode import Service
+from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.modes import EnteredModes
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session, StandIn
+from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.ops import autocast, cuda_paths
+from vramlab.gpu.ops.values import AnswerNan, RefuseValues
+from vramlab.gpu.stand_ins import (
+    autograd_queue,
+    callbacks,
+    compile,
+    cuda_tensor_types,
+    data_parallel_comm,
+    foreach_grouping,
+    generators,
+    multiprocessing,
+    nan_sentinel,
+    nvml,
+    profiler,
+    safetensors,
+    serialization,
+    storages,
+    swap_tensors,
+    threads,
+    torch_c,
+)
+from vramlab.gpu.stand_ins.tensor_overrides import TensorOverrides
+from vramlab.gpu.torch_internals import destroy
+from vramlab.units import MIB
+
+
+def _distributed(session: Session) -> None:
+    if torch.distributed.is_available():  # not in every build of PyTorch
+        from vramlab.gpu.stand_ins import distributed
+
+        distributed.install(session)
+
+
+STAND_INS: tuple[StandIn, ...] = (
+    autograd_queue.install,
+    torch_c.install,
+    storages.install,
+    data_parallel_comm.install,
+    serialization.install,
+    safetensors.install,
+    callbacks.install,
+    compile.install,
+    _distributed,
+    generators.install,
+    foreach_grouping.install,
+    swap_tensors.install,
+    nan_sentinel.install,
+    multiprocessing.install,
+    profiler.install,
+    cuda_tensor_types.install,
+    warning_lines.install,
+    cuda_paths.install,
+    autocast.install,
+    threads.install,
+    nvml.install,
+)
+"""What stands in for parts of PyTorch while a GPU is awake, in the order in which it is put there.
+It is taken away in the opposite order."""
+
+HOST_VALUES_BELOW_BYTES = 16 * MIB
+"""Host tensors from this size on hold no values, so that building a large model on the host, before
+it is moved, takes no more memory than a laptop has."""
+
+
+OLDEST_RULES = (1, 13)
+"""The oldest PyTorch whose published measurements the virtual GPU has been held against."""
+
+
+class VirtualGPU:
+    """One or more GPUs that need not be there.
+
+    Inside `with VirtualGPU("T4"):` (or between `attach()` and `detach()`) PyTorch has the GPU:
+    `model.to("cuda")`, training, `torch.cuda.max_memory_allocated()`, `torch.cuda.memory_summary()`
+    and pynvml work unmodified, and memory is counted to the byte by a model of PyTorch's caching
+    allocator. Tensors have sizes and places, but no values; `values=True` computes them, on the
+    CPU.
+
+    Args:
+        name: a GPU of `vramlab.catalogue`, such as "T4"; or the model of one that is not in it.
+        count: how many of them.
+        values: compute real values on the CPU. For small tensors: they take host memory.
+        on_value: what a program gets where it reads a value that does not exist: "error" says what
+            to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`); to `math`
+            that nan passes for a number, as in a healthy run.
+        torch_version: the PyTorch whose rules are meant, from "1.13" on; by default the installed.
+        alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; by default those of the
+            environment variable that PyTorch reads (`AllocatorSettings.from_environment`).
+        host_values_below_bytes: host tensors from this size on hold no values.
+
+    Raises:
+        UnknownGPUError: no GPU of that name.
+        UnknownTorchVersionError: a torch_version that is none.
+        AllocatorConfigError: settings that cannot be understood.
+        ValueError: a count below 1.
+
+    Known limitations:
+        - `torch_version` chooses the rules: what kernels and libraries take, which kernels are
+          chosen, whether gradients are added up in place. What autograd keeps for the backward
+          pass, and of which ops a function is made, is that of the PyTorch that is installed. The
+          oldest version that was held against measurements is 1.13; below it there is a warning,
+          and of autograd only softmax's input is known, which was kept before 1.11.
+        - Kernel images and library handles that CUDA loads on first use are not counted: what NVML
+          reports is the context of the catalogue plus reserved memory.
+        - Ops in the backward pass run on the current stream, not on the stream of their forward.
+        - CUDA graphs, memory pools and torch.compile's own kernels are not modelled.
+        - What kernels take inside an op is known by rules (`vramlab.kernels`); `gpu.unreviewed()`
+          lists the ops of a run that were counted by their outputs only.
+    """
+
+    def __init__(
+        self,
+        name: str | GPUModel = "A100-40GB",
+        count: int = 1,
+        *,
+        values: bool = False,
+        on_value: Literal["error", "nan"] = "error",
+        torch_version: str | None = None,
+        alloc_conf: str | None = None,
+        host_values_below_bytes: int = HOST_VALUES_BELOW_BYTES,
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"count={count}: a machine with a virtual GPU has at least one")
+        if alloc_conf is None:
+            settings = AllocatorSettings.from_environment(os.environ)
+        else:
+            settings = AllocatorSettings.parse(alloc_conf)
+        self._options: dict[str, Any] = {
+            "name": name,
+            "count": count,
+            "values": values,
+            "on_value": on_value,
+            "torch_version": torch_version,
+            "alloc_conf": settings.text,
+            "host_values_below_bytes": host_values_below_bytes,
+        }
+        self.model = name if isinstance(name, GPUModel) else catalogue.find(name)
+        self.values: ValuePolicy = AnswerNan() if on_value == "nan" else RefuseValues()
+        self.machine = Machine(
+            [self.model] * count,
+            settings,
+            _rules_of(str(torch.__version__) if torch_version is None else torch_version),
+        )
+        self.dispatcher = Dispatcher(
+            self.machine,
+            torch.device("cpu" if values else "meta"),
+            self.values,
+            host_values_below_bytes,
+        )
+        self._service = Service(self.dispatcher, TensorOverrides(self.dispatcher).table())
+        self._undo = ExitStack()
+        self._modes = EnteredModes()
+
+    @property
+    def name(self) -> str:
+        """Name in the catalogue."""
+        return self.model.name
+
+    @property
+    def count(self) -> int:
+        """How many GPUs there are."""
+        return len(self.machine.devices)
+
+    @property
+    def virtual(self) -> bool:
+        """True: this GPU need not be there."""
+        return True
+
+    def unreviewed(self) -> dict[str, int]:
+        """Ops that ran and whose CUDA kernels nobody has read yet: counted by outputs only.
+
+        Returns:
+            The op's name and how often it ran.
+        """
+        from vramlab.kernels import classify
+
+        return {
+            str(func): times
+            for func, times in sorted(self.dispatcher.seen.items(), key=lambda item: str(item[0]))
+            if classify(func).name == "UNREVIEWED"
+        }
+
+    def attach(self) -> VirtualGPU:
+        """Make this the machine's GPU until `detach()`. A GPU attached before sleeps until then.
+
+        GPUs can be detached in any order. Of those that remain, the one attached last is awake.
+
+        Raises:
+            RuntimeError: it is attached already.
+            UnsupportedOnVirtualGPU: PyTorch has not the private names that are needed, or what is
+                assumed of CPython and PyTorch does not hold.
+        """
+        if self in ATTACHED:
+            raise RuntimeError(f"{self!r} is attached already")
+        torch_internals.check()
+        assumptions.check()
+        with ExitStack() as undo:  # of what is done, should the rest fail
+            if (outer := ATTACHED.newest) is not None:
+                undo.callback(outer._wake)
+                outer._sleep()
+            self._modes = modes.enter()
+            undo.callback(self._modes.leave)
+            self._wake()
+            ATTACHED.add(self)
+            undo.pop_all()
+        return self
+
+    def detach(self) -> None:
+        """Take the GPU away: PyTorch is again as it was before `attach()`."""
+        if self not in ATTACHED:
+            return
+        was_awake = ATTACHED.newest is self
+        ATTACHED.remove(self)
+        with ExitStack() as then:
+            if was_awake:
+                if (outer := ATTACHED.newest) is not None:
+                    then.callback(outer._wake)
+                then.callback(self._sleep)
+            then.callback(self._modes.leave)
+
+    def __enter__(self) -> VirtualGPU:
+        return self.attach()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.detach()
+
+    def __repr__(self) -> str:
+        return f"VirtualGPU({self.name!r}, count={self.count})"
+
+    def _wake(self) -> None:
+        """Put everything of this GPU in place, in all threads."""
+        with ExitStack() as undo:
+            session = self._begin_session(undo)
+            for stand_in in STAND_INS:
+                if (installed := stand_in(session)) is not None:
+                    undo.enter_context(installed)
+            undo.callback(modes.serve, None)
+            modes.serve(self._service)
+            self._undo = undo.pop_all()
+
+    def _sleep(self) -> None:
+        """Put back what was there before `_wake()`."""
+        self._undo.close()
+
+    def _begin_session(self, undo: ExitStack) -> Session:
+        patches = Patches()
+        undo.callback(patches.undo)
+        library = torch.library.Library("aten", "IMPL")
+        undo.callback(destroy, library)
+        return Session(
+            machine=self.machine,
+            dispatcher=self.dispatcher,
+            values=self.values,
+            patches=patches,
+            library=library,
+            make_alike=functools.partial(VirtualGPU, **self._options),
+            thread_ends=self._thread_ends,
+        )
+
+    def _thread_ends(self) -> None:
+        for gpu in {self, *ATTACHED}:
+            gpu.machine.thread_ends()
+
+
+def _rules_of(torch_version: str) -> tuple[int, int]:
+    """Read (major, minor) of a version such as "2.11" or "2.13.0+cpu"; warn of one that is too old.
+
+    Raises:
+        UnknownTorchVersionError: it is none.
+    """
+    found = re.match(r"(\d+)\.(\d+)(?!\d)", torch_version)
+    if found is None:
+        raise UnknownTorchVersionError(
+            f'torch_version={torch_version!r} is no version of PyTorch: write it like "2.11"'
+        )
+    version = int(found[1]), int(found[2])
+    if version < OLDEST_RULES:
+        oldest = ".".join(map(str, OLDEST_RULES))
+        warnings.warn(
+            f"torch_version={torch_version!r} is older than what the virtual GPU has been held "
+            f"against: its rules are those of PyTorch {oldest} and later, and what autograd keeps "
+            f"for the backward pass is what the installed PyTorch {torch.__version__} keeps. "
+            "Of older versions only the input that softmax kept before 1.11 is known. Answers may "
+            f'be some percent off; use torch_version="{oldest}" or later for exact ones.',
+            stacklevel=3,
+        )
+    return version
