@@ -223,8 +223,7 @@ def _statement(source: str, node: ast.stmt) -> Statement:
         sets,
         package=_package(node),
         defines=is_definition or isinstance(node, ast.Import | ast.ImportFrom),
-        shows=isinstance(node, ast.Assert)
-        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _shows(node.value)),
+        shows=_only_shows(node),
     )
 
 
@@ -264,6 +263,18 @@ def _root(node: ast.AST) -> Iterator[str]:
         node = node.func if isinstance(node, ast.Call) else node.value
     if isinstance(node, ast.Name):
         yield node.id
+
+
+def _only_shows(node: ast.stmt) -> bool:
+    """Tell whether a statement prints, checks or asserts, in a loop perhaps, and nothing else."""
+    match node:
+        case ast.Assert() | ast.Pass():
+            return True
+        case ast.Expr(value=ast.Call() as call):
+            return _shows(call)
+        case ast.For() | ast.While() | ast.If() | ast.With():
+            return all(map(_only_shows, [*node.body, *getattr(node, "orelse", [])]))
+    return False
 
 
 def _shows(call: ast.Call) -> bool:
