@@ -15,7 +15,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from benchmarks import front_page, grading_results, recorded_tables, workspaces_table
+from benchmarks import (
+    coverage_tables,
+    front_page,
+    grading_results,
+    recorded_tables,
+    workspaces_table,
+)
 from benchmarks.cases import DOCUMENT
 from benchmarks.estimators import TOOLS
 from benchmarks.results import RECORDINGS, RESULTS_FILE, ROOT, Results
@@ -23,10 +29,16 @@ from benchmarks.scores import Comparison, cases_table, summary_table
 from docs.builder import address
 from docs.builder.sources import lessons_table
 from vramlab.commands import rules
-from vramlab.kernels import describe
+from vramlab.kernels import TABLE
 from vramlab.progress import working
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "accuracy.md", ROOT / "docs" / "grading.md")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("accuracy", "coverage", "grading")),
+)
+
+OF_NEWEST_PYTORCH = ("torch-cuda", "c-layer", "private-names")
+"""Parts that tell of the newest PyTorch that vramlab knows: with another one they stay."""
 
 _PART = re.compile(
     r"(?P<open><!-- generated: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end: (?P=name) -->)",
@@ -42,10 +54,15 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
             (summary_table(in_words, results.comparisons), _made_with(results))
         ),
         "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
-        "rules": lambda: "\n\n".join((rules.summary(describe()) + ".", rules.markdown(describe()))),
+        "rules": lambda: "\n\n".join(
+            (rules.summary(TABLE.surest_first()) + ".", rules.markdown(TABLE.surest_first()))
+        ),
         "workspaces": workspaces_table.markdown,
         "first-uses": lambda: recorded_tables.first_uses(RECORDINGS),
         "known-differences": recorded_tables.known_differences,
+        "torch-cuda": coverage_tables.torch_cuda,
+        "c-layer": coverage_tables.c_layer,
+        "private-names": coverage_tables.private_names,
         "grading": grading_results.markdown,
         "badges": address.badges,
         "picture": front_page.image,
@@ -74,6 +91,8 @@ def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
     """A page with every part made anew; KeyError if nobody makes one of its parts."""
 
     def fill(part: re.Match[str]) -> str:
+        if part["name"] in OF_NEWEST_PYTORCH and not coverage_tables.is_known():
+            return part[0]
         with working(f"making {part['name']}"):
             return f"{part['open']}\n{made[part['name']]()}\n\n{part['close']}"
 

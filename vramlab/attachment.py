@@ -17,6 +17,7 @@ from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu import attached as attached_virtual
+from vramlab.gpu.attached_gpus import ATTACHED
 from vramlab.units import GIB
 
 ENVIRONMENT = "VRAMLAB_GPU"
@@ -42,8 +43,6 @@ class RealGPU:
 
 
 AttachedGPU = VirtualGPU | RealGPU
-
-_by_attach: VirtualGPU | None = None
 
 
 def attach(
@@ -93,14 +92,12 @@ def attach(
 
 def detach() -> None:
     """Take away the virtual GPU that `attach()` has attached. Without one, nothing happens."""
-    global _by_attach
-    if _by_attach is not None:
-        _by_attach.detach()
-        _by_attach = None
+    if ATTACHED.for_program is not None:
+        ATTACHED.for_program.detach()
 
 
 def attached() -> AttachedGPU | None:
-    """What PyTorch runs on now: a virtual GPU, a real one, or None if there is neither."""
+    """Return what PyTorch runs on now: a virtual GPU, a real one, or None if there is neither."""
     gpu = attached_virtual()
     if gpu is not None:
         return gpu
@@ -108,7 +105,7 @@ def attached() -> AttachedGPU | None:
 
 
 def catalogue_model() -> GPUModel:
-    """The catalogue's entry of the GPU that is attached, with its bandwidths and peaks.
+    """Find the catalogue's entry of the GPU that is attached, with its bandwidths and peaks.
 
     Raises:
         UnknownGPUError: the real GPU is not in the catalogue.
@@ -121,7 +118,7 @@ def catalogue_model() -> GPUModel:
 
 
 def describe(gpu: AttachedGPU) -> str:
-    """One line that names a GPU: whether it is virtual, its memory, how many there are."""
+    """Name a GPU in one line: whether it is virtual, its memory, how many there are."""
     total_bytes = torch.cuda.get_device_properties(0).total_memory
     kind = "Virtual GPU" if gpu.virtual else "Real GPU"
     times = f"{gpu.count} x " if gpu.count > 1 else ""
@@ -129,14 +126,13 @@ def describe(gpu: AttachedGPU) -> str:
 
 
 def _attach_virtual(name: str | None, count: int | None, values: bool) -> VirtualGPU:
-    global _by_attach
     model = catalogue.find(name or DEFAULT)
-    _by_attach = VirtualGPU(model.name, count or 1, values=values).attach()
-    return _by_attach
+    ATTACHED.for_program = VirtualGPU(model.name, count or 1, values=values).attach()
+    return ATTACHED.for_program
 
 
 def _attach_machines(insists: bool) -> AttachedGPU:
-    """The GPU that the machine has: a real one, or what somebody else has attached in its place."""
+    """Take the GPU that the machine has: a real one, or what is attached in its place."""
     outer = attached_virtual()
     if insists and outer is not None:
         raise RuntimeError(

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pynvml
@@ -27,6 +28,7 @@ NAMESPACES: dict[str, Any] = {
     "pynvml": pynvml,
     "safetensors.torch": safetensors.torch,
     "sys": sys,
+    "concurrent.futures.ThreadPoolExecutor": ThreadPoolExecutor,
     "threading.Thread": threading.Thread,
     "torch": torch,
     "torch._C": torch._C,

@@ -158,12 +158,12 @@ def _at_least_one(text: str) -> int:
 
 
 def _record() -> None:
-    import torch
+    from vramlab.gpu.torch_internals import record_memory_history
 
-    torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python")
+    record_memory_history("all", context="alloc", stacks="python")
 
 
 def _dump(path: str) -> None:
-    import torch
+    from vramlab.gpu.torch_internals import dump_snapshot
 
-    torch.cuda.memory._dump_snapshot(path)
+    dump_snapshot(path)

@@ -1,9 +1,9 @@
 """Try, once in a process, what is assumed of CPython and PyTorch where nothing else would tell.
 
 Whether the engine adds a gradient into another one depends on who holds that one. Here it is told
-by counting references (`backward_in_place.py`), which another CPython or another PyTorch may count
-otherwise: the memory of backward passes would be wrong, and nobody would be told. So a few sums,
-whose answers are known, are asked for when the first GPU is attached. They take about a
+by counting references (`ops/inplace_backward.py`), which another CPython or another PyTorch may
+count otherwise: the memory of backward passes would be wrong, and nobody would be told. So a few
+sums, whose answers are known, are asked for when the first GPU is attached. They take about a
 millisecond, on a GPU of their own that nobody sees.
 """
 
@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
@@ -25,6 +24,11 @@ from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.ops.values import RefuseValues
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    disable_current_modes,
+    engine_run_backward,
+)
 
 aten = torch.ops.aten
 
@@ -110,8 +114,8 @@ def check() -> None:
 def sums_of(program: Callable[[Tensor, list[Any]], Tensor], dispatcher: Dispatcher) -> Sums:
     """Run a program backward, whatever the calling thread is in, and count the engine's sums."""
     with (
-        _disable_current_modes(),
-        torch._C.DisableTorchFunction(),
+        disable_current_modes(),
+        DisableTorchFunction(),
         torch.inference_mode(False),
         torch.enable_grad(),
         torch.autograd.set_detect_anomaly(False),
@@ -122,7 +126,7 @@ def sums_of(program: Callable[[Tensor, list[Any]], Tensor], dispatcher: Dispatch
         output, gradient = program(x, []), aten.ones.default([1], device=place)
         dispatcher.seen.clear()
         # As torch.autograd.backward does, which imports SymPy first.
-        torch.autograd.graph._engine_run_backward(
+        engine_run_backward(
             (output,), (gradient,), False, False, (x,), allow_unreachable=True, accumulate_grad=True
         )
     seen = dispatcher.seen

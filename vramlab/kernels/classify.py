@@ -1,12 +1,12 @@
-"""What is known of an op's memory: so that a run can say what it counted by its outputs only."""
+"""Knowledge of an op's memory: so that a run can say what it counted by its outputs only."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 import torch
-from torch._ops import OpOverload
 
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 from vramlab.kernels.registry import TABLE, overloads
 
 
@@ -186,26 +186,26 @@ def classify(func: OpOverload) -> Knowledge:
 
 
 def _is_view(func: OpOverload) -> bool:
-    """Whether every result shares its argument's storage."""
-    returns = func._schema.returns
+    """Tell whether every result shares its argument's storage."""
+    returns = schema_of(func).returns
     return (
         bool(returns)
         and all(each.alias_info is not None for each in returns)
         and not any(
             argument.alias_info is not None and argument.alias_info.is_write
-            for argument in func._schema.arguments
+            for argument in schema_of(func).arguments
         )
     )
 
 
 def _is_element_wise(func: OpOverload) -> bool:
-    """Whether it is one TensorIterator kernel: CUDA casts operands inside it.
+    """Tell whether it is one TensorIterator kernel: CUDA casts operands inside it.
 
     The in-place and out= forms of an op carry no tag of their own when the op has none.
     """
     if torch.Tag.pointwise in func.tags:
         return True
-    name = func._schema.name
+    name = schema_of(func).name
     if name.startswith("aten::_foreach_"):
         return name not in ("aten::_foreach_norm", "aten::_foreach_powsum", "aten::_foreach_max")
     base = getattr(torch.ops.aten, name.removeprefix("aten::").removesuffix("_"), None)

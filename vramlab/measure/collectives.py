@@ -19,11 +19,10 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
-from torch._ops import OpOverload
-from torch.distributed import distributed_c10d
 
 from vramlab.cuda_rules.collectives import Kind, ring_sent_bytes
-from vramlab.measure.watching import WatchOps
+from vramlab.gpu.torch_internals import OpOverload, group_named, plain_name_of, script_type_of
+from vramlab.measure.op_observer import WatchOps
 from vramlab.table import Table
 from vramlab.units import format_mib
 
@@ -41,7 +40,7 @@ class Collective:
 
     @property
     def sent_bytes(self) -> int:
-        """What this rank sends its neighbour, if they do it around a ring."""
+        """Add up what this rank sends its neighbour, if they do it around a ring."""
         return ring_sent_bytes(self.kind, self.whole_bytes, self.ranks)
 
 
@@ -57,7 +56,7 @@ class Collectives:
 
     @property
     def sent_bytes(self) -> int:
-        """What this rank sends in all, if all of them go around a ring."""
+        """Add up what this rank sends in all, if all of them go around a ring."""
         return sum(call.sent_bytes for call in self.calls)
 
     def table(self, caption: str = "Collectives of this rank") -> Table:
@@ -83,7 +82,7 @@ def record_collectives() -> Iterator[Collectives]:
     collectives = Collectives()
 
     def note(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
-        if (known := _KNOWN.get(f"{func.namespace}.{func._opname}")) is not None:
+        if (known := _KNOWN.get(f"{func.namespace}.{plain_name_of(func)}")) is not None:
             kind, where = known
             whole_bytes = _nbytes(result if where is None else args[where])
             ranks = _ranks([*args, *kwargs.values()])
@@ -134,17 +133,15 @@ def _nbytes(tensors: Any) -> int:
 
 
 def _ranks(args: Sequence[Any]) -> int:
-    """How many ranks the process group has that a collective was called with."""
+    """Count the ranks of the process group that a collective was called with."""
     for arg in args:
-        if hasattr(arg, "_type"):  # a C++ object
-            if "ProcessGroup" in str(arg._type()):
+        if (kind := script_type_of(arg)) is not None:
+            if "ProcessGroup" in kind:
                 return dist.ProcessGroup.unbox(arg).size()
         elif isinstance(arg, str) and arg not in _REDUCTIONS:
-            return int(_c10d._resolve_process_group(arg).size())
+            return int(group_named(arg).size())
     raise AssertionError("a collective was called without a process group")
 
-
-_c10d: Any = distributed_c10d  # its types leave out what has an underscore
 
 _REDUCTIONS = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"}
 """Names of operations, which functional collectives get beside that of the group."""

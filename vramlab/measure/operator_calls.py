@@ -24,11 +24,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from vramlab.measure.watching import WatchOps
+from vramlab.gpu.torch_internals import (
+    OpOverload,
+    current_graph_task_id,
+    schema_of,
+    storage_id,
+    tree_leaves,
+)
+from vramlab.measure.op_observer import WatchOps
 from vramlab.table import ShownAsTable, Table
 
 aten = torch.ops.aten
@@ -75,7 +80,7 @@ class OperatorCalls(ShownAsTable):
 
     @property
     def moved_bytes(self) -> int:
-        """What all kernels read and write at least."""
+        """Add up what all kernels read and write at least."""
         return sum(call.moved_bytes for call in self.calls)
 
     def table(self, *, views: bool = True) -> Table:
@@ -121,13 +126,13 @@ def record_operators() -> Iterator[OperatorCalls]:
 def _call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> OperatorCall:
     inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-    there = {tensor.untyped_storage()._cdata for tensor in inputs}
-    made = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in outputs}
+    there = {storage_id(tensor.untyped_storage()) for tensor in inputs}
+    made = {storage_id(tensor.untyped_storage()): tensor.untyped_storage() for tensor in outputs}
     new_bytes = sum(storage.nbytes() for key, storage in made.items() if key not in there)
     count = flop_registry.get(func.overloadpacket)
     # An in-place operator's result lies in its input's storage, too, but it is a kernel.
     is_view = (
-        bool(outputs) and new_bytes == 0 and not func._schema.is_mutable and set(made) <= there
+        bool(outputs) and new_bytes == 0 and not schema_of(func).is_mutable and set(made) <= there
     )
     return OperatorCall(
         name=f"aten.{func.overloadpacket.__name__}",
@@ -138,7 +143,7 @@ def _call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -
         moved_bytes=0 if is_view else _moved_bytes(func, args, kwargs, inputs, outputs),
         new_bytes=new_bytes,
         flops=None if count is None else int(count(*args, **kwargs, out_val=result)),
-        backward=torch._C._current_graph_task_id() != -1,
+        backward=current_graph_task_id() != -1,
     )
 
 
@@ -159,10 +164,10 @@ def _moved_bytes(
     if packet is aten.copy_:
         return _extent_bytes(args[0]) + _extent_bytes(args[1])
     written = made
-    if not func._schema.returns:  # lists that are changed in place, as by optimizers
+    if not schema_of(func).returns:  # lists that are changed in place, as by optimizers
         changed = [
             kwargs.get(argument.name, args[position] if position < len(args) else None)
-            for position, argument in enumerate(func._schema.arguments)
+            for position, argument in enumerate(schema_of(func).arguments)
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
         written = [leaf for leaf in tree_leaves(changed) if isinstance(leaf, Tensor)]

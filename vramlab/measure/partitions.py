@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from vramlab.gpu.torch_internals import storage_id
+
 Partition = Literal["eager", "default", "min-cut"]
 
 
@@ -37,13 +39,13 @@ def kept_for_backward(
     if any(tensor.device.type != "cpu" for tensor in inputs):
         raise ValueError("kept_for_backward traces on the host: give it tensors on the CPU")
     run = function if partition == "eager" else _partitioned(function, partition)
-    owned = {tensor.untyped_storage()._cdata for tensor in inputs}
+    owned = {storage_id(tensor.untyped_storage()) for tensor in inputs}
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in owned:
-            kept[storage._cdata] = storage.nbytes()
+        if storage_id(storage) not in owned:
+            kept[storage_id(storage)] = storage.nbytes()
         return tensor.detach()
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -53,17 +55,17 @@ def kept_for_backward(
 
 
 def _partitioned(function: Callable[..., Tensor], partition: Partition) -> Callable[..., Tensor]:
-    from torch._functorch import partitioners
-    from torch._functorch._aot_autograd.utils import make_boxed_func
-    from torch._functorch.aot_autograd import aot_function
+    from functorch import compile as functorch
 
     cuts: dict[Partition, Any] = {
-        "default": partitioners.default_partition,
-        "min-cut": partitioners.min_cut_rematerialization_partition,
+        "default": functorch.default_partition,
+        "min-cut": functorch.min_cut_rematerialization_partition,
     }
 
     def as_it_is(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        return make_boxed_func(gm.forward)
+        return functorch.make_boxed_func(gm.forward)
 
-    traced: Callable[..., Tensor] = aot_function(function, as_it_is, partition_fn=cuts[partition])
+    traced: Callable[..., Tensor] = functorch.aot_function(
+        function, as_it_is, partition_fn=cuts[partition]
+    )
     return traced

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import torch
 
+from vramlab.gpu.torch_internals import memory_snapshot, record_memory_history
 from vramlab.measure.categories import Category
 from vramlab.measure.rebuild import timeline_from_snapshots
 from vramlab.measure.tensors import named_tensors, plain_tensors
@@ -134,16 +135,16 @@ class Recording:
         return self._timeline
 
     def _start(self, stacks: Literal["python", "all"]) -> None:
-        torch.cuda.memory._record_memory_history("all", context="alloc", stacks=stacks)
-        self._first = torch.cuda.memory._snapshot()
+        record_memory_history("all", context="alloc", stacks=stacks)
+        self._first = memory_snapshot()
         torch.cuda.reset_peak_memory_stats(self.device)
         self._counted_before = self._events_counted()
         self._running = True
 
     def _stop(self) -> None:
         self._look()
-        self._last = torch.cuda.memory._snapshot()
-        torch.cuda.memory._record_memory_history(None)
+        self._last = memory_snapshot()
+        record_memory_history(None)
         for hook in self._hooks:
             hook.remove()
         self._running = False
@@ -192,7 +193,7 @@ class Recording:
 
 
 def _storage_addresses(tensor: torch.Tensor, device: int) -> Iterator[int]:
-    """Where the storages behind a tensor begin, as far as they are on the device."""
+    """Find where the storages behind a tensor begin, as far as they are on the device."""
     for plain in plain_tensors(tensor):
         if plain.is_cuda and plain.get_device() == device and plain.numel():
             yield plain.data_ptr() - int(plain.storage_offset()) * plain.element_size()

@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 
+from vramlab.gpu.torch_internals import storage_id, version_of
 from vramlab.measure.tensors import named_tensors, plain_tensors
 from vramlab.table import ShownAsTable, Table
 from vramlab.units import MIB
@@ -180,7 +181,7 @@ class _Handle:
         # An op's output knows its op, and the op will hold this handle: detached, they are no
         # circle that only the garbage collector could break.
         self.tensor = tensor.detach()
-        self.version = tensor._version
+        self.version = version_of(tensor)
         self.module = module
         self.op = UNKNOWN_OP
         self.saved_as = ""
@@ -200,7 +201,7 @@ class SavedTensorsRecording:
         self._visited: tuple[str, str] | None = None
 
     def saved(self, outputs: Any = ()) -> SavedTensors:
-        """What is kept now, of all that was saved while the recording ran.
+        """List what is kept now, of all that was saved while the recording ran.
 
         Args:
             outputs: a tensor, or tensors in lists, tuples and dicts, whose graph tells which op
@@ -214,7 +215,7 @@ class SavedTensorsRecording:
         for handle in filter(None, (reference() for reference in self._handles)):
             for tensor in plain_tensors(handle.tensor):
                 storage = tensor.untyped_storage()
-                key = storage._cdata
+                key = storage_id(storage)
                 whose, name = owners.get(key, (Whose.NEW, ""))
                 if not tensor.is_cuda:
                     whose, name = Whose.HOST, ""
@@ -244,12 +245,12 @@ class SavedTensorsRecording:
     def _unpack(self, handle: _Handle) -> torch.Tensor:
         if self._visited is not None:
             handle.op, handle.saved_as = self._visited
-        elif handle.tensor._version != handle.version:
+        elif version_of(handle.tensor) != handle.version:
             # Where there are hooks, autograd leaves this check to them.
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an "
                 f"inplace operation: {tuple(handle.tensor.shape)}, saved by {handle.op}, is at "
-                f"version {handle.tensor._version}; expected version {handle.version} instead"
+                f"version {version_of(handle.tensor)}; expected version {handle.version} instead"
             )
         return handle.tensor
 
@@ -302,7 +303,7 @@ class SavedTensorsRecording:
 
         def claim(tensor: torch.Tensor, whose: Whose, name: str) -> None:
             for plain in plain_tensors(tensor):
-                owners.setdefault(plain.untyped_storage()._cdata, (whose, name))
+                owners.setdefault(storage_id(plain.untyped_storage()), (whose, name))
 
         model = None if self._model is None else self._model()
         if model is not None:

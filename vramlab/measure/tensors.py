@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from vramlab.gpu.torch_internals import is_traceable_wrapper_subclass, sparse_parts
 
 
 def named_tensors(
@@ -42,7 +43,7 @@ def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
             if isinstance(inner := getattr(tensor, name), torch.Tensor):  # not a device mesh
                 yield from plain_tensors(inner)
     elif tensor.layout is torch.sparse_coo:
-        yield from plain_tensors(tensor._indices())
-        yield from plain_tensors(tensor._values())
+        for part in sparse_parts(tensor):
+            yield from plain_tensors(part)
     else:
         yield tensor

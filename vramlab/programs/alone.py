@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from vramlab.attachment import attached
 from vramlab.errors import NeedsMoreGPUs
+from vramlab.gpu.torch_internals import clear_dtensor_caches
 
 
 @contextmanager
@@ -30,7 +29,8 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
     if gpu is None or not gpu.virtual:
         rank, ranks = 0, 1
     torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
-    dist.init_process_group("nccl", rank=rank, world_size=ranks, store=HashStore())
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("nccl", rank=rank, world_size=ranks, store=store)
     try:
         yield
     finally:
@@ -61,9 +61,4 @@ def _forget_meshes() -> None:
 
     Source: torch/distributed/tensor/_sharding_prop.py and _redistribute.py, PyTorch 2.13.
     """
-    if "torch.distributed.tensor" not in sys.modules:
-        return
-    from torch.distributed.tensor import _redistribute, debug
-
-    debug._clear_sharding_prop_cache()
-    _redistribute._gen_transform_infos.cache_clear()
+    clear_dtensor_caches()

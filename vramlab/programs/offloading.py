@@ -23,6 +23,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.checkpoint import checkpoint
 
+from vramlab.gpu.torch_internals import version_of
+
 
 class SavedOnHost(saved_tensors_hooks):
     """Keep what autograd saves for backward on the host, where that frees something.
@@ -59,7 +61,7 @@ class SavedOnHost(saved_tensors_hooks):
                 tensor.size(),
                 tensor.stride(),
                 tensor.dtype,
-                tensor._version,
+                version_of(tensor),
             )
             copy = copies.get(key)
             if copy is None:

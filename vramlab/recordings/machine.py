@@ -1,4 +1,4 @@
-"""What there is to know of a machine that is recorded: GPU, driver, libraries, CUDA's context."""
+"""Facts of a machine that is recorded: GPU, driver, libraries, CUDA's context."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch.nn import functional
 from vramlab.allocator.settings import ENVIRONMENT_VARIABLES
 from vramlab.attachment import attached
 from vramlab.gpu import VirtualGPU
+from vramlab.gpu.torch_internals import clear_cublas_workspaces, get_nvml_device_index
 
 SETTINGS = (
     *ENVIRONMENT_VARIABLES,
@@ -73,7 +74,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def context_moments() -> list[dict[str, Any]]:
-    """What the process has of the GPU beside PyTorch's reserved memory, from before CUDA on.
+    """Measure the process's memory beside PyTorch's reserved memory, from before CUDA on.
 
     Must be the first thing that a process does with CUDA, on a GPU that nobody else uses.
 
@@ -118,7 +119,7 @@ def _moments() -> Iterator[str]:
     functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
     yield "attention"
     del x, half, image, weight, out, heads
-    torch._C._cuda_clearCublasWorkspaces()
+    clear_cublas_workspaces()
     torch.cuda.empty_cache()
     yield "everything given back"
 
@@ -150,7 +151,7 @@ def _nvml_memory() -> dict[str, int] | None:
     except pynvml.NVMLError:
         return None
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda._get_nvml_device_index(0))
+        handle = pynvml.nvmlDeviceGetHandleByIndex(get_nvml_device_index(0))
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     finally:
         pynvml.nvmlShutdown()

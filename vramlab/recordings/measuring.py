@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from vramlab.gpu.torch_internals import memory_snapshot, record_memory_history, set_memory_metadata
 from vramlab.measure import StageMeasurement
 from vramlab.measure.stages import observed_by
 from vramlab.recordings.entries import CONTEXT, EXPERIMENT, RULE, ZOO
@@ -23,7 +24,7 @@ Stacks = Literal["all", "python"]
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of one entry."""
+    """Measurements of one entry."""
 
     stages: tuple[StageMeasurement, ...] = ()
     """In the order in which they ran."""
@@ -50,15 +51,15 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
     observer = _Observer()
     outcome = None
     torch.cuda.init()
-    torch.cuda.memory._record_memory_history("all", context="alloc", stacks=stacks)
+    record_memory_history("all", context="alloc", stacks=stacks)
     try:
         with observed_by(observer):
             if entry.startswith(EXPERIMENT):
                 outcome = run_for_recording(entry.removeprefix(EXPERIMENT)).to_dict()
             elif entry.startswith(RULE):
-                from vramlab.zoo import calls
+                from vramlab.zoo import rule_calls
 
-                calls.run(entry.removeprefix(RULE))
+                rule_calls.run(entry.removeprefix(RULE))
             else:
                 from vramlab import zoo
 
@@ -66,7 +67,7 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
         gc.collect()  # what only the garbage collector frees is freed in the trace
         trace, trace_error = _read_history(observer.names_of_marks())
     finally:
-        torch.cuda.memory._record_memory_history(None)
+        record_memory_history(None)
     return Measured(
         stages=tuple(observer.measurements),
         statistics=tuple(observer.statistics),
@@ -80,7 +81,7 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
 def _read_history(stage_names: Mapping[str, str]) -> tuple[Trace, str | None]:
     """The trace, or none and why: the stages' numbers are worth keeping without it."""
     try:
-        history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+        history = memory_snapshot()["device_traces"][torch.cuda.current_device()]
         return trace_of_history(history, stage_names), None
     except (RuntimeError, LookupError, TraceError) as error:
         return Trace(()), f"{type(error).__name__}: {error}"
@@ -104,14 +105,14 @@ class _Observer:
         self.statistics.append({k: v for k, v in stats.items() if type(v) is int})
 
     def names_of_marks(self) -> dict[str, str]:
-        """What each mark stands for: stages by their unique names."""
+        """Name what each mark stands for: stages by their unique names."""
         names = {"before": "before the first stage"}
         for number, name in enumerate(unique_names(self.measurements)):
             names |= {f"{number}": name, f"after {number}": f"after {name}"}
         return names
 
     def _mark(self, text: str) -> None:
-        torch.cuda.memory._set_memory_metadata(text)
+        set_memory_metadata(text)
 
 
 def unique_names(stages: list[StageMeasurement] | tuple[StageMeasurement, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What runs in the process of one entry: attach the GPU, measure, write what came of it to a file.
+"""The process of one entry: attach the GPU, measure, write what came of it to a file.
 
 The processes are forked from a server that has imported everything and used no CUDA: each entry
 finds a fresh context, and none waits for imports.
@@ -58,13 +58,12 @@ def run(entry: str, target: Target, answer: str, log: str) -> None:
 
 
 def _answer(entry: str, target: Target) -> dict[str, Any]:
-    import torch
-
     import vramlab
+    from vramlab.gpu.torch_internals import is_in_bad_fork
     from vramlab.recordings.machine import describe_machine
     from vramlab.recordings.measuring import Stacks, measure
 
-    if torch.cuda._is_in_bad_fork():
+    if is_in_bad_fork():
         return {"error": "CUDA was used before this process was forked", "bad_fork": True}
     if target.virtual is not None:
         gpu: Any = vramlab.VirtualGPU(target.virtual, torch_version=target.torch_version)
@@ -80,10 +79,10 @@ def _answer(entry: str, target: Target) -> dict[str, Any]:
 def as_data(measured: Any) -> dict[str, Any]:
     """A `Measured` as `entry`, `trace` and `statistics`."""
     from vramlab.recordings.measuring import unique_names
-    from vramlab.recordings.store import OK, Entry, Stage
+    from vramlab.recordings.store import OK, RecordedEntry, RecordedStage
 
     stages = tuple(
-        Stage(
+        RecordedStage(
             name,
             stage.allocated_after_bytes,
             stage.peak_allocated_bytes,
@@ -94,7 +93,7 @@ def as_data(measured: Any) -> dict[str, Any]:
         )
         for name, stage in zip(unique_names(measured.stages), measured.stages, strict=True)
     )
-    entry = Entry(
+    entry = RecordedEntry(
         OK,
         round(measured.seconds, 3),
         stages,

@@ -21,16 +21,24 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.observers import Observer
 from vramlab.gpu.core.storage_record import record_of
+from vramlab.gpu.torch_internals import (
+    OpOverload,
+    current_autograd_node,
+    current_graph_task_id,
+    engine_run_backward,
+    get_sequence_nr,
+    schema_of,
+    sequence_number_of,
+)
 from vramlab.measure import Category, Frame
 from vramlab.source_files import CodeOwner, owner_of
 
 _PROGRAM, _PACKAGE = CodeOwner.PROGRAM, CodeOwner.PACKAGE  # members of enums take long to look up
 
-_ENGINE = torch.autograd.graph._engine_run_backward.__code__
+_ENGINE = engine_run_backward.__code__
 _WITHOUT_NUMBER = 2**64 - 1
 """The sequence number of every AccumulateGrad node. Source: the constructor in
 torch/csrc/autograd/functions/accumulate_grad.cpp passes UINT64_MAX, PyTorch 2.13."""
@@ -42,8 +50,8 @@ Line = tuple[CodeType, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a block comes from."""
+class BlockOrigin:
+    """The line, and the part of a training step, that a block comes from."""
 
     line: Frame | None
     """The innermost line outside of PyTorch. For the backward pass the line whose gradient is
@@ -73,21 +81,21 @@ class Origins(Observer):
 
     def __init__(self) -> None:
         self._thread = _Thread()
-        self._thread.number = torch._C._autograd._get_sequence_nr()
+        self._thread.number = get_sequence_nr()
         self._factories: dict[OpOverload, bool] = {}
         self._frames: dict[Line, Frame] = {}
         # Line by sequence number, in two generations: when the new one is full, the old one goes.
         self._lines: dict[int, tuple[Frame | None, Frame | None]] = {}
         self._older_lines: dict[int, tuple[Frame | None, Frame | None]] = {}
 
-    def of_allocation(self) -> Origin:
+    def of_allocation(self) -> BlockOrigin:
         """The origin of what the calling thread allocates right now."""
         line, caller, in_engine = self._look(sys._getframe(1))
-        in_backward = torch._C._current_graph_task_id() != -1
+        in_backward = current_graph_task_id() != -1
         thread = self._thread
         owner = None
-        if in_engine and (node := torch._C._current_autograd_node()) is not None:
-            number = node._sequence_nr()
+        if in_engine and (node := current_autograd_node()) is not None:
+            number = sequence_number_of(node)
             line, caller = self._line_of_node(number) or (line, caller)
             owner = Category.GRADIENTS if number == _WITHOUT_NUMBER else None
         if thread.takes_workspace:
@@ -95,12 +103,12 @@ class Origins(Observer):
             owner = Category.WORKSPACES
         elif thread.brings_data and not in_backward:
             owner = Category.INPUTS
-        return Origin(line, caller, in_backward, thread.recorded, owner)
+        return BlockOrigin(line, caller, in_backward, thread.recorded, owner)
 
     def op_begins(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note which autograd nodes are new, and what the op is about to do."""
         thread = self._thread
-        number: int = torch._C._autograd._get_sequence_nr()
+        number: int = get_sequence_nr()
         thread.recorded = number != thread.number
         if thread.recorded:
             self._note(range(thread.number, number))
@@ -115,7 +123,7 @@ class Origins(Observer):
     def _brings_data(
         self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Whether an op puts new data on a GPU: a copy from the host, or a factory's result."""
+        """Tell whether an op puts new data on a GPU: a copy from the host, a factory's result."""
         device = kwargs.get("device")
         if device is None or device.type != "cuda":
             return False
@@ -124,7 +132,7 @@ class Origins(Observer):
             return record is None or record.device_index < 0
         is_factory = self._factories.get(func)
         if is_factory is None:
-            is_factory = all("Tensor" not in str(a.type) for a in func._schema.arguments)
+            is_factory = all("Tensor" not in str(a.type) for a in schema_of(func).arguments)
             self._factories[func] = is_factory
         return is_factory
 

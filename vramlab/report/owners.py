@@ -22,6 +22,7 @@ from torch.optim import optimizer as optimizer_hooks
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.core.tensors import tensors_in
+from vramlab.gpu.torch_internals import DisableTorchFunction, Replaced
 from vramlab.measure import Category
 
 Claim = Callable[[int, int, Category], None]
@@ -54,10 +55,11 @@ class Owners:
             optimizer_hooks.register_optimizer_step_pre_hook(self._around_step),
             optimizer_hooks.register_optimizer_step_post_hook(self._around_step),
         ]
-        self._patches.set(torch.nn.Module, "_apply", self._applying(torch.nn.Module._apply))
-        run = self._running_backward(torch.autograd.graph._engine_run_backward)
-        for namespace in (torch.autograd, torch.autograd.graph):
-            self._patches.set(namespace, "_engine_run_backward", run)
+        apply = self._applying(Replaced.MODULE_APPLY.value())
+        self._patches.set(*Replaced.MODULE_APPLY.at, apply)
+        run = self._running_backward(Replaced.ENGINE_OF_GRAPH.value())
+        for engine in (Replaced.ENGINE_OF_AUTOGRAD, Replaced.ENGINE_OF_GRAPH):
+            self._patches.set(*engine.at, run)
 
     def remove(self) -> None:
         """Look no more."""
@@ -67,7 +69,7 @@ class Owners:
 
     def look_everywhere(self) -> None:
         """Claim all that is known to be a parameter, a buffer, a gradient or an optimizer state."""
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             for module in _with_submodules(list(self._modules)):
                 self._look_at_module(module)
             for optimizer in list(self._optimizers):
@@ -75,12 +77,12 @@ class Owners:
 
     def _on_parameter(self, module: torch.nn.Module, name: str, parameter: Any) -> None:
         self._modules.add(module)
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             self._see(parameter, Category.PARAMETERS)
 
     def _on_buffer(self, module: torch.nn.Module, name: str, buffer: Any) -> None:
         self._modules.add(module)
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             self._see(buffer, Category.BUFFERS)
 
     def _on_module(self, module: torch.nn.Module, name: str, submodule: Any) -> None:
@@ -93,7 +95,7 @@ class Owners:
         def look_after(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             result = apply(module, *args, **kwargs)
             self._modules.add(module)
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self._look_at_module(module)
             return result
 
@@ -119,13 +121,13 @@ class Owners:
 
     def _around_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._optimizers.add(optimizer)
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             self._look_at_optimizer(optimizer)
 
     def _look_at_module(self, module: torch.nn.Module) -> None:
-        for parameter in module._parameters.values():
+        for parameter in module.parameters(recurse=False):
             self._look_at_parameter(parameter)
-        for buffer in module._buffers.values():
+        for buffer in module.buffers(recurse=False):
             self._see(buffer, Category.BUFFERS)
 
     def _look_at_optimizer(self, optimizer: Optimizer) -> None:

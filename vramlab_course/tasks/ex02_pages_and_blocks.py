@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from vramlab.allocator.sizes import round_up
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.units import KIB, MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from vramlab.allocator.sizes import round_up
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.errors import AllocatorConfigError, UnsupportedOnVirtualGPU
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch

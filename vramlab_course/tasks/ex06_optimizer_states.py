@@ -7,7 +7,7 @@ from math import prod
 from random import Random
 from typing import Any
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.units import MIB
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of

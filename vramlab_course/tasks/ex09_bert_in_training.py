@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, instead, of
@@ -40,9 +40,9 @@ def _measure_layer(
     **dropouts: float,
 ) -> int:
     """Growth over the forward pass of one layer, whose input is there and whose output is held."""
-    from vramlab_course.programs.models.encoder import Layer
+    from vramlab_course.programs.models.encoder import EncoderLayer
 
-    layer = Layer(width, heads, feed_forward, attention=attention, **dropouts).to("cuda")
+    layer = EncoderLayer(width, heads, feed_forward, attention=attention, **dropouts).to("cuda")
     layer.train(train)
     x = torch.zeros(batch, length, width, device="cuda")
     layer(x[:1, :8])  # cuBLAS has its workspace from here on

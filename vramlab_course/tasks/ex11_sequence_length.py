@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of

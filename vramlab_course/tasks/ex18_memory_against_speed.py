@@ -25,7 +25,7 @@ from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run
 
 if TYPE_CHECKING:
-    from vramlab_course.experiments.methods import Reading
+    from vramlab_course.experiments.methods import MethodReading
 
 A100 = GPU("A100-40GB")
 
@@ -348,7 +348,7 @@ ROOM = 0.45
 """What the program may use, of what it takes without any method."""
 
 
-def _read(batch: int, chosen: Mapping[str, Any]) -> Reading:
+def _read(batch: int, chosen: Mapping[str, Any]) -> MethodReading:
     """Train a step on the attached GPU."""
     from vramlab_course.experiments.methods import Setting, read_step
 
@@ -365,7 +365,7 @@ def _chosen(answer: Any, batch: int) -> Mapping[str, Any]:
     return answer
 
 
-def _not_much_slower(run: Run, good: Reading) -> None:
+def _not_much_slower(run: Run, good: MethodReading) -> None:
     slower_by = run.results.needed.seconds / good.needed.seconds
     if slower_by > SLOWER_BY:
         raise NotFixed(

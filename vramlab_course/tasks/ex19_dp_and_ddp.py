@@ -37,9 +37,9 @@ STATES = {"SGD": 0, "AdamW": 2}
 def _measure_data_parallel(
     gpu: int, gpus: int, batch: int, width: int, layers: int, classes: int, optimizer: str
 ) -> int:
-    from vramlab_course.programs.techniques.data_parallel import Training
+    from vramlab_course.programs.techniques.data_parallel import DataParallelTraining
 
-    training = Training(Classifier(width, layers, classes, STATES[optimizer]), batch)
+    training = DataParallelTraining(Classifier(width, layers, classes, STATES[optimizer]), batch)
     training.with_data_parallel(gpus, loss_inside=False)
     training.whole_step()
     del training.labels
@@ -398,11 +398,11 @@ def _observe_way(way: str, batch: int, layers: int, classes: int) -> Observation
         classes: of the head.
     """
     from vramlab.programs.alone import alone
-    from vramlab_course.programs.techniques.data_parallel import Training
+    from vramlab_course.programs.techniques.data_parallel import DataParallelTraining
 
     sizes = Classifier(1024, layers, classes, states=0)
 
-    def read(training: Training, gpus: Sequence[int]) -> list[tuple[int, int]]:
+    def read(training: DataParallelTraining, gpus: Sequence[int]) -> list[tuple[int, int]]:
         training.whole_step()
         for gpu in gpus:
             torch.cuda.reset_peak_memory_stats(gpu)
@@ -416,14 +416,14 @@ def _observe_way(way: str, batch: int, layers: int, classes: int) -> Observation
     readings: list[tuple[int, int]] = []
     if way in ANSWERS[:2]:
         with OLD_T4.but(count=GPUS).attached():
-            training = Training(sizes, batch)
+            training = DataParallelTraining(sizes, batch)
             training.with_data_parallel(GPUS, loss_inside=way == ANSWERS[1])
             readings += read(training, range(GPUS))
             del training
     else:
         for rank in range(GPUS):
             with OLD_T4.attached(), alone(GPUS, rank):
-                training = Training(sizes, batch // GPUS)
+                training = DataParallelTraining(sizes, batch // GPUS)
                 training.with_ddp(as_view=way == ANSWERS[3])
                 readings += read(training, [0])
                 del training

@@ -139,10 +139,10 @@ KEPT = Predict(
 def _measure_sent(stage: str, layers: int, width: int, ranks: int) -> int:
     from vramlab.measure.collectives import record_collectives
     from vramlab_course.experiments.zero import rank_alone
-    from vramlab_course.programs.techniques.zero import Training
+    from vramlab_course.programs.techniques.zero import ZeroTraining
 
     with rank_alone(0, ranks):
-        training = Training(STAGES[stage], layers, width)  # type: ignore[arg-type]
+        training = ZeroTraining(STAGES[stage], layers, width)  # type: ignore[arg-type]
         training.step()
         training.step()  # DDP has arranged its buckets by now
         with record_collectives() as collectives:

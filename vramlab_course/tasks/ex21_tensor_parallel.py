@@ -383,7 +383,7 @@ def _cut(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
 
 def _with_links(run: Run) -> object:
     """Run the program, and note the bytes that go from GPU to GPU."""
-    from vramlab.measure.links import record_links
+    from vramlab.measure.p2p_copies import record_links
 
     with record_links() as links:
         result: object = run.program(*run.inputs)

@@ -18,6 +18,7 @@ and small functions, which see the run that they are about: a `Run`.
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -34,6 +35,9 @@ from vramlab_course.tasks.gpus import GPU, leave
 from vramlab_course.tasks.limits import Peaks, keeping_peaks, limited
 from vramlab_course.tasks.results import parameters_of
 from vramlab_course.tasks.work import LEAST_SHARE, Work, watching
+
+MAX_PREPARED = 20
+"""So many cases of a task are prepared at a time, of which a class has some each."""
 
 Loaded = TypeVar("Loaded")
 
@@ -210,6 +214,11 @@ class Repair:
     """The answer has to compute this share of what the reference does, at least, and on the GPU;
     less where an answer can do with less (`work.py`)."""
 
+    _prepared: dict[str, tuple[Run, Run]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Our runs on some cases."""
+
     def __call__(self, answer: Any, **case: Any) -> str:
         """Try an answer on a case.
 
@@ -220,11 +229,7 @@ class Repair:
             NotFixed: the answer takes too much, or does something else; the message says what.
         """
         program = self.accept(answer, **case) if self.accept else answer
-        own = right = Run(case, None)
-        if self.reference is not None:
-            own = right = self._run(Run(case, self.reference))
-        if self.fits is not None:
-            own = self._run(Run(case, self.fits))
+        own, right = self._prepared.get(_key(case)) or self._our_runs(case)
         limit = self.limit(own) if self.limit else ()
         run = Run(case, program, [limit] if isinstance(limit, int) else limit)
         run.expected, run.expected_work = right.results, right.work
@@ -244,6 +249,22 @@ class Repair:
                 f"{type(error).__name__}: {error}"
             ) from error
         return self.report(run)
+
+    def prepare(self, **case: Any) -> None:
+        """Run our own programs on a case, so that no answer's trial has to."""
+        if _key(case) not in self._prepared:
+            while len(self._prepared) >= MAX_PREPARED:
+                del self._prepared[next(iter(self._prepared))]
+            self._prepared[_key(case)] = self._our_runs(case)
+
+    def _our_runs(self, case: Config) -> tuple[Run, Run]:
+        """Run the program that fits, and the one whose results are right."""
+        own = right = Run(case, None)
+        if self.reference is not None:
+            own = right = self._run(Run(case, self.reference))
+        if self.fits is not None:
+            own = self._run(Run(case, self.fits))
+        return own, right
 
     def _run(self, run: Run) -> Run:
         gpu = self.gpu if isinstance(self.gpu, GPU) else self.gpu(run.program)
@@ -291,6 +312,10 @@ class Repair:
         for gpu, limit_bytes in enumerate(limits_bytes):
             leave(limit_bytes, gpu)
         return nullcontext()
+
+
+def _key(case: Config) -> str:
+    return json.dumps(case, sort_keys=True, default=str)
 
 
 def _is_from_answer(error: BaseException) -> bool:

@@ -19,6 +19,7 @@ from torch_state import state_of_thread, state_of_torch, train_a_little
 import vramlab
 from vramlab import attachment
 from vramlab.gpu import VirtualGPU, attached
+from vramlab.gpu.attached_gpus import ATTACHED
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ def is_there(gpu: VirtualGPU | None) -> bool:
     """Whether the calling thread works on this GPU, and on no other: with None, on none."""
     if gpu is None:
         return not torch.cuda.is_available() and torch.zeros(2).device.type == "cpu"
-    before = [g.machine.devices[0].allocator.allocated_bytes for g in {gpu, *VirtualGPU._attached}]
+    before = [g.machine.devices[0].allocator.allocated_bytes for g in {gpu, *ATTACHED}]
     x = torch.zeros(3, device="cuda")
     here = torch.cuda.memory_allocated() == gpu.machine.devices[0].allocator.allocated_bytes
     counted = torch.cuda.device_count() == gpu.count
@@ -47,9 +48,9 @@ def is_there(gpu: VirtualGPU | None) -> bool:
     halved = y.dtype == torch.float16
     y.sum().backward()
     del x, y, linear
-    for g in {gpu, *VirtualGPU._attached}:
+    for g in {gpu, *ATTACHED}:
         g.machine.devices[0].free_workspaces()
-    after = [g.machine.devices[0].allocator.allocated_bytes for g in {gpu, *VirtualGPU._attached}]
+    after = [g.machine.devices[0].allocator.allocated_bytes for g in {gpu, *ATTACHED}]
     return here and counted and device and halved and before == after
 
 
@@ -434,3 +435,14 @@ class TestAttachInsideAWith:
             with pytest.raises(RuntimeError, match=r"VirtualGPU\('T4', count=1\) is attached"):
                 vramlab.attach(virtual=False)
             assert is_there(gpu)
+
+
+def test_a_gpu_attached_anew_is_no_longer_the_programs() -> None:
+    """`vramlab.detach()` takes away what `vramlab.attach()` has attached, and nothing else."""
+    gpu = vramlab.attach("T4", virtual=True, quiet=True)
+    assert isinstance(gpu, VirtualGPU)
+    gpu.detach()
+    with gpu:
+        vramlab.detach()
+        assert attached() is gpu
+    assert attached() is None

@@ -121,7 +121,7 @@ def test_modes_of_a_program_may_stand_in_between(mode: type, gpu: VirtualGPU) ->
             small_step(lambda layer: layer.weight.sum().item())
 
 
-def test_only_modules_exchange_bodies_without_their_attributes(gpu: VirtualGPU) -> None:
+def test_only_modules_swap_impls_without_their_attributes(gpu: VirtualGPU) -> None:
     """As when a module is moved. A program that swaps tensors gets PyTorch's own function."""
     namespace: dict[str, Any] = {"__name__": nn.modules.module.__name__, "torch": torch}
     exec("def swap(a, b): torch.utils.swap_tensors(a, b)", namespace)

@@ -10,15 +10,13 @@ from typing import Any
 import pynvml
 import pytest
 import torch
-from torch import overrides
 from torch_state import changed_names, state_of_torch, train_a_little
 
 import vramlab
-from vramlab.gpu import VirtualGPU, attached
-from vramlab.gpu.core import modes, virtual_gpu
+from vramlab.gpu import VirtualGPU, attached, virtual_gpu
+from vramlab.gpu.core import modes
 from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.stand_ins import distributed
-from vramlab.gpu.stand_ins.nvml import NvmlStandIn
+from vramlab.gpu.ops import autocast, cuda_paths
 from vramlab.units import MIB
 
 
@@ -26,42 +24,59 @@ class Failure(Exception):
     """What a step of attaching raises here."""
 
 
-def failing(*args: Any, **kwargs: Any) -> None:
-    raise Failure
+def failing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Fail in place of the original."""
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise Failure
+
+    return fail
+
+
+def failing_once(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Fail at the call of the GPU to attach, and go on for the one before it, which wakes again."""
+    calls = itertools.count()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == 0:
+            raise Failure
+        return original(*args, **kwargs)
+
+    return call
 
 
 IN_THE_THREAD: dict[str, tuple[Any, str]] = {
     "autocast key": (modes, "switch_autocast_key"),
     "dispatch mode": (modes, "AllocationMode"),
-    "function mode": (overrides, "_push_mode"),
+    "function mode": (modes, "push_function_mode"),
 }
 """Steps by which a thread comes to see GPUs, once for all that are attached."""
 
 IN_ALL_THREADS: dict[str, tuple[Any, str]] = {
-    "C layer": (virtual_gpu.CLayer, "install"),
-    "CUDA's paths": (virtual_gpu.CudaPaths, "install"),
-    "NVML": (NvmlStandIn, "install"),
-    "autocast": (virtual_gpu.Autocast, "install"),
-    "bodies": (virtual_gpu.swap_tensors, "install"),
-    "callbacks": (virtual_gpu.callbacks, "install"),
-    "communication": (virtual_gpu.data_parallel_comm, "install"),
-    "compiling": (virtual_gpu.compile, "install"),
-    "distributed": (distributed, "install"),
-    "generators": (virtual_gpu.generators, "install"),
-    "grouping": (virtual_gpu.foreach_grouping, "install"),
-    "leftovers": (virtual_gpu.autograd_queue, "prepare"),
+    "CUDA's paths": (cuda_paths.CudaPaths, "install"),
+    "autocast": (autocast.Autocast, "install"),
     "library": (torch.library, "Library"),
-    "processes": (virtual_gpu.multiprocessing, "install"),
-    "profiling": (virtual_gpu.profiler, "install"),
-    "safetensors": (virtual_gpu.safetensors, "install"),
-    "serialization": (virtual_gpu.serialization, "install"),
-    "storages": (virtual_gpu.storages, "install"),
     "swap": (torch.__future__, "set_swap_module_params_on_conversion"),
-    "tensor types": (virtual_gpu.cuda_tensor_types, "install"),
-    "threads": (virtual_gpu, "inherit_modes"),
+}
+"""Steps of single stand-ins."""
+
+STAND_INS: dict[str, int] = {
+    f"{stand_in.__module__}.{stand_in.__name__}": number
+    for number, stand_in in enumerate(virtual_gpu.STAND_INS)
 }
 
-STEPS = IN_THE_THREAD | IN_ALL_THREADS
+
+def break_step(
+    step: str, how: Callable[[Callable[..., Any]], Callable[..., Any]], patch: pytest.MonkeyPatch
+) -> None:
+    """Let a step fail until the patch is undone."""
+    if step in STAND_INS:
+        stand_ins = list(virtual_gpu.STAND_INS)
+        stand_ins[STAND_INS[step]] = how(stand_ins[STAND_INS[step]])
+        patch.setattr(virtual_gpu, "STAND_INS", tuple(stand_ins))
+    else:
+        owner, name = (IN_THE_THREAD | IN_ALL_THREADS)[step]
+        patch.setattr(owner, name, how(getattr(owner, name)))
 
 
 @contextmanager
@@ -80,11 +95,11 @@ def _used_before() -> None:
         train_a_little()
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [*IN_THE_THREAD, *IN_ALL_THREADS, *STAND_INS])
 def test_any_step_may_fail(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with unchanged():
         with monkeypatch.context() as patch:
-            patch.setattr(*STEPS[step], failing)
+            break_step(step, failing, patch)
             with pytest.raises(Failure):
                 VirtualGPU("T4").attach()
         assert attached() is None
@@ -93,12 +108,12 @@ def test_any_step_may_fail(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
         train_a_little()
 
 
-@pytest.mark.parametrize("step", IN_ALL_THREADS)
+@pytest.mark.parametrize("step", [*IN_ALL_THREADS, *STAND_INS])
 def test_the_gpu_that_was_attached_goes_on(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with unchanged(), VirtualGPU("T4", 2) as outer:
         x = torch.zeros(MIB, device="cuda")
         with unchanged_names(), monkeypatch.context() as patch:
-            patch.setattr(*STEPS[step], failing_once(*STEPS[step]))
+            break_step(step, failing_once, patch)
             with pytest.raises(Failure):
                 VirtualGPU("L4").attach()
         assert attached() is outer
@@ -108,19 +123,6 @@ def test_the_gpu_that_was_attached_goes_on(step: str, monkeypatch: pytest.Monkey
         with VirtualGPU("L4"):
             train_a_little()
         assert (x + 1).device == torch.device("cuda:0")
-
-
-def failing_once(owner: Any, name: str) -> Callable[..., Any]:
-    """Fail at the call of the GPU to attach, and go on for the one before it, which wakes again."""
-    original = getattr(owner, name)
-    calls = itertools.count()
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if next(calls) == 0:
-            raise Failure
-        return original(*args, **kwargs)
-
-    return call
 
 
 @contextmanager
@@ -207,7 +209,7 @@ def test_another_pynvml_is_an_error_that_changes_nothing(monkeypatch: pytest.Mon
 def test_a_gpu_that_failed_can_be_attached_later(monkeypatch: pytest.MonkeyPatch) -> None:
     again = VirtualGPU("T4")
     with monkeypatch.context() as patch:
-        patch.setattr(NvmlStandIn, "install", failing)
+        patch.setattr(virtual_gpu, "STAND_INS", (*virtual_gpu.STAND_INS, failing(print)))
         with pytest.raises(Failure):
             again.attach()
     again.detach()  # harmless

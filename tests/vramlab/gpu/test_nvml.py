@@ -15,7 +15,8 @@ from pynvml import nvmlDeviceGetHandleByIndex, nvmlDeviceGetMemoryInfo, nvmlInit
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
-from vramlab.gpu.stand_ins.nvml import NvmlStandIn
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.stand_ins.nvml import answer_for
 from vramlab.units import MIB
 
 T4 = catalogue.find("T4")
@@ -37,10 +38,9 @@ def gpus() -> list[FakeDevice]:
 
 @pytest.fixture
 def installed(gpus: list[FakeDevice]) -> Iterator[list[FakeDevice]]:
-    stand_in = NvmlStandIn(gpus)
-    stand_in.install()
+    answer_for(gpus, patches := Patches())
     yield gpus
-    stand_in.remove()
+    patches.undo()
 
 
 @pytest.fixture
@@ -126,11 +126,10 @@ def test_identities_lead_back_to_the_gpu(initialized: list[FakeDevice]) -> None:
 def test_identities_stay_the_same(gpus: list[FakeDevice]) -> None:
     seen = []
     for _ in range(2):
-        stand_in = NvmlStandIn(gpus)
-        stand_in.install()
+        answer_for(gpus, patches := Patches())
         pynvml.nvmlInit()
         seen.append((pynvml.nvmlDeviceGetUUID(handle(1)), pynvml.nvmlDeviceGetSerial(handle(1))))
-        stand_in.remove()
+        patches.undo()
     assert seen[0] == seen[1]
 
 
@@ -166,13 +165,12 @@ def test_no_time_passes(initialized: list[FakeDevice]) -> None:
 
 def test_a_geforce_has_no_serial_number(gpus: list[FakeDevice]) -> None:
     gpus[0].model = catalogue.find("RTX-3090")
-    stand_in = NvmlStandIn(gpus)
-    stand_in.install()
+    answer_for(gpus, patches := Patches())
     pynvml.nvmlInit()
     with pytest.raises(pynvml.NVMLError_NotSupported):
         pynvml.nvmlDeviceGetSerial(handle(0))
     assert len(pynvml.nvmlDeviceGetSerial(handle(1))) == 13
-    stand_in.remove()
+    patches.undo()
 
 
 def test_a_function_that_is_not_modelled_is_not_found(initialized: list[FakeDevice]) -> None:
@@ -218,13 +216,12 @@ def test_remove_restores_exactly(gpus: list[FakeDevice]) -> None:
         return [(name, id(value), repr(value)) for name, value in sorted(vars(pynvml).items())]
 
     before = state()
-    stand_in = NvmlStandIn(gpus)
-    stand_in.install()
+    answer_for(gpus, patches := Patches())
     pynvml.nvmlInit()
     assert pynvml.nvmlDeviceGetCount() == 2
-    stand_in.remove()
+    patches.undo()
     assert state() == before
-    stand_in.remove()
+    patches.undo()
     assert state() == before
 
 
@@ -232,18 +229,16 @@ def test_an_initialised_program_stays_initialised(
     gpus: list[FakeDevice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pynvml, "_nvmlLib_refcount", 1)
-    stand_in = NvmlStandIn(gpus)
-    stand_in.install()
+    answer_for(gpus, patches := Patches())
     assert pynvml.nvmlDeviceGetCount() == 2
-    stand_in.remove()
+    patches.undo()
     assert pynvml._nvmlLib_refcount == 1
 
 
-def test_stand_ins_can_be_nested(initialized: list[FakeDevice]) -> None:
-    inner = NvmlStandIn([FakeDevice(A100)])
-    inner.install()
+def test_patchess_can_be_nested(initialized: list[FakeDevice]) -> None:
+    answer_for([FakeDevice(A100)], inner := Patches())
     assert pynvml.nvmlDeviceGetCount() == 1
-    inner.remove()
+    inner.undo()
     assert pynvml.nvmlDeviceGetCount() == 2
 
 
@@ -252,10 +247,9 @@ def test_without_nvidia_ml_py_nothing_happens(
 ) -> None:
     library = pynvml.nvmlLib
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
-    stand_in = NvmlStandIn(gpus)
-    stand_in.install()
+    answer_for(gpus, patches := Patches())
     assert pynvml.nvmlLib is library
-    stand_in.remove()
+    patches.undo()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from vramlab.errors import UnknownTorchVersionError
 from vramlab.gpu import VirtualGPU
-from vramlab.gpu.core.virtual_gpu import OLDEST_RULES
+from vramlab.gpu.virtual_gpu import OLDEST_RULES
 from vramlab.units import MIB
 
 SIZE_BYTES = 4 * MIB  # of 1024 x 1024 floats

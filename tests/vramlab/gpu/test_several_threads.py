@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 import torch
 from torch import nn
+from torch_state import state_of_thread
 
 from vramlab.allocator.invariants import check
 from vramlab.gpu import VirtualGPU
@@ -122,3 +123,31 @@ def test_a_thread_that_outlives_the_gpu_is_on_the_host() -> None:
 def test_exceptions_in_threads_reach_whom_they_should(gpu: VirtualGPU) -> None:
     with pytest.raises(torch.cuda.OutOfMemoryError):
         in_a_thread(lambda: torch.zeros(2**40, device="cuda"))
+
+
+def test_a_pool_that_was_there_before_sees_the_gpu_and_forgets_it() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        before = pool.submit(state_of_thread).result()  # its thread has started
+        with VirtualGPU("T4") as gpu:
+            tensors = [pool.submit(torch.zeros, 128, device="cuda", requires_grad=True).result()]
+            assert tensors[0].device == torch.device("cuda:0")
+            assert torch.cuda.memory_allocated() == 512
+            assert list(pool.map(lambda n: (tensors[0] + n).device.index, range(3))) == [0, 0, 0]
+            pool.submit(lambda: tensors[0].mul(2).sum().backward()).result()
+            assert tensors[0].grad is not None
+            assert torch.cuda.memory_allocated() == 2 * 512
+            tensors.clear()
+            assert torch.cuda.memory_allocated() == 0
+            check(gpu.machine.devices[0].allocator)
+        assert pool.submit(state_of_thread).result() == before
+        assert pool.submit(torch.zeros, 3).result().device == torch.device("cpu")
+
+
+def test_a_call_that_is_still_waiting_when_the_gpu_goes_runs_on_the_host() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        go = threading.Event()
+        pool.submit(go.wait)
+        with VirtualGPU("T4"):
+            waiting = pool.submit(torch.zeros, 3)
+        go.set()
+        assert waiting.result().device == torch.device("cpu")

@@ -6,16 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.higher_order import in_eager
 from vramlab.gpu.core.storage_record import wraps
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    HigherOrderOperator,
+    OpOverload,
+    TorchDispatchMode,
+    TorchDispatchModeKey,
+    get_dispatch_mode,
+)
 
 # While fake tensors are computed, which stand for shapes: DTensor asks them for those of a whole.
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_FAKE = TorchDispatchModeKey.FAKE
 
 
 class AllocationMode(TorchDispatchMode):
@@ -48,7 +54,7 @@ class AllocationMode(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         dispatcher = self._served()
-        if dispatcher is None or torch._C._get_dispatch_mode(_FAKE) is not None:
+        if dispatcher is None or get_dispatch_mode(_FAKE) is not None:
             return func(*args, **(kwargs or {}))
         if isinstance(func, HigherOrderOperator):
             with self:
@@ -59,7 +65,7 @@ class AllocationMode(TorchDispatchMode):
             with self:
                 return path(*args, **(kwargs or {}))
         # In the backward pass the function mode is still on; kernels must see tensors as they are.
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             try:
                 return dispatcher.run(func, args, kwargs or {})
             except OutOfDeviceMemory as error:

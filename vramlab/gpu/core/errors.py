@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.errors import NoValuesError, UnsupportedOnVirtualGPU
 from vramlab.gpu.core.op_table import is_written
 from vramlab.gpu.core.storage_record import HOST, record_of
 from vramlab.gpu.core.tensors import tensors_in
+from vramlab.gpu.torch_internals import OpOverload, dispatch_dump, schema_of
 
 
 def device_name(tensor: torch.Tensor) -> str:
@@ -35,7 +35,7 @@ def device_mismatch(
     """
     operands = _operands(func, args, kwargs)
     devices = [device_name(tensor) for _, tensor in operands]
-    if func._schema.name == "aten::convolution" and "cpu" in devices:
+    if schema_of(func).name == "aten::convolution" and "cpu" in devices:
         return _types_differ(operands)
     if iterates(func):
         common = next(device for device in devices if device != "cpu")
@@ -68,7 +68,7 @@ _DELEGATES = {
 
 
 def iterates(func: OpOverload) -> bool:
-    """Whether an op's CUDA kernel is TensorIterator's, which takes a CPU scalar for an operand."""
+    """Tell whether an op's CUDA kernel is TensorIterator's, which takes CPU scalars as operands."""
     name = _plain_name(func).removesuffix("_")
     if name in _ITERATES or name.startswith("_foreach_"):
         return True
@@ -80,9 +80,9 @@ def iterates(func: OpOverload) -> bool:
 def _operands(
     func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[tuple[str, torch.Tensor]]:
-    """The tensors that a kernel compares, in its order: `out` first. CPU scalars are let pass."""
+    """List the tensors that a kernel compares, in its order: `out` first, no CPU scalars."""
     names = _DELEGATES.get(_plain_name(func), ("", {}))[1]
-    arguments = func._schema.arguments
+    arguments = schema_of(func).arguments
     given = {a.name: arg for a, arg in zip(arguments, args, strict=False)} | dict(kwargs)
     return [
         (names.get(a.name, a.name), tensor)
@@ -95,10 +95,10 @@ def _operands(
 def is_written_to(
     tensor: torch.Tensor, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> bool:
-    """Whether `tensor` is what the op changes, not an operand."""
-    if not func._schema.is_mutable:
+    """Tell whether `tensor` is what the op changes, not an operand."""
+    if not schema_of(func).is_mutable:
         return False
-    arguments = func._schema.arguments
+    arguments = schema_of(func).arguments
     given = {a.name: arg for a, arg in zip(arguments, args, strict=False)} | dict(kwargs)
     return any(given.get(a.name) is tensor for a in arguments if is_written(a))
 
@@ -155,14 +155,14 @@ def _types_differ(operands: list[tuple[str, torch.Tensor]]) -> RuntimeError:
 
 
 def type_name(tensor: torch.Tensor) -> str:
-    """What `tensor.type()` answers on the device that a program believes it to be on."""
+    """Name a tensor's type as `tensor.type()` does on the device that a program believes in."""
     name = torch.empty((), dtype=tensor.dtype, device="cpu").type()
     is_on_gpu = device_name(tensor).startswith("cuda")
     return name.replace("torch.", "torch.cuda.", 1) if is_on_gpu else name
 
 
 def _plain_name(func: OpOverload) -> str:
-    return str(func._schema.name).removeprefix("aten::")
+    return str(schema_of(func).name).removeprefix("aten::")
 
 
 def _wrapper(func: OpOverload) -> str:
@@ -172,9 +172,9 @@ def _wrapper(func: OpOverload) -> str:
     kernels are those whose meta function torchgen has written too.
     """
     name, _ = _DELEGATES.get(_plain_name(func), (_plain_name(func), {}))
-    overload = str(func._schema.overload_name)
-    is_out = "_out" if any(a.is_out for a in func._schema.arguments) else ""
-    if "RegisterMeta" in torch._C._dispatch_dump(f"aten::{name}" + (overload and f".{overload}")):
+    overload = str(schema_of(func).overload_name)
+    is_out = "_out" if any(a.is_out for a in schema_of(func).arguments) else ""
+    if "RegisterMeta" in dispatch_dump(f"aten::{name}" + (overload and f".{overload}")):
         return f"wrapper_CUDA_{name}{is_out}" + (overload and f"_{overload}")
     return f"wrapper_CUDA_{overload}_{name}{is_out}"
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import reraise_naming_cuda
 from vramlab.gpu.core.tensors import tensors_in
+from vramlab.gpu.torch_internals import OpOverload
 
 Override = Callable[..., Any]
 
@@ -36,7 +36,7 @@ class Service:
     overrides: dict[Any, Override]
 
     def is_backing_device(self, device: Any) -> bool:
-        """Whether a device is the one that carries the tensors of GPUs."""
+        """Tell whether a device is the one that stands behind GPUs."""
         return torch.device(device).type == self.dispatcher.backing_device.type
 
 

@@ -17,15 +17,24 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-import torch
-from torch import overrides
 from torch.overrides import TorchFunctionMode
-from torch.utils import _python_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.function_mode import DeviceMode, Service
+from vramlab.gpu.torch_internals import (
+    TorchDispatchMode,
+    default_device_mode,
+    dispatch_tls_is_dispatch_key_included,
+    dispatch_tls_set_dispatch_key_included,
+    get_dispatch_mode_stack,
+    get_function_mode_stack,
+    mode_key_of,
+    pop_dispatch_mode,
+    pop_function_mode,
+    push_dispatch_mode,
+    push_function_mode,
+)
 
 
 class _Served:
@@ -43,7 +52,7 @@ def serve(service: Service | None) -> None:
 
 
 def served() -> Service | None:
-    """What the modes serve now, or None."""
+    """Return what the modes serve now, or None."""
     return _served.service
 
 
@@ -110,7 +119,7 @@ def enter() -> EnteredModes:
 
 @contextmanager
 def in_new_thread() -> Iterator[None]:
-    """The same for a thread that has just been started, and until it ends."""
+    """Let a thread other than the one that attaches see the GPUs, inside the with statement."""
     reason = _thread.enter(is_new_thread=True)
     try:
         yield
@@ -124,28 +133,28 @@ def switch_autocast_key(included: bool) -> bool:
     Returns:
         Whether they did before.
     """
-    before = torch._C._dispatch_tls_is_dispatch_key_included("AutocastCUDA")
-    torch._C._dispatch_tls_set_dispatch_key_included("AutocastCUDA", included)
+    before = dispatch_tls_is_dispatch_key_included("AutocastCUDA")
+    dispatch_tls_set_dispatch_key_included("AutocastCUDA", included)
     return bool(before)
 
 
 def _put_in_function_mode(mode: DeviceMode) -> None:
-    default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    default = default_device_mode()
     above = _pop_function_modes_until(lambda top: top is default)
-    overrides._push_mode(mode)
+    push_function_mode(mode)
     for each in reversed(above):
-        overrides._push_mode(each)
+        push_function_mode(each)
 
 
 def _take_out_function_mode(mode: DeviceMode) -> None:
     """Take a mode out of the thread's stack. Inside its own call it is not there: it comes back."""
     mode.retire()
-    modes = overrides._get_current_function_mode_stack()
+    modes = get_function_mode_stack()
     if any(each is mode for each in modes):
         above = _pop_function_modes_until(lambda top: top is mode)
-        overrides._pop_mode()
+        pop_function_mode()
         for each in reversed(above):
-            overrides._push_mode(each)
+            push_function_mode(each)
 
 
 def _pop_function_modes_until(
@@ -153,8 +162,8 @@ def _pop_function_modes_until(
 ) -> list[TorchFunctionMode]:
     """Take those above a mode from the stack, or all, the topmost first."""
     above: list[TorchFunctionMode] = []
-    while (modes := overrides._get_current_function_mode_stack()) and not found(modes[-1]):
-        above.append(overrides._pop_mode())
+    while (modes := get_function_mode_stack()) and not found(modes[-1]):
+        above.append(pop_function_mode())
     return above
 
 
@@ -163,7 +172,7 @@ def _put_in_dispatch_mode(mode: AllocationMode, is_new_thread: bool) -> None:
     if is_new_thread:
         # The flags that TorchDispatchMode sets beside the stack are the process's: a thread that
         # ends after the GPU is gone would set them for good.
-        _python_dispatch._push_mode(mode)
+        push_dispatch_mode(mode)
     else:
         mode.__enter__()
     for _, come_back in others:
@@ -187,7 +196,7 @@ def _leave_all_dispatch_modes() -> list[tuple[TorchDispatchMode, Callable[[], ob
     Returns:
         The modes and how each comes back, in the order in which they have to.
     """
-    stack = _python_dispatch._get_current_dispatch_mode_stack()
+    stack = get_dispatch_mode_stack()
     below = [mode for mode in stack if mode.is_infra_mode()]
     above = [mode for mode in stack if not mode.is_infra_mode()]
     is_below_first = any(_found_no_other(mode) for mode in below)
@@ -196,7 +205,7 @@ def _leave_all_dispatch_modes() -> list[tuple[TorchDispatchMode, Callable[[], ob
 
 
 def _found_no_other(mode: TorchDispatchMode) -> bool:
-    """Whether a mode was entered while there was no other."""
+    """Tell whether a mode was entered while there was no other."""
     return False in getattr(mode, "old_dispatch_mode_flags", ())
 
 
@@ -205,5 +214,5 @@ def _leave(mode: TorchDispatchMode) -> Callable[[], object]:
     if getattr(mode, "old_dispatch_mode_flags", ()):
         TorchDispatchMode.__exit__(mode, None, None, None)
         return partial(TorchDispatchMode.__enter__, mode)
-    _python_dispatch._pop_mode(getattr(mode, "_mode_key", None))
-    return partial(_python_dispatch._push_mode, mode)
+    pop_dispatch_mode(mode_key_of(mode))
+    return partial(push_dispatch_mode, mode)

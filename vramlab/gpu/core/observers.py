@@ -18,7 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch._ops import OpOverload
+from vramlab.gpu.torch_internals import OpOverload
 
 
 class Observer:

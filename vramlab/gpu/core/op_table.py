@@ -21,9 +21,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack
 
 from torch import Tensor
-from torch._C import DispatchKey
-from torch._ops import OpOverload
 
+from vramlab.gpu.torch_internals import DispatchKey, OpOverload, schema_of
 from vramlab.kernels import TABLE, Rule
 from vramlab.kernels.registry import overloads
 
@@ -146,7 +145,7 @@ class OpTable(dict[OpOverload, OpSpec]):
             filled.update(parts)
 
     def __missing__(self, func: OpOverload) -> OpSpec:
-        schema = func._schema
+        schema = schema_of(func)
         mutates = any(is_written(argument) for argument in schema.arguments)
         name = schema.name.removeprefix("aten::")
         parts = self._parts.get(str(func), {})
@@ -194,7 +193,7 @@ def _decorator(part: str) -> Decorator:
 
 
 def _is_composite(func: OpOverload) -> bool:
-    """Whether C++ has one function for all devices, and none of the CPU's own."""
+    """Tell whether C++ has one function for all devices, and none of the CPU's own."""
     return (
         func.namespace != "prim"  # questions to a tensor; C++ has no functions for them
         and func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
@@ -203,7 +202,7 @@ def _is_composite(func: OpOverload) -> bool:
 
 
 def is_written(argument: Any) -> bool:
-    """Whether an op writes to an argument of its schema."""
+    """Tell whether an op writes to an argument of its schema."""
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-import torch
-from torch._ops import OpOverload
-
+from vramlab.gpu.torch_internals import OpOverload, current_autograd_node, schema_of
 from vramlab.source_files import CodeOwner, is_notebook_cell, owner_of
 
 _VRAMLAB = CodeOwner.VRAMLAB  # a member of an enum takes long to look up
@@ -45,7 +43,7 @@ class Frames:
 
     @classmethod
     def of_caller(cls, ops: Sequence[object], taking: str) -> Frames:
-        """The frames that led here.
+        """Gather the frames that led here.
 
         Args:
             ops: those that are running, outermost first.
@@ -54,7 +52,7 @@ class Frames:
         return cls(sys._getframe(1), ops, taking)
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The frames in the form of `torch.cuda.memory._snapshot()`."""
+        """Write the frames as `torch.cuda.memory._snapshot()` does."""
         return [
             {"filename": code.co_filename, "line": line, "name": code.co_qualname}
             for code, line in self._lines
@@ -75,19 +73,19 @@ class AllFrames(Frames):
         super().__init__(frame, ops, taking)
         names = [f"vramlab::take({taking})"] if taking else []
         names += [_cpp_name(op) for op in reversed(ops) if isinstance(op, OpOverload)]
-        node = torch._C._current_autograd_node()
+        node = current_autograd_node()
         if node is not None:
             names.append(f"torch::autograd::{node.name()}::apply")
         self._cpp_names = names
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The frames in the form of `torch.cuda.memory._snapshot()`."""
+        """Write the frames as `torch.cuda.memory._snapshot()` does."""
         cpp = [{"filename": "??", "line": 0, "name": name} for name in self._cpp_names]
         return cpp + super().as_dicts()
 
 
 def _cpp_name(op: OpOverload) -> str:
-    schema = op._schema
+    schema = schema_of(op)
     overload = f"_{schema.overload_name}" if schema.overload_name else ""
     name = schema.name.replace("::", "::_ops::", 1).replace("aten", "at", 1)
     return f"{name}{overload}::call"

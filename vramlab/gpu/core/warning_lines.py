@@ -13,15 +13,15 @@ import warnings
 from types import FrameType
 from typing import Any
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.stack_frames import user_frame
 from vramlab.source_files import CodeOwner, owner_of
 
 _PASSED_OVER = (CodeOwner.VRAMLAB, CodeOwner.PYTORCH, CodeOwner.PYTHON)
 
 
-def install(patches: Patches) -> None:
-    """Replace how warnings are shown; `patches.undo()` restores it."""
+def install(session: Session) -> None:
+    """Replace how warnings are shown."""
     show: Any = getattr(warnings, "_showwarnmsg", None)
     if show is None:  # a private name, of CPython 3.6 and later
         return
@@ -32,7 +32,7 @@ def install(patches: Patches) -> None:
             message.filename, message.lineno = frame.f_code.co_filename, frame.f_lineno
         show(message)
 
-    patches.set(warnings, "_showwarnmsg", show_at_line_of_program)
+    session.patches.set(warnings, "_showwarnmsg", show_at_line_of_program)
 
 
 def warn(text: str) -> None:

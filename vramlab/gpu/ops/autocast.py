@@ -18,12 +18,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.op_table import OPS, AutocastPolicy, op
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.core.tensors import tensors_in
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    DispatchKey,
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    OpOverload,
+    dispatch_has_kernel_for_dispatch_key,
+    schema_of,
+)
 
 
 def _list(policy: AutocastPolicy, names: str) -> None:
@@ -79,10 +88,15 @@ _list(
 
 _list(AutocastPolicy.BANNED, "binary_cross_entropy")
 
-_KEY = torch._C.DispatchKey.AutocastCUDA
-_KEY_SET = torch._C.DispatchKeySet(_KEY)
+_KEY = DispatchKey.AutocastCUDA
+_KEY_SET = DispatchKeySet(_KEY)
 
 Kernel = Callable[..., Any]
+
+
+def install(session: Session) -> None:
+    """Register autocast's kernels for CUDA, and a cache of cast weights."""
+    Autocast().install(session.library, session.patches)
 
 
 class Autocast:
@@ -148,7 +162,7 @@ class Autocast:
 
     def _casting(self, func: OpOverload, dtype: Callable[[tuple[Any, ...]], torch.dtype]) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+            with ExcludeDispatchKeyGuard(_KEY_SET):
                 to = dtype((*args, *kwargs.values()))
                 # The last first: in C++ the casts are arguments of one call, and GCC, which
                 # PyTorch is built with, evaluates arguments from the right.
@@ -173,9 +187,9 @@ class Autocast:
 
     def _float32_output(self, func: OpOverload) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+            with ExcludeDispatchKeyGuard(_KEY_SET):
                 if _is_eligible(args[0]) and kwargs.get("dtype") is None:
-                    arguments = [argument.name for argument in func._schema.arguments]
+                    arguments = [argument.name for argument in schema_of(func).arguments]
                     at = arguments.index("dtype")
                     if len(args) > at:
                         args = (*args[:at], args[at] or torch.float32, *args[at + 1 :])
@@ -187,7 +201,7 @@ class Autocast:
 
     def _norm(self, func: OpOverload) -> Kernel:
         def kernel(tensor: torch.Tensor, p: Any = 2, *args: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+            with ExcludeDispatchKeyGuard(_KEY_SET):
                 if not _is_eligible(tensor):
                     return func(tensor, p, *args)
                 return torch.ops.aten.norm(tensor, p, *args, dtype=torch.float32)
@@ -196,7 +210,7 @@ class Autocast:
 
     def _banned(self, func: OpOverload) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
+            with ExcludeDispatchKeyGuard(_KEY_SET):
                 if any(_is_eligible(t) for t in tensors_in(args)):
                     raise RuntimeError(
                         "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe "
@@ -213,11 +227,11 @@ class Autocast:
 def _is_eligible(arg: Any) -> bool:
     if not isinstance(arg, torch.Tensor) or not arg.is_floating_point():
         return False
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         record = record_of(arg)
     return record is not None and record.device_index >= 0 and arg.dtype != torch.float64
 
 
 def _is_listed(func: OpOverload) -> bool:
-    """Whether the PyTorch that is installed has the op on autocast's lists."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "AutocastCUDA"))
+    """Tell whether the installed PyTorch has the op on autocast's lists."""
+    return bool(dispatch_has_kernel_for_dispatch_key(func.name(), "AutocastCUDA"))

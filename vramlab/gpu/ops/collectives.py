@@ -8,15 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._C import _distributed_c10d
-from torch._C._distributed_c10d import Work
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_map
+import torch.distributed as dist
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.core.tensors import tensors_in
+from vramlab.gpu.torch_internals import OpOverload, tree_map, work_of
 
 functional = torch.ops._c10d_functional
 
@@ -107,7 +105,7 @@ def wrap(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> An
 
     Source: `_wrap_tensor_autograd` in torch/distributed/_functional_collectives.py, PyTorch 2.13.
     """
-    from torch.distributed._functional_collectives import AsyncCollectiveTensor  # takes a while
+    from vramlab.gpu.torch_internals import AsyncCollectiveTensor  # importing it takes a while
 
     (result,) = args
     return AsyncCollectiveTensor(result)
@@ -133,7 +131,7 @@ def _exchange_copies(func: OpOverload, args: Any, kwargs: Any) -> Any:
         return copies.setdefault(id(arg), (arg, arg.clone()))[1]
 
     work = func(*tree_map(copied, args), **kwargs)
-    Work.unbox(work[-1] if isinstance(work, tuple) else work).wait()
+    dist.Work.unbox(work[-1] if isinstance(work, tuple) else work).wait()
     for tensor, copy in copies.values():
         tensor.copy_(copy)
     return (args[0], work[-1]) if isinstance(work, tuple) else work
@@ -143,5 +141,4 @@ def _done(tensors: list[torch.Tensor]) -> Any:
     """Work that is done, with these tensors as its result."""
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result(tensors)
-    module: Any = _distributed_c10d  # its types leave this function out
-    return module._create_work_from_future(future).boxed()
+    return work_of(future).boxed()

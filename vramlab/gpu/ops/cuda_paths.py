@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn.attention import SDPBackend
 
 from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.op_table import OPS, CudaPath, cuda_kernel, cuda_path
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.ops.sdpa import AttentionCall, additive, choose_backend, run_attention
+from vramlab.gpu.torch_internals import DisableTorchFunction, OpOverload, OpOverloadPacket
 
 aten = torch.ops.aten
 
@@ -35,6 +36,11 @@ class PathContext:
     device: VirtualDevice
     torch_version: tuple[int, int]
     has_values: bool
+
+
+def install(session: Session) -> None:
+    """Register CUDA's paths for the tensors of the session's GPUs."""
+    CudaPaths(session.machine, session.backing_device).install(session.library)
 
 
 class CudaPaths:
@@ -83,7 +89,7 @@ class CudaPaths:
 
 @cuda_path("aten.dropout.default")
 def dropout(where: PathContext, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-    """A fused kernel with a mask of one byte an element.
+    """Run a fused kernel with a mask of one byte an element.
 
     Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
     """
@@ -152,7 +158,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
-    """One fused kernel.
+    """Run one fused kernel.
 
     Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, PyTorch 2.13.
     """
@@ -165,7 +171,7 @@ def rms_norm(
 def softmax(
     where: PathContext, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A kernel that reads float16 and writes float32, rather than one of a copy in float32."""
+    """Run a kernel that reads float16 and writes float32, instead of copying to float32 first."""
     return _softmax(where, aten.softmax.int, aten._softmax, tensor, dim, dtype)
 
 
@@ -173,7 +179,7 @@ def softmax(
 def log_softmax(
     where: PathContext, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A kernel that reads float16 and writes float32, as softmax's."""
+    """Run a kernel that reads float16 and writes float32, as softmax does."""
     return _softmax(where, aten.log_softmax.int, aten._log_softmax, tensor, dim, dtype)
 
 
@@ -234,7 +240,7 @@ def fused_rms_norm(
     weight: torch.Tensor | None,
     eps: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result and the scale of each row, which is float32 for inputs of 16 bit.
+    """Make the result, and the scale of each row, which is float32 for inputs of 16 bit.
 
     Source: `_fused_rms_norm_cuda` in aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13.
     """
@@ -248,6 +254,6 @@ def fused_rms_norm(
 def _gpu_of(arg: Any) -> int | None:
     if not isinstance(arg, torch.Tensor):
         return None
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         record = record_of(arg)
     return None if record is None or record.device_index < 0 else record.device_index

@@ -6,9 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from torch._ops import OpOverload
-
 from vramlab.gpu.core.op_table import OPS
+from vramlab.gpu.torch_internals import OpOverload, schema_of
 from vramlab.kernels import classify
 
 _COMPOSITE = "it consists of other ops, and takes what they take"
@@ -23,7 +22,7 @@ def describe(func: OpOverload) -> Description:
     rule = spec.rule
     return {
         "op": spec.name,
-        "schema": str(func._schema),
+        "schema": str(schema_of(func)),
         "knowledge": _COMPOSITE if spec.is_composite else classify(func).value,
         "handler": _said(spec.handler),
         "CUDA path": _said(spec.cuda_path or spec.cuda_kernel),

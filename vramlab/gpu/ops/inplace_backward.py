@@ -26,13 +26,20 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 
 from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.ops.indexing import index
+from vramlab.gpu.torch_internals import (
+    OpOverload,
+    current_autograd_node,
+    engine_run_backward,
+    is_non_overlapping_and_dense_or_false,
+    storage_id,
+    storage_use_count,
+    use_count,
+)
 
 aten = torch.ops.aten
 
@@ -42,7 +49,7 @@ _SELECTING = {f"{name}Backward0" for name in ("Max", "Min", "Median", "Mode", "S
 
 @handler("aten.index_put.default")
 def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Out of place, unless it is the gradient of `x[i]`."""
+    """Assign out of place, unless it is the gradient of `x[i]`."""
     if _node() == "IndexBackward0" and _engine_asks():
         return dispatcher.run(aten._index_put_impl_.default, (*args, True), kwargs)
     return index(dispatcher, func, args, kwargs)
@@ -50,7 +57,7 @@ def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) 
 
 @handler("aten.scatter.src")
 def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Out of place, unless it is the gradient of a selection."""
+    """Scatter out of place, unless it is the gradient of a selection."""
     if _node() in _SELECTING and _engine_asks():
         return dispatcher.run(aten.scatter_.src, args, kwargs)
     return dispatcher.run_plain(func, args, kwargs)
@@ -58,14 +65,14 @@ def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 
 @handler("aten.add.Tensor")
 def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Out of place, unless it is the engine that adds up gradients of one tensor."""
+    """Add out of place, unless it is the engine that adds up gradients of one tensor."""
     if dispatcher.machine.torch_version >= (2, 0) and _accumulates(args, kwargs):
         return dispatcher.run(aten.add_.Tensor, args, kwargs)
     return dispatcher.run_plain(func, args, kwargs)
 
 
 def _accumulates(args: Any, kwargs: Any) -> bool:
-    """Whether the engine asks for a sum, and may have it in the first operand."""
+    """Tell whether the engine asks for a sum, and may have it in the first operand."""
     if kwargs or torch.is_grad_enabled() or not _node():
         return False
     first, second = args[:2]
@@ -92,11 +99,11 @@ class Holders(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Holders:
-        """Count."""
+        """Count who holds a tensor."""
         return cls(
             sys.getrefcount(tensor),
-            tensor._use_count(),  # type: ignore[attr-defined]
-            torch._C._storage_Use_Count(tensor.untyped_storage()._cdata),
+            use_count(tensor),
+            storage_use_count(storage_id(tensor.untyped_storage())),
         )
 
 
@@ -118,12 +125,12 @@ class _OnlyEngine:
 
 _only_engine = _OnlyEngine()
 
-_ENGINE = torch.autograd.graph._engine_run_backward.__code__
+_ENGINE = engine_run_backward.__code__
 _OP = AllocationMode.__torch_dispatch__.__code__
 
 
 def _engine_asks() -> bool:
-    """Whether the op that is running was called by the engine, with no Python code in between."""
+    """Tell whether the engine itself called the op that is running, not Python code in between."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _OP:
         frame = frame.f_back
@@ -133,5 +140,5 @@ def _engine_asks() -> bool:
 
 def _node() -> str:
     """Name of the autograd node that is running; empty outside the backward pass."""
-    node = torch._C._current_autograd_node()
+    node = current_autograd_node()
     return "" if node is None else type(node).__name__

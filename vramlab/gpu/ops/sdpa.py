@@ -21,6 +21,7 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from vramlab.gpu.ops.operand_checks import cpp_name
+from vramlab.gpu.torch_internals import get_sdp_priority_order
 
 aten = torch.ops.aten
 
@@ -58,7 +59,7 @@ class AttentionCall:
 
 
 def choose_backend(call: AttentionCall) -> SDPBackend:
-    """The first backend in CUDA's order of preference that can run `call`.
+    """Choose the first backend in CUDA's order of preference that can run `call`.
 
     Raises:
         RuntimeError: none that is switched on can run it; torch's words.
@@ -67,7 +68,7 @@ def choose_backend(call: AttentionCall) -> SDPBackend:
         SDPBackend.CUDNN_ATTENTION: _can_use_cudnn,
         SDPBackend.FLASH_ATTENTION: _can_use_flash,
         SDPBackend.EFFICIENT_ATTENTION: _can_use_efficient,
-        SDPBackend.MATH: lambda call: torch._C._get_math_sdp_enabled(),
+        SDPBackend.MATH: lambda call: torch.backends.cuda.math_sdp_enabled(),
     }
     for backend in _order_of_preference(call):
         if possible[backend](call):
@@ -111,7 +112,7 @@ def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -
     PyTorch's own would add the mask out of place, because it sees that a dispatch mode is on.
     """
     q, k, v = call.query, call.key, call.value
-    if q.dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
+    if q.dtype in _HALF and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
         q, k, v = q.float(), k.float(), v.float()
     to_the_end = q, k, v  # PyTorch's function holds its arguments
     half_scale = math.sqrt(q.size(-1) ** -0.5 if scale is None else abs(scale))
@@ -164,7 +165,7 @@ def check_inputs(call: AttentionCall) -> None:
 def _order_of_preference(call: AttentionCall) -> list[SDPBackend]:
     order = [
         getattr(SDPBackend, SDPBackend(int(code)).name)
-        for code in torch._C._get_sdp_priority_order()
+        for code in get_sdp_priority_order()
         if int(code) >= 0 and SDPBackend(int(code)) != SDPBackend.OVERRIDEABLE
     ]
     default = [
@@ -187,7 +188,7 @@ def _can_use_flash(call: AttentionCall) -> bool:
         if no_backward:
             return False
     return (
-        torch._C._get_flash_sdp_enabled()
+        torch.backends.cuda.flash_sdp_enabled()
         and _dense_4d(call)
         and call.mask is None
         and q.size(-1) == k.size(-1) == v.size(-1) <= 256
@@ -206,7 +207,7 @@ def _can_use_efficient(call: AttentionCall) -> bool:
     alignment = _gemm_alignment(call)
     dtypes = (torch.float32, *_HALF) if call.capability[0] >= 8 else (torch.float32, torch.float16)
     return (
-        torch._C._get_mem_efficient_sdp_enabled()
+        torch.backends.cuda.mem_efficient_sdp_enabled()
         and _dense_4d(call)
         and call.capability <= (12, 1)
         and q.size(-1) == k.size(-1)
@@ -225,7 +226,7 @@ def _can_use_cudnn(call: AttentionCall) -> bool:
     limit = 128
     dtypes = _HALF if call.capability[0] >= 8 else (torch.float16,)
     return (
-        torch._C._get_cudnn_sdp_enabled()
+        torch.backends.cuda.cudnn_sdp_enabled()
         and _dense_4d(call)
         and _same_dtype(call, dtypes)
         and (8, 0) <= call.capability <= (12, 1)
@@ -275,7 +276,7 @@ def _pad_last(tensor: torch.Tensor, multiple: int) -> torch.Tensor:
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A boolean mask as one to add: 0 to keep, -inf to leave out."""
+    """Make a boolean mask one to add: 0 to keep, -inf to leave out."""
     if mask.dtype != torch.bool:
         return mask
     leave_out = torch.scalar_tensor(float("-inf"), dtype=dtype, device=mask.device)

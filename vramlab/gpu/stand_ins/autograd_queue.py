@@ -18,10 +18,18 @@ import threading
 
 import torch
 
+from vramlab.gpu.core.session import Session
+from vramlab.gpu.torch_internals import current_graph_task_id, execution_engine
+
 _own = threading.local()
 
 
-def prepare() -> None:
+def install(session: Session) -> None:
+    """Arm the thread that attaches a GPU."""
+    arm()
+
+
+def arm() -> None:
     """Make this thread's oldest node; numbers are counted for each thread."""
     if not hasattr(_own, "oldest"):
         with torch.enable_grad():
@@ -29,13 +37,13 @@ def prepare() -> None:
             _own.oldest = _own.leaf.clone()
 
 
-def drop() -> None:
-    """Clear this thread's queue; nothing happens where `prepare` was not called.
+def drain() -> None:
+    """Clear this thread's queue; nothing happens where `arm` was not called.
 
     Nor inside of another backward pass, whose nodes are in the queue as well.
     """
-    if not hasattr(_own, "oldest") or torch._C._current_graph_task_id() != -1:
+    if not hasattr(_own, "oldest") or current_graph_task_id() != -1:
         return
-    engine = torch.autograd.Variable._execution_engine
+    engine = execution_engine()
     gradient = (_own.oldest.detach(),)
     engine.run_backward((_own.oldest,), gradient, True, False, (_own.leaf,), accumulate_grad=False)

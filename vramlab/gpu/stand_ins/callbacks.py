@@ -8,25 +8,26 @@ the mode off. Here it is switched on again around them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 import torch.autograd.graph
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.modes import device_mode
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.stand_ins import autograd_queue
+from vramlab.gpu.torch_internals import Replaced
 
 
-def install(mode: Callable[[], AbstractContextManager[Any]], patches: Patches) -> None:
-    """Run the backward pass, and hooks of saved tensors, inside `mode()`.
+def install(session: Session) -> None:
+    """Run the backward pass, and hooks of saved tensors, inside the function mode.
 
     What a backward pass leaves behind that fails is dropped.
     """
 
     def inside(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            with mode():
+            with device_mode():
                 return function(*args, **kwargs)
 
         return call
@@ -34,16 +35,16 @@ def install(mode: Callable[[], AbstractContextManager[Any]], patches: Patches) -
     def backward(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                with mode():
+                with device_mode():
                     return function(*args, **kwargs)
             except BaseException:
-                autograd_queue.drop()
+                autograd_queue.drain()
                 raise
 
         return call
 
-    for module in (torch.autograd, torch.autograd.graph):
-        patches.set(module, "_engine_run_backward", backward(module._engine_run_backward))
+    for engine in (Replaced.ENGINE_OF_AUTOGRAD, Replaced.ENGINE_OF_GRAPH):
+        session.patches.set(*engine.at, backward(engine.value()))
     hooks = torch.autograd.graph.saved_tensors_hooks
     initialise = hooks.__init__
 
@@ -52,4 +53,4 @@ def install(mode: Callable[[], AbstractContextManager[Any]], patches: Patches) -
     ) -> None:
         initialise(self, inside(pack_hook), inside(unpack_hook))
 
-    patches.set(hooks, "__init__", initialise_inside)
+    session.patches.set(hooks, "__init__", initialise_inside)

@@ -16,12 +16,13 @@ import torch.onnx
 from torch import nn
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.warning_lines import warn
 
 
-def install(patches: Patches) -> None:
-    """Replace `torch.compile` and exports; `patches.undo()` restores them."""
+def install(session: Session) -> None:
+    """Replace `torch.compile` and exports."""
+    patches = session.patches
     patches.set(torch, "compile", run_eagerly)
     patches.set(torch.export, "export", _from_host(torch.export.export, "torch.export.export"))
     patches.set(torch.onnx, "export", _from_host(torch.onnx.export, "torch.onnx.export"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 
 _DTYPES = {
     "FloatTensor": torch.float32,
@@ -53,14 +53,15 @@ CUDA_TYPES: dict[str, _CudaTensorType] = {
 
 
 def cuda_type(named: Any) -> _CudaTensorType | None:
-    """The type of a name such as "torch.cuda.HalfTensor", or `named` itself if it is one."""
+    """Find the type of a name such as "torch.cuda.HalfTensor", or `named` itself if it is one."""
     if isinstance(named, str):
         return CUDA_TYPES.get(named)
     return named if isinstance(named, _CudaTensorType) else None
 
 
-def install(patches: Patches) -> None:
-    """Set the types on torch.cuda; `patches.undo()` restores what was there."""
+def install(session: Session) -> None:
+    """Set the types on torch.cuda."""
+    patches = session.patches
     for tensor_type in CUDA_TYPES.values():
         patches.set(torch.cuda, tensor_type.__name__, tensor_type)
     set_default_tensor_type = torch.set_default_tensor_type

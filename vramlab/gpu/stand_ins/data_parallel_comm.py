@@ -13,26 +13,28 @@ from typing import Any
 import torch
 import torch.cuda.nccl
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
-from torch.nn.parallel import _functions
-from torch.utils._python_dispatch import _disable_current_modes
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
+from vramlab.gpu.torch_internals import (
+    Broadcast,
+    DisableTorchFunction,
+    Replaced,
+    disable_current_modes,
+    flatten_dense_tensors,
+    unflatten_dense_tensors,
+)
 
 
-def install(patches: Patches) -> None:
-    """Set the stand-ins on `torch._C`; `patches.undo()` removes them."""
-    patches.set(torch._C, "_broadcast", broadcast)
-    patches.set(torch._C, "_broadcast_coalesced", broadcast_coalesced)
-    patches.set(torch._C, "_scatter", scatter)
-    patches.set(torch._C, "_gather", gather)
-    patches.set(_functions, "Broadcast", BroadcastToGPUs)
+def install(session: Session) -> None:
+    """Set the copies on `torch._C`, where torch.nn.parallel calls them."""
+    patches = session.patches
+    patches.set(*Replaced.BROADCAST.at, broadcast)
+    patches.set(*Replaced.BROADCAST_COALESCED.at, broadcast_coalesced)
+    patches.set(*Replaced.SCATTER.at, scatter)
+    patches.set(*Replaced.GATHER.at, gather)
+    patches.set(*Replaced.BROADCAST_FUNCTION.at, BroadcastToGPUs)
     patches.set(torch.cuda.nccl, "is_available", can_be_added)
     patches.set(torch.cuda.nccl, "reduce", add_up)
-
-
-Broadcast = _functions.Broadcast
-"""PyTorch's own, also while it is replaced."""
 
 
 class BroadcastToGPUs(Broadcast):
@@ -43,14 +45,14 @@ class BroadcastToGPUs(Broadcast):
 
     @staticmethod
     def forward(ctx: Any, target_gpus: Sequence[Any], *inputs: Tensor) -> Any:
-        """As PyTorch's; notes what zeros would look like."""
+        """Do as PyTorch's; note what zeros would look like."""
         ctx.set_materialize_grads(False)
         ctx.looks = [(tensor.shape, tensor.dtype) for tensor in inputs]
         return Broadcast.forward(ctx, target_gpus, *inputs)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
-        """As PyTorch's, with zeros where there is no gradient."""
+        """Do as PyTorch's, with zeros where there is no gradient."""
         looks = [(gpu, *look) for gpu in ctx.target_gpus for look in ctx.looks]
         gradients = [
             torch.zeros(shape, dtype=dtype, device=_cuda(gpu)) if gradient is None else gradient
@@ -76,16 +78,16 @@ def broadcast_coalesced(
     copies: list[list[Tensor]] = [[*tensors] for _ in devices]
     for numbers in _chunks(tensors, buffer_bytes):
         chunk = [tensors[number] for number in numbers]
-        flat = broadcast(_flatten_dense_tensors(chunk), devices)
+        flat = broadcast(flatten_dense_tensors(chunk), devices)
         for output, copied in zip(copies[1:], flat[1:], strict=True):
-            pieces = _unflatten_dense_tensors(copied, chunk)
+            pieces = unflatten_dense_tensors(copied, chunk)
             for number, piece in zip(numbers, pieces, strict=True):
                 output[number] = piece.detach()
     return copies
 
 
 def _chunks(tensors: Sequence[Tensor], buffer_bytes: int) -> Iterator[list[int]]:
-    """Numbers of the tensors that travel together: of one dtype, until they fill the buffer."""
+    """Number the tensors that travel together: of one dtype, until they fill the buffer."""
     open_chunks: dict[torch.dtype, list[int]] = {}
     for number, tensor in enumerate(tensors):
         chunk = open_chunks.setdefault(tensor.dtype, [])
@@ -96,7 +98,7 @@ def _chunks(tensors: Sequence[Tensor], buffer_bytes: int) -> Iterator[list[int]]
 
 
 def can_be_added(tensors: Sequence[Tensor]) -> bool:
-    """Whether NCCL adds these tensors up. Source: `is_available` in torch/cuda/nccl.py."""
+    """Tell whether NCCL adds these tensors up. Source: `is_available` in torch/cuda/nccl.py."""
     on_gpus = all(not t.is_sparse and t.is_contiguous() and t.is_cuda for t in tensors)
     return on_gpus and len({t.get_device() for t in tensors}) == len(tensors)
 
@@ -104,7 +106,7 @@ def can_be_added(tensors: Sequence[Tensor]) -> bool:
 def add_up(inputs: Sequence[Tensor], output: Tensor, root: int = 0) -> None:
     """Add tensors of several GPUs into `output`, on the GPU of `inputs[root]`."""
     # What NCCL does is no op of PyTorch's, and takes nothing of its memory.
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
+    with DisableTorchFunction(), disable_current_modes():
         output.copy_(inputs[root])
         for number, tensor in enumerate(inputs):
             if number != root:

@@ -22,14 +22,19 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C import _distributed_c10d
-from torch._C._distributed_c10d import FakeProcessGroup
-from torch._subclasses import fake_tensor
 from torch.distributed import distributed_c10d
 
 from vramlab.gpu.core.machine import ThreadState
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.stand_ins import object_collectives
+from vramlab.gpu.torch_internals import (
+    ProcessGroupBackend,
+    Replaced,
+    devices_of,
+    make_fake_group,
+    timeout_of,
+)
 
 NCCL_VERSION = 2 << 32 | 28 << 16 | 9
 """Which errors of torch.distributed tell. That of PyTorch 2.11's wheels for CUDA 13.0: 2.28.9."""
@@ -41,33 +46,32 @@ NCCL_TIMEOUT = timedelta(minutes=10)
 """As in a PyTorch with NCCL. Source: `kBackendDefaultTimeout` of ProcessGroupNCCL.hpp, 2.13."""
 
 
-def install(patches: Patches, thread: ThreadState, backing_device: torch.device) -> None:
-    """Set the stand-ins on torch.distributed; `patches.undo()` removes them."""
-    has_values = backing_device.type == "cpu"
+def install(session: Session) -> None:
+    """Let torch.distributed find NCCL."""
+    patches, thread = session.patches, session.machine.thread
+    backing_device, has_values = session.backing_device, session.has_values
     # Each init_process_group wraps it, to begin every line with the rank, and nobody unwraps it.
     patches.set(sys, "excepthook", sys.excepthook)
     patches.set(dist, "is_nccl_available", lambda: True)
     patches.set(distributed_c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
-    patches.set(torch._C, "_nccl_version", lambda: NCCL_VERSION)
-    patches.set(torch._C, "_nccl_version_suffix", lambda: b"")
-    patches.set(
-        distributed_c10d,
-        "_new_process_group_helper",
-        _with_nccl(distributed_c10d._new_process_group_helper, _Gloo if has_values else _Fake),
-    )
-    patches.set(dist.ProcessGroup, "_register_backend", _registered_for(backing_device))
+    patches.set(*Replaced.NCCL_VERSION.at, lambda: NCCL_VERSION)
+    patches.set(*Replaced.NCCL_VERSION_SUFFIX.at, lambda: b"")
+    make_group = Replaced.NEW_PROCESS_GROUP.value()
+    nccl = _Gloo if has_values else _Fake
+    patches.set(*Replaced.NEW_PROCESS_GROUP.at, _with_nccl(make_group, nccl))
+    patches.set(*Replaced.REGISTER_BACKEND.at, _registered_for(backing_device))
     patches.set(dist, "Reducer", _reducer_on_gpu(thread))
-    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapping_on(backing_device)))
+    patches.set(*Replaced.MAKE_WRAPPER.at, staticmethod(_wrapping_on(backing_device)))
     # DTensor asks fake tensors for shapes. In a PyTorch with CUDA they would start the real one.
-    patches.set(fake_tensor, "init_gpu_context", lambda device: None)
+    patches.set(*Replaced.INIT_GPU_CONTEXT.at, lambda device: None)
     if has_values:
-        verify = _distributed_c10d._verify_params_across_processes
-        patches.set(dist, "_verify_params_across_processes", _on_gpu_of_params(verify, thread))
+        verify = _on_gpu_of_params(Replaced.VERIFY_PARAMS.value(), thread)
+        patches.set(*Replaced.VERIFY_PARAMS.at, verify)
     else:
-        object_collectives.install(patches)
+        object_collectives.install(session)
         patches.set(dist, "Logger", _SilentLogger)
-        patches.set(FakeProcessGroup, "_set_sequence_number_for_group", lambda group: None)
-        patches.set(dist, "_verify_params_across_processes", trust_params_across_processes)
+        patches.set(*Replaced.SET_SEQUENCE_NUMBER.at, lambda group: None)
+        patches.set(*Replaced.VERIFY_PARAMS.at, trust_params_across_processes)
 
 
 def _wrapping_on(backing_device: torch.device) -> Callable[..., torch.Tensor]:
@@ -77,7 +81,7 @@ def _wrapping_on(backing_device: torch.device) -> Callable[..., torch.Tensor]:
     the GPU, since functions are intercepted there. In the forward pass it is told the backing
     device.
     """
-    make: Callable[..., torch.Tensor] = torch.Tensor._make_wrapper_subclass
+    make: Callable[..., torch.Tensor] = Replaced.MAKE_WRAPPER.value()
 
     def make_wrapper(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
         def carried(arg: Any) -> Any:
@@ -105,7 +109,7 @@ class _StandIn(type):
     """A class whose call makes a process group of another kind, which then counts as its own."""
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, _distributed_c10d.Backend)
+        return isinstance(instance, ProcessGroupBackend)
 
 
 class _Gloo(metaclass=_StandIn):
@@ -114,7 +118,7 @@ class _Gloo(metaclass=_StandIn):
     Options = _Options
 
     def __new__(cls, store: Any, rank: int, size: int, options: Any) -> Any:
-        return dist.ProcessGroupGloo(store, rank, size, timeout=options._timeout)
+        return dist.ProcessGroupGloo(store, rank, size, timeout=timeout_of(options))
 
 
 class _Fake(metaclass=_StandIn):
@@ -123,7 +127,7 @@ class _Fake(metaclass=_StandIn):
     Options = _Options
 
     def __new__(cls, store: Any, rank: int, size: int, options: Any) -> Any:
-        return FakeProcessGroup._create_internal(rank, size)
+        return make_fake_group(rank, size)
 
 
 def _with_nccl(make_group: Callable[..., Any], nccl: type) -> Callable[..., Any]:
@@ -143,14 +147,14 @@ def _with_nccl(make_group: Callable[..., Any], nccl: type) -> Callable[..., Any]
 
 
 def _registered_for(backing_device: torch.device) -> Callable[..., None]:
-    """A backend of GPUs is also that of the device that carries their tensors."""
-    register = dist.ProcessGroup._register_backend
+    """Make a backend of GPUs also that of the device that carries their tensors."""
+    register = Replaced.REGISTER_BACKEND.value()
 
     def register_backend(
         group: dist.ProcessGroup, device: torch.device, kind: Any, backend: Any = None
     ) -> None:
         register(group, device, kind, backend)
-        if device.type == "cuda" and backing_device not in group._device_types:
+        if device.type == "cuda" and backing_device not in devices_of(group):
             register(group, backing_device, kind, backend)
 
     return register_backend
@@ -162,7 +166,9 @@ def _registered_for(backing_device: torch.device) -> Callable[..., None]:
 def _reducer_on_gpu(thread: ThreadState) -> type:
     """DDP's reducer, which makes its buckets in C++ where no op before tells which GPU is meant."""
 
-    class Reducer(_distributed_c10d.Reducer):
+    plain: Any = dist.Reducer  # type: ignore[attr-defined]
+
+    class Reducer(plain):  # type: ignore[misc]
         def __init__(self, params: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:
             self._gpu = params[0].get_device()
             with self._on_gpu():
@@ -178,7 +184,7 @@ def _reducer_on_gpu(thread: ThreadState) -> type:
     return Reducer
 
 
-class _SilentLogger(_distributed_c10d.Logger):
+class _SilentLogger(dist.Logger):  # type: ignore[misc,name-defined]
     """DDP's logger where there is no time to log; PyTorch's would warn that it cannot."""
 
     def set_runtime_stats_and_log(self) -> None:

@@ -13,14 +13,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
+from vramlab.gpu.torch_internals import Replaced
 
 Group = tuple[list[list[Tensor | None]], list[int]]
 
 
-def install(patches: Patches) -> None:
-    """Set the stand-in on `torch._C`; `patches.undo()` removes it."""
-    patches.set(torch._C, "_group_tensors_by_device_and_dtype", group_tensors)
+def install(session: Session) -> None:
+    """Replace the function of `torch._C` that sorts."""
+    session.patches.set(*Replaced.GROUP_TENSORS.at, group_tensors)
 
 
 def group_tensors(

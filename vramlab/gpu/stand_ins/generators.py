@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.core.machine import Machine
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
+from vramlab.gpu.torch_internals import Generator as PlainGenerator
 
 
-class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
+class _AnyGenerator(type(PlainGenerator)):  # type: ignore[misc]
     """Makes generators that torch itself has made instances of `Generator` too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch._C.Generator)
+        return isinstance(instance, PlainGenerator)
 
 
-def install(machine: Machine, patches: Patches) -> None:
+def install(session: Session) -> None:
     """Replace `torch.Generator` by one that knows the machine's GPUs."""
-
-    base: Any = torch._C.Generator
+    machine, patches = session.machine, session.patches
+    base: Any = PlainGenerator
 
     class Generator(base, metaclass=_AnyGenerator):  # type: ignore[misc]
         _device: torch.device

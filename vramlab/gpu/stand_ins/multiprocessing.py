@@ -7,19 +7,18 @@ one of its own, alike. The first of them is this process, so that whoever measur
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch.multiprocessing
 
-from vramlab.gpu.core.patches import Patches
-
-Attach = Callable[..., Any]
-"""Makes the context in which a GPU is attached, from the options that it was made with."""
+from vramlab.gpu.core.session import Session
 
 
-def install(attach: Attach, options: Mapping[str, Any], patches: Patches) -> None:
-    """Replace how processes are started; `patches.undo()` restores it."""
+def install(session: Session) -> None:
+    """Replace how processes are started."""
+    patches = session.patches
     # The function `spawn` has the name of the module that it is in.
     module = importlib.import_module("torch.multiprocessing.spawn")
     start_processes = module.start_processes
@@ -33,7 +32,7 @@ def install(attach: Attach, options: Mapping[str, Any], patches: Patches) -> Non
         **named: Any,
     ) -> Any:
         def start_from(first: int, join: bool) -> Any:
-            rank = AttachedRank(fn, attach, options, first)
+            rank = AttachedRank(fn, session.make_alike, first)
             return start_processes(rank, args, nprocs - first, join, *how, **named)
 
         if not join:
@@ -56,14 +55,16 @@ class AttachedRank:
     """What runs in a process that was started: the program's function, on a GPU like that here."""
 
     def __init__(
-        self, fn: Callable[..., Any], attach: Attach, options: Mapping[str, Any], first: int
+        self,
+        fn: Callable[..., Any],
+        make_gpu: Callable[[], AbstractContextManager[object]],
+        first: int,
     ) -> None:
         self._fn = fn
-        self._attach = attach
-        self._options = options
+        self._make_gpu = make_gpu
         self._first = first
 
     def __call__(self, number: int, *args: Any) -> Any:
         """Run rank `number`, counted from the first that has a process of its own."""
-        with self._attach(**self._options):
+        with self._make_gpu():
             return self._fn(number + self._first, *args)

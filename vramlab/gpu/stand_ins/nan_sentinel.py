@@ -17,14 +17,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
+from vramlab.gpu.ops.values import AnswerNan
 
-UNKNOWN = float("nan")
+UNKNOWN_VALUE = float("nan")
 """The nan that stands for a number that nobody knows. Arithmetic with it gives ordinary ones."""
 
 
-def install(patches: Patches) -> None:
-    """Replace `math`'s questions about floats; `patches.undo()` restores them."""
+def install(session: Session) -> None:
+    """Replace `math`'s questions about floats where programs are given nan."""
+    if session.has_values or not isinstance(session.values, AnswerNan):
+        return
+    patches = session.patches
     patches.set(math, "isfinite", _answering(True, math.isfinite))
     patches.set(math, "isnan", _answering(False, math.isnan))
     patches.set(math, "isinf", _answering(False, math.isinf))
@@ -33,6 +37,6 @@ def install(patches: Patches) -> None:
 def _answering(healthy: bool, ask: Callable[[Any], bool]) -> Callable[[Any], bool]:
     @functools.wraps(ask)
     def answer(x: Any, /) -> bool:
-        return healthy if x is UNKNOWN else ask(x)
+        return healthy if x is UNKNOWN_VALUE else ask(x)
 
     return answer

@@ -12,40 +12,33 @@ import importlib
 from collections.abc import Sequence
 
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.stand_ins.nvml_library import NvmlDevice, NvmlLibrary
 
 
-class NvmlStandIn:
-    """Puts a stand-in for NVML's library into nvidia-ml-py, and takes it out again.
+def install(session: Session) -> None:
+    """Answer for the driver's library with the session's GPUs."""
+    answer_for(session.machine.devices, session.patches)
 
-    Where nvidia-ml-py is not installed there is nothing to stand in for, and nothing happens.
+
+def answer_for(devices: Sequence[NvmlDevice], patches: Patches) -> None:
+    """Put a stand-in for NVML's library into nvidia-ml-py; without it, nothing happens.
+
+    A program that initialised NVML before does not need to do it again, but the handles it got were
+    for other GPUs, and are refused as an invalid argument.
 
     Known limitations: code that loads `libnvidia-ml.so.1` by itself is not reached. torch does so
     to count GPUs, and to read their identities when CUDA_VISIBLE_DEVICES names them by identity.
 
     Args:
         devices: the GPUs, in the order of their indices.
+        patches: what is set with them; undoing it puts back exactly what was there.
     """
-
-    def __init__(self, devices: Sequence[NvmlDevice]) -> None:
-        self._devices = tuple(devices)
-        self._patches = Patches()
-
-    def install(self) -> None:
-        """Answer for the driver's library from now on.
-
-        A program that initialised NVML before does not need to do it again, but the handles it
-        got were for other GPUs, and are refused as an invalid argument.
-        """
-        try:
-            pynvml = importlib.import_module("pynvml")
-        except ModuleNotFoundError:
-            return
-        library = NvmlLibrary(self._devices, initializations=pynvml._nvmlLib_refcount)
-        self._patches.set(pynvml, "nvmlLib", library)
-        self._patches.set(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        self._patches.set(pynvml, "_nvmlLib_refcount", pynvml._nvmlLib_refcount)
-
-    def remove(self) -> None:
-        """Put back exactly what was there before `install`. Doing it twice is harmless."""
-        self._patches.undo()
+    try:
+        pynvml = importlib.import_module("pynvml")
+    except ModuleNotFoundError:
+        return
+    library = NvmlLibrary(tuple(devices), initializations=pynvml._nvmlLib_refcount)
+    patches.set(pynvml, "nvmlLib", library)
+    patches.set(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    patches.set(pynvml, "_nvmlLib_refcount", pynvml._nvmlLib_refcount)

@@ -61,12 +61,12 @@ class NvmlDevice(Protocol):
 
 
 def device_uuid(model: GPUModel, index: int) -> uuid.UUID:
-    """The identity of GPU `index`: the same in every process, different for every index."""
+    """Make the identity of GPU `index`: the same in every process, different for every index."""
     return uuid.uuid5(_UUID_NAMESPACE, f"{model.name}/{index}")
 
 
 def pci_bus(index: int) -> int:
-    """The PCI bus of GPU `index`, in domain 0, device 0."""
+    """Number the PCI bus of GPU `index`, in domain 0, device 0."""
     return _FIRST_PCI_BUS + index
 
 
@@ -185,7 +185,7 @@ def _write_handle(out: Any, device: _Device) -> None:
 
 
 def _error_string(code: int) -> bytes:
-    """`nvmlErrorString`, for the codes that nvidia-ml-py has no text of its own for."""
+    """Answer `nvmlErrorString`, for the codes that nvidia-ml-py has no text of its own for."""
     texts = {
         SUCCESS: b"Success",
         ARGUMENT_VERSION_MISMATCH: b"Argument version mismatch",
@@ -301,7 +301,7 @@ def _utilization_rates(device: _Device, out: Any) -> None:
 
 @_device("nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses_v3")
 def _compute_processes(device: _Device, count: Any, processes: Any) -> None:
-    """This process, once it has a context; no other process is on a virtual GPU."""
+    """List this process, once it has a context; no other process is on a virtual GPU."""
     used_bytes = device.gpu.used_bytes
     running = 1 if used_bytes else 0
     room = 0 if processes is None else count._obj.value
@@ -343,7 +343,7 @@ def _max_clock_info(device: _Device, clock: Any, out: Any) -> None:
 
 
 def _numbers(read: Callable[[_Device], Sequence[int]]) -> _System:
-    """A function that only writes numbers, in the order of its arguments."""
+    """Make a function that only writes numbers, in the order of its arguments."""
 
     def write(device: _Device, *outs: Any) -> None:
         for out, value in zip(outs, read(device), strict=True):

@@ -11,23 +11,28 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FakeProcessGroup
 from torch.distributed import distributed_c10d
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
+from vramlab.gpu.torch_internals import (
+    FakeProcessGroup,
+    backend_of,
+    default_group,
+    device_of_objects,
+    is_outside,
+)
 
 Collective = Callable[..., Any]
 
 
-def install(patches: Patches) -> None:
-    """Replace the collectives where they are called; `patches.undo()` restores them."""
+def install(session: Session) -> None:
+    """Replace the collectives where they are called."""
     for name, alone in _ALONE.items():
         stand_in = _where_alone(getattr(distributed_c10d, name), alone)
-        patches.set(distributed_c10d, name, stand_in)
-        patches.set(dist, name, stand_in)
+        session.patches.set(distributed_c10d, name, stand_in)
+        session.patches.set(dist, name, stand_in)
 
 
 def _where_alone(collective: Collective, alone: Collective) -> Collective:
@@ -37,10 +42,9 @@ def _where_alone(collective: Collective, alone: Collective) -> Collective:
         names = _POSITIONS[alone]
         named: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
         group = named.pop("group", group)
-        if not dist.is_initialized() or distributed_c10d._rank_not_in_group(group):
+        if not dist.is_initialized() or is_outside(group):
             return collective(group=group, **named)
-        device = torch.device(distributed_c10d._get_object_coll_device(group))
-        backend = (group or distributed_c10d._get_default_group())._get_backend(device)
+        backend = backend_of(group or default_group(), device_of_objects(group))
         if not isinstance(backend, FakeProcessGroup):
             return collective(group=group, **named)
         return alone(group=group, **named)

@@ -11,12 +11,12 @@ from typing import Any
 
 from torch.autograd import profiler
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.warning_lines import warn
 
 
-def install(patches: Patches) -> None:
-    """Replace how a profiler begins; `patches.undo()` restores it."""
+def install(session: Session) -> None:
+    """Replace how a profiler begins."""
     begin = profiler.profile.__init__
 
     @functools.wraps(begin)
@@ -26,4 +26,4 @@ def install(patches: Patches) -> None:
             kwargs["use_device"] = None
         begin(self, *args, **kwargs)
 
-    patches.set(profiler.profile, "__init__", begin_on_host)
+    session.patches.set(profiler.profile, "__init__", begin_on_host)

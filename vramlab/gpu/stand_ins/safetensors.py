@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import has_values, record_of
-from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.torch_internals import DisableTorchFunction
 
 _ALIGNMENT_BYTES = 8
 
@@ -32,7 +32,7 @@ class _Shapes:
     tensors: Mapping[str, torch.Tensor]
 
     def header(self, metadata: Mapping[str, str] | None) -> bytes:
-        """The file without its data: the length of the description, and the description."""
+        """Make the file without its data: the length of the description, and the description."""
         from safetensors.torch import _TYPES
 
         names = {dtype: name for name, dtype in _TYPES.items()}
@@ -55,15 +55,16 @@ class _Shapes:
         return sum(tensor.numel() * tensor.dtype.itemsize for tensor in self.tensors.values())
 
 
-def install(values: ValuePolicy, patches: Patches) -> None:
+def install(session: Session) -> None:
     """Let safetensors, where it is installed, save tensors without values."""
+    values, patches = session.values, session.patches
     if importlib.util.find_spec("safetensors") is None:
         return
     library: Any = importlib.import_module("safetensors.torch")
 
     def flattening(flatten: Callable[..., Any]) -> Callable[..., Any]:
         def flatten_or_keep(tensors: Mapping[str, torch.Tensor], *rest: Any) -> Any:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 lost = [t for t in tensors.values() if record_of(t) and not has_values(t)]
                 if not lost:
                     return flatten(tensors, *rest)

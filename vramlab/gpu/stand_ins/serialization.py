@@ -15,18 +15,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from vramlab.errors import NoValuesError
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import (
-    HOST,
-    StorageRecord,
-    attach_record,
     has_values,
+    mark_as_host,
     record_of,
 )
-from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    Replaced,
+    disable_current_modes,
+    make_subclass,
+    storage_id,
+)
 
 MapLocation = str | torch.device | Mapping[str, str] | Callable[[Any, str], Any] | None
 
@@ -41,22 +44,23 @@ class _Loading(threading.local):
 _loading = _Loading()
 
 
-def install(values: ValuePolicy, patches: Patches) -> None:
-    """Decide how tensors are pickled; `patches.undo()` restores PyTorch's way."""
-    reduce = torch.Tensor._reduce_ex_internal
+def install(session: Session) -> None:
+    """Decide how tensors are pickled."""
+    values, patches = session.values, session.patches
+    reduce = Replaced.REDUCE_TENSOR.value()
 
     def reduce_ex(tensor: torch.Tensor, protocol: int) -> Any:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             record = record_of(tensor)
             if record is None or has_values(tensor):
                 return reduce(tensor, protocol)
             values.save(tensor)
             storage = tensor.untyped_storage()
-            place = (storage._cdata, storage.nbytes(), str(record.device))
+            place = (storage_id(storage), storage.nbytes(), str(record.device))
             view = (tensor.size(), tensor.stride(), tensor.storage_offset())
             return rebuild, (place, tensor.dtype, view, tensor.requires_grad)
 
-    patches.set(torch.Tensor, "_reduce_ex_internal", reduce_ex)
+    patches.set(*Replaced.REDUCE_TENSOR.at, reduce_ex)
     patches.set(torch.Tensor, "__copy__", _copy)
     load = torch.load
 
@@ -106,7 +110,7 @@ def rebuild(
 
 
 def _device_for(location: str) -> torch.device:
-    """Where torch.load puts what was at `location`."""
+    """Tell where torch.load puts what was at `location`."""
     wanted = _loading.map_location
     if isinstance(wanted, Mapping):
         wanted = wanted.get(location, location)
@@ -119,14 +123,14 @@ def _device_for(location: str) -> torch.device:
 def _without_values(numel: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.empty(numel, dtype=dtype, device=device)
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
+    with DisableTorchFunction(), disable_current_modes():
         made = torch.empty(numel, dtype=dtype, device="meta")
-        attach_record(made, StorageRecord(HOST))
+        mark_as_host(made)
     return made
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """`copy.copy(tensor)`, which PyTorch makes by pickling: another tensor of the same storage."""
-    same = torch.Tensor._make_subclass(type(tensor), tensor.detach(), tensor.requires_grad)
+    """Copy for `copy.copy`, where PyTorch would pickle: another tensor of the same storage."""
+    same = make_subclass(type(tensor), tensor.detach(), tensor.requires_grad)
     same.__dict__.update(tensor.__dict__)
     return same

@@ -11,14 +11,15 @@ from typing import Any
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.machine import Machine
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import HOST, record_of_storage
+from vramlab.gpu.torch_internals import Replaced, StorageBase, get_device_index
 
 
-def install(machine: Machine, patches: Patches) -> None:
-    """Set the answers on `torch.UntypedStorage`; `patches.undo()` removes them."""
-    raw: Any = torch._C.StorageBase
+def install(session: Session) -> None:
+    """Set the answers on `torch.UntypedStorage`."""
+    machine, patches = session.machine, session.patches
+    raw: Any = StorageBase
     cls = torch.UntypedStorage
 
     def device(storage: torch.UntypedStorage) -> torch.device:
@@ -59,7 +60,7 @@ def install(machine: Machine, patches: Patches) -> None:
     def cuda(
         storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False
     ) -> torch.UntypedStorage:
-        index = torch.cuda._utils._get_device_index(device, optional=True)
+        index = get_device_index(device, optional=True)
         return to(storage, device=torch.device("cuda", index), non_blocking=non_blocking)
 
     original_to = cls.to
@@ -77,4 +78,4 @@ def install(machine: Machine, patches: Patches) -> None:
     patches.set(cls, "get_device", get_device)
     patches.set(cls, "data_ptr", data_ptr)
     patches.set(cls, "resize_", resize_)
-    patches.set(cls, "_share_cuda_", share_cuda)
+    patches.set(*Replaced.SHARE_STORAGE.at, share_cuda)

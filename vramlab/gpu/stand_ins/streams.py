@@ -13,6 +13,7 @@ import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.machine import DEFAULT_STREAM, Machine
+from vramlab.gpu.torch_internals import get_device_index
 
 _DEVICE_TYPE_CUDA = 1  # c10::DeviceType::CUDA in torch/headeronly/core/DeviceType.h
 
@@ -42,7 +43,7 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
                     "libraries. Make one with torch.cuda.Stream()."
                 )
             if device_index is None:
-                device_index = torch.cuda._utils._get_device_index(device, optional=True)
+                device_index = get_device_index(device, optional=True)
             machine.device(device_index)
             made: Stream = super().__new__(
                 cls,
@@ -69,11 +70,11 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
             return 0, -5
 
         def query(self) -> bool:
-            """Whether the stream's work is done: always."""
+            """Tell whether the stream's work is done: always."""
             return True
 
         def is_capturing(self) -> bool:
-            """Whether a CUDA graph is being captured: never, they are not modelled."""
+            """Tell whether a CUDA graph is being captured: never, they are not modelled."""
             return False
 
         def synchronize(self) -> None:
@@ -148,7 +149,7 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
             """Make later work of `stream` wait: the event has happened."""
 
         def query(self) -> bool:
-            """Whether the event has happened: always."""
+            """Tell whether the event has happened: always."""
             return True
 
         def synchronize(self) -> None:
@@ -178,10 +179,10 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
 
 
 def current_stream_data(machine: Machine, device: int) -> tuple[int, int, int]:
-    """What `torch._C._cuda_getCurrentStream` answers: stream id, device index, device type."""
+    """Describe the current stream as C++ does: stream id, device index, device type."""
     return machine.current_stream(device), device, _DEVICE_TYPE_CUDA
 
 
 def default_stream_data(device: int) -> tuple[int, int, int]:
-    """What `torch._C._cuda_getDefaultStream` answers."""
+    """Describe the default stream likewise."""
     return DEFAULT_STREAM, device, _DEVICE_TYPE_CUDA

@@ -10,38 +10,44 @@ on them: attributes and hooks. Setting `data` does neither, and nor does the exc
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch.nn.modules import module
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
+from vramlab.gpu.torch_internals import keep_hooks, swap_tensor_impl
 
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 
 _swap_tensors = torch.utils.swap_tensors  # PyTorch's own, also while it is replaced
 
 
-def install(patches: Patches) -> None:
-    """Replace `torch.utils.swap_tensors` for modules; `patches.undo()` restores it."""
-    patches.set(torch.utils, "swap_tensors", swap_tensors)
+@contextmanager
+def install(session: Session) -> Iterator[None]:
+    """Let modules exchange their tensors when they move, and exchange them without a fuss."""
+    session.patches.set(torch.utils, "swap_tensors", swap_tensors)
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    set_whether = torch.__future__.set_swap_module_params_on_conversion
+    set_whether(True)
+    try:
+        yield
+    finally:
+        set_whether(before)
 
 
 def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
-    """Stand in for `torch.utils.swap_tensors`: modules' tensors exchange bodies, and no more."""
+    """Stand in for `torch.utils.swap_tensors`: of modules' tensors only the impls are swapped."""
     of_module = sys._getframe(1).f_globals is vars(module)
     if of_module and type(t1) is type(t2) and type(t1) in _TYPES:
-        exchange_bodies(t1, t2)
+        swap_impls(t1, t2)
     else:
         _swap_tensors(t1, t2)
 
 
-def exchange_bodies(left: torch.Tensor, right: torch.Tensor) -> None:
-    """Let two Python objects exchange what they point to; attributes and hooks stay with each."""
-    torch._C._swap_tensor_impl(left, right)
+def swap_impls(left: torch.Tensor, right: torch.Tensor) -> None:
+    """Exchange what two Python objects point to; attributes and hooks stay with each."""
+    swap_tensor_impl(left, right)
     for tensor in (left, right):
-        # C++ has noted the hooks on the body: setting them tells the new one.
-        object_with_hooks: Any = tensor
-        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-            if (hooks := getattr(tensor, name)) is not None:
-                setattr(object_with_hooks, name, hooks)
+        keep_hooks(tensor)

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.utils._device
 from torch.nn.parameter import is_lazy
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.dispatcher import Dispatcher, pin
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import type_name
 from vramlab.gpu.core.function_mode import Override
 from vramlab.gpu.core.storage_record import (
@@ -22,13 +21,15 @@ from vramlab.gpu.core.storage_record import (
     has_values,
     known,
     known_numbers,
+    mark_as_host,
     record_of,
     remember,
 )
 from vramlab.gpu.ops.copies import use_on_stream
 from vramlab.gpu.stand_ins.cuda_tensor_types import cuda_type
-from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN
-from vramlab.gpu.stand_ins.swap_tensors import exchange_bodies
+from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN_VALUE
+from vramlab.gpu.stand_ins.swap_tensors import swap_impls
+from vramlab.gpu.torch_internals import DisableTorchFunction, default_device, parse_to
 
 _CPU = torch.device("cpu")
 
@@ -90,7 +91,7 @@ class TensorOverrides:
             torch.isinf: self.isinf,
             tensor.isinf: self.isinf,
             torch.device: self.torch_device,
-            torch._C._nn._parse_to: self.parse_to,
+            parse_to: self.parse_to,
         }
 
     # What a tensor says of itself
@@ -149,7 +150,7 @@ class TensorOverrides:
         """What `Module.to` reads its arguments with."""
         if args and isinstance(args[0], int):
             args = (_cuda(args[0]), *args[1:])
-        return torch._C._nn._parse_to(*args, **kwargs)
+        return parse_to(*args, **kwargs)
 
     # Moving
 
@@ -198,8 +199,8 @@ class TensorOverrides:
             moved = torch.ops.aten._to_copy.default(
                 tensor, dtype=dtype, device=torch.device("meta")
             )
-        with torch._C.DisableTorchFunction():
-            self._dispatcher.mark_as_host(moved)
+        with DisableTorchFunction():
+            mark_as_host(moved)
         return moved
 
     def cuda(
@@ -236,7 +237,7 @@ class TensorOverrides:
         use_on_stream(self._dispatcher, tensor, stream.stream_id)
 
     def set_data(self, tensor: torch.Tensor, new: torch.Tensor) -> None:
-        """`tensor.data = new`. C++ refuses to change between host and meta: they swap bodies."""
+        """`tensor.data = new`. C++ refuses to change between host and meta: they swap impls."""
         if tensor.device.type == new.device.type:
             tensor.data = new
         else:
@@ -244,7 +245,7 @@ class TensorOverrides:
             body = new.detach().requires_grad_(requires_grad)
             if isinstance(tensor, torch.nn.Parameter):
                 body = torch.nn.Parameter(body, requires_grad=requires_grad)
-            exchange_bodies(tensor, body)
+            swap_impls(tensor, body)
 
     def set_grad(self, tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
         """`tensor.grad = grad`. To C++ all GPUs are one; their indices must be equal."""
@@ -267,7 +268,7 @@ class TensorOverrides:
             return torch.full(grad.size(), float("nan"), dtype=grad.dtype, device=_CPU)
         with self._dispatcher.machine.thread.naming_backing_device():
             result = torch.empty_like(grad, device="meta")
-        self._dispatcher.mark_as_host(result)
+        mark_as_host(result)
         return result
 
     def setitem(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
@@ -281,7 +282,7 @@ class TensorOverrides:
     def item(self, tensor: torch.Tensor) -> Any:
         value = tensor.item()
         unknown = value != value and tensor.is_meta and known(tensor) is None
-        return UNKNOWN if unknown and isinstance(value, float) else value
+        return UNKNOWN_VALUE if unknown and isinstance(value, float) else value
 
     def item_as_float(self, tensor: torch.Tensor) -> float:
         return float(self.item(tensor))
@@ -429,14 +430,14 @@ class TensorOverrides:
     ) -> torch.Tensor:
         """Make it on the host first, as PyTorch does, then copy."""
         if device is None:
-            device = torch.utils._device.CURRENT_DEVICE or _CPU
+            device = default_device() or _CPU
         device = torch.device(device)
         if device.type != "cuda":
             return make(data, device=device, **kwargs)
         pinned = kwargs.pop("pin_memory", False)
         made = make(data, device=_CPU, **kwargs)
         if pinned:
-            pin(made)
+            mark_as_host(made).pinned = True
         return self.to(made, device)
 
 
@@ -448,7 +449,7 @@ class _Transfer(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, options: dict[str, Any], answers: TensorOverrides
     ) -> Any:
         ctx.device, ctx.dtype, ctx.answers = answers.device(tensor), tensor.dtype, answers
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             ctx.without_values = tensor.is_meta
         return answers.copy_to(tensor, options)
 
@@ -469,5 +470,5 @@ def _parse_to(
     if len(args) == expected:  # copy is the last positional argument
         *front, copy = args
         args = tuple(front)
-    device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+    device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
     return device, dtype, non_blocking, copy, memory_format or torch.preserve_format

@@ -23,6 +23,7 @@ from vramlab.allocator.history import History
 from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
 from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.stack_frames import AllFrames, Frames
 from vramlab.gpu.stand_ins.nvml_library import device_uuid, pci_bus
 from vramlab.gpu.stand_ins.streams import (
@@ -30,11 +31,15 @@ from vramlab.gpu.stand_ins.streams import (
     default_stream_data,
     stream_and_event_types,
 )
+from vramlab.gpu.torch_internals import (
+    CUDA_FUNCTIONS,
+    CUDA_PREFIX,
+    Replaced,
+    names_in_cuda_build,
+    undeclared,
+)
 
-_OF_CUDA = "_cuda_"
-"""How the names of the C functions begin that only a PyTorch with CUDA has."""
-
-_HARMLESS = ("cudnn", "getCompiledVersion")
+_SAFE_WITHOUT_GPU = ("cudnn", "getCompiledVersion")
 """What these say needs no GPU: settings that C++ keeps, and what PyTorch was built with."""
 
 CUDA_VERSION = "13.0"
@@ -79,26 +84,58 @@ class CudaDeviceProperties:
         )
 
 
-class NotInTheCLayer(UnsupportedOnVirtualGPU, AttributeError):
+class NoStandIn(UnsupportedOnVirtualGPU, AttributeError):
     """A C function without a stand-in. Also an AttributeError, for code that asks by hasattr()."""
 
 
 def _missing(name: str) -> Any:
-    """`torch._C.name` where there is no such attribute."""
-    if name.startswith(_OF_CUDA):
-        raise NotInTheCLayer(
+    """Refuse an attribute of `torch._C` that is not there."""
+    if name.startswith(CUDA_PREFIX):
+        raise NoStandIn(
             f"torch._C.{name} is not modelled by the virtual GPU, nor what torch.cuda builds on it"
         )
     raise AttributeError(f"module 'torch._C' has no attribute '{name}'")
 
 
-class _RefusedGraph:
-    """Stand in for `torch.cuda.CUDAGraph`: a class, as programs name it in annotations."""
+def is_safe_without_gpu(name: str) -> bool:
+    """Tell whether PyTorch's own C function can be left where it is."""
+    return any(word in name for word in _SAFE_WITHOUT_GPU)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+
+def _refused(name: str, why: str) -> type:
+    """Make a class that cannot be made objects of: a class, as programs name it in annotations."""
+
+    def refuse(self: object, *args: Any, **kwargs: Any) -> None:
+        raise UnsupportedOnVirtualGPU(why)
+
+    return type(name, (), {"__init__": refuse, "__module__": "torch.cuda"})
+
+
+_GRAPHS = "CUDA graphs are not modelled by the virtual GPU: run the captured part directly"
+
+_REFUSED = {
+    "CUDAGraph": _GRAPHS,
+    "graph_pool_handle": _GRAPHS,
+    "MemPool": "memory pools are not modelled by the virtual GPU: allocate without one",
+}
+
+
+def _refused_storage(typed: type) -> type:
+    """Make a typed storage's class that cannot be made objects of, and else is that class."""
+
+    def refuse(cls: type, *args: Any, **kwargs: Any) -> None:
         raise UnsupportedOnVirtualGPU(
-            "CUDA graphs are not modelled by the virtual GPU: run the captured part directly"
+            f"torch.cuda.{typed.__name__} is not modelled by the virtual GPU: typed storages are "
+            "deprecated. Make a tensor, torch.empty(size, dtype=..., device='cuda')"
         )
+
+    return type(typed)(typed.__name__, (typed,), {"__new__": refuse, "__module__": "torch.cuda"})
+
+
+class _CudaError(int):
+    """An error of CUDA's runtime, by its number."""
+
+    success = 0
 
 
 class _NoMarkers:
@@ -106,6 +143,11 @@ class _NoMarkers:
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         return lambda *args: 0
+
+
+def install(session: Session) -> None:
+    """Put the C functions of torch.cuda where torch looks for them."""
+    CLayer(session.machine).install(session.patches)
 
 
 class CLayer:
@@ -116,45 +158,43 @@ class CLayer:
         self._raw_blocks: dict[int, tuple[int, Any]] = {}
 
     def install(self, patches: Patches) -> None:
-        """Put the stand-ins where torch looks for them; `patches.undo()` removes them."""
-        functions = self._c_functions()
+        """Put the stand-ins where torch looks for them."""
+        functions = self.functions()
         # A PyTorch with CUDA has them all; those without a stand-in could start the real CUDA.
-        for name in [name for name in vars(torch._C) if name.startswith(_OF_CUDA)]:
-            if name not in functions and not any(word in name for word in _HARMLESS):
-                patches.remove(torch._C, name)
+        for name in names_in_cuda_build():
+            if name not in functions and not is_safe_without_gpu(name):
+                patches.remove(*undeclared(name).at)
         for name, function in functions.items():
-            patches.set(torch._C, name, function)
-        patches.set(torch._C, "__getattr__", _missing)
+            patches.set(*CUDA_FUNCTIONS[name].at, function)
+        patches.set(*Replaced.C_GETATTR.at, _missing)
         stream, event = stream_and_event_types(self._machine)
         for module in (torch, torch.cuda, torch.cuda.streams):
             patches.set(module, "Stream", stream)
             patches.set(module, "Event", event)
         patches.set(torch.cuda, "ExternalStream", stream.ExternalStream)  # type: ignore[attr-defined]
-        patches.set(torch.cuda, "_exchange_device", self._machine.set_device)
-        patches.set(torch.cuda, "_maybe_exchange_device", self._machine.set_device)
-        patches.set(torch.cuda, "_cudart", self._cudart())
+        patches.set(*Replaced.EXCHANGE_DEVICE.at, self._machine.set_device)
+        patches.set(*Replaced.MAYBE_EXCHANGE_DEVICE.at, self._machine.set_device)
+        patches.set(*Replaced.CUDART.at, self._cudart())
         in_use = any(device.memory.context_bytes for device in self._machine.devices)
-        patches.set(torch.cuda, "_initialized", in_use)
-        patches.set(torch.cuda, "_queued_calls", [])
-        patches.set(torch.cuda, "_cached_device_count", len(self._machine.devices))
-        patches.set(torch.cuda, "_is_in_bad_fork", lambda: False)
-        patches.set(torch.cuda, "_get_device_properties", self._device_properties)
-        patches.set(
-            torch.cuda,
-            "default_generators",
-            tuple(torch.Generator() for _ in self._machine.devices),
-        )
+        patches.set(*Replaced.INITIALIZED.at, in_use)
+        patches.set(*Replaced.QUEUED_CALLS.at, [])
+        patches.set(*Replaced.CACHED_DEVICE_COUNT.at, len(self._machine.devices))
+        patches.set(*Replaced.IS_IN_BAD_FORK.at, lambda: False)
+        patches.set(*Replaced.GET_DEVICE_PROPERTIES.at, self._device_properties)
         # Without cuDNN's kernels recurrent layers take PyTorch's own; torch would warn of it.
         patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
-        patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
-        patches.set(torch.cuda.nvtx, "_nvtx", _NoMarkers())
-        for module in (torch.cuda, torch.cuda.graphs):
-            patches.set(module, "CUDAGraph", _RefusedGraph)
-        patches.set(torch._C, "_has_cuda", True)
+        patches.set(*Replaced.IS_CAPTURING.at, lambda: False)
+        patches.set(*Replaced.NVTX.at, _NoMarkers())
+        for name in (name for name in torch.cuda.__all__ if name.endswith("Storage")):
+            patches.set(torch.cuda, name, _refused_storage(getattr(torch.cuda, name)))
+        for module in (torch.cuda, torch.cuda.graphs, torch.cuda.memory):
+            for name in _REFUSED.keys() & vars(module).keys():
+                patches.set(module, name, _refused(name, _REFUSED[name]))
+        patches.set(*Replaced.HAS_CUDA.at, True)
         patches.set(torch.version, "cuda", CUDA_VERSION)
         self._machine.when_used = torch.cuda.init
 
-    def _c_functions(self) -> dict[str, Callable[..., Any]]:
+    def functions(self) -> dict[str, Callable[..., Any]]:
         machine = self._machine
         allocator = lambda device: machine.device(device).allocator  # noqa: E731
         return {
@@ -221,7 +261,7 @@ class CLayer:
     def _cudart(self) -> SimpleNamespace:
         return SimpleNamespace(
             cudaMemGetInfo=self._mem_get_info,
-            cudaError=SimpleNamespace(success=0),
+            cudaError=_CudaError,
             cudaGetErrorString=str,
             cudaProfilerStart=lambda: 0,
             cudaProfilerStop=lambda: 0,
@@ -319,7 +359,7 @@ class CLayer:
         return self._machine.devices[self._machine.current_device()].allocator.history
 
     def _snapshot(self, mempool_id: tuple[Any, ...] | None = None) -> dict[str, Any]:
-        """What `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
+        """Make what `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
         include_traces = mempool_id is None or len(mempool_id) < 3 or bool(mempool_id[2])
         allocators = [device.allocator for device in self._machine.devices]
         return snapshot(allocators, include_traces, methodcaller("as_dicts"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kernel_events import A100, H200, RTX3090, T4, Model
 
-from vramlab.kernels.cub import (
+from vramlab.cuda_rules.cub import (
     aliased_bytes,
     key_bits,
     radix_sort_bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramlab.kernels.tensor_iterator import Reduction
+from vramlab.cuda_rules.tensor_iterator import Reduction
 
 
 def test_a_full_reduction_of_a_contiguous_tensor_has_one_dimension() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
+from vramlab.gpu.torch_internals import OpOverload, TorchDispatchMode
 
 Note = Callable[[OpOverload, Sequence[Any], dict[str, Any], Any], None]
 """Is told of an op that has run: which, with which arguments, and its result."""

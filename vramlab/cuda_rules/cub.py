@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vramlab.kernels.registry import GPUModel
+from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
+from vramlab.cuda_rules.rounding import ceil_div, round_up
 
 _RADIX_DIGITS = 256
 _SINGLE_TILE_THREADS = 256
@@ -20,24 +21,20 @@ _SCAN_PADDING_TILES = 32
 _SCAN_TILE_STATE_BYTES = 16  # a status and a value of 8 B each
 
 
-def _ceil_div(number: int, by: int) -> int:
-    return -(-number // by)
-
-
 def aliased_bytes(allocations: Iterable[int]) -> int:
-    """Parts of one piece of storage, each aligned to 256 B (AliasTemporaries)."""
-    return sum(_ceil_div(size, 256) * 256 for size in allocations) + 255
+    """Add up parts of one piece of storage, each aligned to 256 B (AliasTemporaries)."""
+    return sum(round_up(size, 256) for size in allocations) + 255
 
 
 def key_bits(largest: int) -> int:
-    """How many bits sort keys up to `largest` (at::cuda::cub::get_num_bits)."""
+    """Count the bits that sort keys up to `largest` (at::cuda::cub::get_num_bits)."""
     return max(largest, 1).bit_length()
 
 
 def radix_sort_bytes(
-    count: int, key_bytes: int, value_bytes: int, model: GPUModel, bits: int | None = None
+    count: int, key_bytes: int, value_bytes: int, model: CudaGpuFacts, bits: int | None = None
 ) -> int:
-    """Storage to sort `count` keys, and the values that go with them, by radix.
+    """Size the storage to sort `count` keys, and the values that go with them, by radix.
 
     Args:
         count: how many keys.
@@ -55,16 +52,16 @@ def radix_sort_bytes(
         return 1
     threads, items = _radix_tuning(key_bytes, value_bytes, model)
     items = items * 4 // item_bytes
-    by_shared_memory = _ceil_div(_ceil_div(_SHARED_MEMORY_BYTES, item_bytes * items), 32) * 32
+    by_shared_memory = round_up(ceil_div(_SHARED_MEMORY_BYTES, item_bytes * items), 32)
     tile = min(threads, by_shared_memory) * items
-    passes = _ceil_div(8 * key_bytes if bits is None else bits, 8)
+    passes = ceil_div(8 * key_bytes if bits is None else bits, 8)
     portion = (2**28 - 1) // tile * tile
-    portions = _ceil_div(count, portion)
+    portions = ceil_div(count, portion)
     between_passes = count if passes > 1 else 0
     return aliased_bytes(
         [
             portions * passes * _RADIX_DIGITS * 8,
-            _ceil_div(min(count, portion), tile) * _RADIX_DIGITS * 4,
+            ceil_div(min(count, portion), tile) * _RADIX_DIGITS * 4,
             between_passes * key_bytes,
             between_passes * value_bytes,
             portions * passes * 4,
@@ -72,8 +69,8 @@ def radix_sort_bytes(
     )
 
 
-def _radix_tuning(key_bytes: int, value_bytes: int, model: GPUModel) -> tuple[int, int]:
-    """Threads of a block, and items of a thread were they 4 B each; offsets are 8 B."""
+def _radix_tuning(key_bytes: int, value_bytes: int, model: CudaGpuFacts) -> tuple[int, int]:
+    """Look up threads of a block, and items of a thread were they 4 B each; offsets are 8 B."""
     if model.compute_capability >= (9, 0):
         if key_bytes == 8:
             return 384, 30 if value_bytes < 8 else 24
@@ -84,19 +81,19 @@ def _radix_tuning(key_bytes: int, value_bytes: int, model: GPUModel) -> tuple[in
 
 
 def segmented_sort_bytes(count: int, key_bytes: int, value_bytes: int) -> int:
-    """Storage to sort pairs within segments: a second copy of both (dispatch_radix_sort.cuh)."""
+    """Size the storage to sort pairs within segments: a copy of both (dispatch_radix_sort.cuh)."""
     return aliased_bytes([count * key_bytes, count * value_bytes])
 
 
 def scan_bytes(count: int, item_bytes: int) -> int:
-    """Storage of a prefix sum with PyTorch's own sum operator, of items of 2, 4 or 8 B.
+    """Size the storage of a prefix sum with PyTorch's own sum operator, of items of 2, 4 or 8 B.
 
     CUB's tuning is for its own operators only: with another, tiles are 128 threads wide everywhere.
 
     Source: dispatch_scan.cuh, tuning_scan.cuh (DefaultPolicy).
     """
     tile = 128 * min(15 * 4 // item_bytes, 15 * 2)
-    tiles = _ceil_div(count, tile) + _SCAN_PADDING_TILES
+    tiles = ceil_div(count, tile) + _SCAN_PADDING_TILES
     if item_bytes == 2:  # float16 and bfloat16: status, partial and inclusive sums apart
         state = [4 * tiles, item_bytes * tiles, item_bytes * tiles]
     else:
@@ -104,8 +101,8 @@ def scan_bytes(count: int, item_bytes: int) -> int:
     return aliased_bytes([aliased_bytes(state)])
 
 
-def unique_by_key_bytes(count: int, model: GPUModel) -> int:
-    """Storage to find where each run of equal int64 keys begins.
+def unique_by_key_bytes(count: int, model: CudaGpuFacts) -> int:
+    """Size the storage to find where each run of equal int64 keys begins.
 
     Source: dispatch_unique_by_key.cuh, tuning_unique_by_key.cuh (8 B keys, 4 B values).
     """
@@ -118,5 +115,5 @@ def unique_by_key_bytes(count: int, model: GPUModel) -> int:
         tile = 256 * 7
     else:
         tile = 64 * 5
-    state_bytes = (_ceil_div(count, tile) + _SCAN_PADDING_TILES) * _SCAN_TILE_STATE_BYTES
+    state_bytes = (ceil_div(count, tile) + _SCAN_PADDING_TILES) * _SCAN_TILE_STATE_BYTES
     return aliased_bytes([aliased_bytes([state_bytes])])

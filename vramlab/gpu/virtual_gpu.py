@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import warnings
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -15,16 +16,17 @@ from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.errors import UnknownTorchVersionError
-from vramlab.gpu import assumptions
+from vramlab.gpu import assumptions, torch_internals
+from vramlab.gpu.attached_gpus import ATTACHED
 from vramlab.gpu.core import modes, warning_lines
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.function_mode import Service
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.modes import EnteredModes
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.session import Session, StandIn
 from vramlab.gpu.core.value_policy import ValuePolicy
-from vramlab.gpu.ops.autocast import Autocast
-from vramlab.gpu.ops.cuda_paths import CudaPaths
+from vramlab.gpu.ops import autocast, cuda_paths
 from vramlab.gpu.ops.values import AnswerNan, RefuseValues
 from vramlab.gpu.stand_ins import (
     autograd_queue,
@@ -36,17 +38,52 @@ from vramlab.gpu.stand_ins import (
     generators,
     multiprocessing,
     nan_sentinel,
+    nvml,
     profiler,
     safetensors,
     serialization,
     storages,
     swap_tensors,
+    threads,
+    torch_c,
 )
-from vramlab.gpu.stand_ins.nvml import NvmlStandIn
 from vramlab.gpu.stand_ins.tensor_overrides import TensorOverrides
-from vramlab.gpu.stand_ins.threads import inherit_modes
-from vramlab.gpu.stand_ins.torch_c import CLayer
+from vramlab.gpu.torch_internals import destroy
 from vramlab.units import MIB
+
+
+def _distributed(session: Session) -> None:
+    if torch.distributed.is_available():  # not in every build of PyTorch
+        from vramlab.gpu.stand_ins import distributed
+
+        distributed.install(session)
+
+
+STAND_INS: tuple[StandIn, ...] = (
+    autograd_queue.install,
+    torch_c.install,
+    storages.install,
+    data_parallel_comm.install,
+    serialization.install,
+    safetensors.install,
+    callbacks.install,
+    compile.install,
+    _distributed,
+    generators.install,
+    foreach_grouping.install,
+    swap_tensors.install,
+    nan_sentinel.install,
+    multiprocessing.install,
+    profiler.install,
+    cuda_tensor_types.install,
+    warning_lines.install,
+    cuda_paths.install,
+    autocast.install,
+    threads.install,
+    nvml.install,
+)
+"""What stands in for parts of PyTorch while a GPU is awake, in the order in which it is put there.
+It is taken away in the opposite order."""
 
 HOST_VALUES_BELOW_BYTES = 16 * MIB
 """Host tensors from this size on hold no values, so that building a large model on the host, before
@@ -98,8 +135,6 @@ class VirtualGPU:
           lists the ops of a run that were counted by their outputs only.
     """
 
-    _attached: list[VirtualGPU] = []  # noqa: RUF012  newest last; that one is awake
-
     def __init__(
         self,
         name: str | GPUModel = "A100-40GB",
@@ -117,7 +152,7 @@ class VirtualGPU:
             settings = AllocatorSettings.from_environment(os.environ)
         else:
             settings = AllocatorSettings.parse(alloc_conf)
-        self._options = {
+        self._options: dict[str, Any] = {
             "name": name,
             "count": count,
             "values": values,
@@ -179,31 +214,33 @@ class VirtualGPU:
 
         Raises:
             RuntimeError: it is attached already.
-            UnsupportedOnVirtualGPU: what is assumed of CPython and PyTorch does not hold.
+            UnsupportedOnVirtualGPU: PyTorch has not the private names that are needed, or what is
+                assumed of CPython and PyTorch does not hold.
         """
-        if self in VirtualGPU._attached:
+        if self in ATTACHED:
             raise RuntimeError(f"{self!r} is attached already")
+        torch_internals.check()
         assumptions.check()
         with ExitStack() as undo:  # of what is done, should the rest fail
-            if (outer := attached()) is not None:
+            if (outer := ATTACHED.newest) is not None:
                 undo.callback(outer._wake)
                 outer._sleep()
             self._modes = modes.enter()
             undo.callback(self._modes.leave)
             self._wake()
-            VirtualGPU._attached.append(self)
+            ATTACHED.add(self)
             undo.pop_all()
         return self
 
     def detach(self) -> None:
         """Take the GPU away: PyTorch is again as it was before `attach()`."""
-        if self not in VirtualGPU._attached:
+        if self not in ATTACHED:
             return
-        was_awake = attached() is self
-        VirtualGPU._attached.remove(self)
+        was_awake = ATTACHED.newest is self
+        ATTACHED.remove(self)
         with ExitStack() as then:
             if was_awake:
-                if (outer := attached()) is not None:
+                if (outer := ATTACHED.newest) is not None:
                     then.callback(outer._wake)
                 then.callback(self._sleep)
             then.callback(self._modes.leave)
@@ -225,61 +262,36 @@ class VirtualGPU:
     def _wake(self) -> None:
         """Put everything of this GPU in place, in all threads."""
         with ExitStack() as undo:
-            self._install(undo)
+            session = self._begin_session(undo)
+            for stand_in in STAND_INS:
+                if (installed := stand_in(session)) is not None:
+                    undo.enter_context(installed)
+            undo.callback(modes.serve, None)
             modes.serve(self._service)
             self._undo = undo.pop_all()
 
     def _sleep(self) -> None:
         """Put back what was there before `_wake()`."""
-        modes.serve(None)
         self._undo.close()
 
-    def _install(self, undo: ExitStack) -> None:
-        autograd_queue.prepare()
+    def _begin_session(self, undo: ExitStack) -> Session:
         patches = Patches()
         undo.callback(patches.undo)
         library = torch.library.Library("aten", "IMPL")
-        undo.callback(library._destroy)
-        CLayer(self.machine).install(patches)
-        storages.install(self.machine, patches)
-        data_parallel_comm.install(patches)
-        serialization.install(self.values, patches)
-        safetensors.install(self.values, patches)
-        callbacks.install(modes.device_mode, patches)
-        compile.install(patches)
-        if torch.distributed.is_available():
-            from vramlab.gpu.stand_ins import distributed  # not in every build of PyTorch
-
-            distributed.install(patches, self.machine.thread, self.dispatcher.backing_device)
-        generators.install(self.machine, patches)
-        foreach_grouping.install(patches)
-        swap_tensors.install(patches)
-        if isinstance(self.values, AnswerNan) and self.dispatcher.backing_device.type == "meta":
-            nan_sentinel.install(patches)
-        multiprocessing.install(VirtualGPU, self._options, patches)
-        profiler.install(patches)
-        cuda_tensor_types.install(patches)
-        warning_lines.install(patches)
-        CudaPaths(self.machine, self.dispatcher.backing_device).install(library)
-        Autocast().install(library, patches)
-        inherit_modes(patches, modes.in_new_thread, self._thread_ends)
-        nvml = NvmlStandIn(self.machine.devices)
-        undo.callback(nvml.remove)
-        nvml.install()
-        # Moving a module replaces host parameters by GPU ones; torch must keep the same objects.
-        swap = torch.__future__.get_swap_module_params_on_conversion()
-        torch.__future__.set_swap_module_params_on_conversion(True)
-        undo.callback(torch.__future__.set_swap_module_params_on_conversion, swap)
+        undo.callback(destroy, library)
+        return Session(
+            machine=self.machine,
+            dispatcher=self.dispatcher,
+            values=self.values,
+            patches=patches,
+            library=library,
+            make_alike=functools.partial(VirtualGPU, **self._options),
+            thread_ends=self._thread_ends,
+        )
 
     def _thread_ends(self) -> None:
-        """Take back what the calling thread has borrowed, of every GPU that it could see."""
-        for gpu in {self, *VirtualGPU._attached}:
+        for gpu in {self, *ATTACHED}:
             gpu.machine.thread_ends()
-
-
-def attached() -> VirtualGPU | None:
-    """The virtual GPU that is attached now, or None."""
-    return VirtualGPU._attached[-1] if VirtualGPU._attached else None
 
 
 def _rules_of(torch_version: str) -> tuple[int, int]:

@@ -15,14 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch._ops import OpOverload
-
-from vramlab.measure.watching import WatchOps
+from vramlab.gpu.torch_internals import OpOverload, plain_name_of
+from vramlab.measure.op_observer import WatchOps
 
 
 @dataclass
 class Sends:
-    """What went to whom."""
+    """Tensors that a rank sent to others."""
 
     bytes_to: dict[int, int] = field(default_factory=dict)
     """Bytes by the rank that they went to, as it is numbered in its group."""
@@ -39,7 +38,7 @@ def record_sends() -> Iterator[Sends]:
     sends = Sends()
 
     def note(func: OpOverload, args: Sequence[Any], *_: Any) -> None:
-        if func.namespace == "c10d" and func._opname == "send":
+        if func.namespace == "c10d" and plain_name_of(func) == "send":
             tensors, _group, to, *_tag = args
             size_bytes = sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors)
             sends.bytes_to[to] = sends.bytes_to.get(to, 0) + size_bytes

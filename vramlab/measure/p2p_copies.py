@@ -15,15 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch._ops import OpOverload
-
+from vramlab.gpu.torch_internals import OpOverload
+from vramlab.measure.op_observer import WatchOps
 from vramlab.measure.transfers import copies_of, gpu_of
-from vramlab.measure.watching import WatchOps
 
 
 @dataclass
 class Links:
-    """What went from which GPU to which."""
+    """Copies from GPU to GPU."""
 
     bytes_by_link: dict[tuple[int, int], int] = field(default_factory=dict)
     """Bytes by (index of the GPU that sends, of the one that receives)."""

@@ -1,4 +1,4 @@
-"""Under which conditions an experiment runs: facts of the attached GPU, and whose rules hold.
+"""The environment of an experiment: facts of the attached GPU, and whose rules hold.
 
 Experiments measure through torch's interface alone. Predictions depend on a few facts of the GPU
 and of the PyTorch version; those are gathered here.
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import torch
 
 from vramlab.attachment import attached
-from vramlab.cuda_rules import reductions, workspaces
+from vramlab.cuda_rules import cublas, reduce
 from vramlab.errors import NeedsMoreGPUs
 from vramlab.gpu import VirtualGPU
+from vramlab.gpu.torch_internals import clear_cublas_workspaces
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """The facts that predictions depend on."""
+class GPUEnvironment:
+    """Facts of GPU and PyTorch that predictions depend on."""
 
     compute_capability: tuple[int, int]
     """Major and minor, such as (8, 0)."""
@@ -34,40 +35,39 @@ class Surroundings:
 
     @property
     def rules(self) -> str:
-        """The version as text, such as '2.13'."""
+        """Write the version as text, such as '2.13'."""
         return ".".join(map(str, self.torch_version))
 
     def linear_workspace_bytes(self, bias: bool = True) -> int:
-        """What the first forward pass of Linear layers leaves behind."""
-        return workspaces.kept_by_linear_bytes(self.compute_capability, self.torch_version, bias)
+        """Add up the workspaces that the first forward pass of Linear layers leaves behind."""
+        library: cublas.Library = "cublaslt" if bias else "cublas"
+        return cublas.kept_workspace_bytes(library, self.compute_capability, self.torch_version)
 
     def matmul_workspace_bytes(self) -> int:
-        """What a thread's first plain matrix product leaves behind."""
-        return workspaces.cublas_bytes(self.compute_capability, self.torch_version)
+        """Return the workspace that a thread's first plain matrix product leaves behind."""
+        return self.linear_workspace_bytes(bias=False)
 
     def column_sum_bytes(self, rows: int, columns: int) -> int:
-        """What summing a float32 (rows, columns) over its rows takes while it runs."""
-        return sum(
-            reductions.column_sum_bytes(
-                rows, columns, self.multiprocessors, self.threads_per_multiprocessor
-            )
-        )
+        """Add up what summing a float32 (rows, columns) over its rows takes while it runs."""
+        return sum(reduce.column_sum_bytes(rows, columns, self._threads))
 
     def total_sum_bytes(self, numel: int) -> int:
-        """What summing all of a tensor takes while it runs."""
-        return sum(
-            reductions.total_sum_bytes(numel, self.multiprocessors, self.threads_per_multiprocessor)
-        )
+        """Add up what summing all of a float32 tensor takes while it runs."""
+        return sum(reduce.total_sum_bytes(numel, self._threads))
+
+    @property
+    def _threads(self) -> reduce.GpuThreads:
+        return reduce.GpuThreads(self.multiprocessors, self.threads_per_multiprocessor)
 
 
-def surroundings() -> Surroundings:
-    """The conditions here and now; RuntimeError without a GPU, real or virtual."""
+def gpu_environment() -> GPUEnvironment:
+    """Read the environment here and now; RuntimeError without a GPU, real or virtual."""
     require_gpu()
     properties = torch.cuda.get_device_properties(0)
     gpu = attached()
     major, minor, *_ = torch.__version__.split(".")
     installed = int(major), int(minor)
-    return Surroundings(
+    return GPUEnvironment(
         compute_capability=torch.cuda.get_device_capability(),
         multiprocessors=properties.multi_processor_count,
         threads_per_multiprocessor=properties.max_threads_per_multi_processor,
@@ -111,7 +111,7 @@ def start_afresh() -> None:
     """
     if not torch.cuda.is_initialized():
         return
-    torch._C._cuda_clearCublasWorkspaces()
+    clear_cublas_workspaces()
     # A collection goes over all that was ever imported, which takes a quarter of a second.
     if any(torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count())):
         gc.collect()

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 
 
 @dataclass(frozen=True)
 class MemoryReading:
-    """What torch.cuda and the driver answer at one moment, in bytes."""
+    """Counters of torch.cuda and the driver at one moment, in bytes."""
 
     allocated_bytes: int
     """In live tensors and workspaces, rounding included (torch.cuda.memory_allocated)."""
@@ -50,8 +50,8 @@ def reset_peaks(device: int | None = None) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def unsplit_bytes(device: int = 0) -> int:
-    """Rests of at most 1 MiB that live blocks hold because they were not split off.
+def unsplit_remainder_bytes(device: int = 0) -> int:
+    """Add up the unsplit remainders, of at most 1 MiB each, that live blocks hold.
 
     From torch's snapshot: a block's size less its request, rounded to 512 B.
 
@@ -67,5 +67,5 @@ def unsplit_bytes(device: int = 0) -> int:
 
 
 def held_bytes() -> int:
-    """Allocated bytes on the current GPU, without the rests of blocks that were not split off."""
-    return torch.cuda.memory_allocated() - unsplit_bytes(torch.cuda.current_device())
+    """Allocated bytes on the current GPU, without the unsplit remainders of blocks."""
+    return torch.cuda.memory_allocated() - unsplit_remainder_bytes(torch.cuda.current_device())

@@ -1,4 +1,4 @@
-"""How TensorIterator sees a reduction: dimensions sorted, merged, and cut into 32-bit pieces.
+"""TensorIterator's view of a reduction: dimensions sorted, merged, cut into 32-bit pieces.
 
 CUDA's reduction kernel chooses its launch by the iterator's dimensions, not by the tensor's, so the
 rules need the same ones. Strides are in bytes, dimension 0 is the fastest, and an output has stride
@@ -64,12 +64,12 @@ class Reduction:
 
     @property
     def reduced_dims(self) -> int:
-        """How many dimensions are reduced; they are the first ones."""
+        """Count the dimensions that are reduced; they are the first ones."""
         return sum(stride == 0 for stride in self.output_strides[0])
 
     @property
     def output_numel(self) -> int:
-        """How many different outputs there are."""
+        """Count the different outputs."""
         return math.prod(
             size
             for size, stride in zip(self.shape, self.output_strides[0], strict=True)
@@ -88,7 +88,7 @@ class Reduction:
             yield piece
 
     def fits_32_bits(self) -> bool:
-        """Whether one kernel can run it, its offsets in bytes being 32-bit numbers."""
+        """Tell whether one kernel can run it, its offsets in bytes being 32-bit numbers."""
         if self.numel > _INT32_MAX:
             return False
         return all(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vramlab.gpu import VirtualGPU
-from vramlab.measure.surroundings import start_afresh, surroundings
+from vramlab.measure.environment import gpu_environment, start_afresh
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,6 @@ def test_nothing_is_collected_where_only_a_workspace_is_held(
 def test_a_virtual_gpu_stands_for_a_pytorch_and_another_may_be_installed() -> None:
     installed = tuple(map(int, torch.__version__.split(".")[:2]))
     with VirtualGPU("T4", torch_version="2.11"):
-        here = surroundings()
+        here = gpu_environment()
     assert here.torch_version == (2, 11)
     assert here.installed_version == installed

@@ -103,7 +103,7 @@ def _nearest(capability: tuple[int, int]) -> GPUModel:
 
 
 def _context_bytes(recording: RecordingFile) -> int | None:
-    """What the context took when there was nothing else yet, if it was recorded."""
+    """Look up what the context took when there was nothing else yet, if it was recorded."""
     entry = recording.entries.get("context")
     for moment in (entry.moments or ()) if entry else ():
         if moment["moment"] == "synchronize":

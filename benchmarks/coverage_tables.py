@@ -1,0 +1,170 @@
+"""What of `torch.cuda` a virtual GPU answers, and what it refuses: each name is tried.
+
+The answers are those of one PyTorch, the newest that vramlab knows: with another, pages stay as
+they are.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.cuda
+import torch.cuda.memory
+from torch import nn
+
+from benchmarks.scores import markdown_table
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.stand_ins.torch_c import is_safe_without_gpu
+from vramlab.gpu.torch_internals import (
+    CUDA_FUNCTIONS,
+    NEWEST,
+    Found,
+    Internal,
+    internals,
+)
+
+NAMESPACES = (torch.cuda, torch.cuda.memory)
+"""Where public names are looked for: in `__all__` of these, in this order."""
+
+
+def _like_malloc() -> Any:
+    return torch.cuda.CUDAPluggableAllocator(None, "malloc", "free")  # type: ignore[arg-type]
+
+
+CALLS: Mapping[str, Callable[[], object]] = {
+    "CUDAPluggableAllocator": _like_malloc,
+    "CudaError": lambda: torch.cuda.CudaError(2),
+    "ExternalStream": lambda: torch.cuda.ExternalStream(1),
+    "StreamContext": lambda: torch.cuda.StreamContext(torch.cuda.current_stream()),
+    "caching_allocator_alloc": lambda: torch.cuda.caching_allocator_alloc(512),
+    "caching_allocator_delete": lambda: torch.cuda.caching_allocator_delete(0),
+    "can_device_access_peer": lambda: torch.cuda.can_device_access_peer(0, 1),
+    "change_current_allocator": lambda: torch.cuda.memory.change_current_allocator(
+        types.SimpleNamespace(allocator=lambda: None)  # type: ignore[arg-type]
+    ),
+    "check_error": lambda: torch.cuda.check_error(0),
+    "device": lambda: torch.cuda.device(0),
+    "device_of": lambda: torch.cuda.device_of(torch.zeros(1, device="cuda")),
+    "get_stream_from_external": lambda: torch.cuda.get_stream_from_external(1),
+    "graph": lambda: torch.cuda.graph(torch.cuda.CUDAGraph()),
+    "make_graphed_callables": lambda: torch.cuda.make_graphed_callables(
+        nn.Linear(1, 1).cuda(), (torch.zeros(1, 1, device="cuda"),)
+    ),
+    "manual_seed": lambda: torch.cuda.manual_seed(0),
+    "manual_seed_all": lambda: torch.cuda.manual_seed_all(0),
+    "set_device": lambda: torch.cuda.set_device(0),
+    "set_per_process_memory_fraction": lambda: torch.cuda.set_per_process_memory_fraction(0.5),
+    "set_rng_state": lambda: torch.cuda.set_rng_state(torch.cuda.get_rng_state()),
+    "set_rng_state_all": lambda: torch.cuda.set_rng_state_all(torch.cuda.get_rng_state_all()),
+    "set_stream": lambda: torch.cuda.set_stream(torch.cuda.current_stream()),
+    "set_sync_debug_mode": lambda: torch.cuda.set_sync_debug_mode(0),
+    "stream": lambda: torch.cuda.stream(torch.cuda.current_stream()),
+    "use_mem_pool": lambda: torch.cuda.use_mem_pool(torch.cuda.MemPool()).__enter__(),
+}
+"""How names are tried that take arguments. All others are called without."""
+
+
+def is_known() -> bool:
+    """Whether the installed PyTorch is the one that pages tell of."""
+    return torch.__version__.startswith("{}.{}.".format(*NEWEST))
+
+
+def torch_cuda() -> str:
+    """What of torch.cuda's public interface is answered, and what is refused, in which words."""
+    answers = tried()
+    refused: dict[str, list[str]] = {}
+    for name, said in answers.items():
+        if said is not None:
+            refused.setdefault(said.replace(f"torch.cuda.{name} ", "torch.cuda.… "), []).append(
+                name
+            )
+    answered = [name for name, said in answers.items() if said is None]
+    rows = [(_listed(names), said) for said, names in refused.items()]
+    return "\n\n".join(
+        (
+            f"Of {len(answers)} public functions, classes and values in `torch.cuda` and "
+            f"`torch.cuda.memory` of PyTorch {_text(NEWEST)}, {len(answered)} are answered:",
+            f"{_listed(answered)}.",
+            f"{len(answers) - len(answered)} are refused:",
+            markdown_table(("name", "what is said"), rows),
+        )
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def tried() -> dict[str, str | None]:
+    """Try every public name of `torch.cuda`, but its modules, on a machine with two T4s.
+
+    Returns:
+        For each name what the error says; None if there was none.
+    """
+    answers: dict[str, str | None] = {}
+    for owner in NAMESPACES:
+        for name in sorted(set(owner.__all__) - answers.keys()):
+            if isinstance(getattr(owner, name), types.ModuleType):
+                continue
+            with warnings.catch_warnings(), VirtualGPU("T4", 2, on_value="nan"):
+                warnings.simplefilter("ignore")  # of names that PyTorch deprecates
+                torch.zeros(1, device="cuda")  # some only answer once a GPU has been used
+                answers[name] = _error_of(CALLS.get(name) or getattr(owner, name))
+    return dict(sorted(answers.items(), key=lambda item: item[0].lower()))
+
+
+def _error_of(value: Any) -> str | None:
+    """What calling it raises. What cannot be called is there, and that is its answer."""
+    if not callable(value):
+        return None
+    try:
+        value()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return None
+
+
+def c_layer() -> str:
+    """What becomes of each C function under torch.cuda and torch.accelerator."""
+    named = [*CUDA_FUNCTIONS, *sorted(c_functions() - CUDA_FUNCTIONS.keys())]
+    rows = [(f"`{name}`", _fate(name)) for name in named]
+    return markdown_table(("`torch._C`", "on a virtual GPU"), rows)
+
+
+def c_functions() -> set[str]:
+    """The C functions of torch.cuda that PyTorch's types list, in every build."""
+    types_of_c = Path(torch.__file__).parent / "_C" / "__init__.pyi"
+    return set(re.findall(r"^def (_cuda_\w+)", types_of_c.read_text(encoding="utf-8"), re.M))
+
+
+def _fate(name: str) -> str:
+    if name in CUDA_FUNCTIONS:
+        return f"answered: {CUDA_FUNCTIONS[name].purpose}"
+    if is_safe_without_gpu(name):
+        return "PyTorch's own, which needs no GPU"
+    return "hidden: asking for it is an error that says so"
+
+
+def private_names() -> str:
+    """The private names of PyTorch that vramlab uses besides: what for, and who has them."""
+    rows = [
+        (f"`{each.path}`", each.purpose, _versions(each))
+        for each in sorted(internals(), key=lambda each: each.path)
+        if each not in CUDA_FUNCTIONS.values()
+    ]
+    return markdown_table(("name", "what for: it", "in PyTorch"), rows)
+
+
+def _versions(internal: Internal) -> str:
+    span = f"{_text(internal.since)} to {_text(internal.until or NEWEST)}"
+    return span if internal.found is Found.ALWAYS else f"{span}, {internal.found.value}"
+
+
+def _text(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

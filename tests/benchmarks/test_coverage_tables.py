@@ -1,0 +1,63 @@
+"""What a virtual GPU says to each name of torch.cuda, and that it is said in its own words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks import coverage_tables, pages
+from vramlab.gpu.torch_internals import CUDA_FUNCTIONS
+
+TRIED = coverage_tables.tried()
+IN_WORDS = ("UnsupportedOnVirtualGPU", "NoStandIn", "NVMLError_NotSupported")
+"""Errors that say what is not modelled; the last is NVML's own, of GPUs that cannot tell."""
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_what_is_refused_is_refused_in_words(name: str) -> None:
+    said = TRIED[name]
+    assert said is None or said.split(":")[0] in IN_WORDS
+
+
+def test_what_is_asked_most_is_answered() -> None:
+    for name in ("memory_allocated", "max_memory_allocated", "memory_summary", "mem_get_info"):
+        assert TRIED[name] is None
+    assert TRIED["CUDAGraph"] == (
+        "UnsupportedOnVirtualGPU: CUDA graphs are not modelled by the virtual GPU: run the "
+        "captured part directly"
+    )
+    assert str(TRIED["current_blas_handle"]).startswith("NoStandIn: torch._C._cuda_getCurrentBlas")
+
+
+def test_every_function_of_the_c_layer_has_a_row() -> None:
+    rows = [line.split("|")[1].strip(" `") for line in coverage_tables.c_layer().splitlines()[2:]]
+    assert sorted(rows) == sorted(CUDA_FUNCTIONS.keys() | coverage_tables.c_functions())
+    assert len(rows) >= 100
+
+
+@pytest.mark.parametrize(
+    ("function", "fate"),
+    [
+        ("_cuda_getDeviceCount", "answered: counts the GPUs"),
+        ("_cuda_getCurrentBlasHandle", "hidden: asking for it is an error that says so"),
+        ("_cuda_getCompiledVersion", "PyTorch's own, which needs no GPU"),
+    ],
+)
+def test_the_fate_of_a_function_is_told(function: str, fate: str) -> None:
+    assert f"| `{function}` | {fate} |" in coverage_tables.c_layer().splitlines()
+
+
+def test_private_names_are_told_with_their_versions() -> None:
+    lines = coverage_tables.private_names().splitlines()
+    assert (
+        "| `torch._C._current_graph_task_id` | tells the backward pass, where it is not -1 | "
+        "2.11 to 2.13 |"
+    ) in lines
+
+
+def test_a_page_is_not_written_with_another_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "<!-- generated: c-layer -->\nold\n<!-- end: c-layer -->\n"
+    monkeypatch.setattr(torch, "__version__", "2.12.1+cpu")
+    assert pages.filled(page, {"c-layer": lambda: "new"}) == page
+    monkeypatch.setattr(torch, "__version__", "2.13.0")
+    assert "new" in pages.filled(page, {"c-layer": lambda: "new"})

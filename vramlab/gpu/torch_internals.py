@@ -1,0 +1,778 @@
+"""Every private name of PyTorch that vramlab uses: what for, and which versions have it.
+
+Nothing else in vramlab names one (`tests/vramlab/gpu/test_torch_internals.py` looks). Names that
+are read are imported from here, under a name without underscores; names that are replaced while a
+virtual GPU is attached are attributes of `Replaced`, or C functions of `CUDA_FUNCTIONS`.
+
+    from vramlab.gpu.torch_internals import OpOverload, Replaced, current_graph_task_id
+    patches.set(*Replaced.NVTX.at, value)
+
+They are looked up when they are first imported from here. `check()` looks for all of them at once.
+
+The oldest version that is looked at is the oldest that vramlab supports: most names are older.
+"""
+
+# What is imported for its type is for others:
+# ruff: noqa: F401
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from vramlab.errors import UnsupportedOnVirtualGPU
+
+if TYPE_CHECKING:
+    from torch._C import DisableTorchFunction, DispatchKey, DispatchKeySet, Generator, StorageBase
+    from torch._C import _current_autograd_node as current_autograd_node
+    from torch._C import _current_graph_task_id as current_graph_task_id
+    from torch._C import _dispatch_dump as dispatch_dump
+    from torch._C import _dispatch_get_all_op_names as dispatch_get_all_op_names
+    from torch._C import (
+        _dispatch_has_kernel_for_dispatch_key as dispatch_has_kernel_for_dispatch_key,
+    )
+    from torch._C import (
+        _dispatch_tls_is_dispatch_key_included as dispatch_tls_is_dispatch_key_included,
+    )
+    from torch._C import (
+        _dispatch_tls_set_dispatch_key_included as dispatch_tls_set_dispatch_key_included,
+    )
+    from torch._C import _ExcludeDispatchKeyGuard as ExcludeDispatchKeyGuard
+    from torch._C import _get_dispatch_mode as get_dispatch_mode
+    from torch._C import _get_sdp_priority_order as get_sdp_priority_order
+    from torch._C import _len_torch_dispatch_stack as len_torch_dispatch_stack
+    from torch._C import _swap_tensor_impl as swap_tensor_impl
+    from torch._C import _TorchDispatchModeKey as TorchDispatchModeKey
+    from torch._C._autograd import _get_sequence_nr as get_sequence_nr
+    from torch._C._distributed_c10d import Backend as ProcessGroupBackend
+    from torch._C._distributed_c10d import FakeProcessGroup
+    from torch._C._nn import _parse_to as parse_to
+    from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+    from torch._prims_common import is_non_overlapping_and_dense_or_false, suggest_memory_format
+    from torch._utils import _flatten_dense_tensors as flatten_dense_tensors
+    from torch._utils import _unflatten_dense_tensors as unflatten_dense_tensors
+    from torch.autograd.graph import _engine_run_backward as engine_run_backward
+    from torch.cuda import _get_nvml_device_index as get_nvml_device_index
+    from torch.cuda._utils import _get_device_index as get_device_index
+    from torch.cuda.memory import _dump_snapshot as dump_snapshot
+    from torch.cuda.memory import _record_memory_history as record_memory_history
+    from torch.cuda.memory import _set_memory_metadata as set_memory_metadata
+    from torch.cuda.memory import _snapshot as memory_snapshot
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+    from torch.nn.parallel._functions import Broadcast
+    from torch.overrides import _get_current_function_mode_stack as get_function_mode_stack
+    from torch.overrides import _pop_mode as pop_function_mode
+    from torch.overrides import _push_mode as push_function_mode
+    from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+    from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+    from torch.utils._python_dispatch import (
+        _get_current_dispatch_mode_stack as get_dispatch_mode_stack,
+    )
+    from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
+    from torch.utils._python_dispatch import _push_mode as push_dispatch_mode
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    make_subclass: Callable[..., torch.Tensor]
+    storage_use_count: Callable[[int], int]
+
+Version = tuple[int, int]
+
+OLDEST: Version = (2, 11)
+NEWEST: Version = (2, 13)
+"""The versions of PyTorch, (major, minor), in which every name here has been looked for."""
+
+
+class Found(Enum):
+    """Where a name is found."""
+
+    ALWAYS = "in every PyTorch"
+    WHEN_IMPORTED = "in a module that PyTorch imports when it is needed"
+    IN_CUDA_BUILDS = "in builds of PyTorch with CUDA"
+    ONCE_INITIALIZED = "in such builds, once CUDA is initialized"
+    NEVER = "nowhere: PyTorch asks for it, and vramlab answers"
+
+
+@dataclass(frozen=True)
+class Internal:
+    """A private name of PyTorch.
+
+    Attributes:
+        path: the name, from `torch` on.
+        purpose: what vramlab needs it for.
+        since: the first version that has it; not before the oldest that vramlab supports.
+        until: the last version that has it; None: the newest has it.
+        found: where it is there.
+        owner: makes the object whose attribute the last part of the path is, where the path does
+            not lead to it: attributes of instances.
+    """
+
+    path: str
+    purpose: str
+    since: Version = OLDEST
+    until: Version | None = None
+    found: Found = Found.ALWAYS
+    owner: Callable[[], Any] | None = None
+
+    @property
+    def at(self) -> tuple[Any, str]:
+        """The object that has the name, and the name there: the first arguments of `setattr`.
+
+        Raises:
+            UnsupportedOnVirtualGPU: there is no such object.
+        """
+        before, _, name = self.path.rpartition(".")
+        try:
+            return (_resolve(before) if self.owner is None else self.owner()), name
+        except (AttributeError, ImportError) as error:
+            raise UnsupportedOnVirtualGPU(_complain([self])) from error
+
+    def value(self) -> Any:
+        """Look up what the name stands for now.
+
+        Raises:
+            UnsupportedOnVirtualGPU: this PyTorch does not have it.
+        """
+        try:
+            return getattr(*self.at) if self.owner is not None else _resolve(self.path)
+        except (AttributeError, ImportError) as error:
+            raise UnsupportedOnVirtualGPU(_complain([self])) from error
+
+    def is_there(self) -> bool:
+        """Tell whether this PyTorch has the name."""
+        try:
+            self.value()
+        except UnsupportedOnVirtualGPU:
+            return False
+        return True
+
+    def is_in(self, version: Version) -> bool:
+        """Tell whether a version of PyTorch is known to have it, or is newer than what is known."""
+        return self.since <= version and (self.until is None or version <= self.until)
+
+
+_DISTRIBUTED = ("torch.distributed.", "torch._C._distributed_c10d.")
+"""What a PyTorch that is built without torch.distributed does not have."""
+
+READ: Mapping[str, Internal] = {
+    # torch._C: modes, dispatch keys, the autograd engine
+    "DisableTorchFunction": Internal(
+        "torch._C.DisableTorchFunction", "asks tensors without passing function modes"
+    ),
+    "DispatchKey": Internal("torch._C.DispatchKey", "names the kernels of a device"),
+    "DispatchKeySet": Internal("torch._C.DispatchKeySet", "excludes autocast inside its kernels"),
+    "ExcludeDispatchKeyGuard": Internal(
+        "torch._C._ExcludeDispatchKeyGuard", "excludes autocast inside its kernels"
+    ),
+    "Generator": Internal("torch._C.Generator", "the class that `torch.Generator` extends"),
+    "StorageBase": Internal("torch._C.StorageBase", "asks storages for what C++ knows of them"),
+    "TorchDispatchModeKey": Internal(
+        "torch._C._TorchDispatchModeKey", "tells FakeTensorMode from other modes"
+    ),
+    "current_autograd_node": Internal(
+        "torch._C._current_autograd_node", "names the node for which the engine allocates"
+    ),
+    "current_graph_task_id": Internal(
+        "torch._C._current_graph_task_id", "tells the backward pass, where it is not -1"
+    ),
+    "dispatch_dump": Internal(
+        "torch._C._dispatch_dump", "tells structured kernels, whose errors name them otherwise"
+    ),
+    "dispatch_get_all_op_names": Internal(
+        "torch._C._dispatch_get_all_op_names", "tells the ops that only TorchScript has"
+    ),
+    "dispatch_has_kernel_for_dispatch_key": Internal(
+        "torch._C._dispatch_has_kernel_for_dispatch_key", "tells which ops have a kernel of a key"
+    ),
+    "dispatch_tls_is_dispatch_key_included": Internal(
+        "torch._C._dispatch_tls_is_dispatch_key_included", "switches autocast's kernels on"
+    ),
+    "dispatch_tls_set_dispatch_key_included": Internal(
+        "torch._C._dispatch_tls_set_dispatch_key_included", "switches autocast's kernels on"
+    ),
+    "get_dispatch_mode": Internal("torch._C._get_dispatch_mode", "tells whether tensors are fake"),
+    "get_sdp_priority_order": Internal(
+        "torch._C._get_sdp_priority_order", "chooses a kernel of attention as PyTorch does"
+    ),
+    "get_sequence_nr": Internal(
+        "torch._C._autograd._get_sequence_nr", "tells which autograd nodes an op has made"
+    ),
+    "len_torch_dispatch_stack": Internal(
+        "torch._C._len_torch_dispatch_stack", "tells whether another mode has to see an op"
+    ),
+    "parse_to": Internal("torch._C._nn._parse_to", "reads the arguments of `Tensor.to`"),
+    "storage_use_count": Internal(
+        "torch._C._storage_Use_Count", "tells who holds a gradient besides the autograd engine"
+    ),
+    "swap_tensor_impl": Internal(
+        "torch._C._swap_tensor_impl", "moves parameters that stay the same Python objects"
+    ),
+    "engine_run_backward": Internal(
+        "torch.autograd.graph._engine_run_backward", "tells frames of the engine by its code"
+    ),
+    # torch: ops, trees, memory formats, modes
+    "HigherOrderOperator": Internal("torch._ops.HigherOrderOperator", "the type of such ops"),
+    "OpOverload": Internal("torch._ops.OpOverload", "the type of ops"),
+    "OpOverloadPacket": Internal("torch._ops.OpOverloadPacket", "the type of ops by one name"),
+    "is_non_overlapping_and_dense_or_false": Internal(
+        "torch._prims_common.is_non_overlapping_and_dense_or_false",
+        "tells whether a gradient may be added up in place",
+    ),
+    "suggest_memory_format": Internal(
+        "torch._prims_common.suggest_memory_format", "tells in which format cuDNN convolves"
+    ),
+    "flatten_dense_tensors": Internal(
+        "torch._utils._flatten_dense_tensors", "makes the buffers that DataParallel sends"
+    ),
+    "unflatten_dense_tensors": Internal(
+        "torch._utils._unflatten_dense_tensors", "makes views of the buffers that came"
+    ),
+    "get_function_mode_stack": Internal(
+        "torch.overrides._get_current_function_mode_stack", "puts the function mode below others"
+    ),
+    "pop_function_mode": Internal(
+        "torch.overrides._pop_mode", "puts the function mode below others"
+    ),
+    "push_function_mode": Internal(
+        "torch.overrides._push_mode", "puts the function mode below others"
+    ),
+    "TorchDispatchMode": Internal(
+        "torch.utils._python_dispatch.TorchDispatchMode", "sees every op below autograd"
+    ),
+    "disable_current_modes": Internal(
+        "torch.utils._python_dispatch._disable_current_modes", "runs ops that nobody shall see"
+    ),
+    "get_dispatch_mode_stack": Internal(
+        "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
+        "puts the dispatch mode below others",
+    ),
+    "pop_dispatch_mode": Internal(
+        "torch.utils._python_dispatch._pop_mode", "puts the dispatch mode below others"
+    ),
+    "push_dispatch_mode": Internal(
+        "torch.utils._python_dispatch._push_mode", "puts the dispatch mode below others"
+    ),
+    "is_traceable_wrapper_subclass": Internal(
+        "torch.utils._python_dispatch.is_traceable_wrapper_subclass",
+        "finds the tensors inside of DTensor and its like",
+    ),
+    "tree_leaves": Internal("torch.utils._pytree.tree_leaves", "finds tensors in arguments"),
+    "tree_map": Internal("torch.utils._pytree.tree_map", "replaces tensors in arguments"),
+    "make_subclass": Internal("torch.Tensor._make_subclass", "copies a tensor of any class"),
+    "Broadcast": Internal(
+        "torch.nn.parallel._functions.Broadcast", "copies parameters as DataParallel does"
+    ),
+    # torch.cuda
+    "get_device_index": Internal(
+        "torch.cuda._utils._get_device_index", "reads a device as torch.cuda does"
+    ),
+    "get_nvml_device_index": Internal(
+        "torch.cuda._get_nvml_device_index", "asks NVML for the GPU that torch.cuda uses"
+    ),
+    "dump_snapshot": Internal("torch.cuda.memory._dump_snapshot", "writes a snapshot to a file"),
+    "record_memory_history": Internal(
+        "torch.cuda.memory._record_memory_history", "records allocations"
+    ),
+    "set_memory_metadata": Internal(
+        "torch.cuda.memory._set_memory_metadata", "marks stages in recorded allocations"
+    ),
+    "memory_snapshot": Internal("torch.cuda.memory._snapshot", "reads recorded allocations"),
+    # torch.distributed
+    "AsyncCollectiveTensor": Internal(
+        "torch.distributed._functional_collectives.AsyncCollectiveTensor",
+        "wraps results of collectives that may still run",
+        found=Found.WHEN_IMPORTED,
+    ),
+    "FakeProcessGroup": Internal(
+        "torch._C._distributed_c10d.FakeProcessGroup", "stands in for NCCL without values"
+    ),
+    "ProcessGroupBackend": Internal(
+        "torch._C._distributed_c10d.Backend", "the class of which NCCL's is one"
+    ),
+}
+"""The names that are read, and what they are called here."""
+
+
+class Replaced:
+    """The attributes that stand-ins replace while a virtual GPU is attached."""
+
+    ENGINE_OF_AUTOGRAD = Internal(
+        "torch.autograd._engine_run_backward", "keeps answering for devices in backward passes"
+    )
+    ENGINE_OF_GRAPH = Internal(
+        "torch.autograd.graph._engine_run_backward",
+        "keeps answering for devices in backward passes",
+    )
+    MODULE_APPLY = Internal("torch.nn.Module._apply", "sees parameters that moved")
+    REDUCE_TENSOR = Internal("torch.Tensor._reduce_ex_internal", "saves tensors without values")
+    MAKE_WRAPPER = Internal(
+        "torch.Tensor._make_wrapper_subclass", "makes DTensor and its like where C++ has tensors"
+    )
+    SHARE_STORAGE = Internal("torch.UntypedStorage._share_cuda_", "refuses to share with processes")
+    GROUP_TENSORS = Internal(
+        "torch._C._group_tensors_by_device_and_dtype", "tells GPUs apart in foreach optimizers"
+    )
+    C_GETATTR = Internal(
+        "torch._C.__getattr__", "says which C functions are not modelled", found=Found.NEVER
+    )
+    HAS_CUDA = Internal("torch._C._has_cuda", "tells programs that PyTorch is built with CUDA")
+    # torch.nn.parallel
+    BROADCAST_FUNCTION = Internal(
+        "torch.nn.parallel._functions.Broadcast", "makes zeros for parameters without gradient"
+    )
+    BROADCAST = Internal("torch._C._broadcast", "copies between GPUs", found=Found.IN_CUDA_BUILDS)
+    BROADCAST_COALESCED = Internal(
+        "torch._C._broadcast_coalesced", "copies between GPUs", found=Found.IN_CUDA_BUILDS
+    )
+    SCATTER = Internal("torch._C._scatter", "copies between GPUs", found=Found.IN_CUDA_BUILDS)
+    GATHER = Internal("torch._C._gather", "copies between GPUs", found=Found.IN_CUDA_BUILDS)
+    # torch.cuda
+    EXCHANGE_DEVICE = Internal("torch.cuda._exchange_device", "changes the current device")
+    MAYBE_EXCHANGE_DEVICE = Internal(
+        "torch.cuda._maybe_exchange_device", "changes the current device"
+    )
+    CUDART = Internal("torch.cuda._cudart", "answers for CUDA's runtime")
+    INITIALIZED = Internal("torch.cuda._initialized", "is True once a GPU has been used")
+    QUEUED_CALLS = Internal("torch.cuda._queued_calls", "keeps calls until a GPU is used")
+    CACHED_DEVICE_COUNT = Internal("torch.cuda._cached_device_count", "counts the GPUs")
+    IS_IN_BAD_FORK = Internal("torch.cuda._is_in_bad_fork", "lets processes that are forked go on")
+    GET_DEVICE_PROPERTIES = Internal(
+        "torch.cuda._get_device_properties", "describes a GPU", found=Found.ONCE_INITIALIZED
+    )
+    IS_CAPTURING = Internal(
+        "torch.cuda.graphs._cuda_isCurrentStreamCapturing", "tells that no CUDA graph is captured"
+    )
+    NVTX = Internal("torch.cuda.nvtx._nvtx", "lets programs set NVTX's marks")
+    # torch.distributed
+    NCCL_VERSION = Internal(
+        "torch._C._nccl_version", "says which NCCL there is", found=Found.IN_CUDA_BUILDS
+    )
+    NCCL_VERSION_SUFFIX = Internal(
+        "torch._C._nccl_version_suffix", "says which NCCL there is", found=Found.IN_CUDA_BUILDS
+    )
+    NEW_PROCESS_GROUP = Internal(
+        "torch.distributed.distributed_c10d._new_process_group_helper", "makes groups of NCCL"
+    )
+    REGISTER_BACKEND = Internal(
+        "torch.distributed.ProcessGroup._register_backend",
+        "registers a group for the device behind GPUs",
+    )
+    VERIFY_PARAMS = Internal(
+        "torch.distributed._verify_params_across_processes",
+        "compares DistributedDataParallel's parameters",
+    )
+    SET_SEQUENCE_NUMBER = Internal(
+        "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group",
+        "numbers collectives, which the fake process group refuses",
+    )
+    INIT_GPU_CONTEXT = Internal(
+        "torch._subclasses.fake_tensor.init_gpu_context", "starts no real CUDA for fake tensors"
+    )
+
+
+CUDA_PREFIX = "_cuda_"
+"""How the names of the C functions begin that only a PyTorch with CUDA has."""
+
+_SINCE: Mapping[str, Version] = {
+    "_accelerator_emptyHostCache": (2, 12),
+    "_cuda_cudaCachingAllocator_is_enabled": (2, 12),
+}
+
+CUDA_FUNCTIONS: Mapping[str, Internal] = {
+    name: Internal(
+        f"torch._C.{name}",
+        purpose,
+        since=_SINCE.get(name, OLDEST),
+        found=Found.IN_CUDA_BUILDS if name.startswith(CUDA_PREFIX) else Found.ALWAYS,
+    )
+    for name, purpose in {
+        "_cuda_init": "initializes CUDA",
+        "_cuda_getDeviceCount": "counts the GPUs",
+        "_cuda_getDevice": "tells the current device",
+        "_cuda_setDevice": "changes the current device",
+        "_cuda_exchangeDevice": "changes the current device, and tells the one before",
+        "_cuda_maybeExchangeDevice": "does so, where a negative index changes nothing",
+        "_cuda_canDeviceAccessPeer": "tells whether GPUs can read each other's memory: all can",
+        "_cuda_getArchFlags": "tells which GPUs PyTorch is compiled for: those of the machine",
+        "_cuda_isCurrentStreamCapturing": "tells whether a CUDA graph is captured: never",
+        "_cuda_isInBadFork": "tells whether CUDA was initialized before a fork: it never matters",
+        "_cuda_ipc_collect": "frees memory that other processes shared: there is none",
+        "_cuda_sleep": "lets a GPU wait: no time passes",
+        "_cuda_get_sync_debug_mode": "tells whether synchronizing is warned of: it is not",
+        "_cuda_set_sync_debug_mode": "lets synchronizing be warned of: ignored",
+        "_cuda_synchronize": "waits for a GPU: all is done",
+        "_cuda_getCurrentStream": "tells the current stream",
+        "_cuda_getDefaultStream": "tells the default stream",
+        "_cuda_setStream": "changes the current stream",
+        "_cuda_getCurrentRawStream": "tells the current stream's handle",
+        "_cuda_memoryStats": "tells the allocator's counters",
+        "_cuda_resetPeakMemoryStats": "lets peaks begin anew",
+        "_cuda_resetAccumulatedMemoryStats": "lets sums begin anew",
+        "_cuda_emptyCache": "gives the cache back to the driver",
+        "_cuda_setMemoryFraction": "limits the allocator",
+        "_cuda_getMemoryFraction": "tells the limit",
+        "_cuda_getAllocatorBackend": "names the allocator: native",
+        "_cuda_cudaCachingAllocator_raw_alloc": "allocates without a tensor",
+        "_cuda_cudaCachingAllocator_raw_delete": "frees what was allocated without a tensor",
+        "_cuda_cudaCachingAllocator_is_enabled": "tells whether memory is cached: always",
+        "_cuda_cudaCachingAllocator_enable": "switches caching off: refused",
+        "_cuda_memorySnapshot": "tells segments, blocks and recorded events",
+        "_cuda_record_memory_history": "records allocations",
+        "_cuda_setMemoryMetadata": "puts a text on allocations to come",
+        "_cuda_getMemoryMetadata": "tells that text",
+        "_cuda_clearCublasWorkspaces": "frees cuBLAS's workspaces",
+        "_cuda_attach_out_of_memory_observer": "calls a function before an error is raised",
+        "_get_accelerator": "names the accelerator: cuda",
+        "_accelerator_getAccelerator": "names the accelerator: cuda",
+        "_accelerator_getDeviceIndex": "tells the current device",
+        "_accelerator_setDeviceIndex": "changes the current device",
+        "_accelerator_exchangeDevice": "changes the current device, and tells the one before",
+        "_accelerator_maybeExchangeDevice": "does so, where a negative index changes nothing",
+        "_accelerator_getStream": "tells the current stream",
+        "_accelerator_setStream": "changes the current stream",
+        "_accelerator_synchronizeDevice": "waits for a GPU: all is done",
+        "_accelerator_isAllocatorInitialized": "tells whether there is an allocator: always",
+        "_accelerator_emptyCache": "gives the cache back to the driver",
+        "_accelerator_emptyHostCache": "gives pinned memory back: none is cached",
+        "_accelerator_getDeviceStats": "tells the allocator's counters",
+        "_accelerator_resetPeakStats": "lets peaks begin anew",
+        "_accelerator_resetAccumulatedStats": "lets sums begin anew",
+        "_accelerator_getMemoryInfo": "tells free and total memory, as cudaMemGetInfo",
+    }.items()
+}
+"""The C functions under torch.cuda and torch.accelerator that `stand_ins.torch_c` answers."""
+
+
+class _Reached:
+    """The names that the functions below reach, so that nobody else needs to."""
+
+    SCHEMA = Internal(
+        "torch._ops.OpOverload._schema",
+        "names an op's arguments, and what it changes",
+        owner=lambda: torch.ops.aten.add.Tensor,
+    )
+    OP_NAME = Internal(
+        "torch._ops.OpOverload._opname",
+        "names an op without its overload",
+        owner=lambda: torch.ops.aten.add.Tensor,
+    )
+    KERNEL = Internal(
+        "torch._ops.OpOverload._op_dk",
+        "calls the kernel of a dispatch key",
+        owner=lambda: torch.ops.aten.add.Tensor,
+    )
+    STORAGE_ID = Internal(
+        "torch.UntypedStorage._cdata", "tells storages apart, whatever views them"
+    )
+    USE_COUNT = Internal("torch.Tensor._use_count", "tells who holds a gradient")
+    VERSION = Internal("torch.Tensor._version", "tells that a saved tensor was changed in place")
+    INDICES = Internal("torch.Tensor._indices", "finds the storages of a sparse tensor")
+    VALUES = Internal("torch.Tensor._values", "finds the storages of a sparse tensor")
+    BACKWARD_HOOKS = Internal("torch.Tensor._backward_hooks", "keeps hooks when modules move")
+    ACCUMULATE_HOOKS = Internal(
+        "torch.Tensor._post_accumulate_grad_hooks", "keeps hooks when modules move"
+    )
+    SEQUENCE_NUMBER = Internal(
+        "torch.autograd.graph.Node._sequence_nr", "finds the line that made an autograd node"
+    )
+    ENGINE = Internal(
+        "torch.autograd.Variable._execution_engine", "runs backward what clears its queue"
+    )
+    DEFAULT_DEVICE = Internal(
+        "torch.utils._device.CURRENT_DEVICE", "tells torch.set_default_device's device"
+    )
+    DEVICE_CONTEXT = Internal(
+        "torch._GLOBAL_DEVICE_CONTEXT", "leaves the mode of torch.set_default_device lowest"
+    )
+    DESTROY_LIBRARY = Internal("torch.library.Library._destroy", "takes kernels away again")
+    SCRIPT_TYPE = Internal("torch.ScriptObject._type", "finds the process group of a collective")
+    # torch.distributed
+    DEFAULT_GROUP = Internal(
+        "torch.distributed.distributed_c10d._get_default_group", "finds the group that is meant"
+    )
+    OBJECT_DEVICE = Internal(
+        "torch.distributed.distributed_c10d._get_object_coll_device",
+        "tells where a collective of objects takes memory",
+    )
+    NOT_IN_GROUP = Internal(
+        "torch.distributed.distributed_c10d._rank_not_in_group",
+        "leaves groups alone that this rank is not in",
+    )
+    RESOLVE_GROUP = Internal(
+        "torch.distributed.distributed_c10d._resolve_process_group", "finds a group by its name"
+    )
+    GROUP_BACKEND = Internal(
+        "torch.distributed.ProcessGroup._get_backend", "tells whether other ranks run"
+    )
+    GROUP_DEVICES = Internal(
+        "torch.distributed.ProcessGroup._device_types", "registers each device once"
+    )
+    REBUILD_BUCKETS = Internal(
+        "torch.distributed.Reducer._rebuild_buckets", "tells the GPU of DDP's buckets"
+    )
+    MAKE_FAKE_GROUP = Internal(
+        "torch._C._distributed_c10d.FakeProcessGroup._create_internal", "makes a rank of any world"
+    )
+    WORK_OF_FUTURE = Internal(
+        "torch._C._distributed_c10d._create_work_from_future", "answers collectives that are done"
+    )
+    GROUP_TIMEOUT = Internal(
+        "torch._C._distributed_c10d.Backend.Options._timeout", "passes NCCL's timeout on to gloo"
+    )
+    TRANSFORM_CACHE = Internal(
+        "torch.distributed.tensor._redistribute._gen_transform_infos",
+        "forgets meshes that are gone",
+        found=Found.WHEN_IMPORTED,
+    )
+    SHARDING_CACHE = Internal(
+        "torch.distributed.tensor.debug._clear_sharding_prop_cache",
+        "forgets meshes that are gone",
+        found=Found.WHEN_IMPORTED,
+    )
+
+
+def schema_of(op: Any) -> Any:
+    """Get the schema of an op: its name, arguments and returns (`torch.FunctionSchema`)."""
+    return op._schema
+
+
+def plain_name_of(op: OpOverload) -> str:
+    """Name an op without namespace and overload, such as "allreduce_"."""
+    return op._opname
+
+
+def kernel_of(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
+    """Find the kernel of an op that is registered for a dispatch key."""
+    return functools.partial(op._op_dk, key)
+
+
+def storage_id(storage: torch.UntypedStorage) -> int:
+    """Get a number that a storage has for itself: the address of C++'s object."""
+    return storage._cdata
+
+
+def use_count(tensor: torch.Tensor) -> int:
+    """Count how often C++ refers to a tensor."""
+    count: int = tensor._use_count()  # type: ignore[attr-defined]
+    return count
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Count how often a tensor was changed in place."""
+    return tensor._version
+
+
+def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices and values of a sparse tensor, also of one that is not coalesced."""
+    return tensor._indices(), tensor._values()
+
+
+def keep_hooks(tensor: Any) -> None:
+    """Tell C++ of the hooks that a Python tensor has, after its impl was swapped.
+
+    C++ has noted them on the other impl: setting them tells the new one.
+    """
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        if (hooks := getattr(tensor, name)) is not None:
+            setattr(tensor, name, hooks)
+
+
+def sequence_number_of(node: Any) -> int:
+    """Get the number of an autograd node: the engine runs the highest first."""
+    number: int = node._sequence_nr()
+    return number
+
+
+def execution_engine() -> Any:
+    """Find the autograd engine, as Python sees it."""
+    return torch.autograd.Variable._execution_engine
+
+
+def default_device() -> torch.device | None:
+    """Get the device of `torch.set_default_device`; None where nobody has set one."""
+    device: torch.device | None = _loaded("torch.utils._device").CURRENT_DEVICE
+    return device
+
+
+def default_device_mode() -> Any:
+    """Find the function mode of `torch.set_default_device` in the calling thread, or None."""
+    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+
+
+def mode_key_of(mode: TorchDispatchMode) -> Any:
+    """Tell which place a dispatch mode has below the stack; None if it is on the stack."""
+    return getattr(mode, "_mode_key", None)
+
+
+def destroy(library: torch.library.Library) -> None:
+    """Take the kernels away that were registered in a library."""
+    library._destroy()
+
+
+def is_in_bad_fork() -> bool:
+    """Tell whether CUDA was initialized before this process was forked."""
+    return bool(torch.cuda._is_in_bad_fork())
+
+
+def clear_cublas_workspaces() -> None:
+    """Free cuBLAS's workspaces of every GPU."""
+    torch._C._cuda_clearCublasWorkspaces()
+
+
+def names_in_cuda_build() -> list[str]:
+    """List the names of `torch._C` that this PyTorch has because it is built with CUDA."""
+    return [name for name in vars(torch._C) if name.startswith(CUDA_PREFIX)]
+
+
+def undeclared(name: str) -> Internal:
+    """Describe a C function of torch.cuda that nothing stands in for."""
+    return Internal(f"torch._C.{name}", "is not modelled", found=Found.IN_CUDA_BUILDS)
+
+
+def script_type_of(arg: Any) -> str | None:
+    """Name the C++ class of an op's argument; None if it is a Python object."""
+    return str(arg._type()) if hasattr(arg, "_type") else None
+
+
+def default_group() -> Any:
+    """Find the process group of `init_process_group`."""
+    return _c10d()._get_default_group()
+
+
+def device_of_objects(group: Any) -> torch.device:
+    """Tell on which device a group exchanges pickled objects."""
+    return torch.device(_c10d()._get_object_coll_device(group))
+
+
+def is_outside(group: Any) -> bool:
+    """Tell whether this rank does not belong to a process group."""
+    return bool(_c10d()._rank_not_in_group(group))
+
+
+def group_named(name: str) -> Any:
+    """Find the process group of a name, as functional collectives get it."""
+    return _c10d()._resolve_process_group(name)
+
+
+def backend_of(group: Any, device: torch.device) -> Any:
+    """Find what moves the bytes of a process group on a device."""
+    return group._get_backend(device)
+
+
+def devices_of(group: Any) -> list[torch.device]:
+    """List the devices for which a process group has something that moves bytes."""
+    return list(group._device_types)
+
+
+def timeout_of(options: Any) -> Any:
+    """Tell how long a process group waits, by the options that it is made with."""
+    return options._timeout
+
+
+def make_fake_group(rank: int, size: int) -> Any:
+    """Make a process group whose collectives move nothing."""
+    return _loaded("torch._C._distributed_c10d").FakeProcessGroup._create_internal(rank, size)
+
+
+def work_of(future: torch.futures.Future[Any]) -> Any:
+    """Make the work of a collective whose result is a future's."""
+    return _loaded("torch._C._distributed_c10d")._create_work_from_future(future)
+
+
+def clear_dtensor_caches() -> None:
+    """Empty the caches of DTensor, if it is in use.
+
+    Source: torch/distributed/tensor/_sharding_prop.py and _redistribute.py, PyTorch 2.13.
+    """
+    if "torch.distributed.tensor" in sys.modules:
+        _loaded("torch.distributed.tensor.debug")._clear_sharding_prop_cache()
+        _loaded("torch.distributed.tensor._redistribute")._gen_transform_infos.cache_clear()
+
+
+def internals() -> Iterator[Internal]:
+    """Every name that is declared here."""
+    yield from READ.values()
+    for namespace in (Replaced, _Reached):
+        yield from (each for each in vars(namespace).values() if isinstance(each, Internal))
+    yield from CUDA_FUNCTIONS.values()
+
+
+def missing() -> list[Internal]:
+    """List the names that this PyTorch should have and does not, but in modules that come later."""
+    version = _version()
+    return [
+        each
+        for each in internals()
+        if each.found is Found.ALWAYS
+        and (torch.distributed.is_available() or not each.path.startswith(_DISTRIBUTED))
+        and each.is_in(version)
+        and not each.is_there()
+    ]
+
+
+@functools.cache
+def check() -> None:
+    """Look for every name, once in a process: PyTorch may change them in any version.
+
+    Raises:
+        UnsupportedOnVirtualGPU: names are missing: which, what for, who had them, what to do.
+    """
+    if not_there := missing():
+        raise UnsupportedOnVirtualGPU(_complain(not_there))
+
+
+def _complain(not_there: list[Internal]) -> str:
+    lines = [
+        f"  {each.path}, which {each.purpose}; last seen in PyTorch {_text(each.until or NEWEST)}"
+        for each in not_there
+    ]
+    return "\n".join(
+        [
+            f"vramlab uses private names that PyTorch {torch.__version__} does not have:",
+            *lines,
+            f"Install a PyTorch that vramlab knows: pip install 'torch>={_text(OLDEST)},"
+            f"<{NEWEST[0]}.{NEWEST[1] + 1}'. If you have one, please report this message.",
+        ]
+    )
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+def _version() -> Version:
+    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    assert found is not None
+    return int(found[1]), int(found[2])
+
+
+def _resolve(path: str) -> Any:
+    """Find what a path stands for. Modules on the way are imported."""
+    first, *rest = path.split(".")
+    so_far, found = first, _loaded(first)
+    for name in rest:
+        so_far = f"{so_far}.{name}"
+        found = getattr(found, name) if hasattr(found, name) else _loaded(so_far)
+    return found
+
+
+def _loaded(module: str) -> Any:
+    return importlib.import_module(module)
+
+
+def _c10d() -> Any:
+    return _loaded("torch.distributed.distributed_c10d")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in READ:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = READ[name].value()
+    return value
