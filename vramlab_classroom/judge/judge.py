@@ -6,11 +6,12 @@ import atexit
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
 from vramlab.units import mib
+from vramlab_classroom.judge import hidden_cases
 from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
 from vramlab_classroom.judge.mistakes import Mistake
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
@@ -71,6 +72,7 @@ class Judge:
         self._bench = bench
         self._seed = seed
         self._truths: dict[str, Truth] = {}
+        self._hidden_cases: dict[tuple[str, str], list[Config]] = {}
         self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
     def judge(self, exercise: Exercise, name: str, cells: Sequence[str]) -> Verdict:
@@ -139,7 +141,12 @@ class Judge:
     def _hidden(self, exercise: Exercise, task: Task) -> list[Config]:
         if self._seed is None:
             return []
-        return list(task.hidden(Random(f"{self._seed}/{exercise.name}/{task.name}")))
+        key = (exercise.module, task.name)
+        if key not in self._hidden_cases:
+            random = Random(f"{self._seed}/{exercise.name}/{task.name}")
+            measure = partial(self._truth, exercise, task)
+            self._hidden_cases[key] = hidden_cases.draw(task, random, measure)
+        return self._hidden_cases[key]
 
     def _judge_answers(self, exercise: Exercise, task: Predict | Diagnose, source: str) -> Verdict:
         configs = [*task.visible, *self._hidden(exercise, task)]
@@ -230,15 +237,10 @@ def _explain(task: Predict | Diagnose, tries: Sequence[Try]) -> str:
     first = wrong[0]
     if first.outcome["type"] != type(first.truth).__name__:
         return _explain_type(task, first)
-    # A mistake has to explain every wrong case; the one that explains most of the right ones, too,
-    # is the likeliest.
-    agreements = {
-        mistake: sum(each.agrees(mistake) for each in tries)
-        for mistake in task.mistakes
-        if all(each.agrees(mistake) for each in wrong)
-    }
-    if agreements:
-        return max(agreements, key=lambda mistake: agreements[mistake]).message
+    # Who made a mistake made it in every case, also where it does not show.
+    for mistake in task.mistakes:
+        if all(each.agrees(mistake) for each in tries):
+            return mistake.message
     if not isinstance(first.truth, int):
         return "That is not what happened."
     difference = first.outcome["value"] - first.truth

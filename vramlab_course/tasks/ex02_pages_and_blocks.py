@@ -37,7 +37,7 @@ BLOCK = Predict(
     name="block_bytes",
     points=2,
     minutes=5,
-    visible=tuple({"requested_bytes": size} for size in (4, 512, 513, 4000, 4096)),
+    visible=tuple({"requested_bytes": size} for size in (4, 512, 513, 4000, 4096, 0)),
     hidden=lambda random: [
         *({"requested_bytes": random.randrange(1, MIB)} for _ in range(6)),
         {"requested_bytes": 512 * random.randrange(1, 2048)},
@@ -161,6 +161,7 @@ RESERVED = Predict(
         {"tensor_bytes": [MIB, MIB, MIB]},
         {"tensor_bytes": [900 * KIB, 900 * KIB, 900 * KIB, 200 * KIB, 200 * KIB]},
         {"tensor_bytes": [700 * KIB, 700 * KIB, 700 * KIB, 900 * KIB, 600 * KIB, 400 * KIB]},
+        {"tensor_bytes": [700 * KIB] * 8},  # two in a segment, though 5600 KiB are less than three
     ),
     hidden=lambda random: [_small_tensors(random, count) for count in (5, 9, 14, 20, 30)],
     measure=_measure_reserved,

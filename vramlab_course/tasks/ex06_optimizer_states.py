@@ -102,6 +102,7 @@ STATE = Predict(
     minutes=10,
     visible=(
         {"optimizer": "SGD", "fused": False, "shapes": _CHAIN},
+        {"optimizer": "SGD", "fused": True, "shapes": _CHAIN},
         {"optimizer": "SGD with momentum", "fused": False, "shapes": _CHAIN},
         {"optimizer": "AdamW", "fused": False, "shapes": _CHAIN},
         {"optimizer": "AdamW", "fused": True, "shapes": _CHAIN},

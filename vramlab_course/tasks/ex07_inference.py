@@ -326,6 +326,7 @@ MODE = Diagnose(
         {"mode": "train()", "rows": 4096, "width": 512, "factor": 4},
         {"mode": "eval()", "rows": 4096, "width": 512, "factor": 4},
         {"mode": "eval() and no_grad()", "rows": 4096, "width": 512, "factor": 4},
+        {"mode": "train() and no_grad()", "rows": 8192, "width": 512, "factor": 2},
     ),
     hidden=lambda random: [
         {

@@ -278,6 +278,7 @@ WHICH = Diagnose(
     visible=(
         {"run": "train, eager", **_BASE},
         {"run": "eval, sdpa", **_BASE},
+        {"run": "train, sdpa", **_BASE},
         {"run": "train, eager, no dropout on the softmax", **_SQUARE},
     ),
     hidden=lambda random: [{"run": run, **_large(random)} for run in RUNS],

@@ -273,6 +273,7 @@ WHY = Diagnose(
         {"kind": "retried inside except", "layers": 4, "batch": 32},
         {"kind": "still too large", "layers": 4, "batch": 32},
         {"kind": "an earlier loss is kept", "layers": 3, "batch": 48},
+        {"kind": "the error is kept", "layers": 5, "batch": 30},
     ),
     hidden=lambda random: [
         {"kind": kind, "layers": random.randrange(3, 7), "batch": 6 * random.randrange(4, 9)}

@@ -277,6 +277,7 @@ WHICH = Diagnose(
         {**_ONE_LAYER, "kind": "math", "dropout": False},
         {**_ONE_LAYER, "kind": "step by step", "dropout": True},
         {**_ONE_LAYER, "kind": "flash", "dropout": False},
+        {**_ONE_LAYER, "kind": "memory-efficient", "dropout": False},
     ),
     hidden=lambda random: [
         {

@@ -191,6 +191,9 @@ LIMITED = Diagnose(
         {**_SQUARE, "rows": 128, "dtype": "float16", "gpu": "T4"},
         {**_SQUARE, "rows": 128, "dtype": "float32", "gpu": "T4"},
         {**_SQUARE, "outputs": 1, "dtype": "float32", "gpu": "A100-40GB"},
+        {"rows": 32, "inputs": 4800, "outputs": 4800, "dtype": "float32", "gpu": "A100-40GB"},
+        {**_SQUARE, "inputs": 1, "dtype": "float32", "gpu": "A100-40GB"},
+        {"rows": 365, "inputs": 6016, "outputs": 6016, "dtype": "float16", "gpu": "T4"},
     ),
     hidden=lambda random: [
         *(
@@ -285,6 +288,7 @@ WHERE = Diagnose(
         {"batch": 32, "autocast": False, "image_bytes": 512},
         {"batch": 32, "autocast": True, "image_bytes": 512},
         {"batch": 32, "autocast": True, "image_bytes": 1_000_000},
+        {"batch": 24, "autocast": False, "image_bytes": 1_269_891},  # longer than either part
     ),
     hidden=lambda random: [
         {"batch": 64, "autocast": False, "image_bytes": random.randrange(500, 5000)},

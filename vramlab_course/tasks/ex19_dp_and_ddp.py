@@ -462,6 +462,7 @@ WHICH = Diagnose(
         {"way": ANSWERS[0], **_READ},
         {"way": ANSWERS[1], **_READ},
         {"way": ANSWERS[2], **_READ},
+        {"way": ANSWERS[3], **_READ},
     ),
     hidden=lambda random: [
         {

@@ -266,9 +266,7 @@ WHICH = Diagnose(
     name="which_stage",
     points=3,
     minutes=10,
-    visible=tuple(
-        {"stage": stage, "layers": 4, "width": 512, "ranks": 4} for stage in ("ZeRO-1", "ZeRO-3")
-    ),
+    visible=tuple({"stage": stage, "layers": 4, "width": 512, "ranks": 4} for stage in STAGES),
     hidden=lambda random: [
         {
             "stage": stage,

@@ -323,6 +323,14 @@ LARGEST = Diagnose(
             "between": 0.9,
         },
         {
+            "layers": 3,
+            "width": 512,
+            "vocabulary": 9216,
+            "share": 12,
+            "fits": 4,
+            "between": 0.89,
+        },
+        {
             "layers": 1,
             "width": 256,
             "vocabulary": 16384,
