@@ -13,13 +13,13 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.submissions import EXERCISE, ROOT, Notebook
 from vramlab_classroom.judge.exercises import find_exercise
-from vramlab_classroom.judge.notebooks import TEST_SUFFIX, grade_id
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX, grade_id, tested_task
 
 CORES = 2
 SEED = "the seed of the benchmark\n"
@@ -71,9 +71,11 @@ class Grader(ABC):
 
     Attributes:
         name: as the tables call it.
+        exercise: that the class has handed in.
     """
 
     name: str
+    exercise: str = field(default=EXERCISE, kw_only=True)
 
     @abstractmethod
     def lay_out(self, folder: Path, notebooks: Mapping[str, Notebook]) -> None:
@@ -100,10 +102,11 @@ class Nbgrader(Grader):
     stock: bool
 
     def lay_out(self, folder: Path, notebooks: Mapping[str, Notebook]) -> None:
-        lay_out_course(folder, notebooks, submitted=self._submitted)
+        lay_out_course(folder, notebooks, self.exercise, submitted=self._submitted)
         if self.stock:
             (folder / "nbgrader_config.py").write_text(STOCK_CONFIG)
-        words = ["nbgrader", "generate_assignment", EXERCISE, "--force"]
+            add_hidden_cases(folder / "solutions" / self.exercise / f"{self.exercise}.ipynb")
+        words = ["nbgrader", "generate_assignment", self.exercise, "--force"]
         subprocess.run(
             [sys.executable, "-m", *words],
             cwd=folder,
@@ -113,11 +116,11 @@ class Nbgrader(Grader):
         )
 
     def command(self, folder: Path) -> Sequence[str]:
-        return (sys.executable, "-m", "nbgrader", "autograde", EXERCISE)
+        return (sys.executable, "-m", "nbgrader", "autograde", self.exercise)
 
     def points(self, folder: Path) -> dict[str, float | None]:
         book = folder / ("gradebook.db" if self.stock else "autograder/gradebook.db")
-        return points_in(f"sqlite:///{book}")
+        return points_in(f"sqlite:///{book}", self.exercise)
 
     @property
     def _submitted(self) -> str:
@@ -135,14 +138,14 @@ class Vramlab(Grader):
     words: tuple[str, ...] = ()
 
     def lay_out(self, folder: Path, notebooks: Mapping[str, Notebook]) -> None:
-        lay_out_course(folder, notebooks, submitted="autograder/submitted")
+        lay_out_course(folder, notebooks, self.exercise, submitted="autograder/submitted")
 
     def command(self, folder: Path) -> Sequence[str]:
         main = "import sys; from vramlab.cli import main; sys.exit(main())"
         return (sys.executable, "-c", main, "grade", "--workers", f"{CORES}", *self.words)
 
     def points(self, folder: Path) -> dict[str, float | None]:
-        return points_in(f"sqlite:///{folder}/autograder/gradebook.db")
+        return points_in(f"sqlite:///{folder}/autograder/gradebook.db", self.exercise)
 
 
 @dataclass(frozen=True)
@@ -158,8 +161,8 @@ class Otter(Grader):
     def lay_out(self, folder: Path, notebooks: Mapping[str, Notebook]) -> None:
         tests = folder / "tests"
         tests.mkdir(parents=True)
-        for task in find_exercise(EXERCISE).tasks:
-            text = OTTER_TEST.format(task=task.name, points=task.points, exercise=EXERCISE)
+        for task in find_exercise(self.exercise).tasks:
+            text = OTTER_TEST.format(task=task.name, points=task.points, exercise=self.exercise)
             (tests / f"{task.name}.py").write_text(text)
         (folder / "run_all.py").write_text(OTTER_RUN)
         subprocess.run(
@@ -207,17 +210,40 @@ def _code(source: str) -> dict[str, Any]:
     }
 
 
-def lay_out_course(folder: Path, notebooks: Mapping[str, Notebook], submitted: str) -> None:
+HIDDEN_CASES = """\
+### BEGIN HIDDEN TESTS
+from vramlab_classroom.judge import notebook_api
+from vramlab_classroom.judge.judge import shared_judge
+notebook_api.shared_judge = lambda: shared_judge({seed!r})
+### END HIDDEN TESTS
+"""
+
+
+def add_hidden_cases(master: Path) -> None:
+    """Let the tests of a master try the cases that `vramlab grade` tries, not the visible alone.
+
+    As nbgrader's hidden tests: students do not get them, and autograde puts them back.
+    """
+    notebook = json.loads(master.read_text())
+    for cell in notebook["cells"]:
+        if tested_task({**cell, "source": "".join(cell["source"])}):
+            cell["source"] = HIDDEN_CASES.format(seed=SEED) + "".join(cell["source"])
+    master.write_text(json.dumps(notebook))
+
+
+def lay_out_course(
+    folder: Path, notebooks: Mapping[str, Notebook], exercise: str, submitted: str
+) -> None:
     """Copy the course with one exercise, and hand in."""
     for name in ("nbgrader_config.py", "autograder/nbgrader_config.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    shutil.copytree(ROOT / "solutions" / EXERCISE, folder / "solutions" / EXERCISE)
+    shutil.copytree(ROOT / "solutions" / exercise, folder / "solutions" / exercise)
     (folder / "autograder" / "hidden_seed.txt").write_text(SEED)
     for student, notebook in notebooks.items():
-        place = folder / submitted / student / EXERCISE
+        place = folder / submitted / student / exercise
         place.mkdir(parents=True)
-        (place / f"{EXERCISE}.ipynb").write_text(json.dumps(notebook))
+        (place / f"{exercise}.ipynb").write_text(json.dumps(notebook))
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -233,12 +259,12 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def points_in(url: str) -> dict[str, float | None]:
+def points_in(url: str, exercise: str) -> dict[str, float | None]:
     """Read the points of all students from one of nbgrader's gradebooks."""
     from nbgrader.api import Gradebook
 
     with Gradebook(url) as gradebook:
         return {
             submission.student_id: None if submission.needs_manual_grade else submission.score
-            for submission in gradebook.assignment_submissions(EXERCISE)
+            for submission in gradebook.assignment_submissions(exercise)
         }

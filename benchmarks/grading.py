@@ -7,6 +7,8 @@ a grader is counted, so small classes tell more of that.
 
     python -m benchmarks.grading                     all of it
     python -m benchmarks.grading contest             the graders side by side
+    python -m benchmarks.grading pair                `vramlab grade` beside nbgrader's own steps,
+                                                     for exercises 02 and 05; writes nothing
     python -m benchmarks.grading growth --sizes 10 30 100 300 1000
     python -m benchmarks.grading --write             keep it, for docs/grading.md
 
@@ -40,6 +42,7 @@ from benchmarks.usage import CommandFailed, adopt_orphans, run
 from vramlab.progress import working
 
 SIZES = (10, 30, 100)
+PAIR = ("02_pages_and_blocks", "05_one_training_step")
 
 VRAMLAB = Vramlab(REFERENCE)
 WITHOUT_PAGES = Vramlab("vramlab grade --no-feedback", ("--no-feedback",))
@@ -49,7 +52,9 @@ STOCK = Nbgrader("nbgrader autograde, its own steps", stock=True)
 
 def measure(grader: Grader, students: int, *, alike: bool = False) -> Run:
     """Let a grader grade a class, in a folder that is gone afterwards."""
-    notebooks = {f"student{n:04}": submission(n, alike=alike) for n in range(students)}
+    notebooks = {
+        f"student{n:04}": submission(n, grader.exercise, alike=alike) for n in range(students)
+    }
     with tempfile.TemporaryDirectory(prefix="vramlab-benchmark-") as name:
         folder = Path(name)
         grader.lay_out(folder, notebooks)
@@ -75,6 +80,24 @@ def contest(students: int, rounds: int, otter: str | None, keep: _Keep) -> None:
         for grader in graders:
             keep.add("contest", measure(grader, students))
         keep.add("contest", measure(VRAMLAB, students, alike=True))
+
+
+def pair(exercises: Sequence[str], students: int) -> None:
+    """Measure `vramlab grade` and nbgrader's own steps in turn, on classes of some exercises.
+
+    Both try the same cases, hidden ones too.
+    """
+    for exercise in exercises:
+        ours, stock = (
+            measure(replace(grader, exercise=exercise), students) for grader in (VRAMLAB, STOCK)
+        )
+        print(
+            f"{exercise}, {students} students: {ours.points:g} points in CPU {ours.cpu_s:.1f} s "
+            f"and wall {ours.wall_s:.1f} s; nbgrader's own steps {stock.points:g} points in CPU "
+            f"{stock.cpu_s:.1f} s ({stock.cpu_s / ours.cpu_s:.1f} times) and wall "
+            f"{stock.wall_s:.1f} s ({stock.wall_s / ours.wall_s:.1f} times)",
+            flush=True,
+        )
 
 
 def growth(sizes: Sequence[int], keep: _Keep) -> None:
@@ -107,9 +130,12 @@ class _Keep:
 def main() -> int:
     """Measure and print; answer the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    known = ("contest", "growth")
-    parser.add_argument("what", nargs="*", default=known, help=f"any of {', '.join(known)}")
+    known = ("contest", "growth", "pair")
+    parser.add_argument(
+        "what", nargs="*", default=("contest", "growth"), help=f"any of {', '.join(known)}"
+    )
     parser.add_argument("--students", type=int, default=20, help="in the contest")
+    parser.add_argument("--exercises", nargs="+", default=PAIR, help="of the pair")
     parser.add_argument("--rounds", type=int, default=2, help="of the contest")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of growing classes")
     parser.add_argument("--otter", metavar="PYTHON", help="of an environment with otter-grader")
@@ -126,6 +152,8 @@ def main() -> int:
     if "contest" in options.what:
         contest(options.students, options.rounds, options.otter, keep)
         print(contest_table(keep.results.contest, REFERENCE), end="\n\n")
+    if "pair" in options.what:
+        pair(options.exercises, options.students)
     if "growth" in options.what:
         growth(options.sizes, keep)
         print(growth_table(keep.results.growth))

@@ -29,7 +29,7 @@ from benchmarks.scores import Comparison, cases_table, summary_table
 from docs.builder import address
 from docs.builder.sources import lessons_table
 from vramlab.commands import rules
-from vramlab.kernels import describe
+from vramlab.kernels import TABLE
 from vramlab.progress import working
 
 PAGES = (
@@ -54,7 +54,9 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
             (summary_table(in_words, results.comparisons), _made_with(results))
         ),
         "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
-        "rules": lambda: "\n\n".join((rules.summary(describe()) + ".", rules.markdown(describe()))),
+        "rules": lambda: "\n\n".join(
+            (rules.summary(TABLE.surest_first()) + ".", rules.markdown(TABLE.surest_first()))
+        ),
         "workspaces": workspaces_table.markdown,
         "first-uses": lambda: recorded_tables.first_uses(RECORDINGS),
         "known-differences": recorded_tables.known_differences,

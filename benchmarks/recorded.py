@@ -19,8 +19,8 @@ from benchmarks.cases import RECORDING, Case
 from benchmarks.programs import Program, Quantity, Transformer
 from vramlab import zoo
 from vramlab.recordings.entries import RULE, ZOO
-from vramlab.recordings.store import OK, Entry, RecordingFile, Stage
-from vramlab.recordings.twin import measure_on_twin
+from vramlab.recordings.store import OK, RecordedEntry, RecordedStage, RecordingFile
+from vramlab.recordings.virtual_counterpart import measure_on_twin
 from vramlab.zoo.subjects import SUBJECTS
 from vramlab.zoo.workload import Workload
 
@@ -62,7 +62,7 @@ def recorded_cases(folder: Path) -> Iterator[Case]:
                     )
 
 
-def numbers(entry_id: str, stages: Sequence[Stage]) -> dict[Quantity, int]:
+def numbers(entry_id: str, stages: Sequence[RecordedStage]) -> dict[Quantity, int]:
     """The numbers of an entry, in bytes."""
     if not stages:
         return {}
@@ -88,7 +88,7 @@ def on_the_virtual_gpu(cases: Sequence[Case], folder: Path) -> dict[str, int]:
         recording = RecordingFile.open(folder / source)
         of_source = [case for case in cases if case.source == source]
         for entry_id in dict.fromkeys(case.program for case in of_source):
-            entry = Entry.from_dict(measure_on_twin(recording, entry_id)["entry"])
+            entry = RecordedEntry.from_dict(measure_on_twin(recording, entry_id)["entry"])
             measured = numbers(entry_id, entry.stages)
             found |= {
                 case.name: measured[case.quantity] for case in of_source if case.program == entry_id

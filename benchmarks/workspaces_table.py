@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from benchmarks.scores import markdown_table
-from vramlab.kernels import CUBLAS, CUBLASLT, Launch
+from vramlab.kernels import CUBLAS, CUBLASLT, KernelContext
 from vramlab.kernels.cublas import Workspace, workspaces
 from vramlab.units import MIB
 
@@ -44,10 +44,10 @@ def markdown() -> str:
 
 
 def _cells(version: tuple[int, int]) -> tuple[str, ...]:
-    launches = [Launch(_GPU(capability), version) for capability in CAPABILITIES.values()]
+    contexts = [KernelContext(_GPU(capability), version) for capability in CAPABILITIES.values()]
     return (
-        *(" and ".join(map(_size, workspaces(CUBLAS, launch))) or "none" for launch in launches),
-        " and ".join(map(_named, workspaces(CUBLASLT, launches[0]))) or "none",
+        *(" and ".join(map(_size, workspaces(CUBLAS, context))) or "none" for context in contexts),
+        " and ".join(map(_named, workspaces(CUBLASLT, contexts[0]))) or "none",
     )
 
 

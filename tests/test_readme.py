@@ -96,7 +96,9 @@ def test_verbs_that_are_mentioned_are_there() -> None:
 
 
 def test_the_plan_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
-    (words,) = (words for words in commands(PAGE, "vramlab") if words[0] == "plan")
+    words, *others = (words for words in commands(PAGE, "vramlab") if words[0] == "plan")
+    for other in others:  # about files that are the reader's own
+        assert parser().parse_args(other).run.__module__ == "vramlab.commands.plan"
     assert main(words) == 1  # 8 x H100 are too few
     said = capsys.readouterr().out
     assert "It does not fit: H100 has" in said

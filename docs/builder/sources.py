@@ -68,7 +68,11 @@ def collect(
     for name, text in texts.items():
         texts[name] = _with_downloads(name, text, pages, root, downloads)
     texts |= reference.pages(root, modules)
-    return downloads | {name: text.encode() for name, text in texts.items()}
+    images = {
+        f"docs/_static/{path.name}": path.read_bytes()
+        for path in (root / "docs" / "_static").glob("*.svg")
+    }
+    return downloads | images | {name: text.encode() for name, text in texts.items()}
 
 
 def _with_picture(text: str, runs: Mapping[str, Path]) -> str:

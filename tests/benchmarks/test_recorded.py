@@ -18,15 +18,15 @@ from benchmarks.scores import Comparison, score
 from vramlab import VirtualGPU, zoo
 from vramlab.recordings.machine import describe_machine
 from vramlab.recordings.measuring import measure
-from vramlab.recordings.store import Entry, RecordingFile, Stage
+from vramlab.recordings.store import RecordedEntry, RecordedStage, RecordingFile
 from vramlab.recordings.worker import as_data
 
 MLP = "zoo/" + next(workload.id for workload in zoo.WORKLOADS if workload.mode == "train")
 LINEAR = "experiment/three-linear-inference"
 
 
-def stage(name: str, allocated: int, peak: int, reserved: int) -> Stage:
-    return Stage(name, allocated, peak, reserved, reserved, 0)
+def stage(name: str, allocated: int, peak: int, reserved: int) -> RecordedStage:
+    return RecordedStage(name, allocated, peak, reserved, reserved, 0)
 
 
 STEP = (
@@ -75,8 +75,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (MLP, LINEAR):
         with VirtualGPU("T4"):
             answer = as_data(measure(name))
-        recording.put(name, Entry.from_dict(answer["entry"]), {"trace": answer["trace"]})
-    recording.put("experiment/tiny", Entry("failed", 1.0, error="out of paper"))
+        recording.put(name, RecordedEntry.from_dict(answer["entry"]), {"trace": answer["trace"]})
+    recording.put("experiment/tiny", RecordedEntry("failed", 1.0, error="out of paper"))
     return path
 
 

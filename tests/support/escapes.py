@@ -199,6 +199,24 @@ def wait_long() -> str:
     return "waited"
 
 
+def trickle() -> str:
+    """Write a reply of a million bytes, one after the other."""
+    import os
+    import struct
+    import time
+
+    reply = 0
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, struct.pack("!Q", 2**20))
+            reply = descriptor
+        except OSError:
+            continue
+    while True:
+        os.write(reply, b" ")
+        time.sleep(0.01)
+
+
 def exit_at_once() -> str:
     import os
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from vramlab.kernels import TABLE, Launch, Marker, replay
+from vramlab.kernels import TABLE, KernelContext, Marker, replay
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ def events() -> Events:
         rule = TABLE.find(func)
         assert rule is not None, f"no rule for {func}"
         outputs = flat(func(*args, **kwargs))
-        launch = Launch(gpu, version, environment or {})
+        context = KernelContext(gpu, version, environment or {})
         recorder = Recorder(outputs)
-        replay(rule.steps(launch, func, args, kwargs, outputs), len(outputs), recorder)
+        replay(rule.steps(context, func, args, kwargs, outputs), len(outputs), recorder)
         return recorder.events
 
     return run

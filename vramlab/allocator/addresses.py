@@ -1,4 +1,4 @@
-"""Where cudaMalloc puts memory: the order of addresses decides which of two equal blocks is taken.
+"""Addresses of cudaMalloc: their order decides which of two equal blocks is taken.
 
 The driver takes addresses in chunks of a multiple of 32 MiB, from the top of the address space
 down, and puts what is smaller than what is left of a chunk into the newest chunk that has room.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from vramlab.allocator.sizes import round_up
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.units import MIB
 
 CHUNK_BYTES = 32 * MIB

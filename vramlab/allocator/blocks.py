@@ -69,7 +69,7 @@ class Block:
 
     @property
     def is_split(self) -> bool:
-        """Whether it shares its segment with other blocks."""
+        """Tell whether it shares its segment with other blocks."""
         return self.previous is not None or self.next is not None
 
     def put_between(self, before: Block | None, after: Block | None) -> None:
@@ -170,7 +170,7 @@ class BlockPool:
         del blocks[bisect_left(blocks, (block.address,))]
 
     def age(self, block: Block) -> int:
-        """How many searches a cached block has sat through."""
+        """Count the searches that a cached block has sat through."""
         return self.searches - block.age_base
 
     def absorb(self, block: Block, neighbour: Block) -> int:

@@ -17,18 +17,18 @@ from typing import Any, NoReturn
 from vramlab.allocator import messages
 from vramlab.allocator.blocks import Block, BlockPool
 from vramlab.allocator.device_memory import PAGE_BYTES, DeviceMemory
-from vramlab.allocator.history import Event, History
+from vramlab.allocator.history import AllocatorEvent, History
 from vramlab.allocator.release import collect_garbage, release_all, release_oversize
 from vramlab.allocator.reserve import Reserve
 from vramlab.allocator.settings import AllocatorSettings
-from vramlab.allocator.sizes import (
-    MIN_BLOCK_BYTES,
+from vramlab.allocator.statistics import Statistics
+from vramlab.cuda_rules.sizes import (
     REFUSED_REQUEST_BYTES,
-    SMALL_REQUEST_BYTES,
+    SMALL_BLOCK_BYTES,
     round_request,
     segment_size,
+    should_split,
 )
-from vramlab.allocator.statistics import Statistics
 from vramlab.errors import (
     AllocatorConfigError,
     AllocatorInvariantError,
@@ -132,7 +132,7 @@ class CachingAllocator:
 
     @property
     def allowed_bytes(self) -> int | None:
-        """What a memory fraction below 1 lets it reserve; None: no limit."""
+        """Return what a memory fraction below 1 lets it reserve; None: no limit."""
         return self._allowed_bytes
 
     @property
@@ -151,7 +151,7 @@ class CachingAllocator:
         return tuple(self._awaiting_free)
 
     def stats(self) -> dict[str, Any]:
-        """What `torch._C._cuda_memoryStats(device)` returns."""
+        """Return the statistics as `torch._C._cuda_memoryStats(device)` does."""
         return self.statistics.as_dict()
 
     def reset_peak_stats(self) -> None:
@@ -173,7 +173,7 @@ class CachingAllocator:
         """torch.cuda.memory._record_memory_history, for this GPU."""
         self.history.configure(enabled, context, max_entries, clear_history, skip_actions)
 
-    def add_trace_tracker(self, tracker: Callable[[Event], None]) -> None:
+    def add_trace_tracker(self, tracker: Callable[[AllocatorEvent], None]) -> None:
         """Call `tracker` with every event from now on, whether or not history is recorded."""
         self.history.add_tracker(tracker)
 
@@ -202,11 +202,8 @@ class CachingAllocator:
         try:
             if self._awaiting_free:
                 self._process_events(context)
-            if self._divisions:
-                block_bytes = round_request(size_bytes, self._divisions)
-            else:
-                block_bytes = -(-size_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
-            pool = self.small_pool if block_bytes <= SMALL_REQUEST_BYTES else self.large_pool
+            block_bytes = round_request(size_bytes, self._divisions)
+            pool = self.small_pool if block_bytes <= SMALL_BLOCK_BYTES else self.large_pool
             block = self._best_fit(pool, block_bytes, stream)
             if block is None:
                 block = self._obtain(pool, block_bytes, stream, size_bytes, context)
@@ -313,7 +310,7 @@ class CachingAllocator:
         return block
 
     def _best_expandable(self, cached: list[tuple[int, int, Block]], index: int) -> int:
-        """Where to take a block when the best fit lies in an expandable segment.
+        """Find the block to take when the best fit lies in an expandable segment.
 
         Such a block counts as large as it could grow. With the setting turned off since, blocks of
         expandable segments are passed over.
@@ -333,32 +330,27 @@ class CachingAllocator:
     def _hand_out(
         self, block: Block, pool: BlockPool, block_bytes: int, requested_bytes: int, context: Any
     ) -> Block:
-        """Split off what the request does not need, and book the rest of it as allocated."""
+        """Split off what the request does not need, and count what is handed out as allocated."""
         total = self.statistics.all
         tally = pool.tally
         segment = block.segment
         was_split = block.previous is not None or block.next is not None
-        rest_bytes = block.size_bytes - block_bytes
-        if pool.is_small or self._expandable:
-            worth_splitting = rest_bytes >= MIN_BLOCK_BYTES
-        else:
-            worth_splitting = (
-                rest_bytes > SMALL_REQUEST_BYTES and block_bytes < self._max_split_bytes
-            )
-        if worth_splitting:
-            rest = block
-            block = Block(rest.address, block_bytes, segment)
-            block.put_between(rest.previous, rest)
-            rest.address += block_bytes
-            rest.size_bytes = rest_bytes
-            pool.add(rest)
+        if should_split(
+            block.size_bytes, block_bytes, self._max_split_bytes, expandable=self._expandable
+        ):
+            remaining = block
+            block = Block(remaining.address, block_bytes, segment)
+            block.put_between(remaining.previous, remaining)
+            remaining.address += block_bytes
+            remaining.size_bytes -= block_bytes
+            pool.add(remaining)
             if not segment.expandable:
                 if was_split:
                     total.inactive_split_changed(0, -block_bytes)
                     tally.inactive_split_changed(0, -block_bytes)
                 else:
-                    total.inactive_split_changed(1, rest_bytes)
-                    tally.inactive_split_changed(1, rest_bytes)
+                    total.inactive_split_changed(1, remaining.size_bytes)
+                    tally.inactive_split_changed(1, remaining.size_bytes)
         elif was_split and not segment.expandable:
             total.inactive_split_changed(-1, -block.size_bytes)
             tally.inactive_split_changed(-1, -block.size_bytes)
@@ -560,6 +552,6 @@ def _entered_twice(purpose: str) -> AllocatorInvariantError:
 
 
 def _growable_bytes(block: Block) -> int:
-    """How large a block of an expandable segment could become by mapping what follows it."""
+    """Size a block of an expandable segment as large as mapping what follows could make it."""
     after = block.next
     return block.size_bytes + (after.size_bytes if after is not None and not after.mapped else 0)

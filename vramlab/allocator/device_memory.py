@@ -7,7 +7,7 @@ expandable segments reserve addresses first and put pages behind them later.
 from __future__ import annotations
 
 from vramlab.allocator.addresses import AddressSpace
-from vramlab.allocator.sizes import round_up
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.units import MIB, format_bytes
 
@@ -47,17 +47,17 @@ class DeviceMemory:
 
     @property
     def used_by_process_bytes(self) -> int:
-        """What nvidia-smi shows for this process: the CUDA context and all that was allocated."""
+        """Add up the CUDA context and all that was allocated: nvidia-smi's number for a process."""
         return self._context_bytes + self._physical_bytes
 
     @property
     def free_bytes(self) -> int:
-        """What `cudaMemGetInfo` calls free."""
+        """Return the free memory, as `cudaMemGetInfo` does."""
         return self.total_bytes - self._used_by_others_bytes - self.used_by_process_bytes
 
     @property
     def context_bytes(self) -> int:
-        """What the CUDA context, its kernels and its library handles hold.
+        """Return the memory that the CUDA context, its kernels and library handles hold.
 
         Raises, when set: OutOfDeviceMemory, if the GPU has not that much left.
         """
@@ -70,7 +70,7 @@ class DeviceMemory:
 
     @property
     def used_by_others_bytes(self) -> int:
-        """What other processes hold on this GPU. Raises OutOfDeviceMemory like `context_bytes`."""
+        """Return what other processes hold. Raises OutOfDeviceMemory like `context_bytes`."""
         return self._used_by_others_bytes
 
     @used_by_others_bytes.setter

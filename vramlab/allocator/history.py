@@ -28,7 +28,7 @@ SKIPPABLE = frozenset(
 _CONTEXT_LEVELS = (None, "state", "alloc", "all")
 
 
-class Event(NamedTuple):
+class AllocatorEvent(NamedTuple):
     """One thing that an allocator did.
 
     Attributes:
@@ -58,22 +58,18 @@ class History:
         active: whether `record` has anything to do; callers look at it first, so that an allocator
             that records nothing pays nothing.
         enabled: whether events are kept.
-        wants_context_of_malloc: whether a caller of malloc should gather a context.
-        wants_context_of_free: whether a caller of free should, too.
         user_metadata: text to put on the events to come.
     """
 
     def __init__(self, clock_us: Callable[[], int] | None = None) -> None:
         self.active = False
         self.enabled = False
-        self.wants_context_of_malloc = False
-        self.wants_context_of_free = False
         self.user_metadata = ""
         self._clock_us = clock_us or count().__next__
         self._keeps_context = False
         self._skipped: frozenset[str] = frozenset()
-        self._events: deque[Event] = deque(maxlen=1)
-        self._trackers: list[Callable[[Event], None]] = []
+        self._events: deque[AllocatorEvent] = deque(maxlen=1)
+        self._trackers: list[Callable[[AllocatorEvent], None]] = []
 
     def configure(
         self,
@@ -94,22 +90,16 @@ class History:
                 f"expected context to be 'state', 'alloc', 'all' or None, got {context!r}"
             )
         level = _CONTEXT_LEVELS.index(context) if enabled else 0
-        self.wants_context_of_malloc = level >= 1
         self._keeps_context = level >= 2
-        self.wants_context_of_free = level >= 3
         self.enabled = enabled is not None
         self._skipped = SKIPPABLE.intersection(skip_actions)
-        kept: Iterable[Event] = () if clear_history or not self.enabled else self._events
+        kept: Iterable[AllocatorEvent] = () if clear_history or not self.enabled else self._events
         self._events = deque(kept, maxlen=max(1, max_entries) if enabled == "all" else 1)
         self._look_active()
 
-    def add_tracker(self, tracker: Callable[[Event], None]) -> None:
+    def add_tracker(self, tracker: Callable[[AllocatorEvent], None]) -> None:
         """Call `tracker` with every event from now on, recorded or not."""
         self._trackers.append(tracker)
-        self._look_active()
-
-    def remove_tracker(self, tracker: Callable[[Event], None]) -> None:
-        self._trackers.remove(tracker)
         self._look_active()
 
     def _look_active(self) -> None:
@@ -117,7 +107,7 @@ class History:
 
     def record(self, action: str, address: int, size_bytes: int, stream: int, context: Any) -> None:
         """Tell the trackers, and keep the event if recording is on."""
-        event = Event(
+        event = AllocatorEvent(
             action,
             address,
             size_bytes,
@@ -131,6 +121,6 @@ class History:
         if self.enabled and action not in self._skipped:
             self._events.append(event)
 
-    def events(self) -> list[Event]:
-        """What is kept, oldest first."""
+    def events(self) -> list[AllocatorEvent]:
+        """List the events that are kept, oldest first."""
         return list(self._events)

@@ -1,4 +1,4 @@
-"""What an out-of-memory error says: PyTorch's own words.
+"""Messages of out-of-memory errors, in PyTorch's own words.
 
 Source: `DeviceCachingAllocator::malloc` and `reportProcessMemoryInfo` in
 c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13.

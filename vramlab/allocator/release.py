@@ -1,4 +1,4 @@
-"""Which cached blocks go back to the driver, in which order, when memory gets scarce.
+"""Release of cached blocks to the driver, in PyTorch's order, when memory gets scarce.
 
 Source: `garbage_collect_cached_blocks`, `release_available_cached_blocks` and `release_blocks` in
 c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13. `give_back` stands for `release_block` there.
@@ -15,7 +15,7 @@ GiveBack = Callable[[Block], None]
 
 
 def is_whole_segment(block: Block) -> bool:
-    """Whether cudaFree can give the block back."""
+    """Tell whether cudaFree can give the block back."""
     return not block.is_split and not block.segment.expandable
 
 

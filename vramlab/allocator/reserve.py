@@ -1,4 +1,4 @@
-"""What an allocator holds from the driver: whole segments, and pages of expandable ones.
+"""Reserved memory: whole segments from the driver, and pages of expandable ones.
 
 Everything here changes `reserved_bytes`; nothing here decides when. Source: `alloc_block`,
 `release_block`, `map_block`, `unmap_block` and `struct ExpandableSegment` in
@@ -12,8 +12,9 @@ from typing import Any
 from vramlab.allocator.blocks import Block, BlockPool, Segment
 from vramlab.allocator.device_memory import DeviceMemory
 from vramlab.allocator.history import History
-from vramlab.allocator.sizes import SMALL_SEGMENT_BYTES, round_up
 from vramlab.allocator.statistics import Statistics
+from vramlab.cuda_rules.rounding import round_up
+from vramlab.cuda_rules.sizes import SMALL_SEGMENT_BYTES
 
 
 class ExpandableSegment(Segment):
@@ -165,10 +166,10 @@ class Reserve:
         pool.remove_unmapped(block)
         block.mapped = True
         if mapped_bytes < block.size_bytes:
-            rest = Block(address + mapped_bytes, block.size_bytes - mapped_bytes, segment)
-            rest.mapped = False
-            rest.put_between(block, block.next)
-            pool.add_unmapped(rest)
+            remaining = Block(address + mapped_bytes, block.size_bytes - mapped_bytes, segment)
+            remaining.mapped = False
+            remaining.put_between(block, block.next)
+            pool.add_unmapped(remaining)
             block.size_bytes = mapped_bytes
         pool.absorb_neighbours(block)
         pool.add(block)

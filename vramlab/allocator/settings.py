@@ -12,11 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vramlab.allocator.sizes import (
-    DEFAULT_LARGE_SEGMENT_BYTES,
-    PACKED_REQUEST_BYTES,
-    ROUNDUP_INTERVALS,
-)
+from vramlab.cuda_rules.sizes import LARGE_SEGMENT_BYTES, OWN_SEGMENT_FROM_BYTES, ROUNDUP_INTERVALS
 from vramlab.errors import AllocatorConfigError
 from vramlab.units import MIB
 
@@ -59,8 +55,8 @@ class AllocatorSettings:
 
     text: str = ""
     max_split_size_bytes: int | None = None
-    max_non_split_rounding_bytes: int = DEFAULT_LARGE_SEGMENT_BYTES
-    large_segment_bytes: int = DEFAULT_LARGE_SEGMENT_BYTES
+    max_non_split_rounding_bytes: int = LARGE_SEGMENT_BYTES
+    large_segment_bytes: int = LARGE_SEGMENT_BYTES
     garbage_collection_threshold: float = 0.0
     roundup_power2_divisions: tuple[int, ...] = (0,) * ROUNDUP_INTERVALS
     expandable_segments: bool = False
@@ -97,7 +93,7 @@ class AllocatorSettings:
         return cls()
 
     def updated(self, text: str) -> AllocatorSettings:
-        """What torch._C._accelerator_setAllocatorSettings(text) makes of these settings.
+        """Change settings as torch._C._accelerator_setAllocatorSettings(text) does.
 
         As there, splitting, rounding and garbage collection fall back to their defaults unless
         named; everything else stays as it was.
@@ -183,8 +179,8 @@ def _positive_mebibytes(key: str, value: str) -> int:
 
 def _large_segment(value: str) -> int:
     size_bytes = _mebibytes("large_segment_size_mb", value)
-    if size_bytes <= PACKED_REQUEST_BYTES:
-        raise _bad("large_segment_size_mb", value, f"more than {PACKED_REQUEST_BYTES // MIB} MiB")
+    if size_bytes <= OWN_SEGMENT_FROM_BYTES:
+        raise _bad("large_segment_size_mb", value, f"more than {OWN_SEGMENT_FROM_BYTES // MIB} MiB")
     return size_bytes
 
 

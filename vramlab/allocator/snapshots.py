@@ -1,4 +1,4 @@
-"""What torch.cuda.memory._snapshot() shows: segments, blocks and the recorded events.
+"""Snapshots as torch.cuda.memory._snapshot() shows them: segments, blocks, recorded events.
 
 The dictionaries have the keys, and the order of keys, of `torch._C._cuda_memorySnapshot`, so that
 torch/cuda/_memory_viz.py and pytorch.org/memory_viz read them. Source: `THCPModule_memorySnapshot`
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vramlab.allocator.blocks import Block, Segment
-from vramlab.allocator.history import Event
+from vramlab.allocator.history import AllocatorEvent
 from vramlab.allocator.settings import AllocatorSettings
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def snapshot(
     include_traces: bool = True,
     to_frames: Callable[[Any], Frames] = frames_are_context,
 ) -> dict[str, Any]:
-    """What `torch._C._cuda_memorySnapshot` returns for a machine with these allocators, one a GPU.
+    """Take a snapshot of a machine, one allocator a GPU, as `torch._C._cuda_memorySnapshot` does.
 
     Like everything that happens, taking a snapshot is itself recorded, but after the fact.
     """
@@ -131,7 +131,7 @@ def _frames(context: Any, to_frames: Callable[[Any], Frames]) -> Frames:
     return [] if context is None else to_frames(context)
 
 
-def _trace_entry(event: Event, to_frames: Callable[[Any], Frames]) -> dict[str, Any]:
+def _trace_entry(event: AllocatorEvent, to_frames: Callable[[Any], Frames]) -> dict[str, Any]:
     entry = {
         "action": event.action,
         "device_free" if event.action == "oom" else "addr": event.address,

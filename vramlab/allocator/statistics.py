@@ -205,7 +205,7 @@ class Statistics:
         self._reset_events()
 
     def as_dict(self) -> dict[str, Any]:
-        """What `torch._C._cuda_memoryStats(device)` returns.
+        """Return the statistics as `torch._C._cuda_memoryStats(device)` does.
 
         Source: `THCPModule_memoryStats` in torch/csrc/cuda/Module.cpp, PyTorch 2.13. An unlimited
         `max_split_size` is -1 there: the largest unsigned number, read as a signed one.

@@ -242,7 +242,7 @@ def as_dict(found: Report) -> dict[str, Any]:
             "stage": simulation.stage,
             "peak_bytes": simulation.peak_bytes,
             "bytes_by_category": dict(simulation.bytes_by_category),
-            "rests_bytes": simulation.rests_bytes,
+            "unsplit_remainder_bytes": simulation.unsplit_remainder_bytes,
             "allocated_bytes": simulation.allocated_bytes,
             "reserved_bytes": simulation.reserved_bytes,
             "problem": simulation.problem,

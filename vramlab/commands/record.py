@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from vramlab.units import GIB
 
 if TYPE_CHECKING:
-    from vramlab.recordings.record import Progress
+    from vramlab.recordings.record import RecordingProgress
 
 _EXIT_OK = 0
 _EXIT_SOME_FAILED = 1
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _EXIT_SOME_FAILED if failed else _EXIT_OK
 
 
-def _print_progress(progress: Progress) -> None:
+def _print_progress(progress: RecordingProgress) -> None:
     entry = progress.entry
     width = len(str(progress.count))
     line = f"[{progress.number:{width}}/{progress.count}] {progress.name}: "

@@ -23,7 +23,7 @@ from vramlab.streams import print_error
 if TYPE_CHECKING:
     from vramlab.gpu.ops.describe import Description
     from vramlab.gpu.torch_internals import OpOverload
-    from vramlab.kernels import Line
+    from vramlab.kernels import Rule
 
 _EXIT_OK = 0
 _EXIT_USAGE = 2
@@ -56,9 +56,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Print rules and records; return the exit status: 2 for an op that PyTorch lacks, else 0."""
     with working("reading the rules"):
-        from vramlab.kernels import describe
+        from vramlab.kernels import TABLE
 
-        lines = describe()
+        lines = TABLE.surest_first()
     words = [name for name in arguments.op if "." not in name]
     if arguments.op:
         lines = [line for line in lines if _is_about(line, words)]
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _EXIT_USAGE if lacking else _EXIT_OK
 
 
-def as_dict(line: Line) -> dict[str, Any]:
+def as_dict(line: Rule) -> dict[str, Any]:
     """A rule in types that JSON has."""
     return {
         "ops": list(line.ops),
@@ -86,7 +86,7 @@ def as_dict(line: Line) -> dict[str, Any]:
     }
 
 
-def text(lines: Iterable[Line]) -> Iterable[str]:
+def text(lines: Iterable[Rule]) -> Iterable[str]:
     """A paragraph for each rule, under a heading for each status."""
     for status, group in groupby(lines, key=lambda line: line.status):
         yield f"{status.value}:"
@@ -98,7 +98,7 @@ def text(lines: Iterable[Line]) -> Iterable[str]:
         yield ""
 
 
-def markdown(lines: Iterable[Line]) -> str:
+def markdown(lines: Iterable[Rule]) -> str:
     """A table, one line for each rule."""
     rows = [
         (", ".join(f"`{name}`" for name in _short(line.ops)), line.takes, line.source, word)
@@ -111,14 +111,14 @@ def markdown(lines: Iterable[Line]) -> str:
     )
 
 
-def summary(lines: Iterable[Line]) -> str:
+def summary(lines: Iterable[Rule]) -> str:
     """How many rules have which status."""
     counts = Counter(line.status for line in lines)
     parts = [f"{count} {status.value}" for status, count in counts.items()]
     return f"{counts.total()} rules: " + "; ".join(parts)
 
 
-def _is_about(line: Line, words: Sequence[str]) -> bool:
+def _is_about(line: Rule, words: Sequence[str]) -> bool:
     return any(word in op for op in line.ops for word in words)
 
 

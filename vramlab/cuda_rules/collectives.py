@@ -1,4 +1,4 @@
-"""What ranks send when they reduce or gather tensors around a ring, and how long at best.
+"""Collectives around a ring: the bytes that each rank sends, and how long that takes at best.
 
 N ranks stand in a ring; each has a tensor of M bytes and sends to its right neighbour only. In a
 reduce-scatter, N - 1 times each rank sends a piece of M / N bytes and adds what it gets to its own;
@@ -24,7 +24,7 @@ Interconnect = Literal["NVLink", "PCI Express"]
 
 
 def ring_sent_bytes(kind: Kind, whole_bytes: int, ranks: int) -> int:
-    """What each rank sends to its neighbour; as much crosses every link of the ring.
+    """Add up what each rank sends to its neighbour; as much crosses every link of the ring.
 
     Args:
         kind: of the collective.

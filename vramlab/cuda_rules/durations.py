@@ -92,7 +92,7 @@ def arithmetic_intensity(flops: float, moved_bytes: int) -> float:
 
 
 def ridge_flops_per_byte(gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float:
-    """Where the roof bends: work with fewer FLOPs per byte waits for memory, at best."""
+    """Find where the roof bends: work with fewer FLOPs per byte waits for memory, at best."""
     return peak_flops_per_s(gpu, arithmetic) / gpu.memory_bandwidth_bytes_per_s
 
 
@@ -111,6 +111,6 @@ def least_seconds(
 def bound(
     flops: float, moved_bytes: int, gpu: GPUModel, arithmetic: Arithmetic = "float32"
 ) -> Bound:
-    """What limits this work at best. On the ridge itself both do; that counts as compute."""
+    """Tell what limits this work at best. On the ridge itself both do; that counts as compute."""
     waits = compute_seconds(flops, gpu, arithmetic) < memory_seconds(moved_bytes, gpu)
     return "memory" if waits else "compute"

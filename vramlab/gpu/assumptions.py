@@ -1,9 +1,9 @@
 """Try, once in a process, what is assumed of CPython and PyTorch where nothing else would tell.
 
 Whether the engine adds a gradient into another one depends on who holds that one. Here it is told
-by counting references (`backward_in_place.py`), which another CPython or another PyTorch may count
-otherwise: the memory of backward passes would be wrong, and nobody would be told. So a few sums,
-whose answers are known, are asked for when the first GPU is attached. They take about a
+by counting references (`ops/inplace_backward.py`), which another CPython or another PyTorch may
+count otherwise: the memory of backward passes would be wrong, and nobody would be told. So a few
+sums, whose answers are known, are asked for when the first GPU is attached. They take about a
 millisecond, on a GPU of their own that nobody sees.
 """
 

@@ -1,7 +1,7 @@
 """Rules of what a CUDA kernel takes from the caching allocator inside one op.
 
-`TABLE` holds them; `replay` carries one out; `classify` says what is known of an op; `describe`
-lists the table. The rules are grouped by what they are about, one small file each.
+`TABLE` holds them; `replay` carries one out; `classify` says what is known of an op. The rules are
+grouped by what they are about, one file each; below them are calls that ask a real GPU (`calls`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from vramlab.kernels import (
     scalars,
     sorting,
 )
+from vramlab.kernels.calls import calls_of, rules_called
 from vramlab.kernels.classify import Knowledge, classify
-from vramlab.kernels.describe import Line, describe
 from vramlab.kernels.registry import (
     CUBLAS,
     CUBLASLT,
@@ -32,14 +32,13 @@ from vramlab.kernels.registry import (
     Allocates,
     Call,
     Give,
-    GPUModel,
-    Launch,
+    KernelContext,
     Marker,
     Output,
     Rule,
+    RuleTable,
     Status,
     Step,
-    Table,
     Take,
     replay,
     rule,
@@ -52,23 +51,21 @@ __all__ = [
     "TABLE",
     "Allocates",
     "Call",
-    "GPUModel",
     "Give",
+    "KernelContext",
     "Knowledge",
-    "Launch",
-    "Line",
     "Marker",
     "Output",
     "Rule",
+    "RuleTable",
     "Status",
     "Step",
-    "Table",
     "Take",
     "attention",
+    "calls_of",
     "classify",
     "collectives",
     "convolution",
-    "describe",
     "embedding",
     "gradients",
     "grouped_products",
@@ -80,6 +77,7 @@ __all__ = [
     "reductions",
     "replay",
     "rule",
+    "rules_called",
     "scalars",
     "sorting",
 ]

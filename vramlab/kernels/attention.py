@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
+from vramlab.cuda_rules.rounding import ceil_div, round_up
+from vramlab.kernels.calls import BF16, F16, F32, OpCall, Zeros, asks, aten, op_call, zeros
 from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, GPUModel, Output, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _FLASH_API = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, PyTorch 2.13"
 _EFFICIENT = "aten/src/ATen/native/transformers/cuda/mem_eff_attention, PyTorch 2.13"
 _MOST_SPLITS = 128
-
-
-def _ceil_div(number: int, by: int) -> int:
-    return -(-number // by)
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return _ceil_div(number, multiple) * multiple
 
 
 def _float32(number: float) -> float:
@@ -49,7 +46,7 @@ def flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
         return 1
     efficiencies = {}
     for splits in range(1, min(_MOST_SPLITS, slots, key_blocks) + 1):
-        if splits == 1 or _ceil_div(key_blocks, splits) != _ceil_div(key_blocks, splits - 1):
+        if splits == 1 or ceil_div(key_blocks, splits) != ceil_div(key_blocks, splits - 1):
             waves = _float32(blocks * splits / slots)
             efficiencies[splits] = _float32(waves / math.ceil(waves))
     best = max(efficiencies.values(), default=0.0)
@@ -58,7 +55,7 @@ def flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
 
 def _flash_head_size(head_size: int) -> int:
     """The head size that flash attention's accumulators have room for."""
-    return _round_up(head_size, 32 if head_size <= 128 else 64)
+    return round_up(head_size, 32 if head_size <= 128 else 64)
 
 
 @rule(
@@ -66,7 +63,6 @@ def _flash_head_size(head_size: int) -> int:
     takes="with so few queries that keys are split: a float32 output and logsumexp for each part; "
     "with dropout, 16 B",
     source=_FLASH_API,
-    status=Status.RECORDED,
 )
 def flash_attention(
     call: Call,
@@ -86,9 +82,9 @@ def flash_attention(
     if not dropout_p:
         keys_per_block = 256 if head_size <= 64 else 128 if head_size <= 128 else 64
         splits = flash_splits(
-            batch * heads * _ceil_div(queries, 64),
-            2 * call.launch.model.multiprocessors,
-            _ceil_div(keys, keys_per_block),
+            batch * heads * ceil_div(queries, 64),
+            2 * call.context.model.multiprocessors,
+            ceil_div(keys, keys_per_block),
         )
         if splits > 1:
             rows = splits * batch * heads * queries
@@ -106,7 +102,6 @@ def flash_attention(
     "rounded up to 128 and head size to 32 (above 128, to 64); full gradients of keys and values "
     "where heads share",
     source=_FLASH_API,
-    status=Status.RECORDED,
 )
 def flash_attention_backward(
     call: Call,
@@ -123,11 +118,11 @@ def flash_attention_backward(
     yield from _contiguous_by_query(grad_out, "the gradient")
     yield from _contiguous_by_query(out, "the output")
     yield OUTPUTS
-    rows = batch * heads * _round_up(queries, 128)
+    rows = batch * heads * round_up(queries, 128)
     yield Take(4 * rows, "sums of gradient times output")
     parts = 1
     if torch.are_deterministic_algorithms_enabled():
-        parts = _ceil_div(call.launch.model.multiprocessors, batch * heads)
+        parts = ceil_div(call.context.model.multiprocessors, batch * heads)
     yield Take(4 * parts * rows * _flash_head_size(head_size), "gradient of the query")
     if key_heads != heads:
         expanded_bytes = batch * keys * heads * head_size * key.element_size()
@@ -157,6 +152,7 @@ def _contiguous_by_query(tensor: Tensor, what: str) -> Iterator[Step]:
     takes="its seed and offset before the rest; cuDNN's workspace, of which 256 B were seen",
     source="aten/src/ATen/native/transformers/cuda/attention.cu, PyTorch 2.13, and the recording "
     "h200-torch2.11.0.json",
+    status=Status.FROM_SOURCE,
 )
 def cudnn_attention(call: Call, *_: object, **__: object) -> Iterable[Step]:
     seed, offset = len(call.outputs) - 3, len(call.outputs) - 2
@@ -168,7 +164,6 @@ def cudnn_attention(call: Call, *_: object, **__: object) -> Iterable[Step]:
     takes="a float32 output if the head size is above 128 and inputs are 16-bit; its seed and "
     "offset are on the host",
     source=_EFFICIENT + "/kernel_forward.h and attention.cu beside it",
-    status=Status.RECORDED,
 )
 def efficient_attention(
     call: Call, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
@@ -183,9 +178,9 @@ def efficient_attention(
 
 
 def efficient_backward_blocks(
-    head_size: int, dtype: torch.dtype, model: GPUModel
+    head_size: int, dtype: torch.dtype, model: CudaGpuFacts
 ) -> tuple[int, int, int]:
-    """Which kernel runs: queries and keys in a block, and the head size it is made for.
+    """Choose the kernel: queries and keys in a block, and the head size it is made for.
 
     Known limitation: above a head size of 64 the kernel with larger blocks is taken if it fits into
     shared memory. That is known of compute capability 8.0 and 9.0 alone; others are taken to use
@@ -209,7 +204,6 @@ def efficient_backward_blocks(
     "blocks, each with a lock; for float32 the product of output and its gradient; a float32 for "
     "each query",
     source=_EFFICIENT + "/kernel_backward.h and attention_backward.cu beside it",
-    status=Status.RECORDED,
 )
 def efficient_attention_backward(
     call: Call,
@@ -225,7 +219,7 @@ def efficient_attention_backward(
     batch, heads, queries, head_size = query.shape
     keys, value_size = key.shape[2], value.shape[3]
     half = query.element_size() == 2
-    model = call.launch.model
+    model = call.context.model
     block_queries, block_keys, made_for = efficient_backward_blocks(
         max(head_size, value_size), query.dtype, model
     )
@@ -250,19 +244,19 @@ def efficient_attention_backward(
         yield Give("output in float32")
         yield Give("gradient in float32")
 
-    blocks = _ceil_div(queries, block_queries) * _ceil_div(head_size, block_keys)
+    blocks = ceil_div(queries, block_queries) * ceil_div(head_size, block_keys)
     workspace_numel = blocks * (4 + block_queries * block_keys)  # a lock, a counter, padding
     if half and not in_registers:
-        splits = _key_splits(batch * heads, _ceil_div(keys, block_keys))
+        splits = _key_splits(batch * heads, ceil_div(keys, block_keys))
         for size in (head_size, value_size):
-            workspace_numel += splits * block_keys * _round_up(size, block_queries)
-    yield Take(4 * batch * heads * _round_up(workspace_numel, 4), "workspace")
+            workspace_numel += splits * block_keys * round_up(size, block_queries)
+    yield Take(4 * batch * heads * round_up(workspace_numel, 4), "workspace")
     yield Give("sums of gradient times output")
     yield Give("its sums")
 
 
 def _key_splits(batch_heads: int, key_blocks: int) -> int:
-    """How many blocks share the keys where each needs accumulators of its own.
+    """Count the blocks that share the keys where each needs accumulators of its own.
 
     Source: the heuristic in attention_backward.cu, PyTorch 2.13.
     """
@@ -277,7 +271,6 @@ def _key_splits(batch_heads: int, key_blocks: int) -> int:
     "aten._safe_softmax.default",
     takes="its mask of elements (one byte each) and of rows without any key, and a number",
     source="_safe_softmax in aten/src/ATen/native/transformers/attention.cpp, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def safe_softmax(
     call: Call, self: Tensor, dim: int, dtype: torch.dtype | None = None
@@ -289,3 +282,106 @@ def safe_softmax(
     yield Take(self.numel(), "masked")
     yield Take(self.numel() // max(self.size(dim), 1), "masked rows")
     yield Take(result.element_size(), "zero")
+
+
+# Calls that ask a real GPU.
+
+_HEADS = (
+    # batch, heads, queries, keys, head size
+    (8, 12, 512, 512, 64),
+    (1, 12, 1, 1024, 64),
+    (2, 16, 333, 333, 64),
+    (2, 8, 1024, 1024, 128),
+    (1, 4, 128, 128, 160),
+    (1, 4, 256, 256, 40),
+)
+
+
+_SIXTEEN_BITS = (F16, BF16)
+
+
+def _attention_forward(op: Any, dtype: torch.dtype, *rest: Any) -> Iterator[OpCall]:
+    for batch, heads, queries, keys, size in _HEADS:
+        query = zeros(batch, heads, queries, size, dtype=dtype)
+        other = zeros(batch, heads, keys, size, dtype=dtype)
+        yield op_call(op, query, other, other, *rest)
+
+
+@asks("aten._scaled_dot_product_flash_attention.default")
+def _flash_calls() -> Iterator[OpCall]:
+    op = aten._scaled_dot_product_flash_attention.default
+    for dtype in _SIXTEEN_BITS:
+        yield from _attention_forward(op, dtype, 0.0, False)
+        yield from _attention_forward(op, dtype, 0.0, True)
+        yield from _attention_forward(op, dtype, 0.1, False)
+
+
+@asks("aten._scaled_dot_product_efficient_attention.default")
+def _efficient_calls() -> Iterator[OpCall]:
+    op = aten._scaled_dot_product_efficient_attention.default
+    for dtype in (F32, *_SIXTEEN_BITS):
+        yield from _attention_forward(op, dtype, None, True, 0.0, False)
+        yield from _attention_forward(op, dtype, None, True, 0.1, True)
+
+
+def _through(forward: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """The backward pass of an attention op, by autograd, for one GPU thread and handle."""
+
+    def both(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output = forward(query, key, value)[0]
+        (gradient,) = torch.autograd.grad(output, query, torch.ones_like(output))
+        return gradient
+
+    both.__name__ = backend
+    return both
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """Makes a tensor that wants a gradient."""
+
+    made: Zeros
+
+    def __call__(self) -> Tensor:
+        return self.made().requires_grad_()
+
+    def __str__(self) -> str:
+        return str(self.made)
+
+    __repr__ = __str__
+
+
+def _attention_backward(
+    forward: Callable[..., Any], name: str, dtype: torch.dtype
+) -> Iterator[OpCall]:
+    for batch, heads, queries, keys, size in _HEADS:
+        query = zeros(batch, heads, queries, size, dtype=dtype)
+        other = zeros(batch, heads, keys, size, dtype=dtype)
+        operands = tuple(map(_Leaf, (query, other, other)))
+        yield OpCall(f"{name}, backward ({query}, {other})", _through(forward, name), operands)
+
+
+@asks("aten._scaled_dot_product_flash_attention_backward.default")
+def _flash_backward_calls() -> Iterator[OpCall]:
+    def flash(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, True)
+
+    for dtype in _SIXTEEN_BITS:
+        yield from _attention_backward(flash, "flash", dtype)
+
+
+@asks("aten._scaled_dot_product_efficient_attention_backward.default")
+def _efficient_backward_calls() -> Iterator[OpCall]:
+    def efficient(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        op = aten._scaled_dot_product_efficient_attention.default
+        return op(query, key, value, None, True, 0.0, True)
+
+    for dtype in (F32, *_SIXTEEN_BITS):
+        yield from _attention_backward(efficient, "efficient", dtype)
+
+
+@asks("aten._safe_softmax.default")
+def _safe_softmax_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for shape in ((8, 12, 512, 512), (1, 1, 33, 77)):
+            yield op_call(aten._safe_softmax.default, zeros(*shape, dtype=dtype), -1)

@@ -1,4 +1,4 @@
-"""What is known of an op's memory: so that a run can say what it counted by its outputs only."""
+"""Knowledge of an op's memory: so that a run can say what it counted by its outputs only."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def classify(func: OpOverload) -> Knowledge:
 
 
 def _is_view(func: OpOverload) -> bool:
-    """Whether every result shares its argument's storage."""
+    """Tell whether every result shares its argument's storage."""
     returns = schema_of(func).returns
     return (
         bool(returns)
@@ -199,7 +199,7 @@ def _is_view(func: OpOverload) -> bool:
 
 
 def _is_element_wise(func: OpOverload) -> bool:
-    """Whether it is one TensorIterator kernel: CUDA casts operands inside it.
+    """Tell whether it is one TensorIterator kernel: CUDA casts operands inside it.
 
     The in-place and out= forms of an op carry no tag of their own when the op has none.
     """

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor
 
 from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import Call, Step, Take, rule
+from vramlab.kernels.registry import Call, Status, Step, Take, rule
 
 _SOURCE = "torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, PyTorch 2.13"
 
@@ -26,6 +26,7 @@ def _flat(tensors: Sequence[Tensor]) -> Iterable[Step]:
     "c10d.allgather_.default",
     takes="a flat tensor for all outputs, where they have one size",
     source=f"allgather in {_SOURCE}",
+    status=Status.FROM_SOURCE,
 )
 def all_gather(call: Call, output_tensors: list[list[Tensor]], *_: object) -> Iterable[Step]:
     for outputs in output_tensors:
@@ -36,6 +37,7 @@ def all_gather(call: Call, output_tensors: list[list[Tensor]], *_: object) -> It
     "c10d.reduce_scatter_.default",
     takes="a flat tensor of all inputs, where they have one size",
     source=f"reduce_scatter in {_SOURCE}",
+    status=Status.FROM_SOURCE,
 )
 def reduce_scatter(
     call: Call, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], *_: object

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from vramlab.gpu.torch_internals import suggest_memory_format
+from vramlab.kernels.calls import BF16, F32, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import nbytes
 from vramlab.kernels.reductions import reduction_steps
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _SOURCE = "aten/src/ATen/native/Convolution.cpp and cudnn/ConvShared.cpp, PyTorch 2.13"
 
@@ -47,6 +48,7 @@ def _in_format(tensor: Tensor, wanted: torch.memory_format, what: str) -> Iterat
     "aten.convolution.default",
     takes="copies of input or weight where their memory formats differ; cuDNN's workspace unknown",
     source=_SOURCE,
+    status=Status.FROM_SOURCE,
 )
 def convolution(
     call: Call, input: Tensor, weight: Tensor, *_: object, **__: object
@@ -62,6 +64,7 @@ def convolution(
     takes="copies of gradient, input or weight where their memory formats differ; what the sum of "
     "the gradient takes, for the bias; cuDNN's workspace unknown",
     source=_SOURCE,
+    status=Status.FROM_SOURCE,
 )
 def convolution_backward(
     call: Call,
@@ -94,10 +97,51 @@ def convolution_backward(
         yield Output(2)
         dims = [dim for dim in range(grad_output.dim()) if dim != 1]
         yield from reduction_steps(
-            call.launch,
+            call.context,
             grad_output,
             [bias_gradient],
             dims,
             4 if grad_output.element_size() < 8 else 8,
             grad_output.dtype,
         )
+
+
+# Calls that ask a real GPU.
+
+_CONVOLUTIONS = (
+    # images, channels, side, filters, kernel, stride, groups
+    (16, 3, 224, 64, 3, 1, 1),
+    (16, 64, 56, 64, 3, 1, 1),
+    (16, 64, 56, 256, 1, 1, 1),
+    (16, 256, 14, 512, 3, 2, 1),
+    (16, 96, 56, 96, 7, 1, 96),
+    (16, 3, 224, 768, 16, 16, 1),
+)
+
+
+@asks("aten.convolution.default")
+def _convolution_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for n, c, side, filters, kernel, stride, groups in _CONVOLUTIONS:
+            for layout in ("contiguous", "channels last"):
+                x = zeros(n, c, side, side, dtype=dtype, layout=layout)
+                weight = zeros(filters, c // groups, kernel, kernel, dtype=dtype)
+                pad = 0 if kernel == stride else kernel // 2
+                rest = [stride, stride], [pad, pad], [1, 1], False, [0, 0], groups
+                yield op_call(
+                    aten.convolution.default, x, weight, zeros(filters, dtype=dtype), *rest
+                )
+
+
+@asks("aten.convolution_backward.default")
+def _convolution_backward_calls() -> Iterator[OpCall]:
+    op = aten.convolution_backward.default
+    for dtype in (F32, BF16):
+        for n, c, side, filters, kernel, stride, groups in _CONVOLUTIONS:
+            pad = 0 if kernel == stride else kernel // 2
+            out = (side + 2 * pad - kernel) // stride + 1
+            gradient = zeros(n, filters, out, out, dtype=dtype)
+            x = zeros(n, c, side, side, dtype=dtype)
+            weight = zeros(filters, c // groups, kernel, kernel, dtype=dtype)
+            rest = [stride, stride], [pad, pad], [1, 1], False, [0, 0], groups
+            yield op_call(op, gradient, x, weight, [filters], *rest, [True, True, True])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
-from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
-from vramlab.kernels.operands import accumulate_bytes, contiguous, flat_stride, nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule
+from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
+from vramlab.cuda_rules.rounding import ceil_div, round_up
+from vramlab.kernels.calls import BF16, F32, I64, Ids, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.operands import contiguous, flat_stride, nbytes, opmath_bytes
+from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Step, Take, rule
 
 _ONE_KERNEL_UP_TO = 3072  # indices
 _ROWS_PER_THREAD = 10
@@ -23,7 +25,6 @@ _WARP = 32
     "aten.embedding.default",
     takes="a copy of indices that are no row of numbers, such as expanded ones",
     source="aten/src/ATen/native/Embedding.cpp, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def embedding(
     call: Call, weight: Tensor, indices: Tensor, *_: object, **__: object
@@ -34,7 +35,7 @@ def embedding(
 
 
 def partial_rows(index_count: int, weight_rows: int) -> int:
-    """How many rows of partial sums there can be: one per token, and one per 10 repetitions."""
+    """Count the rows of partial sums there can be: one per token, and one per 10 repetitions."""
     return index_count // _ROWS_PER_THREAD + min(index_count, weight_rows)
 
 
@@ -44,7 +45,6 @@ def partial_rows(index_count: int, weight_rows: int) -> int:
     "row for each different token and for each 10 indices; of few tokens, a place for each of "
     "those rows, and the gradient in float32 if it is not",
     source="aten/src/ATen/native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def embedding_dense_backward(
     call: Call,
@@ -56,7 +56,7 @@ def embedding_dense_backward(
 ) -> Iterable[Step]:
     """Known limitation: the storage of the two scans of `scale_grad_by_freq` is not counted."""
     count, width, index_bytes = indices.numel(), grad_output.shape[-1], indices.element_size()
-    model = call.launch.model
+    model = call.context.model
     yield from contiguous(indices, "the indices")
     yield from contiguous(grad_output, "the gradient")
     if count <= _ONE_KERNEL_UP_TO and not scale_grad_by_freq:
@@ -88,8 +88,8 @@ def embedding_dense_backward(
     yield Take(8, "number of partial sums")
     rows = partial_rows(count, num_weights)
     yield Take(rows * index_bytes, "indices of each partial sum")
-    accumulated_bytes = accumulate_bytes(grad_output.dtype)
-    if not _adds_at_once(call.launch, tokens, rows, width):
+    accumulated_bytes = opmath_bytes(grad_output.dtype)
+    if not _adds_at_once(call.context, tokens, rows, width):
         yield Take(rows * width * accumulated_bytes, "partial sums")
         return
     yield Take(rows * index_bytes, "token of each partial sum")
@@ -97,16 +97,53 @@ def embedding_dense_backward(
         yield Take(num_weights * width * accumulated_bytes, "sums")
 
 
-def _adds_at_once(launch: Launch, tokens: int, rows: int, width: int) -> bool:
-    """Whether one kernel adds all partial sums to the result: of few tokens with many rows each.
+def _adds_at_once(context: KernelContext, tokens: int, rows: int, width: int) -> bool:
+    """Tell whether one kernel adds all partial sums to the result: few tokens with many rows each.
 
     Source: the heuristic in EmbeddingBackwardKernel.cu, PyTorch 2.13; a recording has it in 2.11.
     """
-    threads_of_row = -(-width // _WARP) * _WARP
-    blocks = -(-tokens * threads_of_row // min(threads_of_row, _MOST_THREADS))
+    threads_of_row = round_up(width, _WARP)
+    blocks = ceil_div(tokens * threads_of_row, min(threads_of_row, _MOST_THREADS))
     return (
-        launch.torch_version >= _FUSED_SINCE
-        and blocks < launch.model.multiprocessors * _FUSED_BLOCKS_PER_MULTIPROCESSOR
+        context.torch_version >= _FUSED_SINCE
+        and blocks < context.model.multiprocessors * _FUSED_BLOCKS_PER_MULTIPROCESSOR
         and rows > 4 * blocks
         and not torch.are_deterministic_algorithms_enabled()
     )
+
+
+# Calls that ask a real GPU.
+
+
+@asks("aten.embedding.default")
+def _embedding_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for ids in (Ids((4096,), 1000), Ids((32, 128), 1000), zeros(32, 128, dtype=I64)):
+            yield op_call(aten.embedding.default, zeros(1000, 768, dtype=dtype), ids)
+        for layout in ("expanded", "transposed", "apart"):
+            ids = zeros(32, 128, dtype=I64, layout=layout)
+            yield op_call(aten.embedding.default, zeros(1000, 768, dtype=dtype), ids)
+
+
+@asks("aten.embedding_dense_backward.default")
+def _embedding_backward_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for count in (1000, 3072, 3073, 4096, 8192, 16384):
+            for width in (64, 768):
+                gradient = zeros(count, width, dtype=dtype)
+                yield op_call(
+                    aten.embedding_dense_backward.default,
+                    gradient,
+                    Ids((count,), 30522),
+                    30522,
+                    -1,
+                    False,
+                )
+        yield op_call(
+            aten.embedding_dense_backward.default,
+            zeros(8192, 768, dtype=dtype),
+            Ids((8192,), 2),
+            2,
+            -1,
+            False,
+        )

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from vramlab.kernels.operands import is_dense
+from vramlab.cuda_rules.rounding import ceil_div
+from vramlab.kernels.calls import BF16, F32, OpCall, Several, asks, aten, op_call, zeros
+from vramlab.kernels.operands import is_dense, opmath_bytes
 from vramlab.kernels.reductions import norm_steps
-from vramlab.kernels.registry import OUTPUTS, Call, Output, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Output, Step, Take, rule
 
 _CHUNK = 65536  # numbers that one block of a multi-tensor kernel reads
 
 
 def _is_fast(tensors: Sequence[Tensor]) -> bool:
-    """Whether one kernel can read all of them: one floating dtype, none with holes or overlaps.
+    """Tell whether one kernel can read all of them: one floating dtype, no holes or overlaps.
 
     Source: can_use_fast_route in aten/src/ATen/native/ForeachUtils.h, PyTorch 2.13.
     """
@@ -29,7 +31,6 @@ def _is_fast(tensors: Sequence[Tensor]) -> bool:
     "aten._foreach_norm.Scalar",
     takes="a partial norm for each 65536 numbers of the largest tensor, for every tensor",
     source="aten/src/ATen/native/cuda/ForeachReduceOp.cu, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def foreach_norm(
     call: Call, self: Sequence[Tensor], ord: float = 2, dtype: torch.dtype | None = None
@@ -39,10 +40,10 @@ def foreach_norm(
             result = call.outputs[index]
             assert result is not None
             yield Output(index)
-            yield from norm_steps(call.launch, tensor, result, None)
+            yield from norm_steps(call.context, tensor, result, None)
         return
-    chunks = max(-(-tensor.numel() // _CHUNK) for tensor in self)
-    partial_bytes = 8 if (dtype or self[0].dtype) == torch.float64 else 4
+    chunks = max(ceil_div(tensor.numel(), _CHUNK) for tensor in self)
+    partial_bytes = opmath_bytes(dtype or self[0].dtype)
     yield Take(len(self) * chunks * partial_bytes, "partial norms")
     yield OUTPUTS
 
@@ -51,9 +52,27 @@ def foreach_norm(
     "aten.native_dropout.default",
     takes="nothing; its mask is allocated before its result",
     source="aten/src/ATen/native/cuda/Dropout.cu, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def dropout(call: Call, input: Tensor, p: float, train: bool | None) -> Iterable[Step]:
     if train is not False and p != 1:
         yield Output(1)
     yield OUTPUTS
+
+
+# Calls that ask a real GPU.
+
+
+@asks("aten._foreach_norm.Scalar")
+def _foreach_norm_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for sizes in ((1000,), (65536, 1), (1 << 20, 1 << 22, 17), (65537,) * 40):
+            listed = Several(tuple(zeros(size, dtype=dtype) for size in sizes))
+            told = f" of {len(sizes)} {dtype}, the largest of {max(sizes)}"
+            yield OpCall(f"_foreach_norm{told}", aten._foreach_norm.Scalar, (listed, 2))
+
+
+@asks("aten.native_dropout.default")
+def _dropout_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for shape in ((1000,), (4096, 1024)):
+            yield op_call(aten.native_dropout.default, zeros(*shape, dtype=dtype), 0.1, True)

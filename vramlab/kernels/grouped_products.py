@@ -29,7 +29,7 @@ def grouped_mm(
     call: Call, mat_a: Tensor, mat_b: Tensor, offs: Tensor | None = None, *_: object, **__: object
 ) -> Iterable[Step]:
     yield OUTPUTS
-    major, _minor = call.launch.model.compute_capability
+    major, _minor = call.context.model.compute_capability
     if major in (9, 10) and mat_a.dtype == mat_b.dtype == torch.bfloat16:
         groups = mat_a.size(0) if offs is None else offs.size(0)
         even = groups + groups % 2  # pointers begin at multiples of 16 B

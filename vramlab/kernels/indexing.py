@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vramlab.kernels.cub import key_bits, radix_sort_bytes
+from vramlab.cuda_rules.cub import key_bits, radix_sort_bytes
+from vramlab.kernels.calls import I32, Ids, OpCall, asks, aten, zeros
 from vramlab.kernels.operands import contiguous
 from vramlab.kernels.reductions import flat_reduction
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Step, Take, rule
 
 Indices = Sequence[Tensor | None]
 
@@ -50,7 +52,6 @@ def _one_layout(indices: Sequence[Tensor]) -> Iterator[Step]:
     "aten.index.Tensor",
     takes="copies of indices that are int32, or that broadcast in different ways",
     source="aten/src/ATen/native/TensorAdvancedIndexing.cpp, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def index(call: Call, self: Tensor, indices: Indices) -> Iterable[Step]:
     defined = [each for each in indices if each is not None]
@@ -66,7 +67,6 @@ def index(call: Call, self: Tensor, indices: Indices) -> Iterable[Step]:
     takes="adding: the linear index of each row, sorted, with its places before; the sort's "
     "storage; a copy of values that are expanded or not contiguous. Else as index",
     source="aten/src/ATen/native/cuda/Indexing.cu and TensorAdvancedIndexing.cpp, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def index_put(
     call: Call,
@@ -88,7 +88,7 @@ def index_put(
     shape = _shape(defined)
     count = math.prod(shape)
     for nth, each in enumerate(defined):
-        yield from _linear_index(call.launch, each, count, check_range=not unsafe)
+        yield from _linear_index(call.context, each, count, check_range=not unsafe)
         if nth > 0:
             yield Give("linear index")  # added to the first
     sliced = [size for dim, size in enumerate(self.shape) if not _is_indexed(indices, dim)]
@@ -108,7 +108,7 @@ def index_put(
     yield Take(8 * count, "places before")
     yield Take(8 * count, "places in order")
     bits = key_bits((self.numel() - 1) // slice_numel)
-    yield Take(radix_sort_bytes(count, 8, 8, call.launch.model, bits), "storage of the sort")
+    yield Take(radix_sort_bytes(count, 8, 8, call.context.model, bits), "storage of the sort")
     yield Give("storage of the sort")
     yield Give("places in order")
 
@@ -118,14 +118,43 @@ def _is_indexed(indices: Indices, dim: int) -> bool:
 
 
 def _linear_index(
-    launch: Launch, index: Tensor, count: int, *, check_range: bool
+    context: KernelContext, index: Tensor, count: int, *, check_range: bool
 ) -> Iterator[Step]:
     """Yield the steps from one index to its part of the linear one (computeLinearIndex)."""
     if check_range and count:
         for what in ("largest index", "smallest index"):
             yield Take(8, what)
-            yield from flat_reduction(launch, index, 8)
+            yield from flat_reduction(context, index, 8)
             yield Give(what)
     yield Take(8 * count, "wrapped index")
     yield Take(8 * count, "linear index")
     yield Give("wrapped index")
+
+
+# Calls that ask a real GPU.
+
+
+@asks("aten.index.Tensor")
+def _index_calls() -> Iterator[OpCall]:
+    def index(self: Tensor, *ids: Tensor) -> Any:
+        return aten.index.Tensor(self, list(ids))
+
+    for ids in (Ids((64,), 100), Ids((4096,), 100), zeros(64, dtype=I32)):
+        yield OpCall(f"index by {ids}", index, (zeros(1000, 512), ids))
+    pair = Ids((64, 1), 100), Ids((1, 64), 100)
+    yield OpCall("index by a column and a row", index, (zeros(1000, 512), *pair))
+
+
+@asks("aten.index_put.default")
+def _index_put_calls() -> Iterator[OpCall]:
+    def put(self: Tensor, ids: Tensor, values: Tensor, accumulate: bool) -> Any:
+        return aten.index_put_.default(self, [ids], values, accumulate)
+
+    for count in (64, 4096, 100_000):
+        for accumulate in (False, True):
+            values = zeros(count, 64)
+            text = f"index_put_ of {count} rows{', adding' if accumulate else ''}"
+            yield OpCall(text, put, (zeros(1000, 64), Ids((count,), 1000), values, accumulate))
+            expanded = zeros(count, 64, layout="expanded")
+            operands = (zeros(1000, 64), Ids((count,), 1000), expanded, accumulate)
+            yield OpCall(f"{text}, one row", put, operands)

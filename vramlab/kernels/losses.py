@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from vramlab.gpu.torch_internals import schema_of
+from vramlab.kernels.calls import BF16, F16, F32, Ids, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import contiguous, nbytes
 from vramlab.kernels.reductions import whole_sum
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule
 
 _NO_REDUCTION = 0
 _EACH_LOSS = "loss of each element"
@@ -35,7 +36,6 @@ def _each_numel(self: Tensor, target: Tensor) -> int:
     takes="if it is reduced, the loss of each element, and what its sum takes; its result has "
     "memory for each element all the same",
     source="aten/src/ATen/native/Loss.cpp and cuda/Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def elementwise_loss(
     call: Call, self: Tensor, target: Tensor, reduction: int = 1, *_: object, **__: object
@@ -45,14 +45,13 @@ def elementwise_loss(
     yield Output(0, storage_bytes=numel * result.element_size())
     if reduction != _NO_REDUCTION:
         yield Take(numel * result.element_size(), _EACH_LOSS)
-        yield from whole_sum(call.launch, numel, result.dtype)
+        yield from whole_sum(call.context, numel, result.dtype)
 
 
 @rule(
     "aten.huber_loss.default",
     takes="the loss of each element if it is reduced, and what its sum takes",
     source="aten/src/ATen/native/Loss.cpp and cuda/Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def huber_loss(
     call: Call, self: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0
@@ -68,7 +67,7 @@ def _reduced_last(call: Call, self: Tensor, reduction: int) -> Iterator[Step]:
         return
     yield Take(self.numel() * result.element_size(), _EACH_LOSS)
     yield OUTPUTS
-    yield from whole_sum(call.launch, self.numel(), result.dtype)
+    yield from whole_sum(call.context, self.numel(), result.dtype)
 
 
 @rule(
@@ -76,7 +75,6 @@ def _reduced_last(call: Call, self: Tensor, reduction: int) -> Iterator[Step]:
     takes="a result as large as its input, even if reduced: it is made for each element and then "
     "holds the one number; what the mean takes",
     source="aten/src/ATen/native/cuda/Loss.cu and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def binary_cross_entropy(
     call: Call, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
@@ -85,7 +83,7 @@ def binary_cross_entropy(
     yield Output(0, storage_bytes=nbytes(self))
     if reduction != _NO_REDUCTION:
         yield Take(result.element_size(), "reduced loss")
-        yield from whole_sum(call.launch, self.numel(), self.dtype)
+        yield from whole_sum(call.context, self.numel(), self.dtype)
 
 
 @rule(
@@ -93,7 +91,6 @@ def binary_cross_entropy(
     takes="the log-sigmoid and the loss of each element; a weight for each if `pos_weight` is "
     "given; what the mean takes",
     source="aten/src/ATen/native/Loss.cpp and cuda/Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def binary_cross_entropy_with_logits(
     call: Call,
@@ -117,7 +114,6 @@ def binary_cross_entropy_with_logits(
     "aten.log_sigmoid_forward.default",
     takes="nothing: the buffer it returns is for the CPU, and empty",
     source="aten/src/ATen/native/cuda/Activation.cpp, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def log_sigmoid(call: Call, self: Tensor) -> Iterable[Step]:
     return (Output(1, storage_bytes=0), Output(0))
@@ -130,7 +126,6 @@ def log_sigmoid(call: Call, self: Tensor) -> Iterable[Step]:
     "aten._log_softmax.out",
     takes="a contiguous copy of an input that is not",
     source="aten/src/ATen/native/cuda/SoftMax.cu, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def softmax(call: Call, self: Tensor, dim: int, half_to_float: bool, **_: object) -> Iterable[Step]:
     yield OUTPUTS
@@ -145,7 +140,6 @@ def softmax(call: Call, self: Tensor, dim: int, half_to_float: bool, **_: object
     takes="of softmax, the gradient times the output; a contiguous copy of that, or of a gradient "
     "or output, that is not",
     source="aten/src/ATen/native/cuda/SoftMax.cu, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def softmax_backward(
     call: Call,
@@ -170,7 +164,6 @@ def softmax_backward(
     "aten.nll_loss_backward.default",
     takes="a contiguous copy of targets or weights that are not",
     source="aten/src/ATen/native/cuda/Loss.cu, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def nll_loss(call: Call, *arguments: object, **_: object) -> Iterable[Step]:
     # forward: input, target, weight, ...; backward: gradient, input, target, weight, ...
@@ -179,3 +172,94 @@ def nll_loss(call: Call, *arguments: object, **_: object) -> Iterable[Step]:
     for each, what in zip(arguments[start : start + 2], ("targets", "weights"), strict=True):
         if isinstance(each, Tensor):
             yield from contiguous(each, what)
+
+
+# Calls that ask a real GPU.
+
+
+@asks("aten.mse_loss.default")
+def _mse_calls() -> Iterator[OpCall]:
+    for op in (aten.mse_loss.default, aten.smooth_l1_loss.default):
+        for dtype in (F32, BF16):
+            for shape in ((1000,), (4096, 1024), (1 << 24,)):
+                for reduction in (0, 1, 2):
+                    yield op_call(
+                        op, zeros(*shape, dtype=dtype), zeros(*shape, dtype=dtype), reduction
+                    )
+
+
+@asks("aten.huber_loss.default")
+def _huber_calls() -> Iterator[OpCall]:
+    for shape in ((1000,), (4096, 1024), (1 << 24,)):
+        for reduction in (0, 1, 2):
+            yield op_call(aten.huber_loss.default, zeros(*shape), zeros(*shape), reduction)
+
+
+@asks("aten.binary_cross_entropy.default")
+def _binary_calls() -> Iterator[OpCall]:
+    for shape in ((1000,), (4096, 1024), (1 << 24,)):
+        for reduction in (0, 1, 2):
+            op = aten.binary_cross_entropy.default
+            yield op_call(op, zeros(*shape), zeros(*shape), None, reduction)
+
+
+@asks("aten.binary_cross_entropy_with_logits.default")
+def _binary_with_logits_calls() -> Iterator[OpCall]:
+    op = aten.binary_cross_entropy_with_logits.default
+    for shape in ((1000,), (4096, 1024), (1 << 24,)):
+        for reduction in (0, 1, 2):
+            yield op_call(op, zeros(*shape), zeros(*shape), None, None, reduction)
+    yield op_call(op, zeros(4096, 1024), zeros(4096, 1024), None, zeros(1024), 1)
+    yield op_call(op, zeros(4096, 1024), zeros(4096, 1024), zeros(4096, 1024), None, 1)
+
+
+@asks("aten.log_sigmoid_forward.default")
+def _log_sigmoid_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        yield op_call(aten.log_sigmoid_forward.default, zeros(4096, 1024, dtype=dtype))
+
+
+@asks("aten._softmax.default")
+def _softmax_calls() -> Iterator[OpCall]:
+    for op in (aten._softmax.default, aten._log_softmax.default):
+        for dtype in (F32, BF16):
+            for layout in ("contiguous", "transposed", "apart"):
+                yield op_call(op, zeros(4096, 1024, dtype=dtype, layout=layout), -1, False)
+            yield op_call(op, zeros(4096, 1024, dtype=dtype), 0, False)
+        yield op_call(op, zeros(4096, 1024, dtype=F16), -1, True)
+
+
+@asks("aten._softmax_backward_data.default")
+def _softmax_backward_calls() -> Iterator[OpCall]:
+    for op in (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default):
+        for dtype in (F32, BF16):
+            output = zeros(4096, 1024, dtype=dtype)
+            for layout in ("contiguous", "transposed", "expanded"):
+                gradient = zeros(4096, 1024, dtype=dtype, layout=layout)
+                yield op_call(op, gradient, output, -1, dtype)
+
+
+@asks("aten.nll_loss_forward.default")
+def _nll_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for shape in ((1000, 10), (4096, 30522)):
+            for reduction in (0, 1, 2):
+                targets = Ids((shape[0],), 10)
+                yield op_call(
+                    aten.nll_loss_forward.default,
+                    zeros(*shape, dtype=dtype),
+                    targets,
+                    None,
+                    reduction,
+                    -100,
+                )
+            yield op_call(
+                aten.nll_loss_backward.default,
+                zeros(dtype=dtype),
+                zeros(*shape, dtype=dtype),
+                Ids((shape[0],), 10),
+                None,
+                1,
+                -100,
+                zeros(dtype=dtype),
+            )

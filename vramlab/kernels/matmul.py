@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from vramlab.kernels.registry import CUBLAS, CUBLASLT, OUTPUTS, Call, Status, Step, Take, rule
+from vramlab.kernels.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.registry import CUBLAS, CUBLASLT, OUTPUTS, Call, Step, Take, rule
 
 _BLAS_CPP = "aten/src/ATen/native/cuda/Blas.cpp, PyTorch 2.13"
 
 
 def is_readable(matrix: Tensor) -> bool:
-    """Whether cuBLAS can read a matrix (rows, columns) in place.
+    """Tell whether cuBLAS can read a matrix (rows, columns) in place.
 
     Source: prepare_matrix_for_cublas in aten/src/ATen/native/cuda/cuBlasCommonArgs.h, PyTorch 2.13.
     """
@@ -36,7 +37,7 @@ def is_readable(matrix: Tensor) -> bool:
 
 
 def is_batch_readable(batch: Tensor, transpose_result: bool, rows: int, columns: int) -> bool:
-    """Whether cuBLAS can read a batch of matrices in place.
+    """Tell whether cuBLAS can read a batch of matrices in place.
 
     Args:
         batch: (matrices, ...) with one matrix in the last two dimensions.
@@ -56,7 +57,7 @@ def is_batch_readable(batch: Tensor, transpose_result: bool, rows: int, columns:
 
 
 def is_row_major(result: Tensor) -> bool:
-    """Whether cuBLAS takes a result as row-major and computes its transpose, operands swapped."""
+    """Tell whether cuBLAS takes a result as row-major: its transpose, operands swapped."""
     return result.is_contiguous() or not (
         result.stride(0) == 1 and result.stride(1) >= max(1, result.shape[0])
     )
@@ -85,7 +86,6 @@ def _matrix_clones(result: Tensor, left: Tensor, right: Tensor) -> Iterator[Step
     "aten.mm.dtype_out",
     takes="a clone of each operand without unbroken rows or columns; cuBLAS's workspace",
     source=_BLAS_CPP,
-    status=Status.RECORDED,
 )
 def mm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iterable[Step]:
     """Document 001: +80 MiB at the peak of a backward pass; document 003: +20 MiB."""
@@ -100,7 +100,7 @@ def mm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iter
 def fuses_bias(
     call: Call, bias: Tensor, left: Tensor, right: Tensor, *, activation: bool = False
 ) -> bool:
-    """Whether `addmm` hands its bias to cuBLASLt rather than copying it into the result first.
+    """Tell whether `addmm` hands its bias to cuBLASLt rather than copying it into the result first.
 
     Source: isInputCompliesAddmmCudaLt in Blas.cpp, PyTorch 2.13, for CUDA 12.1 and later. That a
     single row is handed over in 2.11 is from the recording of an H200.
@@ -112,13 +112,13 @@ def fuses_bias(
         and bias.shape[-1] == right.shape[1]
     )
     return (
-        call.launch.environment.get("DISABLE_ADDMM_CUDA_LT") != "1"
+        call.context.environment.get("DISABLE_ADDMM_CUDA_LT") != "1"
         and result is not None
         and result.is_contiguous()
         and (is_row or (activation and bias.dim() == 2))
         and left.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
         and min(right.shape) > 1
-        and (left.shape[0] > 1 or call.launch.torch_version <= (2, 11))
+        and (left.shape[0] > 1 or call.context.torch_version <= (2, 11))
     )
 
 
@@ -128,7 +128,6 @@ def fuses_bias(
     "aten.addmm_.default",
     takes="as mm; the workspace is cuBLASLt's when it adds the bias itself",
     source=_BLAS_CPP,
-    status=Status.RECORDED,
 )
 def addmm(
     call: Call,
@@ -153,7 +152,6 @@ def addmm(
     "aten._addmm_activation.out",
     takes="as addmm",
     source=_BLAS_CPP,
-    status=Status.RECORDED,
 )
 def addmm_activation(
     call: Call,
@@ -178,7 +176,6 @@ def addmm_activation(
     "aten._int_mm.out",
     takes="as mm",
     source=_BLAS_CPP,
-    status=Status.RECORDED,
 )
 def int_mm(call: Call, self: Tensor, mat2: Tensor, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
@@ -224,7 +221,6 @@ def _batch_product(call: Call, left: Tensor, right: Tensor) -> Iterator[Step]:
     "aten.bmm.dtype_out",
     takes="a clone of each operand without unbroken rows or columns; cuBLAS's workspace",
     source=_BLAS_CPP,
-    status=Status.RECORDED,
 )
 def bmm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iterable[Step]:
     return _batch_product(call, self, mat2)
@@ -236,7 +232,6 @@ def bmm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Ite
     "aten.baddbmm_.default",
     takes="as bmm",
     source=_BLAS_CPP,
-    status=Status.RECORDED,
 )
 def baddbmm(
     call: Call, self: Tensor, batch1: Tensor, batch2: Tensor, **_: object
@@ -267,7 +262,6 @@ def _matrix_vector(call: Call, matrix: Tensor, vector: Tensor) -> Iterator[Step]
     takes="a clone of a matrix without unbroken rows or columns, or of an expanded vector; "
     "cuBLAS's workspace",
     source=_BLAS_CPP,
-    status=Status.RECORDED,
 )
 def mv(call: Call, self: Tensor, vec: Tensor, **_: object) -> Iterable[Step]:
     return _matrix_vector(call, self, vec)
@@ -279,7 +273,6 @@ def mv(call: Call, self: Tensor, vec: Tensor, **_: object) -> Iterable[Step]:
     "aten.addmv_.default",
     takes="as mv",
     source=_BLAS_CPP,
-    status=Status.RECORDED,
 )
 def addmv(call: Call, self: Tensor, mat: Tensor, vec: Tensor, **_: object) -> Iterable[Step]:
     return _matrix_vector(call, mat, vec)
@@ -292,7 +285,106 @@ def addmv(call: Call, self: Tensor, mat: Tensor, vec: Tensor, **_: object) -> It
     "aten.vdot.out",
     takes="cuBLAS's workspace",
     source=_BLAS_CPP,
-    status=Status.RECORDED,
 )
 def dot(call: Call, self: Tensor, other: Tensor, **_: object) -> Iterable[Step]:
     return (OUTPUTS, CUBLAS)
+
+
+# Calls that ask a real GPU.
+
+_PRODUCTS = ((256, 512, 1024), (1, 512, 1024), (512, 1, 64), (257, 511, 1023), (4096, 4096, 4096))
+
+
+@asks("aten.mm.default")
+def _mm_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16, F16, F64):
+        for m, k, n in _PRODUCTS:
+            yield op_call(aten.mm.default, zeros(m, k, dtype=dtype), zeros(k, n, dtype=dtype))
+        turned = zeros(512, 1024, dtype=dtype, layout="transposed")
+        apart = zeros(512, 1024, dtype=dtype, layout="apart")
+        yield op_call(aten.mm.default, zeros(256, 512, dtype=dtype), turned)
+        yield op_call(aten.mm.default, zeros(256, 512, dtype=dtype), apart)
+        yield op_call(aten.mm.default, zeros(256, 512, dtype=dtype, layout="apart"), turned)
+        yield op_call(aten.mm.default, zeros(256, 512, dtype=dtype, layout="expanded"), turned)
+
+
+@asks("aten.addmm.default")
+def _addmm_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16, F16, F64):
+        for m, k, n in (*_PRODUCTS, (256, 512, 1), (1, 1, 1), (2, 64, 64), (64, 1, 64)):
+            for bias in (zeros(n, dtype=dtype), zeros(m, n, dtype=dtype)):
+                for layout in ("contiguous", "transposed"):
+                    right = zeros(k, n, dtype=dtype, layout=layout)
+                    yield op_call(aten.addmm.default, bias, zeros(m, k, dtype=dtype), right)
+        yield op_call(
+            aten.addmm.default,
+            zeros(1024, dtype=dtype),
+            zeros(256, 512, dtype=dtype, layout="apart"),
+            zeros(512, 1024, dtype=dtype),
+        )
+
+
+@asks("aten._addmm_activation.default")
+def _addmm_activation_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for m, k, n in ((256, 512, 1024), (1, 512, 1024)):
+            operands = zeros(n, dtype=dtype), zeros(m, k, dtype=dtype), zeros(k, n, dtype=dtype)
+            yield op_call(aten._addmm_activation.default, *operands)
+
+
+@asks("aten._int_mm.default")
+def _int_mm_calls() -> Iterator[OpCall]:
+    left, right = zeros(64, 128, dtype=torch.int8), zeros(128, 256, dtype=torch.int8)
+    yield op_call(aten._int_mm.default, left, right)
+
+
+_BATCHES = ((8, 64, 128, 64), (1, 64, 128, 64), (8, 1, 128, 64), (16, 512, 512, 64))
+
+
+@asks("aten.bmm.default")
+def _bmm_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16, F16):
+        for b, m, k, n in _BATCHES:
+            for layout in ("contiguous", "transposed", "apart", "expanded"):
+                right = zeros(b, k, n, dtype=dtype, layout=layout)
+                yield op_call(aten.bmm.default, zeros(b, m, k, dtype=dtype), right)
+        left = zeros(8, 64, 128, dtype=dtype, layout="apart")
+        yield op_call(aten.bmm.default, left, zeros(8, 128, 64, dtype=dtype))
+
+
+@asks("aten.baddbmm.default")
+def _baddbmm_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for b, m, k, n in _BATCHES:
+            right = zeros(b, k, n, dtype=dtype)
+            left = zeros(b, m, k, dtype=dtype)
+            yield op_call(aten.baddbmm.default, zeros(b, m, n, dtype=dtype), left, right)
+
+
+@asks("aten.mv.default")
+def _mv_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for layout in ("contiguous", "transposed", "apart"):
+            matrix = zeros(1024, 512, dtype=dtype, layout=layout)
+            yield op_call(aten.mv.default, matrix, zeros(512, dtype=dtype))
+        yield op_call(
+            aten.mv.default,
+            zeros(1024, 512, dtype=dtype),
+            zeros(512, dtype=dtype, layout="expanded"),
+        )
+
+
+@asks("aten.addmv.default")
+def _addmv_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for layout in ("contiguous", "apart"):
+            matrix = zeros(1024, 512, dtype=dtype, layout=layout)
+            yield op_call(
+                aten.addmv.default, zeros(1024, dtype=dtype), matrix, zeros(512, dtype=dtype)
+            )
+
+
+@asks("aten.dot.default")
+def _dot_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        yield op_call(aten.dot.default, zeros(4096, dtype=dtype), zeros(4096, dtype=dtype))

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torch import Tensor
 
-from vramlab.kernels.operands import accumulate_bytes, contiguous
+from vramlab.kernels.calls import BF16, F32, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.operands import contiguous, opmath_bytes
 from vramlab.kernels.reductions import whole_column_sum
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule
 
 _LAYER_NORM_CU = "aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13"
 _GROUP_NORM_CU = "aten/src/ATen/native/cuda/group_norm_kernel.cu, PyTorch 2.13"
@@ -36,7 +37,6 @@ def partial_gradient_rows(rows: int, columns: int, multiprocessors: int) -> int:
     "aten.native_layer_norm.default",
     takes="a contiguous copy of an input, weight or bias that is not",
     source=_LAYER_NORM_CU,
-    status=Status.RECORDED,
 )
 def layer_norm(
     call: Call,
@@ -64,7 +64,7 @@ def _gradients(
     columns = math.prod(normalized_shape)
     rows = input.numel() // columns if columns else 0
     wanted = [index for index in outputs if call.outputs[index] is not None]
-    partial_rows = partial_gradient_rows(rows, columns, call.launch.model.multiprocessors)
+    partial_rows = partial_gradient_rows(rows, columns, call.context.model.multiprocessors)
     if not partial_rows:
         yield OUTPUTS
         yield from contiguous(grad_out, "the gradient")
@@ -78,7 +78,7 @@ def _gradients(
         yield Take(partial_rows * columns * element_bytes, f"partial gradient {index}")
     for index in wanted:
         yield Output(index)
-        yield from whole_column_sum(call.launch, partial_rows, columns, input.dtype)
+        yield from whole_column_sum(call.context, partial_rows, columns, input.dtype)
         yield Give(f"first gradient {index}")
 
 
@@ -87,7 +87,6 @@ def _gradients(
     takes="a contiguous copy of an operand that is not; with more than 65536 rows that are short, "
     "partial gradients of weight and bias",
     source=_LAYER_NORM_CU,
-    status=Status.RECORDED,
 )
 def layer_norm_backward(
     call: Call,
@@ -110,7 +109,6 @@ def layer_norm_backward(
     "aten._fused_rms_norm.default",
     takes="a contiguous copy of an input or weight that is not",
     source=_LAYER_NORM_CU,
-    status=Status.RECORDED,
 )
 def rms_norm(
     call: Call,
@@ -128,7 +126,6 @@ def rms_norm(
     "aten._fused_rms_norm_backward.default",
     takes="as native_layer_norm_backward, of the weight alone",
     source=_LAYER_NORM_CU,
-    status=Status.RECORDED,
 )
 def rms_norm_backward(
     call: Call,
@@ -149,7 +146,6 @@ def rms_norm_backward(
     takes="a contiguous copy of an operand that is not; a scale and a shift for each sample and "
     "channel, in float32",
     source=_GROUP_NORM_CU,
-    status=Status.RECORDED,
 )
 def group_norm(
     call: Call,
@@ -165,15 +161,14 @@ def group_norm(
     yield from contiguous(input, "the input")
     yield OUTPUTS
     if HxW != 1 and input.numel() and (weight is not None or bias is not None):
-        yield Take(N * C * accumulate_bytes(input.dtype), "scales")
-        yield Take(N * C * accumulate_bytes(input.dtype), "shifts")
+        yield Take(N * C * opmath_bytes(input.dtype), "scales")
+        yield Take(N * C * opmath_bytes(input.dtype), "shifts")
 
 
 @rule(
     "aten.native_group_norm_backward.default",
     takes="sums of each sample and channel, and coefficients of each sample and group, in float32",
     source=_GROUP_NORM_CU,
-    status=Status.RECORDED,
 )
 def group_norm_backward(
     call: Call,
@@ -192,8 +187,8 @@ def group_norm_backward(
     yield OUTPUTS
     if HxW == 1 or not input.numel():
         return
-    per_channel = N * C * accumulate_bytes(input.dtype)
-    per_group = N * group * accumulate_bytes(input.dtype)
+    per_channel = N * C * opmath_bytes(input.dtype)
+    per_group = N * group * opmath_bytes(input.dtype)
     yield Take(per_channel, "sums of gradient times input")
     yield Take(per_channel, "sums of the gradient")
     if output_mask[0]:
@@ -201,3 +196,82 @@ def group_norm_backward(
         yield Take(per_group, "constants")
         if weight is not None:
             yield Take(per_channel, "coefficients of the gradient")
+
+
+# Calls that ask a real GPU.
+
+_ROWS = ((4096, 768), (65536, 64), (65537, 64), (131072, 128), (100, 30000), (33, 7))
+
+
+@asks("aten.native_layer_norm.default")
+def _layer_norm_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for rows, width in _ROWS:
+            gain = zeros(width, dtype=dtype)
+            op = aten.native_layer_norm.default
+            yield op_call(op, zeros(rows, width, dtype=dtype), [width], gain, gain, 1e-5)
+        turned = zeros(4096, 768, dtype=dtype, layout="transposed")
+        gain = zeros(768, dtype=dtype)
+        yield op_call(aten.native_layer_norm.default, turned, [768], gain, gain, 1e-5)
+
+
+@asks("aten.native_layer_norm_backward.default")
+def _layer_norm_backward_calls() -> Iterator[OpCall]:
+    op = aten.native_layer_norm_backward.default
+    for dtype in (F32, BF16):
+        for rows, width in _ROWS:
+            x, gain, number = (
+                zeros(rows, width, dtype=dtype),
+                zeros(width, dtype=dtype),
+                zeros(rows, 1),
+            )
+            yield op_call(op, x, x, [width], number, number, gain, gain, [True, True, True])
+        x, gain, number = zeros(4096, 768, dtype=dtype), zeros(768, dtype=dtype), zeros(4096, 1)
+        for layout in ("transposed", "expanded"):
+            gradient = zeros(4096, 768, dtype=dtype, layout=layout)
+            yield op_call(op, gradient, x, [768], number, number, gain, gain, [True, True, True])
+
+
+@asks("aten._fused_rms_norm.default")
+def _rms_norm_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for rows, width in _ROWS:
+            gain = zeros(width, dtype=dtype)
+            op = aten._fused_rms_norm.default
+            yield op_call(op, zeros(rows, width, dtype=dtype), [width], gain, 1e-5)
+
+
+@asks("aten._fused_rms_norm_backward.default")
+def _rms_norm_backward_calls() -> Iterator[OpCall]:
+    op = aten._fused_rms_norm_backward.default
+    for dtype in (F32, BF16):
+        for rows, width in _ROWS:
+            x, gain, number = (
+                zeros(rows, width, dtype=dtype),
+                zeros(width, dtype=dtype),
+                zeros(rows, 1),
+            )
+            yield op_call(op, x, x, [width], number, gain, [True, True])
+
+
+_IMAGES = ((16, 64, 56, 56), (2, 32, 7, 7), (1, 8, 512, 512))
+
+
+@asks("aten.native_group_norm.default")
+def _group_norm_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for n, c, h, w in _IMAGES:
+            gain = zeros(c, dtype=dtype)
+            x = zeros(n, c, h, w, dtype=dtype)
+            yield op_call(aten.native_group_norm.default, x, gain, gain, n, c, h * w, 8, 1e-5)
+
+
+@asks("aten.native_group_norm_backward.default")
+def _group_norm_backward_calls() -> Iterator[OpCall]:
+    op = aten.native_group_norm_backward.default
+    for dtype in (F32, BF16):
+        for n, c, h, w in _IMAGES:
+            x, gain = zeros(n, c, h, w, dtype=dtype), zeros(c, dtype=dtype)
+            number = zeros(n, 8, dtype=dtype)
+            mask = [True, True, True]
+            yield op_call(op, x, x, number, number, gain, n, c, h * w, 8, mask)

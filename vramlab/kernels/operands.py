@@ -1,4 +1,4 @@
-"""What rules ask about operands: their bytes, and the copies that make them contiguous."""
+"""Operands of a call: their bytes, and the copies that make them contiguous."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from vramlab.kernels.registry import Step, Take
 
 
 def nbytes(tensor: Tensor) -> int:
-    """The bytes of a tensor's numbers, without holes between them."""
+    """Multiply out the bytes of a tensor's numbers, without holes between them."""
     return tensor.numel() * tensor.element_size()
 
 
-def accumulate_bytes(dtype: torch.dtype) -> int:
-    """Size of the floating-point type that a kernel accumulates in: float32, or the dtype's own."""
-    return 8 if dtype == torch.float64 else 4
+def opmath_bytes(dtype: torch.dtype) -> int:
+    """Size the number that kernels accumulate in (`at::opmath_type`).
+
+    float32 for float16 and bfloat16, complex64 for complex32, else the dtype itself.
+    """
+    wider = {torch.float16: 4, torch.bfloat16: 4, torch.complex32: 8}
+    return wider.get(dtype, dtype.itemsize)
 
 
 def contiguous(tensor: Tensor | None, what: str) -> Iterator[Step]:
@@ -28,7 +32,7 @@ def contiguous(tensor: Tensor | None, what: str) -> Iterator[Step]:
 
 
 def flat_stride(tensor: Tensor) -> int | None:
-    """The stride of `tensor.view(-1)`; None if that needs a copy first."""
+    """Find the stride of `tensor.view(-1)`; None if that needs a copy first."""
     dims = [each for each in zip(tensor.shape, tensor.stride(), strict=True) if each[0] != 1]
     for (_, outer), (size, inner) in pairwise(dims):
         if outer != inner * size:
@@ -37,7 +41,7 @@ def flat_stride(tensor: Tensor) -> int | None:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers fill their memory, in any order of dimensions."""
+    """Tell whether a tensor's numbers fill their memory, in any order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:

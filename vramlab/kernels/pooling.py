@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from vramlab.kernels.calls import BF16, F32, I64, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Step, Take, rule
 
 _SOURCE = "aten/src/ATen/native/cuda/DilatedMaxPool2d.cu and AveragePool2d.cu, PyTorch 2.13"
 
@@ -34,7 +35,6 @@ def _in_suggested_format(tensor: Tensor, like: Tensor, what: str) -> Iterator[St
     "aten.avg_pool2d.default",
     takes="a contiguous copy of an input that is not",
     source=_SOURCE,
-    status=Status.RECORDED,
 )
 def pool(call: Call, self: Tensor, *_: object, **__: object) -> Iterable[Step]:
     yield OUTPUTS
@@ -46,7 +46,6 @@ def pool(call: Call, self: Tensor, *_: object, **__: object) -> Iterable[Step]:
     "aten.avg_pool2d_backward.default",
     takes="a contiguous copy of a gradient or input that is not",
     source=_SOURCE,
-    status=Status.RECORDED,
 )
 def pool_backward(
     call: Call, grad_output: Tensor, self: Tensor, *_: object, **__: object
@@ -60,7 +59,6 @@ def pool_backward(
     "aten._adaptive_avg_pool2d.default",
     takes="a contiguous copy of an input that is not, before its output",
     source="aten/src/ATen/native/cuda/AdaptiveAveragePooling.cu, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def adaptive_pool(call: Call, self: Tensor, output_size: Sequence[int]) -> Iterable[Step]:
     yield from _in_suggested_format(self, self, "the input")
@@ -71,8 +69,51 @@ def adaptive_pool(call: Call, self: Tensor, output_size: Sequence[int]) -> Itera
     "aten._adaptive_avg_pool2d_backward.default",
     takes="a contiguous copy of a gradient that is not",
     source="aten/src/ATen/native/cuda/AdaptiveAveragePooling.cu, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def adaptive_pool_backward(call: Call, grad_output: Tensor, self: Tensor) -> Iterable[Step]:
     yield OUTPUTS
     yield from _in_suggested_format(grad_output, self, "the gradient")
+
+
+# Calls that ask a real GPU.
+
+
+@asks("aten.max_pool2d_with_indices.default")
+def _pooling_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for layout in ("contiguous", "channels last", "transposed", "apart"):
+            x = zeros(16, 64, 56, 56, dtype=dtype, layout=layout)
+            yield op_call(aten.max_pool2d_with_indices.default, x, [2, 2], [2, 2])
+            yield op_call(aten.avg_pool2d.default, x, [2, 2], [2, 2])
+
+
+@asks("aten.max_pool2d_with_indices_backward.default")
+def _pooling_backward_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        x = zeros(16, 64, 56, 56, dtype=dtype)
+        for layout in ("contiguous", "channels last", "transposed"):
+            gradient = zeros(16, 64, 28, 28, dtype=dtype, layout=layout)
+            indices = zeros(16, 64, 28, 28, dtype=I64)
+            window = [2, 2], [2, 2], [0, 0]
+            op = aten.max_pool2d_with_indices_backward.default
+            yield op_call(op, gradient, x, *window, [1, 1], False, indices)
+            op = aten.avg_pool2d_backward.default
+            yield op_call(op, gradient, x, *window, False, True, None)
+
+
+@asks("aten._adaptive_avg_pool2d.default")
+def _adaptive_pooling_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for layout in ("contiguous", "channels last", "transposed"):
+            for side in (7, 3):
+                x = zeros(16, 64, 56, 56, dtype=dtype, layout=layout)
+                yield op_call(aten._adaptive_avg_pool2d.default, x, [side, side])
+
+
+@asks("aten._adaptive_avg_pool2d_backward.default")
+def _adaptive_pooling_backward_calls() -> Iterator[OpCall]:
+    for dtype in (F32, BF16):
+        for layout in ("contiguous", "channels last", "transposed"):
+            gradient = zeros(16, 64, 7, 7, dtype=dtype, layout=layout)
+            x = zeros(16, 64, 56, 56, dtype=dtype)
+            yield op_call(aten._adaptive_avg_pool2d_backward.default, gradient, x)

@@ -1,212 +1,78 @@
 """Rules of reductions: the staging buffer and the semaphores of CUDA's one reduction kernel.
 
-A reduction whose blocks can each finish their outputs takes nothing. When there are too few outputs
-to keep the GPU busy, several blocks share an output: each leaves its partial result in a staging
-buffer, and counters (semaphores) tell the last block to combine them.
-
-Source of the arithmetic: aten/src/ATen/native/cuda/Reduce.cuh, the same in PyTorch 2.11 to 2.13.
-What an op accumulates in: the files Reduce*Kernel.cu beside it.
+Their sizes: `vramlab.cuda_rules.reduce`. Source of what an op accumulates in: the files
+Reduce*Kernel.cu in aten/src/ATen/native/cuda, the same in PyTorch 2.11 to 2.13.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
-from torch import Tensor, dtype
+from torch import Tensor
 
-from vramlab.kernels.operands import flat_stride, is_dense
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Launch, Status, Step, Take, rule
-from vramlab.kernels.tensor_iterator import Reduction
+from vramlab.cuda_rules.reduce import (
+    GpuThreads,
+    ReductionLayout,
+    column_layout,
+    reduction_buffers,
+    total_layout,
+)
+from vramlab.cuda_rules.rounding import round_up
+from vramlab.kernels.calls import (
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    F64,
+    I32,
+    I64,
+    OpCall,
+    asks,
+    aten,
+    op_call,
+    zeros,
+)
+from vramlab.kernels.operands import flat_stride, is_dense, opmath_bytes
+from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Step, Take, rule
 
 _REDUCE_CUH = "aten/src/ATen/native/cuda/Reduce.cuh, PyTorch 2.13"
-_WARP = 32
-_LEAST_VALUES_PER_THREAD = 16
-_MOST_VALUES_PER_THREAD = 256
+_HALVES = (torch.float16, torch.bfloat16)
 
 STAGING, SEMAPHORES, ACCUMULATION = "staging buffer", "semaphores", "accumulation buffer"
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """What the launch depends on: how many threads run at once."""
-
-    multiprocessors: int
-    max_threads_per_multiprocessor: int
-
-
-@dataclass(frozen=True)
-class SharedOutputs:
-    """What blocks that share outputs take: sizes in bytes."""
-
-    staging_bytes: int
-    semaphores_bytes: int
-
-
-def _ceil_div(number: int, by: int) -> int:
-    return -(-number // by)
-
-
-def _power_of_two_below(number: int) -> int:
-    """The largest power of two that is not above `number`; 1 for 0."""
-    return 1 << max(number.bit_length() - 1, 0)
-
-
-def shared_outputs(
-    piece: Reduction, element_bytes: int, partial_bytes: int, gpu: Gpu, max_threads: int = 512
-) -> SharedOutputs | None:
-    """Say what one launch of the kernel takes, or None where no blocks share an output.
-
-    Args:
-        piece: the reduction, with offsets that fit 32 bits.
-        element_bytes: size of one input value.
-        partial_bytes: size of one partial result (`arg_t`).
-        gpu: what it runs on.
-        max_threads: of a block: 256 for complex128, else 512.
-
-    Source: setReduceConfig and ReduceConfig in Reduce.cuh.
-    """
-    outputs = piece.output_numel
-    inputs_per_output = piece.numel // outputs
-    reduced = piece.reduced_dims
-    along_input = reduced == len(piece.shape) or (
-        piece.input_strides[0] < piece.input_strides[reduced]
-    )
-    if not piece.shape:
-        width, height, fastest_stride = 1, 1, element_bytes
-    elif along_input:
-        width, height, fastest_stride = inputs_per_output, outputs, piece.input_strides[0]
-    else:
-        width, height, fastest_stride = outputs, inputs_per_output, piece.input_strides[reduced]
-
-    output_vector = 1
-    # (Loading several values at once along the input divides the width too. It leaves the block as
-    # it is but for rows of fewer than 4096 values, and those no blocks share.)
-    if fastest_stride == element_bytes and not along_input:
-        output_vector = _output_vector(piece, element_bytes)
-        width //= output_vector
-
-    # The block: x along the fastest dimension, y along the other.
-    max_threads //= output_vector
-    most_x = _power_of_two_below(min(width, max_threads))
-    most_y = _power_of_two_below(min(height, max_threads))
-    block_x = min(most_x, _WARP)
-    block_y = min(most_y, max_threads // block_x)
-    block_x = min(most_x, max_threads // block_y)
-
-    input_step = block_x if along_input else 1
-    output_step = 1 if along_input else block_x
-    if _ceil_div(inputs_per_output, input_step) < min(block_y * 16, _MOST_VALUES_PER_THREAD):
-        return None  # each row of the block has an output of its own
-    input_step *= block_y
-
-    values_per_thread = _ceil_div(inputs_per_output, input_step)
-    grid_x = _ceil_div(outputs // output_vector, output_step)
-    blocks_at_once = gpu.multiprocessors * (
-        gpu.max_threads_per_multiprocessor // (block_x * block_y)
-    )
-    if values_per_thread < _MOST_VALUES_PER_THREAD or grid_x > blocks_at_once:
-        return None
-    blocks_per_output = max(
-        min(
-            _ceil_div(blocks_at_once, grid_x),
-            _ceil_div(values_per_thread, _LEAST_VALUES_PER_THREAD),
-        ),
-        _ceil_div(values_per_thread, _MOST_VALUES_PER_THREAD),
-    )
-    if blocks_per_output == 1:
-        return None
-    staging_bytes = partial_bytes * outputs * blocks_per_output
-    if not along_input:
-        staging_bytes *= block_x * output_vector
-    return SharedOutputs(staging_bytes, 4 * grid_x)
-
-
-def _output_vector(piece: Reduction, element_bytes: int) -> int:
-    """How many neighbouring outputs one thread computes (get_output_vec_size)."""
-    at = piece.reduced_dims
-    must_divide = [piece.input_offset // element_bytes, piece.shape[at]]
-    must_divide += [
-        stride // element_bytes for dim, stride in enumerate(piece.input_strides) if dim != at
-    ]
-    return math.gcd(4, *must_divide)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a reduction's rule needs of its tensors; hashable, so that repeats cost little.
-
-    Attributes:
-        shape: the input's.
-        strides: the input's, in elements.
-        offset: of the input in its storage, in elements.
-        element_bytes: of the input, after a cast if there is one.
-        outputs: per output: its strides in bytes along the input's dimensions, 0 where reduced.
-        output_bytes: size of one output value.
-        accumulates_apart: whether partial sums of 32-bit pieces must not be kept in the output.
-        max_threads: of a block.
-    """
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    element_bytes: int
-    outputs: tuple[tuple[int, ...], ...]
-    output_bytes: int
-    accumulates_apart: bool
-    max_threads: int
-
-
 @lru_cache(maxsize=4096)
-def _kernel_steps(layout: Layout, partial_bytes: int, gpu: Gpu) -> tuple[Step, ...]:
+def _kernel_steps(layout: ReductionLayout, partial_bytes: int, gpu: GpuThreads) -> tuple[Step, ...]:
     """Say what gpu_reduce_kernel takes: one launch, or one for each 32-bit piece."""
+    taken = reduction_buffers(layout, partial_bytes, gpu)
     steps: list[Step] = []
-    whole = Reduction.of(
-        layout.shape,
-        layout.outputs,
-        [stride * layout.element_bytes for stride in layout.strides],
-        layout.offset * layout.element_bytes,
-    )
-    if (
-        not whole.fits_32_bits()
-        and layout.accumulates_apart
-        and layout.output_bytes < partial_bytes
-    ):
-        reach_bytes = max(
-            [
-                layout.output_bytes,
-                *(s * d for s, d in zip(whole.shape, whole.output_strides[0], strict=True)),
-            ]
-        )
-        values = reach_bytes // layout.output_bytes
-        steps.append(Take(values * partial_bytes, ACCUMULATION))
-    for piece in whole.pieces():
-        taken = shared_outputs(piece, layout.element_bytes, partial_bytes, gpu, layout.max_threads)
-        if taken is not None:
-            steps += [
-                Take(taken.staging_bytes, STAGING),
-                Take(taken.semaphores_bytes, SEMAPHORES),
-                Give(SEMAPHORES),
-                Give(STAGING),
-            ]
+    if taken.accumulation_bytes:
+        steps.append(Take(taken.accumulation_bytes, ACCUMULATION))
+    for launch in taken.launches:
+        steps += [
+            Take(launch.staging_bytes, STAGING),
+            Take(launch.semaphores_bytes, SEMAPHORES),
+            Give(SEMAPHORES),
+            Give(STAGING),
+        ]
     return tuple(steps)
 
 
 def reduction_steps(
-    launch: Launch,
+    context: KernelContext,
     input: Tensor,
     outputs: Sequence[Tensor],
     dims: Sequence[int] | int | None,
     partial_bytes: int,
-    compute: dtype,
+    compute: torch.dtype,
 ) -> Iterator[Step]:
     """Yield what a reduction takes once its outputs are there: a cast input, then the kernel's.
 
     Args:
-        launch: where it runs.
+        context: where it runs.
         input: what is reduced.
         outputs: one or two results, with or without the reduced dimensions.
         dims: what is reduced; None or nothing for all.
@@ -221,7 +87,7 @@ def reduction_steps(
     shape, strides, offset = tuple(input.shape), input.stride(), int(input.storage_offset())
     element_bytes = input.element_size()
     read = input.dtype
-    halves = read in (torch.float16, torch.bfloat16)
+    halves = read in _HALVES
     if read != compute and not (halves and compute == torch.float32):
         element_bytes = compute.itemsize
         yield Take(input.numel() * element_bytes, f"input cast to {str(compute)[6:]}")
@@ -229,7 +95,7 @@ def reduction_steps(
     rank = len(shape)
     reduced = _wrapped(dims, rank)
     result = outputs[0]
-    layout = Layout(
+    layout = ReductionLayout(
         shape,
         strides,
         offset,
@@ -239,35 +105,27 @@ def reduction_steps(
         read == result.dtype and read in (torch.float16, torch.bfloat16, torch.complex32),
         256 if read == torch.complex128 else 512,
     )
-    yield from _kernel_steps(layout, partial_bytes, _gpu(launch))
+    yield from _kernel_steps(layout, partial_bytes, _gpu(context))
 
 
-def whole_column_sum(launch: Launch, rows: int, columns: int, read: dtype) -> tuple[Step, ...]:
-    """What `matrix.sum(0)` takes for a contiguous matrix, once its result is there."""
-    layout = Layout(
-        (rows, columns),
-        (columns, 1),
-        0,
-        read.itemsize,
-        ((0, read.itemsize),),
-        read.itemsize,
-        read in (torch.float16, torch.bfloat16),
-        512,
-    )
-    return _kernel_steps(layout, _opmath_bytes(read), _gpu(launch))
+def whole_column_sum(
+    context: KernelContext, rows: int, columns: int, read: torch.dtype
+) -> tuple[Step, ...]:
+    """Say what `matrix.sum(0)` takes for a contiguous matrix, once its result is there."""
+    layout = column_layout(rows, columns, read.itemsize, read in _HALVES)
+    return _kernel_steps(layout, opmath_bytes(read), _gpu(context))
 
 
-def whole_sum(launch: Launch, numel: int, read: dtype) -> tuple[Step, ...]:
-    """What the sum or mean of a contiguous tensor takes, once its result is there."""
+def whole_sum(context: KernelContext, numel: int, read: torch.dtype) -> tuple[Step, ...]:
+    """Say what the sum or mean of a contiguous tensor takes, once its result is there."""
     if not numel:
         return ()
-    halves = read in (torch.float16, torch.bfloat16)
-    layout = Layout((numel,), (1,), 0, read.itemsize, ((0,),), read.itemsize, halves, 512)
-    return _kernel_steps(layout, _opmath_bytes(read), _gpu(launch))
+    layout = total_layout(numel, read.itemsize, read in _HALVES)
+    return _kernel_steps(layout, opmath_bytes(read), _gpu(context))
 
 
-def _gpu(launch: Launch) -> Gpu:
-    return Gpu(launch.model.multiprocessors, launch.model.max_threads_per_multiprocessor)
+def _gpu(context: KernelContext) -> GpuThreads:
+    return GpuThreads(context.model.multiprocessors, context.model.max_threads_per_multiprocessor)
 
 
 def _wrapped(dims: Sequence[int] | int | None, rank: int) -> frozenset[int]:
@@ -303,18 +161,12 @@ def _dense_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, .
 # What each op accumulates in.
 
 
-def _opmath_bytes(read: dtype) -> int:
-    """float32 for float16 and bfloat16, complex64 for complex32, else the dtype itself."""
-    wider = {torch.float16: 4, torch.bfloat16: 4, torch.complex32: 8}
-    return wider.get(read, read.itemsize)
-
-
 def _value_and_index_bytes(value_bytes: int) -> int:
     """A pair of a value and an int64, aligned to 8 B."""
-    return 8 * _ceil_div(value_bytes, 8) + 8
+    return round_up(value_bytes, 8) + 8
 
 
-def _welford_bytes(read: dtype) -> int:
+def _welford_bytes(read: torch.dtype) -> int:
     """mean, sum of squares, an int32 count, and the count as a number, aligned."""
     return 32 if read == torch.float64 else 16
 
@@ -323,17 +175,17 @@ def _simple(
     call: Call,
     input: Tensor,
     dims: Sequence[int] | int | None,
-    partial_bytes: Callable[[dtype], int],
+    partial_bytes: Callable[[torch.dtype], int],
 ) -> Iterator[Step]:
     """Outputs, then a reduction in the result's dtype."""
     yield OUTPUTS
     (result,) = call.outputs
     if result is None:
         return
-    halves = input.dtype in (torch.float16, torch.bfloat16) and result.dtype == torch.float32
+    halves = input.dtype in _HALVES and result.dtype == torch.float32
     read = input.dtype if halves else result.dtype
     yield from reduction_steps(
-        call.launch, input, [result], dims, partial_bytes(read), result.dtype
+        call.context, input, [result], dims, partial_bytes(read), result.dtype
     )
 
 
@@ -345,11 +197,10 @@ _TAKES = "staging buffer and semaphores when blocks share outputs"
     "aten.sum.out",
     takes=f"{_TAKES}; a copy of an integer or bool input as int64",
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def sum_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     """Document 003: two small blocks for the sum of a (10240, 1024) tensor in float16."""
-    return _simple(call, self, None, _opmath_bytes)
+    return _simple(call, self, None, opmath_bytes)
 
 
 @rule(
@@ -360,12 +211,11 @@ def sum_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     takes=f"{_TAKES}; a copy of the input in the result's dtype unless that is the input's, or "
     "float32 from float16 or bfloat16",
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def sum_dims(
     call: Call, self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, **_: object
 ) -> Iterable[Step]:
-    return _simple(call, self, dim, _opmath_bytes)
+    return _simple(call, self, dim, opmath_bytes)
 
 
 @rule(
@@ -373,10 +223,9 @@ def sum_dims(
     "aten.mean.dtype_out",
     takes=_TAKES,
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def mean_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
-    return _simple(call, self, None, _opmath_bytes)
+    return _simple(call, self, None, opmath_bytes)
 
 
 @rule(
@@ -384,7 +233,6 @@ def mean_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     "aten.nansum.out",
     takes=_TAKES,
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def nansum(
     call: Call,
@@ -393,7 +241,7 @@ def nansum(
     keepdim: bool = False,
     **_: object,
 ) -> Iterable[Step]:
-    return _simple(call, self, dim, _opmath_bytes)
+    return _simple(call, self, dim, opmath_bytes)
 
 
 @rule(
@@ -401,10 +249,9 @@ def nansum(
     "aten.prod.out",
     takes=f"{_TAKES}; a copy of an integer or bool input as int64",
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def prod_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
-    return _simple(call, self, None, _opmath_bytes)
+    return _simple(call, self, None, opmath_bytes)
 
 
 @rule(
@@ -412,12 +259,11 @@ def prod_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     "aten.prod.int_out",
     takes=f"{_TAKES}; a copy of an integer or bool input as int64",
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def prod_dim(
     call: Call, self: Tensor, dim: int, keepdim: bool = False, **_: object
 ) -> Iterable[Step]:
-    return _simple(call, self, dim, _opmath_bytes)
+    return _simple(call, self, dim, opmath_bytes)
 
 
 @rule(
@@ -427,7 +273,6 @@ def prod_dim(
     "aten.amin.out",
     takes=_TAKES,
     source=_REDUCE_CUH,
-    status=Status.RECORDED,
 )
 def amax(
     call: Call, self: Tensor, dim: Sequence[int] = (), keepdim: bool = False, **_: object
@@ -442,17 +287,16 @@ def amax(
     "aten.min.unary_out",
     takes=f"a contiguous copy of an input that is not; {_TAKES}",
     source="aten/src/ATen/native/ReduceAllOps.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def max_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
-    yield from flat_reduction(call.launch, self, self.element_size(), result)
+    yield from flat_reduction(call.context, self, self.element_size(), result)
 
 
 def flat_reduction(
-    launch: Launch,
+    context: KernelContext,
     input: Tensor,
     partial_bytes: int,
     result: Tensor | None = None,
@@ -461,7 +305,7 @@ def flat_reduction(
     """Yield what reducing everything takes, of a contiguous copy where the input is not contiguous.
 
     Args:
-        launch: where it runs.
+        context: where it runs.
         input: what is reduced.
         partial_bytes: size of one partial result.
         result: the one number, if its size is another than the input's numbers have.
@@ -473,7 +317,7 @@ def flat_reduction(
     if stride is None and not input.is_contiguous():
         yield Take(input.numel() * input.element_size(), "contiguous copy")
         offset = 0
-    layout = Layout(
+    layout = ReductionLayout(
         (input.numel(),),
         (stride or 1,),
         offset,
@@ -483,7 +327,7 @@ def flat_reduction(
         False,
         512,
     )
-    yield from _kernel_steps(layout, partial_bytes, _gpu(launch))
+    yield from _kernel_steps(layout, partial_bytes, _gpu(context))
 
 
 @rule(
@@ -493,7 +337,6 @@ def flat_reduction(
     "aten.min.dim_min",
     takes=f"{_TAKES}, of value and index together",
     source="aten/src/ATen/native/cuda/TensorCompare.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def max_dim(
     call: Call, self: Tensor, dim: int, keepdim: bool = False, **_: object
@@ -505,7 +348,9 @@ def max_dim(
     if self.dim() == 0 or self.shape[dim] == 1:
         return  # copied and filled
     partial_bytes = _value_and_index_bytes(self.element_size())
-    yield from reduction_steps(call.launch, self, [values, indices], dim, partial_bytes, self.dtype)
+    yield from reduction_steps(
+        call.context, self, [values, indices], dim, partial_bytes, self.dtype
+    )
 
 
 @rule(
@@ -515,7 +360,6 @@ def max_dim(
     "aten.argmin.out",
     takes=f"a contiguous copy of an input that is no row, if no dimension is named; {_TAKES}",
     source="aten/src/ATen/native/ReduceOps.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def argmax(
     call: Call, self: Tensor, dim: int | None = None, keepdim: bool = False, **_: object
@@ -523,12 +367,12 @@ def argmax(
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
-    partial_bytes = _value_and_index_bytes(_opmath_bytes(self.dtype))
+    partial_bytes = _value_and_index_bytes(opmath_bytes(self.dtype))
     if dim is None:
         stride = flat_stride(self)
-        yield from flat_reduction(call.launch, self, partial_bytes, result, stride)
+        yield from flat_reduction(call.context, self, partial_bytes, result, stride)
     elif self.dim() > 0 and self.shape[dim] != 1:
-        yield from reduction_steps(call.launch, self, [result], dim, partial_bytes, self.dtype)
+        yield from reduction_steps(call.context, self, [result], dim, partial_bytes, self.dtype)
 
 
 @rule(
@@ -546,7 +390,6 @@ def argmax(
     "aten.all.dims_out",
     takes=_TAKES,
     source="aten/src/ATen/native/cuda/ReduceLogicKernel.cu and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def any_all(
     call: Call,
@@ -559,7 +402,7 @@ def any_all(
     assert result is not None
     yield OUTPUTS
     partial_bytes = self.element_size()
-    yield from reduction_steps(call.launch, self, [result], dim, partial_bytes, self.dtype)
+    yield from reduction_steps(call.context, self, [result], dim, partial_bytes, self.dtype)
 
 
 @rule(
@@ -571,7 +414,6 @@ def any_all(
     "aten.std_mean.correction",
     takes=f"{_TAKES}, of 16 B for each partial result (32 B in float64)",
     source="aten/src/ATen/native/cuda/ReduceMomentKernel.cu and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def variance(
     call: Call,
@@ -585,11 +427,11 @@ def variance(
     outputs = [output for output in call.outputs if output is not None]
     yield OUTPUTS
     partial_bytes = _welford_bytes(self.dtype)
-    yield from reduction_steps(call.launch, self, outputs, dim, partial_bytes, outputs[0].dtype)
+    yield from reduction_steps(call.context, self, outputs, dim, partial_bytes, outputs[0].dtype)
 
 
 def norm_steps(
-    launch: Launch, self: Tensor, result: Tensor, dim: Sequence[int] | None
+    context: KernelContext, self: Tensor, result: Tensor, dim: Sequence[int] | None
 ) -> Iterator[Step]:
     """Yield what a vector norm takes once its result is there.
 
@@ -598,10 +440,10 @@ def norm_steps(
     reduced = _wrapped(dim, self.dim())
     if all(self.shape[d] == 1 for d in reduced):
         return
-    halves = self.dtype in (torch.float16, torch.bfloat16)
+    halves = self.dtype in _HALVES
     compute = self.dtype if self.is_complex() else result.dtype
     partial_bytes = 4 if halves else result.element_size()
-    yield from reduction_steps(launch, self, [result], dim, partial_bytes, compute)
+    yield from reduction_steps(context, self, [result], dim, partial_bytes, compute)
 
 
 @rule(
@@ -609,7 +451,6 @@ def norm_steps(
     "aten.linalg_vector_norm.out",
     takes=_TAKES,
     source="aten/src/ATen/native/cuda/ReduceNormKernel.cu and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def vector_norm(
     call: Call,
@@ -622,7 +463,7 @@ def vector_norm(
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
-    yield from norm_steps(call.launch, self, result, dim)
+    yield from norm_steps(call.context, self, result, dim)
 
 
 @rule(
@@ -630,7 +471,6 @@ def vector_norm(
     "aten.count_nonzero.dim_IntList",
     takes="a bool for each number unless they are bools; a copy of those as int64; " + _TAKES,
     source="aten/src/ATen/native/TensorAdvancedIndexing.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def count_nonzero(
     call: Call, self: Tensor, dim: Sequence[int] | None = None, **_: object
@@ -645,7 +485,7 @@ def count_nonzero(
         return
     yield Take(8 * numel, "input cast to int64")
     reduced = _wrapped(dim, self.dim())
-    layout = Layout(
+    layout = ReductionLayout(
         shape,
         _dense_strides(shape, self.stride()),
         0,
@@ -655,7 +495,7 @@ def count_nonzero(
         False,
         512,
     )
-    yield from _kernel_steps(layout, 8, _gpu(call.launch))
+    yield from _kernel_steps(layout, 8, _gpu(call.context))
 
 
 @rule(
@@ -663,7 +503,6 @@ def count_nonzero(
     "aten.logsumexp.out",
     takes="the maxima, and the exponentials of the whole input; what amax and sum take",
     source="aten/src/ATen/native/ReduceOps.cpp and Reduce.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def logsumexp(
     call: Call, self: Tensor, dim: Sequence[int], keepdim: bool = False, **_: object
@@ -675,7 +514,7 @@ def logsumexp(
     element_bytes = result.element_size()
     yield Take(result.numel() * element_bytes, "maxima")
     if result.dtype == self.dtype:
-        yield from reduction_steps(call.launch, self, [result], dim, element_bytes, self.dtype)
+        yield from reduction_steps(call.context, self, [result], dim, element_bytes, self.dtype)
     yield Take(result.numel() * element_bytes, "magnitudes of the maxima")
     yield Take(result.numel(), "which maxima are infinite")
     yield Give("which maxima are infinite")
@@ -683,6 +522,123 @@ def logsumexp(
     yield Take(self.numel() * element_bytes, "exponentials")
     yield OUTPUTS
     if result.dtype == self.dtype:
-        total = _opmath_bytes(self.dtype)
+        total = opmath_bytes(self.dtype)
         exponentials = self if is_dense(self) else torch.empty_like(self)
-        yield from reduction_steps(call.launch, exponentials, [result], dim, total, self.dtype)
+        yield from reduction_steps(call.context, exponentials, [result], dim, total, self.dtype)
+
+
+# Calls that ask a real GPU.
+
+_REDUCED = (
+    (1000,),
+    (65536,),
+    (1 << 24,),
+    (10240, 1024),
+    (1024, 10240),
+    (33, 1 << 20),
+    (1 << 20, 33),
+    (4096, 30522),
+    (5, 7, 11, 4096),
+)
+
+
+def _whole(op: Any, dtypes: tuple[torch.dtype, ...]) -> Iterator[OpCall]:
+    for dtype in dtypes:
+        for shape in _REDUCED:
+            yield op_call(op, zeros(*shape, dtype=dtype))
+        yield op_call(op, zeros(10240, 1024, dtype=dtype, layout="transposed"))
+        yield op_call(op, zeros(10240, 1024, dtype=dtype, layout="apart"))
+
+
+def _along(
+    op: Any, dtypes: tuple[torch.dtype, ...], *rest: Any, listed: bool = True
+) -> Iterator[OpCall]:
+    for dtype in dtypes:
+        for shape in _REDUCED:
+            for dim in range(len(shape)):
+                yield op_call(op, zeros(*shape, dtype=dtype), [dim] if listed else dim, *rest)
+        if listed:
+            yield op_call(op, zeros(5, 7, 11, 4096, dtype=dtype), [0, 2], *rest)
+        rows_apart = zeros(10240, 1024, dtype=dtype, layout="apart")
+        yield op_call(op, rows_apart, [0] if listed else 0, *rest)
+
+
+@asks("aten.sum.default")
+def _sum_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.sum.default, (F32, F16, BF16, I64, I32, BOOL))
+
+
+@asks("aten.sum.dim_IntList")
+def _sum_dim_calls() -> Iterator[OpCall]:
+    yield from _along(aten.sum.dim_IntList, (F32, F16, BF16, I64, BOOL))
+    yield from _along(aten.mean.dim, (F32, BF16))
+
+
+@asks("aten.mean.default")
+def _mean_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.mean.default, (F32, BF16))
+
+
+@asks("aten.nansum.default")
+def _nansum_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.nansum.default, (F32, BF16))
+
+
+@asks("aten.prod.default")
+def _prod_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.prod.default, (F32, I32))
+
+
+@asks("aten.prod.dim_int")
+def _prod_dim_calls() -> Iterator[OpCall]:
+    yield from _along(aten.prod.dim_int, (F32, I32), listed=False)
+
+
+@asks("aten.amax.default")
+def _amax_calls() -> Iterator[OpCall]:
+    yield from _along(aten.amax.default, (F32, BF16, I64))
+
+
+@asks("aten.max.default")
+def _max_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.max.default, (F32, BF16, I64))
+
+
+@asks("aten.max.dim")
+def _max_dim_calls() -> Iterator[OpCall]:
+    yield from _along(aten.max.dim, (F32, BF16), listed=False)
+
+
+@asks("aten.argmax.default")
+def _argmax_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.argmax.default, (F32, BF16))
+    yield from _along(aten.argmax.default, (F32, BF16), listed=False)
+
+
+@asks("aten.any.default")
+def _any_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.any.default, (BOOL, F32))
+    yield from _along(aten.all.dim, (BOOL, F32), listed=False)
+
+
+@asks("aten.var.correction")
+def _var_calls() -> Iterator[OpCall]:
+    yield from _along(aten.var.correction, (F32, BF16, F64))
+    yield from _along(aten.var_mean.correction, (F32,))
+
+
+@asks("aten.linalg_vector_norm.default")
+def _vector_norm_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.linalg_vector_norm.default, (F32, BF16))
+    for shape in _REDUCED:
+        yield op_call(aten.linalg_vector_norm.default, zeros(*shape), 2.0, [0])
+
+
+@asks("aten.count_nonzero.default")
+def _count_nonzero_calls() -> Iterator[OpCall]:
+    yield from _whole(aten.count_nonzero.default, (F32, BOOL))
+
+
+@asks("aten.logsumexp.default")
+def _logsumexp_calls() -> Iterator[OpCall]:
+    yield from _along(aten.logsumexp.default, (F32, BF16))

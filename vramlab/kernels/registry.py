@@ -12,11 +12,11 @@ order in which the kernel asks the allocator, because the order decides which bl
 
 A rule is a plain function of the call and of the op's own arguments, under the op's own names:
 
-    @rule("aten.mm.default", takes="...", source="...", status=Status.FROM_SOURCE)
+    @rule("aten.mm.default", takes="...", source="...")
     def mm(call: Call, self: Tensor, mat2: Tensor) -> Iterable[Step]: ...
 
-`Table.find` is one dictionary look-up, so that an op without a rule costs nothing. `replay` is the
-meaning of the steps; whoever allocates (the dispatch mode, a test) gives it an `Allocates`.
+`RuleTable.find` is one dictionary look-up, so that an op without a rule costs nothing. `replay` is
+the meaning of the steps; whoever allocates (the dispatch mode, a test) gives it an `Allocates`.
 """
 
 from __future__ import annotations
@@ -28,20 +28,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
 from vramlab.gpu.torch_internals import OpOverload, OpOverloadPacket
-
-
-class GPUModel(Protocol):
-    """What rules need to know of a GPU. `vramlab.catalogue` has such objects."""
-
-    @property
-    def multiprocessors(self) -> int: ...
-
-    @property
-    def max_threads_per_multiprocessor(self) -> int: ...
-
-    @property
-    def compute_capability(self) -> tuple[int, int]: ...
 
 
 class Status(Enum):
@@ -53,7 +41,7 @@ class Status(Enum):
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelContext:
     """Where an op runs.
 
     Attributes:
@@ -64,7 +52,7 @@ class Launch:
         cublaslt_workspace_bytes: set by `torch.backends.cuda.cublaslt_workspace_size`, or None.
     """
 
-    model: GPUModel
+    model: CudaGpuFacts
     torch_version: tuple[int, int]
     environment: Mapping[str, str] = field(default_factory=dict)
     cublas_workspace_bytes: int | None = None
@@ -76,13 +64,13 @@ class Call:
     """One call of an op, as a rule sees it.
 
     Attributes:
-        launch: where it runs.
+        context: where it runs.
         func: the overload.
         outputs: its tensors in the schema's order, lists flattened and numbers left out; None for
             a result that the op leaves undefined.
     """
 
-    launch: Launch
+    context: KernelContext
     func: OpOverload
     outputs: Sequence[torch.Tensor | None]
 
@@ -153,17 +141,17 @@ class Rule:
 
     def steps(
         self,
-        launch: Launch,
+        context: KernelContext,
         func: OpOverload,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         outputs: Sequence[torch.Tensor | None],
     ) -> Iterable[Step]:
         """Say, in order, what this call asks the allocator for."""
-        return self.function(Call(launch, func, outputs), *args, **kwargs)
+        return self.function(Call(context, func, outputs), *args, **kwargs)
 
 
-class Table:
+class RuleTable:
     """Rules by overload. Names are resolved at the first look-up, not at import."""
 
     def __init__(self) -> None:
@@ -171,9 +159,16 @@ class Table:
         self._by_overload: dict[OpOverload, Rule] | None = None
 
     def rule(
-        self, *ops: str, takes: str, source: str, status: Status = Status.FROM_SOURCE
+        self, *ops: str, takes: str, source: str, status: Status = Status.RECORDED
     ) -> Callable[[F], F]:
-        """Register the decorated function as the rule of `ops`."""
+        """Register the decorated function as the rule of `ops`.
+
+        Args:
+            ops: names of ops.
+            takes: in words, for the printed table.
+            source: the file of PyTorch it was read from, and the version.
+            status: how sure it is; tests hold RECORDED against the recordings.
+        """
 
         def register(function: F) -> F:
             self.rules.append(Rule(ops, function, takes, source, status))
@@ -181,6 +176,11 @@ class Table:
             return function
 
         return register
+
+    def surest_first(self) -> list[Rule]:
+        """List every rule, the surest first, then by name."""
+        surest = list(Status)
+        return sorted(self.rules, key=lambda rule: (surest.index(rule.status), rule.ops))
 
     def find(self, func: OpOverload) -> Rule | None:
         """Return the rule of an overload, or None."""
@@ -262,5 +262,5 @@ def replay(steps: Iterable[Step], output_count: int, target: Allocates) -> None:
             target.give(handle)
 
 
-TABLE = Table()
+TABLE = RuleTable()
 rule = TABLE.rule

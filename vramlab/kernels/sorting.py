@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, segmented_sort_bytes
+from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, segmented_sort_bytes
+from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
+from vramlab.kernels.calls import BF16, BOOL, F32, F64, I32, I64, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import contiguous, is_dense, nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, GPUModel, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Step, Take, rule
 
 _SMALL_SORT = 4096  # numbers along the dimension
 _STORAGE = "storage of the sort"
@@ -21,7 +23,6 @@ _STORAGE = "storage of the sort"
     takes="up to 4096 numbers along the dimension: their indices once; beyond: indices of every "
     "number, and what CUB's sort takes",
     source="aten/src/ATen/native/cuda/Sort.cpp and SortStable.cu, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def sort(call: Call, self: Tensor, *arguments: object, **named: object) -> Iterable[Step]:
     """Known limitation: the storage of CUB's sort of 16-bit and 8-bit keys is not counted."""
@@ -34,11 +35,11 @@ def sort(call: Call, self: Tensor, *arguments: object, **named: object) -> Itera
     if length <= _SMALL_SORT:
         yield Take(8 * length, "indices along the dimension")
         return
-    yield from _large_sort(call.launch.model, self, dim % self.dim(), call.outputs)
+    yield from _large_sort(call.context.model, self, dim % self.dim(), call.outputs)
 
 
 def _large_sort(
-    model: GPUModel, self: Tensor, dim: int, outputs: Sequence[Tensor | None]
+    model: CudaGpuFacts, self: Tensor, dim: int, outputs: Sequence[Tensor | None]
 ) -> Iterator[Step]:
     """Yield what sorting by CUB takes, once values and indices are there."""
     strides = self.stride()
@@ -70,7 +71,9 @@ def _large_sort(
         yield Give(_STORAGE)
 
 
-def _radix_sort(count: int, key_bytes: int, value_bytes: int, model: GPUModel) -> Iterator[Step]:
+def _radix_sort(
+    count: int, key_bytes: int, value_bytes: int, model: CudaGpuFacts
+) -> Iterator[Step]:
     if key_bytes in (4, 8):
         yield Take(radix_sort_bytes(count, key_bytes, value_bytes, model), _STORAGE)
         yield Give(_STORAGE)
@@ -93,7 +96,6 @@ def _innermost(tensor: Tensor, dim: int) -> tuple[int, ...]:
     takes="a copy of an input that is not contiguous or not of the result's dtype; of a single "
     "row, what CUB's scan takes",
     source="aten/src/ATen/native/ReduceOps.cpp and cuda/ScanUtils.cuh, PyTorch 2.13",
-    status=Status.RECORDED,
 )
 def cumsum(call: Call, self: Tensor, dim: int, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
@@ -108,3 +110,43 @@ def cumsum(call: Call, self: Tensor, dim: int, **_: object) -> Iterable[Step]:
     in_parts = torch.are_deterministic_algorithms_enabled() and self.is_floating_point()
     if self.numel() == self.shape[dim] and not in_parts:
         yield Take(scan_bytes(self.numel(), result.element_size()), "storage of the scan")
+
+
+# Calls that ask a real GPU.
+
+
+@asks("aten.sort.default")
+def _sort_calls() -> Iterator[OpCall]:
+    shapes = (
+        (1000,),
+        (4096,),
+        (4097,),
+        (1 << 20,),
+        (8, 5000),
+        (200, 5000),
+        (1000, 64),
+        (2, 1 << 20),
+    )
+    for dtype in (F32, I64, F64, I32):
+        for shape in shapes:
+            yield op_call(aten.sort.default, zeros(*shape, dtype=dtype))
+        yield op_call(aten.sort.default, zeros(5000, 8, dtype=dtype), 0)
+
+
+@asks("aten.cumsum.default")
+def _cumsum_calls() -> Iterator[OpCall]:
+    for dtype in (I64, F32, I32, BF16):
+        for shape in (
+            (8,),
+            (512,),
+            (1024,),
+            (4096,),
+            (5000,),
+            (30000,),
+            (1 << 20,),
+            (8, 512),
+            (1, 512),
+        ):
+            yield op_call(aten.cumsum.default, zeros(*shape, dtype=dtype), -1)
+        yield op_call(aten.cumsum.default, zeros(512, 8, dtype=dtype), 0)
+    yield op_call(aten.cumsum.default, zeros(8, 512, dtype=BOOL), -1)

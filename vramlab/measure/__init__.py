@@ -5,7 +5,7 @@
     recording.record_timeline   every block over time, from torch's memory history
     categories.breakdown        where the bytes are: parameters, gradients, activations...
     device.read_device          who has the GPU's memory, nvidia-smi's view and torch's together
-    surroundings.surroundings   the facts of GPU and PyTorch that predictions depend on
+    gpu_environment             the facts of GPU and PyTorch that predictions depend on
     allocations_table           every allocation, what it is, where it begins and ends
     code_lines.code_lines       which lines of the program hold the most
     transfers.record_transfers  every copy between host and GPU, in bytes
@@ -30,12 +30,13 @@ from vramlab.measure.categories import (
 )
 from vramlab.measure.code_lines import CodeLine, code_lines, code_lines_table
 from vramlab.measure.collectives import Collective, Collectives, record_collectives
+from vramlab.measure.counters import MemoryReading, read_memory, reset_peaks
 from vramlab.measure.device import DeviceReading, device_table, read_device
 from vramlab.measure.figures import Expectation, Published, Quantity
 from vramlab.measure.least_times import LeastTime, least_time
-from vramlab.measure.links import Links, record_links
 from vramlab.measure.operator_calls import OperatorCall, OperatorCalls, record_operators
-from vramlab.measure.readings import MemoryReading, read_memory, reset_peaks
+from vramlab.measure.p2p_copies import Links, record_links
+from vramlab.measure.p2p_sends import Sends, record_sends
 from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
 from vramlab.measure.recording import Recording, record_timeline
 from vramlab.measure.results import Result, StageMeasurement
@@ -46,16 +47,15 @@ from vramlab.measure.saved_tensors import (
     record_saved_tensors,
     saved_by,
 )
-from vramlab.measure.sends import Sends, record_sends
 from vramlab.measure.stages import Stages
 from vramlab.measure.timeline import (
     BlockLife,
     Frame,
-    Moment,
     OutOfMemoryEvent,
     Sighting,
-    Stage,
     Timeline,
+    TimelineMoment,
+    TimelineStage,
 )
 from vramlab.measure.transfers import Transfer, Transfers, record_transfers
 from vramlab.table import Table
@@ -75,7 +75,6 @@ __all__ = [
     "LeastTime",
     "Links",
     "MemoryReading",
-    "Moment",
     "OperatorCall",
     "OperatorCalls",
     "OutOfMemoryEvent",
@@ -87,11 +86,12 @@ __all__ = [
     "SavedTensors",
     "Sends",
     "Sighting",
-    "Stage",
     "StageMeasurement",
     "Stages",
     "Table",
     "Timeline",
+    "TimelineMoment",
+    "TimelineStage",
     "Transfer",
     "Transfers",
     "Whose",

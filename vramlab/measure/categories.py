@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from vramlab.measure.timeline import BlockLife, Moment, Timeline
+from vramlab.measure.timeline import BlockLife, Timeline, TimelineMoment
 from vramlab.table import ShownAsTable, Table
 from vramlab.units import MIB, format_mib
 
@@ -96,7 +96,7 @@ def attribute(
 class Breakdown(ShownAsTable):
     """Where the bytes are at one moment: allocated bytes by category, and the cache."""
 
-    moment: Moment
+    moment: TimelineMoment
     category_bytes: Mapping[Category, int]
     """Allocated bytes of each category that has any, rounding included; they add up to
     `moment.allocated_bytes`."""
@@ -222,7 +222,7 @@ def _by_lifetime(timeline: Timeline, block: BlockLife, backward_starts: list[int
 
 
 def blocks_by_category(timeline: Timeline, position: int) -> dict[str, int]:
-    """Bytes of a training step by category, without rests of blocks, at a position in it.
+    """Bytes of a training step by category, without unsplit remainders, at a position in it.
 
     What was there before the recording began and belongs to nobody is cuBLAS's: the backward pass's
     thread has a workspace of its own.

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramlab.measure.timeline import BlockLife, Frame, Moment
+from vramlab.measure.timeline import BlockLife, Frame, TimelineMoment
 from vramlab.source_files import CodeOwner, is_notebook_cell, owner_of
 from vramlab.table import Table
 from vramlab.units import format_mib
@@ -40,7 +40,7 @@ class CodeLine:
 
 
 def is_library_frame(frame: Frame) -> bool:
-    """Whether a frame is in Python's library, an installed package or vramlab's machinery.
+    """Tell whether a frame is in Python's library, an installed package or vramlab's machinery.
 
     Code without a file, such as a dataclass's __init__, is taken for a library's.
     """
@@ -58,7 +58,7 @@ def user_frame(block: BlockLife) -> Frame | None:
     return next(iter([*users, *nobodys, *block.frames]), None)
 
 
-def code_lines(moment: Moment) -> tuple[CodeLine, ...]:
+def code_lines(moment: TimelineMoment) -> tuple[CodeLine, ...]:
     """The lines that hold memory at a moment, most bytes first; their sum is all that is allocated.
 
     Args:
@@ -74,7 +74,7 @@ def code_lines(moment: Moment) -> tuple[CodeLine, ...]:
     return tuple(sorted(lines, key=lambda line: -line.size_bytes))
 
 
-def code_lines_table(moment: Moment, most: int = 10) -> Table:
+def code_lines_table(moment: TimelineMoment, most: int = 10) -> Table:
     """The lines that hold the most memory at a moment, as a table of at most `most` rows."""
     lines = code_lines(moment)
     rows = [
@@ -94,7 +94,7 @@ def code_lines_table(moment: Moment, most: int = 10) -> Table:
 
 
 def _line_cell(line: CodeLine) -> str:
-    """Where the line is, and its text below, cut where it would make the table too wide."""
+    """Show where the line is, and its text below, cut where it would make the table too wide."""
     source = line.source
     text = source if len(source) <= _SOURCE_WIDTH else f"{source[: _SOURCE_WIDTH - 1]}…"
     return f"{line}\n    {text}".rstrip()

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from vramlab.cuda_rules.collectives import Kind, ring_sent_bytes
 from vramlab.gpu.torch_internals import OpOverload, group_named, plain_name_of, script_type_of
-from vramlab.measure.watching import WatchOps
+from vramlab.measure.op_observer import WatchOps
 from vramlab.table import Table
 from vramlab.units import format_mib
 
@@ -40,7 +40,7 @@ class Collective:
 
     @property
     def sent_bytes(self) -> int:
-        """What this rank sends its neighbour, if they do it around a ring."""
+        """Add up what this rank sends its neighbour, if they do it around a ring."""
         return ring_sent_bytes(self.kind, self.whole_bytes, self.ranks)
 
 
@@ -56,7 +56,7 @@ class Collectives:
 
     @property
     def sent_bytes(self) -> int:
-        """What this rank sends in all, if all of them go around a ring."""
+        """Add up what this rank sends in all, if all of them go around a ring."""
         return sum(call.sent_bytes for call in self.calls)
 
     def table(self, caption: str = "Collectives of this rank") -> Table:
@@ -133,7 +133,7 @@ def _nbytes(tensors: Any) -> int:
 
 
 def _ranks(args: Sequence[Any]) -> int:
-    """How many ranks the process group has that a collective was called with."""
+    """Count the ranks of the process group that a collective was called with."""
     for arg in args:
         if (kind := script_type_of(arg)) is not None:
             if "ProcessGroup" in kind:

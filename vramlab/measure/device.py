@@ -34,12 +34,12 @@ class DeviceReading:
 
     @property
     def reserved_bytes(self) -> int:
-        """What PyTorch took from the driver: cached and allocated."""
+        """Return what PyTorch took from the driver: cached and allocated."""
         return self.cached_bytes + self.allocated_bytes
 
     @property
     def used_bytes(self) -> int:
-        """What nvidia-smi shows as used."""
+        """Return the memory that nvidia-smi shows as used."""
         return self.outside_bytes + self.reserved_bytes
 
     @property
@@ -73,7 +73,7 @@ def read_device(index: int = 0) -> DeviceReading:
 
 
 def device_table(readings: Mapping[str, DeviceReading]) -> Table:
-    """What nvidia-smi and torch.cuda say at each moment, and what is left between them.
+    """Tabulate nvidia-smi's and torch.cuda's numbers at each moment, and the difference.
 
     Args:
         readings: from `read_device`, by the name of the moment.

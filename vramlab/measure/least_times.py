@@ -39,7 +39,7 @@ class LeastTime:
 
     @property
     def seconds(self) -> float:
-        """Of all operators."""
+        """Add up the least times of all operators."""
         return self.compute_bound_seconds + self.memory_bound_seconds
 
 

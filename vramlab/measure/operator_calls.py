@@ -33,7 +33,7 @@ from vramlab.gpu.torch_internals import (
     storage_id,
     tree_leaves,
 )
-from vramlab.measure.watching import WatchOps
+from vramlab.measure.op_observer import WatchOps
 from vramlab.table import ShownAsTable, Table
 
 aten = torch.ops.aten
@@ -80,7 +80,7 @@ class OperatorCalls(ShownAsTable):
 
     @property
     def moved_bytes(self) -> int:
-        """What all kernels read and write at least."""
+        """Add up what all kernels read and write at least."""
         return sum(call.moved_bytes for call in self.calls)
 
     def table(self, *, views: bool = True) -> Table:

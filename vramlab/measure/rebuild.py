@@ -19,8 +19,8 @@ from vramlab.measure.timeline import (
     Frame,
     OutOfMemoryEvent,
     Sighting,
-    Stage,
     Timeline,
+    TimelineStage,
 )
 
 COUNTED = ("alloc", "free_requested")
@@ -98,10 +98,10 @@ def _moments(events: Iterable[Mapping[str, Any]]) -> list[int]:
 
 def _stages(
     marks: Sequence[tuple[str | None, int]], moments: Sequence[int], end: int
-) -> tuple[Stage, ...]:
+) -> tuple[TimelineStage, ...]:
     bounds = [*(moments[n] for _, n in marks), end]
     return tuple(
-        Stage(name, *bounds[number : number + 2])
+        TimelineStage(name, *bounds[number : number + 2])
         for number, (name, _) in enumerate(marks)
         if name is not None
     )

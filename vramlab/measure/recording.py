@@ -193,7 +193,7 @@ class Recording:
 
 
 def _storage_addresses(tensor: torch.Tensor, device: int) -> Iterator[int]:
-    """Where the storages behind a tensor begin, as far as they are on the device."""
+    """Find where the storages behind a tensor begin, as far as they are on the device."""
     for plain in plain_tensors(tensor):
         if plain.is_cuda and plain.get_device() == device and plain.numel():
             yield plain.data_ptr() - int(plain.storage_offset()) * plain.element_size()

@@ -2,11 +2,11 @@
 
 A trace entry of torch.cuda.memory._snapshot() holds the size that was asked for. The block that
 served it is larger: the request is rounded up, and where the free block found was only a little
-larger still, the allocator hands it over whole instead of splitting the rest off. Which of the two
-happened can be told from where blocks lie: this module keeps the map of free and used extents,
+larger still, the allocator hands it over whole instead of splitting the remainder off. Which of the
+two happened can be told from where blocks lie: this module keeps the map of free and used extents,
 starting from a snapshot, and applies to it what the trace says.
 
-Source of the rules: should_split and try_merge_blocks in
+Source of the rules: `vramlab.cuda_rules.sizes`, and try_merge_blocks in
 c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vramlab.allocator.sizes import MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES, round_request
+from vramlab.cuda_rules.sizes import round_request, should_split
 
 _EXPANDABLE = -1
 """Segment number of all expandable memory: there, neighbours merge wherever they touch."""
@@ -46,17 +46,13 @@ class SplitRules:
         )
 
     def rounded(self, requested_bytes: int) -> int:
-        """The size that a request is rounded up to, in bytes."""
+        """Round a request up to its block, in bytes."""
         return round_request(requested_bytes, self.roundup_power2_divisions)
 
     def splits(self, block_bytes: int, rounded_bytes: int) -> bool:
-        """Whether a free block larger than the rounded request is cut in two."""
-        rest_bytes = block_bytes - rounded_bytes
-        if rounded_bytes <= SMALL_REQUEST_BYTES or self.expandable_segments:
-            return rest_bytes >= MIN_BLOCK_BYTES
-        limit_bytes = self.max_split_bytes
-        return rest_bytes > SMALL_REQUEST_BYTES and (
-            limit_bytes is None or rounded_bytes < limit_bytes
+        """Decide whether a free block larger than the rounded request is cut in two."""
+        return should_split(
+            block_bytes, rounded_bytes, self.max_split_bytes, expandable=self.expandable_segments
         )
 
 
@@ -142,15 +138,15 @@ class Replay:
         return None
 
     def _cut(self, extent: _Extent, front_bytes: int) -> _Extent:
-        """Shorten an extent and give the free rest behind it."""
+        """Shorten an extent and give the free remainder behind it."""
         self._drop(extent)
-        rest = _Extent(
+        remaining = _Extent(
             extent.address + front_bytes, extent.size_bytes - front_bytes, extent.segment, free=True
         )
         extent.size_bytes = front_bytes
         self._add(extent)
-        self._add(rest)
-        return rest
+        self._add(remaining)
+        return remaining
 
     def _merge(self, extent: _Extent) -> None:
         before = self._by_end.get(extent.address)

@@ -58,7 +58,7 @@ class StageMeasurement:
         return measured[quantity]
 
     def expectation(self, quantity: Quantity = "growth") -> Expectation:
-        """What was expected of one quantity; an empty expectation if nothing was."""
+        """Return what was expected of one quantity; an empty expectation if nothing was."""
         for expectation in self.expectations:
             if expectation.quantity == quantity:
                 return expectation

@@ -201,7 +201,7 @@ class SavedTensorsRecording:
         self._visited: tuple[str, str] | None = None
 
     def saved(self, outputs: Any = ()) -> SavedTensors:
-        """What is kept now, of all that was saved while the recording ran.
+        """List what is kept now, of all that was saved while the recording ran.
 
         Args:
             outputs: a tensor, or tensors in lists, tuples and dicts, whose graph tells which op

@@ -23,8 +23,8 @@ from typing import Protocol
 import torch
 
 from vramlab.attachment import attached
+from vramlab.measure.counters import read_memory, reset_peaks
 from vramlab.measure.figures import Expectation
-from vramlab.measure.readings import read_memory, reset_peaks
 from vramlab.measure.recording import Recording
 from vramlab.measure.results import Result, StageMeasurement
 
@@ -66,7 +66,7 @@ class StageHandle:
 
     @property
     def measurement(self) -> StageMeasurement:
-        """What was measured; RuntimeError while the stage still runs."""
+        """Return what was measured; RuntimeError while the stage still runs."""
         if self._measurement is None:
             raise RuntimeError(
                 f"stage {self.name!r} has not ended yet: ask for its measurement "

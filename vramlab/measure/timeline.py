@@ -64,16 +64,16 @@ class BlockLife:
 
     @property
     def remainder_bytes(self) -> int:
-        """Rest of a free block that was handed over with it instead of being split off."""
+        """The unsplit remainder of the free block that served it."""
         return self.size_bytes - self.rounded_bytes
 
     def lives_at(self, position: int) -> bool:
-        """Whether it is allocated at a position."""
+        """Tell whether it is allocated at a position."""
         return self.born < position and (self.freed is None or position <= self.freed)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TimelineStage:
     """A named stretch of a timeline."""
 
     name: str
@@ -108,7 +108,7 @@ class OutOfMemoryEvent:
 
 
 @dataclass(frozen=True)
-class Moment:
+class TimelineMoment:
     """All that is allocated at one position of a timeline."""
 
     position: int
@@ -121,7 +121,7 @@ class Moment:
 
     @property
     def allocated_bytes(self) -> int:
-        """What torch.cuda.memory_allocated() answers there."""
+        """Add up the allocated blocks, as torch.cuda.memory_allocated() does."""
         return sum(block.size_bytes for block in self.blocks)
 
     @property
@@ -147,7 +147,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What happened to one device's memory while it was recorded.
+    """Events of one device's memory while it was recorded.
 
     Known limitations: memory that does not come from PyTorch's caching allocator (the CUDA
     context, NCCL, other libraries) is in no trace and not in here.
@@ -159,7 +159,7 @@ class Timeline:
     """How many allocator events were recorded; positions run from 0 to this number."""
     blocks: tuple[BlockLife, ...]
     """Every block that lived meanwhile, in the order of birth."""
-    stages: tuple[Stage, ...]
+    stages: tuple[TimelineStage, ...]
     """What was marked, in order."""
     sightings: tuple[Sighting, ...]
     """Tensors seen at their addresses, in order."""
@@ -184,16 +184,16 @@ class Timeline:
             return None
         return self.measured_peak_bytes - self.peak_bytes
 
-    def peak(self) -> Moment:
+    def peak(self) -> TimelineMoment:
         """The first moment at which allocated bytes are highest, with the blocks that live then."""
         return self.at(self.allocated_bytes.index(self.peak_bytes))
 
-    def at(self, position: int) -> Moment:
+    def at(self, position: int) -> TimelineMoment:
         """All that is allocated at a position (0 to `event_count`)."""
         if not 0 <= position <= self.event_count:
             raise IndexError(f"position {position} is outside 0..{self.event_count}")
         live = [block for block in self.blocks if block.lives_at(position)]
-        return Moment(
+        return TimelineMoment(
             position=position,
             stage=self.stage_at(position),
             blocks=tuple(sorted(live, key=lambda block: -block.size_bytes)),

@@ -21,7 +21,7 @@ from torch import Tensor
 from vramlab.gpu import attached as attached_virtual
 from vramlab.gpu.ops.copies import device_index_of
 from vramlab.gpu.torch_internals import OpOverload
-from vramlab.measure.watching import WatchOps
+from vramlab.measure.op_observer import WatchOps
 from vramlab.table import Table
 from vramlab.units import format_mib
 
@@ -62,7 +62,7 @@ class Transfers:
 
     @property
     def waited_for_bytes(self) -> int:
-        """What the program waited for: copies that were not both pinned and non-blocking."""
+        """Add up what the program waited for: copies that were not both pinned and non-blocking."""
         return sum(copy.size_bytes for copy in self.copies if not copy.non_blocking)
 
     def table(self, caption: str = "Copies between host and GPU") -> Table:
@@ -150,7 +150,7 @@ _READERS: dict[OpOverload, _Read] = {
 def copies_of(
     func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any
 ) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """What an op that has run copied from tensor to tensor: source, target, whether non-blocking.
+    """List what an op copied from tensor to tensor: source, target, whether non-blocking.
 
     On one device or between two. Nothing for ops that are no copies.
     """

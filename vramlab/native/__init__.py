@@ -11,14 +11,14 @@ starts programs, there is nothing to attach.
 from vramlab.native.builds import Build, find, installed, remove
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.launch import environment, run
-from vramlab.native.report import Call, Kind
+from vramlab.native.report import Kind, SubstituteCall
 from vramlab.native.setup import set_up
 
 __all__ = [
     "Build",
-    "Call",
     "Kind",
     "NativeEngineError",
+    "SubstituteCall",
     "environment",
     "find",
     "installed",

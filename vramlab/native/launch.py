@@ -15,7 +15,7 @@ from vramlab.native import report
 from vramlab.native.builds import Build
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.gpu import Streams, cudnn_json, describe
-from vramlab.native.report import Call
+from vramlab.native.report import SubstituteCall
 from vramlab.native.substitutes import sources_fingerprint
 
 _TRIAL = """
@@ -82,7 +82,7 @@ def run(
     count: int = 1,
     *,
     streams: Streams = "early",
-) -> tuple[int, list[Call]]:
+) -> tuple[int, list[SubstituteCall]]:
     """Run Python with some arguments on the native engine, and wait for it.
 
     Args:

@@ -26,7 +26,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Call:
+class SubstituteCall:
     """A function that a program called."""
 
     kind: Kind
@@ -41,12 +41,12 @@ def make_file(path: Path) -> None:
     path.write_bytes(bytes(_RECORD.size * _RECORDS))
 
 
-def read_file(path: Path) -> list[Call]:
+def read_file(path: Path) -> list[SubstituteCall]:
     """Read what was counted, the most frequent first of each kind."""
     calls = []
     for state, kind, count, library, function in _RECORD.iter_unpack(path.read_bytes()):
         if state == _IN_USE:
-            calls.append(Call(Kind(kind), _text(library), _text(function), count))
+            calls.append(SubstituteCall(Kind(kind), _text(library), _text(function), count))
     return sorted(calls, key=lambda call: (call.kind, -call.count, call.function))
 
 
@@ -54,7 +54,7 @@ def _text(field: bytes) -> str:
     return field.partition(b"\0")[0].decode(errors="replace")
 
 
-def as_lines(calls: Sequence[Call]) -> list[str]:
+def as_lines(calls: Sequence[SubstituteCall]) -> list[str]:
     """Say what was refused and assumed; computing calls are what this engine leaves out anyway."""
     headings = {
         Kind.REFUSED: "refused, as the native engine has no meaning for it:",

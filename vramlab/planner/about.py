@@ -7,7 +7,7 @@ roughly. `vramlab.planner.estimate` says what a plan takes exactly.
 
 from __future__ import annotations
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.planner.plan import Plan
 from vramlab.programs import transformer_memory as kept
 from vramlab.programs.transformer_memory import Sizes

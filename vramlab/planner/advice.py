@@ -78,7 +78,7 @@ def _changes_of_custom(plan: Plan) -> list[Change]:
     """Run changes of a plan that has no closed form, one by one until one makes it fit."""
     enough_bytes = (1 - WORTHWHILE) * estimate(plan).peak_bytes
     found: list[Change] = []
-    for what, price, changed in _possible(plan):
+    for what, price, changed in filter(lambda possible: is_quick(possible[2]), _possible(plan)):
         change = Change(what, price, changed, estimate(changed).peak_bytes, exact=True)
         if change.peak_bytes <= enough_bytes:
             found.append(change)

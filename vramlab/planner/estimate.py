@@ -14,7 +14,8 @@ from vramlab.planner.plan import Plan
 Fitting = Literal["fits", "may fit", "does not fit"]
 
 NARROW = 0.93
-"""Share of the GPU beyond which a sum of blocks may not fit: the allocator keeps rests and gaps."""
+"""Share of the GPU beyond which a sum of blocks may not fit: the allocator keeps remainders and
+gaps."""
 
 
 CLOSE = 0.85
@@ -56,7 +57,7 @@ class Estimate:
 
     @property
     def peak_bytes(self) -> int:
-        """Allocated bytes at the peak, but for rests of blocks."""
+        """Allocated bytes at the peak, but for unsplit remainders."""
         return self.peak.total_bytes
 
     @property
@@ -95,7 +96,7 @@ def estimate(plan: Plan) -> Estimate:
 def estimate_stage(plan: Plan, stage: int) -> Estimate:
     """One rank of a stage; imports torch.
 
-    Its peak is that of the second step, to the byte but for rests of blocks
+    Its peak is that of the second step, to the byte but for unsplit remainders
     (`vramlab.planner.steps`).
     """
     from vramlab.planner.steps import step_of

@@ -57,7 +57,7 @@ class Moment:
 
     @property
     def total_bytes(self) -> int:
-        """Allocated bytes, but for rests of blocks."""
+        """Allocated bytes, but for unsplit remainders."""
         return sum(self.bytes_by_category.values())
 
 

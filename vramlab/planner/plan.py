@@ -175,7 +175,7 @@ class Plan:
             self.precision,
             self.optimizer,
             self.implementation,
-            self.attention,
+            "eager" if self.is_custom else self.attention,  # which has kernels for all
             self.dropout,
             self.checkpointing,
             sequence_ranks=self.tensor if self.sequence_parallel else 1,

@@ -14,7 +14,7 @@ from vramlab.cuda_rules.durations import compute_seconds
 from vramlab.gpu import VirtualGPU
 from vramlab.measure.collectives import record_collectives
 from vramlab.measure.flops import count_flops
-from vramlab.measure.sends import record_sends
+from vramlab.measure.p2p_sends import record_sends
 from vramlab.planner import Plan, Simulation, estimate
 from vramlab.planner.program import Training, first_rank_of
 from vramlab.table import Table

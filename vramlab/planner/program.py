@@ -55,6 +55,9 @@ def join_mesh(plan: Plan) -> DeviceMesh | None:
 @contextmanager
 def first_rank_of(plan: Plan, stage: int = 0) -> Iterator[DeviceMesh | None]:
     """Be the first rank of a stage, without the others, on the attached virtual GPU."""
+    if plan.ranks == 1:
+        yield None
+        return
     with alone(plan.ranks, stage * plan.data * plan.tensor):
         yield join_mesh(plan)
 
@@ -89,7 +92,7 @@ class Training:
         self._begins = begins
         self.stage = mesh["pipeline"].get_local_rank() if mesh else 0
         self._mesh = mesh
-        self.model = self._make_model()
+        self.model: Any = self._make_model()
         self._callable = self._replicated()
         self.optimizer = self._make_optimizer()
         self.inputs = self._make_inputs()
@@ -205,7 +208,7 @@ class Training:
         plan, run = self.plan, self.plan.run
         kind = Transformer if plan.pipeline == 1 else TransformerPart
         with torch.device("meta"):
-            model = kind(
+            model: TransformerPart = kind(
                 plan.stage_sizes(self.stage),
                 attention=run.attention,
                 dropout=DROPOUT if run.dropout else 0.0,
@@ -226,12 +229,11 @@ class Training:
         return model
 
     def _replicated(self) -> nn.Module:
+        model: nn.Module = self.model
         if self._mesh is None or self.plan.data == 1 or self._is_sharded:
-            return self.model
+            return model
         group = self._mesh.get_group("data")
-        return DistributedDataParallel(
-            self.model, process_group=group, gradient_as_bucket_view=True
-        )
+        return DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
 
     # ---- The optimizer ----
 

@@ -56,7 +56,7 @@ class Report:
             return f"It does not fit: {has}, {format_bytes(peak_bytes - has_bytes)} too little."
         if self.estimate.fitting == "may fit":
             return (
-                f"It may fit, at {share:.0%}: {has}, but the allocator keeps rests and gaps. "
+                f"It may fit, at {share:.0%}: {has}, but the allocator keeps remainders and gaps. "
                 "Simulate it."
             )
         return f"It fits, at {share:.0%}: {has}."
@@ -94,8 +94,8 @@ class Report:
                 for name, formula, measured in both
             ),
             notes=(
-                f"Besides, {simulation.rests_bytes:,} B are rests of blocks that were not split "
-                f"off. Reserved at most: {format_bytes(simulation.reserved_bytes)}.",
+                f"Besides, {simulation.unsplit_remainder_bytes:,} B are unsplit remainders of "
+                f"blocks. Reserved at most: {format_bytes(simulation.reserved_bytes)}.",
                 f'"{_REST}" include gradients, workspaces, and what is gathered and sent.',
             ),
         )

@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from vramlab.planner.plan import Plan
-from vramlab.programs.transformer import Layer, TransformerPart
+from vramlab.programs.transformer import TransformerLayer, TransformerPart
 
 
 def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, plan: Plan) -> None:
@@ -48,7 +48,7 @@ def cut(model: TransformerPart, mesh: DeviceMesh, plan: Plan) -> None:
     between = Shard(1) if plan.sequence_parallel else Replicate()  # of (B, S, W)
     styles: dict[str, ParallelStyle] = {}
     for number, layer in enumerate(model.layers):
-        assert isinstance(layer, Layer)
+        assert isinstance(layer, TransformerLayer)
         styles |= {
             f"layers.{number}.{name}": style
             for name, style in {

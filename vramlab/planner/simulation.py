@@ -14,13 +14,13 @@ class Simulation:
     """Of the pipeline."""
     bytes_by_category: Mapping[str, int]
     """At the moment at which blocks are largest together, by `vramlab.planner.CATEGORIES`, without
-    the rests that were not split off; empty if memory ran out."""
+    unsplit remainders; empty if memory ran out."""
     allocated_bytes: int
     """The most that was allocated; if memory ran out, until then."""
     reserved_bytes: int
     """The most that was reserved, in both steps."""
-    rests_bytes: int = 0
-    """How much more was allocated at most: rests of blocks that were not split off."""
+    unsplit_remainder_bytes: int = 0
+    """How much more was allocated at most: unsplit remainders of blocks."""
     problem: str = ""
     """What torch said when memory ran out."""
 
@@ -31,5 +31,5 @@ class Simulation:
 
     @property
     def peak_bytes(self) -> int:
-        """Allocated bytes at the peak but for rests of blocks: what `estimate` answers."""
+        """Allocated bytes at the peak but for unsplit remainders: what `estimate` answers."""
         return sum(self.bytes_by_category.values())

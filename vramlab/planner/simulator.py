@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from vramlab.gpu import VirtualGPU
 from vramlab.measure import Timeline
 from vramlab.planner.events import peak
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import first_rank_of
 from vramlab.planner.simulation import Simulation
-from vramlab.planner.tracing import begin_of_step, events_of, no_collections, record_steps
+from vramlab.planner.tracing import begin_of_step, events_of, gpu_of, no_collections, record_steps
 
 
 def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:
@@ -23,7 +22,7 @@ def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simul
         stage: of the pipeline.
         alloc_conf: of the allocator, as in PYTORCH_CUDA_ALLOC_CONF; if None, the environment's.
     """
-    gpu = VirtualGPU(plan.model, alloc_conf=alloc_conf)
+    gpu = gpu_of(plan, plan.model, alloc_conf)
     with no_collections(), gpu, first_rank_of(plan, stage) as mesh:
         try:
             return _measured(stage, record_steps(plan, mesh), torch.cuda.max_memory_reserved())

@@ -37,10 +37,10 @@ _CALLED_WITH = {
 
 _USUAL_CLASSES = (
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
     "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
-    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
 )
 """Where transformers says which class of a model type is trained, the first that has it."""
 
@@ -156,6 +156,8 @@ def transformers_model(path: Path, inputs: Sequence[str] = ()) -> CustomModel:
         UnusableModel: it cannot be read, or transformers does not know its kind.
     """
     path = path / "config.json" if path.is_dir() else path
+    if path.suffix == ".py":
+        raise UnusableModel(f"which function of {path} makes the model? Write {path}:function")
     try:
         read = json.loads(path.read_text())
     except (OSError, ValueError) as error:

@@ -63,9 +63,14 @@ def passes_of(plan: Plan, stage: int) -> Passes:
 
 
 def is_quick(plan: Plan) -> bool:
-    """Whether a step is known in about a second: DTensor and pipelines take longer."""
-    shared = plan.tensor > 1 or plan.pipeline > 1
-    return not shared and (plan.transformer.layers <= QUICK_LAYERS or not _why_layers_differ(plan))
+    """Whether a step is known in about a second.
+
+    DTensor and pipelines take longer, and shards on the host are updated there, with values.
+    """
+    if plan.tensor > 1 or plan.pipeline > 1 or (plan.optimizer_on_host and plan.zero >= 2):
+        return False
+    few = plan.is_custom or plan.transformer.layers <= QUICK_LAYERS
+    return few or not _why_layers_differ(plan)
 
 
 @lru_cache(maxsize=32)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import BlockLife, Category, Timeline, attribute, record_timeline
 from vramlab.planner.events import GATHERED, STEP_BEGINS, Event, Events
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 ROOM_BYTES = 2**46
 """Of the GPU on which steps are recorded: what a plan takes does not depend on whether it fits."""
+
+HOST_VALUES_BELOW_BYTES = 2**16
+"""An optimizer on the host has nothing to compute but steps and rates."""
 
 _STEP = "step"
 
@@ -44,9 +48,19 @@ def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Event
         stage: of the pipeline.
         micro_batches: that are done in a step, in place of all; there are inputs for all.
     """
-    gpu = VirtualGPU(replace(plan.model, total_bytes=ROOM_BYTES))
+    gpu = gpu_of(plan, replace(plan.model, total_bytes=ROOM_BYTES))
     with no_collections(), gpu, first_rank_of(plan, stage) as mesh:
         return events_of(record_steps(plan, mesh, micro_batches))
+
+
+def gpu_of(plan: Plan, model: GPUModel, alloc_conf: str | None = None) -> VirtualGPU:
+    """A fresh virtual GPU for a plan; values that a custom model reads are answered nan and 0."""
+    return VirtualGPU(
+        model,
+        on_value="nan" if plan.is_custom else "error",
+        alloc_conf=alloc_conf,
+        host_values_below_bytes=HOST_VALUES_BELOW_BYTES,
+    )
 
 
 def record_steps(plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None = None) -> Timeline:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 
 Implementation = Literal["loop", "foreach", "fused"]
 """How step() works: one parameter after the other, all at once op by op, or one kernel for all."""
@@ -25,7 +25,7 @@ is on the GPU, 512 B for each parameter."""
 def state_bytes(
     optimizer: str, parameters_bytes: Sequence[int], implementation: Implementation = "loop"
 ) -> int:
-    """What the first step() leaves behind.
+    """Add up the states that the first step() leaves behind.
 
     Document 001 §2.25 says that SGD needs as much as the weights; that is SGD with momentum. Plain
     SGD keeps nothing.
@@ -42,7 +42,7 @@ def state_bytes(
 
 
 def adam_step_extra_bytes(parameters_bytes: Sequence[int], implementation: Implementation) -> int:
-    """What step() of Adam or AdamW takes for a while, beyond states, parameters and gradients.
+    """Add up what step() of Adam takes for a while, beyond states, parameters and gradients.
 
     All of it is for the denominator, sqrt(v) / correction + eps:
 

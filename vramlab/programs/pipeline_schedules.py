@@ -31,7 +31,7 @@ BACKWARD_PER_FORWARD = 2
 
 
 @dataclass(frozen=True)
-class Work:
+class StageWork:
     """A micro-batch that passes a stage."""
 
     direction: Literal["forward", "backward"]
@@ -46,7 +46,7 @@ class Work:
 class Cell:
     """Work in its place in time."""
 
-    work: Work
+    work: StageWork
     """What is done."""
     rank: int
     """Who does it."""
@@ -62,7 +62,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PipelineSchedule:
     """All work of a step, in time."""
 
     name: str
@@ -80,7 +80,7 @@ class Plan:
         return max(cell.end for cell in self.cells)
 
     def busy_slots(self, rank: int) -> int:
-        """How many slots a rank works."""
+        """Count the slots in which a rank works."""
         return sum(cell.slots for cell in self.cells if cell.rank == rank)
 
     @property
@@ -89,8 +89,8 @@ class Plan:
         busy = sum(cell.slots for cell in self.cells)
         return 1 - Fraction(busy, self.ranks * self.slots)
 
-    def order(self, rank: int) -> list[Work]:
-        """What a rank does, one after the other."""
+    def order(self, rank: int) -> list[StageWork]:
+        """List the work of a rank, one after the other."""
         return [cell.work for cell in self.cells if cell.rank == rank]
 
     def in_flight(self, rank: int, *, after_first: bool = False) -> int:
@@ -121,7 +121,7 @@ def plan(
     micro_batches: int,
     stages_per_rank: int = 1,
     forward_slots: Sequence[int] | None = None,
-) -> Plan:
+) -> PipelineSchedule:
     """Put every piece of work of a step in its place.
 
     Args:
@@ -161,7 +161,7 @@ def plan(
     if len(slots) != stages or min(slots) < 1:
         raise ValueError(f"slots {slots} for {stages} stages: each takes 1 at least")
     cells = _in_time(orders, slots)
-    return Plan(name, ranks, micro_batches, cells)
+    return PipelineSchedule(name, ranks, micro_batches, cells)
 
 
 def bubble_fraction(ranks: int, micro_batches: int, stages_per_rank: int = 1) -> Fraction:
@@ -179,39 +179,41 @@ def in_flight(name: Name, rank: int, ranks: int, micro_batches: int) -> int:
     return micro_batches if name == "GPipe" else min(micro_batches, ranks - rank)
 
 
-def _gpipe_order(rank: int, ranks: int, micro_batches: int) -> list[Work]:
+def _gpipe_order(rank: int, ranks: int, micro_batches: int) -> list[StageWork]:
     """Everything forward, then everything backward."""
     return [
-        *(Work("forward", rank, number) for number in range(micro_batches)),
-        *(Work("backward", rank, number) for number in range(micro_batches)),
+        *(StageWork("forward", rank, number) for number in range(micro_batches)),
+        *(StageWork("backward", rank, number) for number in range(micro_batches)),
     ]
 
 
-def _one_forward_one_backward_order(rank: int, ranks: int, micro_batches: int) -> list[Work]:
+def _one_forward_one_backward_order(rank: int, ranks: int, micro_batches: int) -> list[StageWork]:
     """Forward until the first gradient can be there, then one backward for every forward."""
-    forwards = [Work("forward", rank, number) for number in range(micro_batches)]
-    backwards = [Work("backward", rank, number) for number in range(micro_batches)]
+    forwards = [StageWork("forward", rank, number) for number in range(micro_batches)]
+    backwards = [StageWork("backward", rank, number) for number in range(micro_batches)]
     return _alternating(forwards, backwards, ahead=ranks - 1 - rank)
 
 
 def _interleaved_order(
     rank: int, ranks: int, micro_batches: int, stages_per_rank: int
-) -> list[Work]:
-    """The same with several stages on a rank: in turn, as many micro-batches each as ranks."""
+) -> list[StageWork]:
+    """Interleave several stages on a rank: in turn, as many micro-batches each as ranks."""
     works = micro_batches * stages_per_rank
     forwards, backwards = [], []
     for number in range(works):
         turn, place = divmod(number, ranks)
         rounds, share = divmod(turn, stages_per_rank)
         micro_batch = rounds * ranks + place
-        forwards.append(Work("forward", share * ranks + rank, micro_batch))
+        forwards.append(StageWork("forward", share * ranks + rank, micro_batch))
         last_first = stages_per_rank - 1 - share
-        backwards.append(Work("backward", last_first * ranks + rank, micro_batch))
+        backwards.append(StageWork("backward", last_first * ranks + rank, micro_batch))
     ahead = (stages_per_rank - 1) * ranks + 2 * (ranks - 1 - rank)
     return _alternating(forwards, backwards, ahead)
 
 
-def _alternating(forwards: Sequence[Work], backwards: Sequence[Work], ahead: int) -> list[Work]:
+def _alternating(
+    forwards: Sequence[StageWork], backwards: Sequence[StageWork], ahead: int
+) -> list[StageWork]:
     """Some forward passes ahead; then one forward, one backward; then what is left backward."""
     ahead = min(ahead, len(forwards))
     order = list(forwards[:ahead])
@@ -220,10 +222,12 @@ def _alternating(forwards: Sequence[Work], backwards: Sequence[Work], ahead: int
     return [*order, *backwards[len(forwards) - ahead :]]
 
 
-def _in_time(orders: Sequence[Sequence[Work]], forward_slots: Sequence[int]) -> tuple[Cell, ...]:
+def _in_time(
+    orders: Sequence[Sequence[StageWork]], forward_slots: Sequence[int]
+) -> tuple[Cell, ...]:
     """Start everything as soon as its rank is free and its input is there."""
     stages = len(forward_slots)
-    ends: dict[Work, int] = {}
+    ends: dict[StageWork, int] = {}
     cells: list[Cell] = []
     done = [0] * len(orders)
     free = [0] * len(orders)
@@ -247,13 +251,13 @@ def _in_time(orders: Sequence[Sequence[Work]], forward_slots: Sequence[int]) -> 
     return tuple(sorted(cells, key=lambda cell: (cell.start, cell.rank)))
 
 
-def _needed(work: Work, stages: int) -> Work | None:
-    """What has to be done before: the stage before forward, the one after it backward."""
+def _needed(work: StageWork, stages: int) -> StageWork | None:
+    """Find the work that has to be done before: of the stage before, or after in backward."""
     if work.direction == "forward":
-        return Work("forward", work.stage - 1, work.micro_batch) if work.stage else None
+        return StageWork("forward", work.stage - 1, work.micro_batch) if work.stage else None
     if work.stage == stages - 1:
-        return Work("forward", work.stage, work.micro_batch)
-    return Work("backward", work.stage + 1, work.micro_batch)
+        return StageWork("forward", work.stage, work.micro_batch)
+    return StageWork("backward", work.stage + 1, work.micro_batch)
 
 
 def schedule_of_torch(name: str) -> type[PipelineScheduleSingle]:

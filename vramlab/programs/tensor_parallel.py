@@ -30,7 +30,7 @@ Plan = dict[str, ParallelStyle]
 """How each part of a model is cut, by its name."""
 
 
-class Attention(nn.Module):
+class DividedAttention(nn.Module):
     """(B, S, W) to (B, S, W), step by step; as many heads as its Linear layers put out.
 
     Query, key and value have a Linear layer each, so that whole heads can be cut off.
@@ -54,13 +54,13 @@ class Attention(nn.Module):
         return functional.dropout(output, self.dropout, self.training)
 
 
-class Layer(nn.Module):
+class DividedLayer(nn.Module):
     """A transformer layer with the norms in front, (B, S, W) to the same."""
 
     def __init__(self, sizes: Sizes, dropout: float = DROPOUT) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(sizes.width)
-        self.attention = Attention(sizes, dropout)
+        self.attention = DividedAttention(sizes, dropout)
         self.feed_forward_norm = nn.LayerNorm(sizes.width)
         self.feed_forward = FeedForward(sizes, dropout)
 
@@ -71,7 +71,7 @@ class Layer(nn.Module):
 
 
 def plan(division: Division, *, shared_input: bool = True) -> Plan:
-    """How PyTorch is told to cut a `Layer`.
+    """Tell PyTorch how to cut a `DividedLayer`.
 
     Args:
         division: see `vramlab.programs.divisions`.
@@ -128,7 +128,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.AdamW:
 
 
 def order_plan(order: Order) -> Plan:
-    """How PyTorch is told to cut a feed-forward layer whose input and output are whole."""
+    """Tell PyTorch how to cut a feed-forward layer whose input and output are whole."""
     inside_is_cut = order == ("column", "row")
     styles: dict[Cut, Any] = {
         "column": lambda last: ColwiseParallel(

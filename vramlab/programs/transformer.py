@@ -125,7 +125,7 @@ class FeedForward(nn.Module):
         return functional.dropout(output, self.dropout, self.training)
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """A transformer layer with the norms in front (B, S, W)."""
 
     def __init__(self, sizes: Sizes, dropout: float, attention: Attention, selective: bool) -> None:
@@ -175,7 +175,7 @@ class TransformerPart(nn.Module):
         self.positions = nn.Embedding(sizes.positions, sizes.width) if learned else None
         selective = checkpointing == "selective"
         self.layers = nn.ModuleList(
-            Layer(sizes, dropout, attention, selective) for _ in range(sizes.layers)
+            TransformerLayer(sizes, dropout, attention, selective) for _ in range(sizes.layers)
         )
         self.norm = _norm(sizes) if sizes.predicts else None
         self.head = nn.Linear(sizes.width, sizes.vocabulary, bias=False) if sizes.predicts else None

@@ -7,7 +7,7 @@ What is only there for a moment is not here: `vramlab.planner` runs a step for i
 Sources: arXiv 2205.05198 for the terms; torch 2.13 for what each op keeps
 (tools/autograd/derivatives.yaml) and in which dtype it works under autocast
 (aten/src/ATen/autocast_mode.h). Every term is as large as the blocks that its tensors take, but for
-rests of blocks that the allocator does not split off.
+unsplit remainders that the allocator does not split off.
 
 Letters of shapes: B batch, S sequence, W width, H heads, G heads of keys and values, D head size,
 F inner width of the feed-forward layer, V vocabulary.
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab.programs.optimizer_states import (
     STATES,
     Implementation,

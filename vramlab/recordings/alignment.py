@@ -1,4 +1,4 @@
-"""Where two traces part, and which allocations one of them has and the other lacks.
+"""Divergence of two traces, and the allocations that one of them has and the other lacks.
 
 Two programs that allocate alike have the same allocations in the same order; where blocks lie
 follows from sizes and from when blocks are freed. So the sequence of allocations is looked at
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from vramlab.recordings.origins import Origin
-from vramlab.recordings.trace import Event, Trace
+from vramlab.recordings.origins import AllocationOrigin
+from vramlab.recordings.trace import Trace, TraceEvent
 
 _WINDOW = 60
 """How many allocations are skipped at most to find where the two go on together."""
@@ -22,7 +22,7 @@ _AGREEMENT = 3
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """The first event in which two traces differ."""
 
     stage: str
@@ -30,11 +30,11 @@ class Parting:
     """Of the event in its stage, from 0."""
     allocation: int
     """How many allocations of the stage came before."""
-    recorded: Event | None
+    recorded: TraceEvent | None
     """None: the recorded stage has ended there."""
-    virtual: Event | None
+    virtual: TraceEvent | None
     """None: the virtual stage has ended there."""
-    before: Event | None
+    before: TraceEvent | None
     """The last event in which they agree, if there is one in the stage."""
 
     @property
@@ -50,13 +50,13 @@ class Parting:
 
 
 @dataclass(frozen=True)
-class Surplus:
+class ExtraAllocation:
     """Allocations of the same kind that only one of the two has."""
 
     side: str
     """'recorded' or 'virtual'."""
     size_bytes: int
-    origin: Origin
+    origin: AllocationOrigin
     """Without the line, which differs from layer to layer."""
     count: int
 
@@ -67,7 +67,7 @@ def stages_of(*traces: Trace) -> list[str]:
 
 
 def same_requests(recorded: Trace, virtual: Trace) -> bool:
-    """Whether both asked for the same sizes, and gave back the same between two requests.
+    """Tell whether both asked for the same sizes, and gave back the same between two requests.
 
     In which order blocks are given back between requests makes no difference to what is free then.
     So only where segments lie can make a difference: which of two equal blocks is taken, and with
@@ -88,8 +88,8 @@ def _requests(trace: Trace) -> list[tuple[int, frozenset[int]]]:
     return requests
 
 
-def first_parting(recorded: Trace, virtual: Trace, stage: str) -> Parting | None:
-    """The first event in which a stage differs; None if it is the same.
+def first_divergence(recorded: Trace, virtual: Trace, stage: str) -> Divergence | None:
+    """Find the first event in which a stage differs; None if it is the same.
 
     An allocation of another size comes before a block of the same size in another place.
     """
@@ -100,37 +100,37 @@ def first_parting(recorded: Trace, virtual: Trace, stage: str) -> Parting | None
     )
     if allocations is not None:
         number, left, right, before = allocations
-        return Parting(stage, _position(ours, left), number, left, right, before)
+        return Divergence(stage, _position(ours, left), number, left, right, before)
     number = 0
     for number, (left_event, right_event) in enumerate(zip_longest(ours, theirs)):
         if left_event is None or right_event is None or left_event.key != right_event.key:
             allocation = sum(event.action == "alloc" for event in ours[:number])
             before = ours[number - 1] if number else None
-            return Parting(stage, number, allocation, left_event, right_event, before)
+            return Divergence(stage, number, allocation, left_event, right_event, before)
     return None
 
 
 def _first_difference(
-    recorded: Sequence[Event], virtual: Sequence[Event]
-) -> tuple[int, Event | None, Event | None, Event | None] | None:
+    recorded: Sequence[TraceEvent], virtual: Sequence[TraceEvent]
+) -> tuple[int, TraceEvent | None, TraceEvent | None, TraceEvent | None] | None:
     for number, (left, right) in enumerate(zip_longest(recorded, virtual)):
         if left is None or right is None or _kind(left) != _kind(right):
             return number, left, right, recorded[number - 1] if number else None
     return None
 
 
-def _position(events: Sequence[Event], event: Event | None) -> int:
+def _position(events: Sequence[TraceEvent], event: TraceEvent | None) -> int:
     return len(events) if event is None else next(n for n, e in enumerate(events) if e is event)
 
 
-def surpluses(recorded: Trace, virtual: Trace, stage: str) -> list[Surplus]:
-    """Allocations that only one of the two has in a stage, the largest sums first.
+def extra_allocations(recorded: Trace, virtual: Trace, stage: str) -> list[ExtraAllocation]:
+    """List allocations that only one of the two has in a stage, the largest sums first.
 
     Where the sequences part, both are searched for the nearest place from which they agree again.
     """
     ours = [event for event in recorded.in_stage(stage) if event.action == "alloc"]
     theirs = [event for event in virtual.in_stage(stage) if event.action == "alloc"]
-    counts: Counter[tuple[str, int, Origin]] = Counter()
+    counts: Counter[tuple[str, int, AllocationOrigin]] = Counter()
     left = right = 0
     while left < len(ours) or right < len(theirs):
         both = left < len(ours) and right < len(theirs)
@@ -146,14 +146,14 @@ def surpluses(recorded: Trace, virtual: Trace, stage: str) -> list[Surplus]:
                 origin = event.origin._replace(line="")
                 counts[(side, event.size_bytes, origin)] += 1
         left, right = left + skip_left, right + skip_right
-    found = [Surplus(side, size, origin, n) for (side, size, origin), n in counts.items()]
+    found = [ExtraAllocation(side, size, origin, n) for (side, size, origin), n in counts.items()]
     return sorted(found, key=lambda each: -each.size_bytes * each.count)
 
 
 def _resume(
-    ours: Sequence[Event], left: int, theirs: Sequence[Event], right: int
+    ours: Sequence[TraceEvent], left: int, theirs: Sequence[TraceEvent], right: int
 ) -> tuple[int, int]:
-    """How many allocations to skip on either side until the two agree again."""
+    """Count the allocations to skip on either side until the two agree again."""
     for distance in range(2 * _WINDOW + 1):
         for skip_left in range(max(0, distance - _WINDOW), min(distance, _WINDOW) + 1):
             skip_right = distance - skip_left
@@ -162,12 +162,12 @@ def _resume(
     return max(0, len(ours) - left), max(0, len(theirs) - right)
 
 
-def _agree(ours: Sequence[Event], left: int, theirs: Sequence[Event], right: int) -> bool:
+def _agree(ours: Sequence[TraceEvent], left: int, theirs: Sequence[TraceEvent], right: int) -> bool:
     first, second = ours[left : left + _AGREEMENT], theirs[right : right + _AGREEMENT]
     at_end = left + len(first) == len(ours) and right + len(second) == len(theirs)
     enough = len(first) == len(second) and (len(first) == _AGREEMENT or at_end)
     return enough and all(_kind(a) == _kind(b) for a, b in zip(first, second, strict=True))
 
 
-def _kind(event: Event) -> tuple[int, int]:
+def _kind(event: TraceEvent) -> tuple[int, int]:
     return event.size_bytes, event.stream

@@ -7,20 +7,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vramlab.recordings.alignment import (
-    Parting,
-    Surplus,
-    first_parting,
+    Divergence,
+    ExtraAllocation,
+    extra_allocations,
+    first_divergence,
     same_requests,
     stages_of,
-    surpluses,
 )
 from vramlab.recordings.entries import CONTEXT
 from vramlab.recordings.known import OUTCOME, QUANTITIES, SEGMENT_ORDER, known_difference
-from vramlab.recordings.store import OK, Entry, RecordingFile, Stage, trace_of
+from vramlab.recordings.store import OK, RecordedEntry, RecordedStage, RecordingFile, trace_of
 from vramlab.recordings.trace import Trace
-from vramlab.recordings.twin import measure_on_twin
+from vramlab.recordings.virtual_counterpart import measure_on_twin
 
-_NUMBERS: Mapping[str, Callable[[Stage], int]] = {
+_NUMBERS: Mapping[str, Callable[[RecordedStage], int]] = {
     "allocated": lambda stage: stage.allocated_bytes,
     "peak": lambda stage: stage.peak_bytes,
     "reserved": lambda stage: stage.reserved_bytes,
@@ -55,16 +55,16 @@ class Number:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of one entry."""
+    """The comparison of one entry."""
 
     entry: str
     numbers: tuple[Number, ...] = ()
     """Of all stages that both have."""
     problem: str | None = None
     """Why there is nothing to compare, or what else differs."""
-    parting: Parting | None = None
+    divergence: Divergence | None = None
     """Where the traces part first, if they do."""
-    surpluses: tuple[Surplus, ...] = ()
+    extra_allocations: tuple[ExtraAllocation, ...] = ()
     """Allocations of that stage that only one of the two has."""
     statistics: tuple[tuple[str, str, int, int], ...] = ()
     """Other statistics that differ: stage, key of memory_stats(), recorded, virtual."""
@@ -78,12 +78,12 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether everything is equal to the byte."""
+        """Tell whether everything is equal to the byte."""
         return self.problem is None and not self.differing and self.skipped is None
 
     @property
     def unexplained(self) -> bool:
-        """Whether something differs for no known reason."""
+        """Tell whether something differs for no known reason."""
         return self.problem is not None or any(n.known is None for n in self.differing)
 
     @property
@@ -104,9 +104,9 @@ class Comparison:
                 {**asdict(number), "difference_bytes": number.difference_bytes}
                 for number in self.numbers
             ],
-            "parting": None if self.parting is None else _parting_data(self.parting),
-            "surpluses": [
-                {**asdict(each), "origin": each.origin._asdict()} for each in self.surpluses
+            "divergence": None if self.divergence is None else _divergence_data(self.divergence),
+            "extra_allocations": [
+                {**asdict(each), "origin": each.origin._asdict()} for each in self.extra_allocations
             ],
             "statistics": [list(each) for each in self.statistics],
         }
@@ -141,25 +141,25 @@ def compare(
 
 
 def _compare_entry(
-    name: str, entry: Entry, line: Mapping[str, Any] | None, answer: Mapping[str, Any]
+    name: str, entry: RecordedEntry, line: Mapping[str, Any] | None, answer: Mapping[str, Any]
 ) -> Comparison:
-    virtual = Entry.from_dict(answer["entry"])
+    virtual = RecordedEntry.from_dict(answer["entry"])
     numbers = tuple(_numbers(name, entry.stages, virtual.stages))
     problem = _problem(name, entry.stages, virtual.stages)
     differs = problem is not None or any(number.difference_bytes for number in numbers)
-    parting = None
-    surplus: list[Surplus] = []
+    divergence = None
+    extra: list[ExtraAllocation] = []
     if line is not None and entry.trace_error is None:
         ours, theirs = trace_of(line), Trace.from_dict(answer["trace"])
-        parting = _first_parting(ours, theirs)
-        if parting is not None and differs:
-            surplus = surpluses(ours, theirs, parting.stage)
+        divergence = _first_divergence(ours, theirs)
+        if divergence is not None and differs:
+            extra = extra_allocations(ours, theirs, divergence.stage)
             if same_requests(ours, theirs):
                 numbers = tuple(_by_segments(number) for number in numbers)
     elif differs:
         problem = problem or f"differs, and has no trace that says where: {entry.trace_error}"
     statistics = () if line is None else tuple(_statistics(entry, line, answer))
-    return Comparison(name, numbers, problem, parting, tuple(surplus), statistics)
+    return Comparison(name, numbers, problem, divergence, tuple(extra), statistics)
 
 
 def _by_segments(number: Number) -> Number:
@@ -167,7 +167,9 @@ def _by_segments(number: Number) -> Number:
     return replace(number, known=SEGMENT_ORDER.name) if number.difference_bytes else number
 
 
-def _numbers(name: str, recorded: Sequence[Stage], virtual: Sequence[Stage]) -> Iterator[Number]:
+def _numbers(
+    name: str, recorded: Sequence[RecordedStage], virtual: Sequence[RecordedStage]
+) -> Iterator[Number]:
     by_name = {stage.name: stage for stage in virtual}
     for stage in recorded:
         other = by_name.get(stage.name)
@@ -182,8 +184,10 @@ def _numbers(name: str, recorded: Sequence[Stage], virtual: Sequence[Stage]) -> 
             )
 
 
-def _problem(name: str, recorded: Sequence[Stage], virtual: Sequence[Stage]) -> str | None:
-    """What differs in the stages themselves, for no known reason."""
+def _problem(
+    name: str, recorded: Sequence[RecordedStage], virtual: Sequence[RecordedStage]
+) -> str | None:
+    """Describe what differs in the stages themselves, for no known reason."""
     ours, theirs = ({stage.name: stage for stage in stages} for stages in (recorded, virtual))
     unknown = [
         stage
@@ -205,22 +209,22 @@ def _problem(name: str, recorded: Sequence[Stage], virtual: Sequence[Stage]) -> 
     return None
 
 
-def _outcome(stage: Stage | None) -> str:
+def _outcome(stage: RecordedStage | None) -> str:
     if stage is None:
         return "did not run"
     return "ended well" if stage.error is None else f"ended in {stage.error.partition(':')[0]}"
 
 
-def _first_parting(recorded: Trace, virtual: Trace) -> Parting | None:
+def _first_divergence(recorded: Trace, virtual: Trace) -> Divergence | None:
     for stage in stages_of(recorded, virtual):
-        parting = first_parting(recorded, virtual, stage)
-        if parting is not None:
-            return parting
+        divergence = first_divergence(recorded, virtual, stage)
+        if divergence is not None:
+            return divergence
     return None
 
 
 def _statistics(
-    entry: Entry, line: Mapping[str, Any], answer: Mapping[str, Any]
+    entry: RecordedEntry, line: Mapping[str, Any], answer: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, int, int]]:
     ours, theirs = line["statistics"], answer["statistics"]
     for stage, left, right in zip(entry.stages, ours["stages"], theirs["stages"], strict=False):
@@ -230,14 +234,14 @@ def _statistics(
                 yield stage.name, key, recorded, virtual[key]
 
 
-def _parting_data(parting: Parting) -> dict[str, Any]:
+def _divergence_data(divergence: Divergence) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "stage": parting.stage,
-        "event": parting.number,
-        "allocation": parting.allocation,
-        "what": parting.what,
+        "stage": divergence.stage,
+        "event": divergence.number,
+        "allocation": divergence.allocation,
+        "what": divergence.what,
     }
     for side in ("recorded", "virtual", "before"):
-        event = getattr(parting, side)
+        event = getattr(divergence, side)
         data[side] = None if event is None else {**asdict(event), "origin": event.origin._asdict()}
     return data

@@ -1,4 +1,4 @@
-"""What is recorded, by name: the context, every rule, every experiment, the zoo's workloads."""
+"""Entries of a recording, by name: context, every rule, every experiment, the zoo's workloads."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class NothingToDoError(VramlabError):
 def all_entries() -> tuple[str, ...]:
     """The ids of all entries, in the order in which they are recorded."""
     from vramlab import zoo
+    from vramlab.kernels import rules_called
     from vramlab.recordings import experiments
-    from vramlab.zoo import calls
 
     return (
         CONTEXT,
-        *(RULE + name for name in calls.rules_called()),
+        *(RULE + name for name in rules_called()),
         *(EXPERIMENT + name for name in experiments.names()),
         *(ZOO + workload.id for workload in zoo.WORKLOADS),
     )
@@ -57,7 +57,7 @@ def select(entries: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def trace_group(entry: str) -> str:
-    """Which of a recording's trace files an entry's trace is in."""
+    """Name the one of a recording's trace files that has an entry's trace."""
     if entry.startswith(RULE):
         return "rules"
     if not entry.startswith(ZOO):

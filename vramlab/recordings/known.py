@@ -30,7 +30,7 @@ class KnownDifference:
     """Pattern of stages' names."""
 
     def explains(self, entry: str, stage: str, quantity: str) -> bool:
-        """Whether it is the reason for a difference there."""
+        """Tell whether it is the reason for a difference there."""
         return (
             quantity in self.quantities
             and fnmatch.fnmatchcase(stage, self.stages)

@@ -1,4 +1,4 @@
-"""What there is to know of a machine that is recorded: GPU, driver, libraries, CUDA's context."""
+"""Facts of a machine that is recorded: GPU, driver, libraries, CUDA's context."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def context_moments() -> list[dict[str, Any]]:
-    """What the process has of the GPU beside PyTorch's reserved memory, from before CUDA on.
+    """Measure the process's memory beside PyTorch's reserved memory, from before CUDA on.
 
     Must be the first thing that a process does with CUDA, on a GPU that nobody else uses.
 

@@ -24,7 +24,7 @@ Stacks = Literal["all", "python"]
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of one entry."""
+    """Measurements of one entry."""
 
     stages: tuple[StageMeasurement, ...] = ()
     """In the order in which they ran."""
@@ -57,9 +57,9 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
             if entry.startswith(EXPERIMENT):
                 outcome = run_for_recording(entry.removeprefix(EXPERIMENT)).to_dict()
             elif entry.startswith(RULE):
-                from vramlab.zoo import calls
+                from vramlab.zoo import rule_calls
 
-                calls.run(entry.removeprefix(RULE))
+                rule_calls.run(entry.removeprefix(RULE))
             else:
                 from vramlab import zoo
 
@@ -105,7 +105,7 @@ class _Observer:
         self.statistics.append({k: v for k, v in stats.items() if type(v) is int})
 
     def names_of_marks(self) -> dict[str, str]:
-        """What each mark stands for: stages by their unique names."""
+        """Name what each mark stands for: stages by their unique names."""
         names = {"before": "before the first stage"}
         for number, name in enumerate(unique_names(self.measurements)):
             names |= {f"{number}": name, f"after {number}": f"after {name}"}

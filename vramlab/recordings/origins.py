@@ -1,4 +1,4 @@
-"""Where an allocation comes from, in a few words, read from the frames of a memory history.
+"""Origins of allocations, in a few words, read from the frames of a memory history.
 
 A history with C++ frames (`stacks="all"`) tells more than the Python line: each op that was called
 is a function `at::_ops::NAME::call`, each autograd node a method `NAME::apply`. In the backward
@@ -21,8 +21,8 @@ _TAKE = re.compile(r"^vramlab::take\((.*)\)$")
 _ALLOCATORS = re.compile(r"allocat|empty|Allocator|StorageImpl|cudaMalloc|CUDACaching|raw_", re.I)
 
 
-class Origin(NamedTuple):
-    """Where an allocation comes from."""
+class AllocationOrigin(NamedTuple):
+    """The ops, kernel, autograd node and line that an allocation comes from."""
 
     ops: str
     """The ops that were running, outermost first: 'linear > addmm'."""
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
         return ", ".join(told)
 
 
-UNKNOWN = Origin("", "", "", "")
+UNKNOWN = AllocationOrigin("", "", "", "")
 
 
 class OriginReader:
@@ -50,7 +50,7 @@ class OriginReader:
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, str], tuple[str, str]] = {}
 
-    def read(self, frames: Sequence[Mapping[str, Any]]) -> Origin:
+    def read(self, frames: Sequence[Mapping[str, Any]]) -> AllocationOrigin:
         """The origin that frames, innermost first, tell."""
         ops: list[str] = []
         kernel = node = line = ""
@@ -69,11 +69,11 @@ class OriginReader:
                 node = node or text
             elif kind == "line":
                 line = line or text
-        return Origin(" > ".join(reversed(ops)), kernel, node, line)
+        return AllocationOrigin(" > ".join(reversed(ops)), kernel, node, line)
 
 
 def _classify(filename: str, number: int, name: str) -> tuple[str, str]:
-    """What a frame tells: ("op", "addmm"), ("node", ...), ("kernel", ...), ("line", ...)."""
+    """Classify a frame: ("op", "addmm"), ("node", ...), ("kernel", ...), ("line", ...)."""
     if filename.endswith(".py"):
         if owner_of(filename) not in (CodeOwner.PROGRAM, CodeOwner.PACKAGE):
             return ("machinery", "")

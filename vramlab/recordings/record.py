@@ -17,7 +17,7 @@ from vramlab import catalogue
 from vramlab.errors import VramlabError
 from vramlab.recordings import worker
 from vramlab.recordings.entries import trace_group
-from vramlab.recordings.store import OK, Entry, RecordingFile, Writer, replace_file
+from vramlab.recordings.store import OK, RecordedEntry, RecordingFile, Writer, replace_file
 from vramlab.recordings.worker import MACHINE, Target
 
 TIMEOUT_S = 180.0
@@ -32,15 +32,15 @@ class NoGPUError(VramlabError):
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What just happened."""
+class RecordingProgress:
+    """One step of a recording under way."""
 
     number: int
     """Which entry it was, from 1."""
     count: int
     """How many there are."""
     name: str
-    entry: Entry
+    entry: RecordedEntry
     known: bool
     """It was recorded before, and is kept."""
 
@@ -52,7 +52,7 @@ def record(
     *,
     again: bool = False,
     timeout_s: float = TIMEOUT_S,
-    report: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[RecordingProgress], None] = lambda progress: None,
     writer: Writer = replace_file,
     run: Run = worker.run,
 ) -> RecordingFile:
@@ -82,16 +82,16 @@ def record(
         for number, name in enumerate(entries, start=1):
             known = recording.entries.get(name)
             if known is not None and known.status == OK and not again:
-                report(Progress(number, len(entries), name, known, known=True))
+                report(RecordingProgress(number, len(entries), name, known, known=True))
                 continue
             answer = processes.answer(name)
-            entry = Entry.from_dict(answer["entry"])
+            entry = RecordedEntry.from_dict(answer["entry"])
             if entry.stages:
                 trace = {"trace": answer["trace"], "statistics": answer["statistics"]}
                 recording.put(name, entry, trace, trace_group(name))
             else:
                 recording.put(name, entry)
-            report(Progress(number, len(entries), name, entry, known=False))
+            report(RecordingProgress(number, len(entries), name, entry, known=False))
     return recording
 
 
@@ -118,7 +118,7 @@ class _Processes:
         self._folder.cleanup()
 
     def machine(self) -> dict[str, Any]:
-        """What the machine is.
+        """Describe the machine.
 
         Raises:
             NoGPUError: PyTorch cannot use a GPU here.
@@ -137,13 +137,13 @@ class _Processes:
         return machine
 
     def answer(self, name: str) -> dict[str, Any]:
-        """What the process of an entry answers; failures are answers, too."""
+        """Read the answer of an entry's process; failures are answers, too."""
         started = time.perf_counter()
         answer = self._run(name, self._timeout_s)
         if "entry" not in answer:
             seconds = round(time.perf_counter() - started, 3)
             status = answer.get("status") or ("timeout" if answer.get("timeout") else "failed")
-            answer["entry"] = Entry(status, seconds, error=answer["error"]).to_dict()
+            answer["entry"] = RecordedEntry(status, seconds, error=answer["error"]).to_dict()
         return answer
 
     def _run(self, name: str, timeout_s: float) -> dict[str, Any]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramlab.recordings.alignment import Parting
+from vramlab.recordings.alignment import Divergence
 from vramlab.recordings.compare import Comparison, Number
 from vramlab.recordings.known import names_and_reasons
 
 _MOST_NUMBERS = 6
-_MOST_SURPLUSES = 5
+_MOST_EXTRA = 5
 
 
 def lines_of(comparison: Comparison, *, verbose: bool = False) -> Iterator[str]:
-    """What to print of one entry: one line if it is equal, else what differs and where first."""
+    """Write the lines of one entry: one if it is equal, else what differs and where first."""
     name = comparison.entry
     if comparison.skipped is not None:
         yield f"{name}: skipped, {comparison.skipped}"
@@ -28,20 +28,20 @@ def lines_of(comparison: Comparison, *, verbose: bool = False) -> Iterator[str]:
     yield from map(_number_line, numbers)
     if not verbose and len(comparison.differing) > _MOST_NUMBERS:
         yield f"    and {len(comparison.differing) - _MOST_NUMBERS} more numbers (--verbose)"
-    if comparison.parting is not None and (verbose or not comparison.equal):
-        yield from _parting_lines(comparison.parting)
-    shown = comparison.surpluses if verbose else comparison.surpluses[:_MOST_SURPLUSES]
+    if comparison.divergence is not None and (verbose or not comparison.equal):
+        yield from _divergence_lines(comparison.divergence)
+    shown = comparison.extra_allocations if verbose else comparison.extra_allocations[:_MOST_EXTRA]
     for each in shown:
         yield (f"    only {each.side}: {each.count} x {each.size_bytes:,} B: {each.origin}")
-    if len(comparison.surpluses) > len(shown):
-        yield f"    and {len(comparison.surpluses) - len(shown)} more kinds (--verbose)"
+    if len(comparison.extra_allocations) > len(shown):
+        yield f"    and {len(comparison.extra_allocations) - len(shown)} more kinds (--verbose)"
     if verbose:
         for stage, key, recorded, virtual in comparison.statistics:
             yield f"    {stage}: {key}: {recorded:,} recorded, {virtual:,} virtual"
 
 
 def summary_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """How many are equal, the worst, and which known differences played a part."""
+    """Count the equal ones, and name the worst and the known differences that played a part."""
     compared = [each for each in comparisons if each.skipped is None]
     equal = sum(each.equal for each in compared)
     numbers = [number for each in compared for number in each.numbers]
@@ -79,12 +79,12 @@ def _number_line(number: Number) -> str:
     return f"{line} [{number.known}]" if number.known else line
 
 
-def _parting_lines(parting: Parting) -> Iterator[str]:
+def _divergence_lines(divergence: Divergence) -> Iterator[str]:
     yield (
-        f"    first difference in the traces: stage {parting.stage!r}, event {parting.number}, "
-        f"after {parting.allocation} allocations: {parting.what}"
+        f"    first difference in the traces: stage {divergence.stage!r}, "
+        f"event {divergence.number}, after {divergence.allocation} allocations: {divergence.what}"
     )
-    yield f"      recorded: {parting.recorded or 'nothing more in this stage'}"
-    yield f"      virtual:  {parting.virtual or 'nothing more in this stage'}"
-    if parting.before is not None:
-        yield f"      before:   {parting.before}"
+    yield f"      recorded: {divergence.recorded or 'nothing more in this stage'}"
+    yield f"      virtual:  {divergence.virtual or 'nothing more in this stage'}"
+    if divergence.before is not None:
+        yield f"      before:   {divergence.before}"

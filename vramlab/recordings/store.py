@@ -42,8 +42,8 @@ class RecordingError(VramlabError):
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What one stage left behind, in bytes."""
+class RecordedStage:
+    """Measurements of one stage, in bytes."""
 
     name: str
     """Unique in its entry."""
@@ -61,13 +61,13 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What came of one entry."""
+class RecordedEntry:
+    """Measurements of one entry, or why there are none."""
 
     status: str
     """'ok', 'skipped', 'failed' or 'timeout'."""
     seconds: float
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[RecordedStage, ...] = ()
     error: str | None = None
     """Why it failed or was skipped."""
     outcome: Mapping[str, Any] | None = None
@@ -78,7 +78,7 @@ class Entry:
     """Why it has no trace, if it has none."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; a stage is a list, in the order of `Stage`'s fields."""
+        """For JSON; a stage is a list, in the order of `RecordedStage`'s fields."""
         data: dict[str, Any] = {"status": self.status, "seconds": self.seconds}
         if self.error is not None:
             data["error"] = self.error
@@ -92,13 +92,13 @@ class Entry:
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Entry:
+    def from_dict(cls, data: Mapping[str, Any]) -> RecordedEntry:
         """Read what `to_dict` wrote."""
         moments = data.get("moments")
         return cls(
             status=data["status"],
             seconds=data["seconds"],
-            stages=tuple(Stage(*stage) for stage in data["stages"]),
+            stages=tuple(RecordedStage(*stage) for stage in data["stages"]),
             error=data.get("error"),
             outcome=data.get("outcome"),
             moments=None if moments is None else tuple(moments),
@@ -137,7 +137,7 @@ class RecordingFile:
 
     path: Path
     machine: dict[str, Any]
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, RecordedEntry] = field(default_factory=dict)
     writer: Writer = replace_file
 
     @classmethod
@@ -163,7 +163,9 @@ class RecordingFile:
                 f"{FORMAT!r}"
             )
         try:
-            entries = {name: Entry.from_dict(entry) for name, entry in data["entries"].items()}
+            entries = {
+                name: RecordedEntry.from_dict(entry) for name, entry in data["entries"].items()
+            }
             return cls(path, dict(data["machine"]), entries, writer)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise RecordingError(
@@ -198,7 +200,7 @@ class RecordingFile:
     def put(
         self,
         name: str,
-        entry: Entry,
+        entry: RecordedEntry,
         trace: Mapping[str, Any] | None = None,
         group: str = "experiments",
     ) -> None:
@@ -273,7 +275,7 @@ class RecordingFile:
 
 
 def file_stem(machine: Mapping[str, Any]) -> str:
-    """How a machine's recording is called, without suffix: 'h200-torch2.11.0'."""
+    """Name a machine's recording, without suffix: 'h200-torch2.11.0'."""
     try:
         gpu = catalogue.find(machine["gpu"]).name
     except UnknownGPUError:

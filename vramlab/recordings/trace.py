@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from vramlab.errors import VramlabError
-from vramlab.recordings.origins import UNKNOWN, Origin, OriginReader
+from vramlab.recordings.origins import UNKNOWN, AllocationOrigin, OriginReader
 
 _UNIT_BYTES = 512  # every block begins at a multiple of it: kMinBlockSize
 
@@ -36,7 +36,7 @@ class TraceError(VramlabError):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TraceEvent:
     """One thing that the allocator did."""
 
     action: str
@@ -53,12 +53,12 @@ class Event:
     """Which allocation it begins or ends, counted from 0; -1 for segments."""
     stage: str
     """In which stage, or 'after ...'."""
-    origin: Origin
+    origin: AllocationOrigin
     """Where an allocation comes from; unknown for other events."""
 
     @property
     def key(self) -> tuple[str, int, int, int, int]:
-        """What has to be equal for two events to be the same: what, how much, where, which."""
+        """Return what is equal of two events that are the same: what, how much, where, which."""
         return (self.action, self.size_bytes, self.segment, self.offset_bytes, self.stream)
 
     def __str__(self) -> str:
@@ -71,15 +71,15 @@ class Event:
 class Trace:
     """Every event of a program, oldest first."""
 
-    events: tuple[Event, ...]
+    events: tuple[TraceEvent, ...]
 
-    def in_stage(self, stage: str) -> tuple[Event, ...]:
+    def in_stage(self, stage: str) -> tuple[TraceEvent, ...]:
         """The events of one stage."""
         return tuple(event for event in self.events if event.stage == stage)
 
     def to_dict(self) -> dict[str, Any]:
         """Columns of numbers, for JSON."""
-        origins: dict[Origin, int] = {}
+        origins: dict[AllocationOrigin, int] = {}
         data: dict[str, Any] = {
             "actions": "".join(_CODES[event.action] for event in self.events),
             "stages": [(s, len(list(run))) for s, run in groupby(e.stage for e in self.events)],
@@ -117,8 +117,8 @@ class Trace:
             raise TraceError(f"this is no allocation trace ({error!r})") from error
 
 
-def _decode(data: Mapping[str, Any]) -> Iterable[Event]:
-    origins = [Origin(*each) for each in data["origins"]]
+def _decode(data: Mapping[str, Any]) -> Iterable[TraceEvent]:
+    origins = [AllocationOrigin(*each) for each in data["origins"]]
     stages = [stage for stage, count in data["stages"] for _ in range(count)]
     sizes, places = iter(data["size"]), iter(data["place"])
     origin_of, ends = iter(data["origin"]), iter(data["ends"])
@@ -137,7 +137,7 @@ def _decode(data: Mapping[str, Any]) -> Iterable[Event]:
                 block, origin = len(begun), origins[next(origin_of)]
                 begun.append((size_bytes, segment, offset_bytes))
         stream = data["streams"].get(str(number), 0)
-        yield Event(
+        yield TraceEvent(
             action, size_bytes, segment, offset_bytes, stream, block, stages[number], origin
         )
 
@@ -170,12 +170,12 @@ class _Reader:
         self._allocations = 0
         self._mark = ""
 
-    def events(self, entries: Sequence[Mapping[str, Any]]) -> Iterable[Event]:
+    def events(self, entries: Sequence[Mapping[str, Any]]) -> Iterable[TraceEvent]:
         for entry in entries:
             if entry["action"] in _CODES:
                 yield self._event(entry)
 
-    def _event(self, entry: Mapping[str, Any]) -> Event:
+    def _event(self, entry: Mapping[str, Any]) -> TraceEvent:
         action, size_bytes = entry["action"], entry["size"]
         address = entry.get("addr", 0)
         segment, offset_bytes, block, origin = -1, 0, -1, UNKNOWN
@@ -202,7 +202,7 @@ class _Reader:
         # A mark belongs to the thread that set it: events of the backward pass's have none.
         self._mark = entry.get("user_metadata") or self._mark
         stage = self._stage_names.get(self._mark, self._mark)
-        return Event(action, size_bytes, segment, offset_bytes, stream, block, stage, origin)
+        return TraceEvent(action, size_bytes, segment, offset_bytes, stream, block, stage, origin)
 
     def _add(self, address: int, size_bytes: int, mapped: bool) -> tuple[int, int]:
         """Note new memory; pages mapped within or behind an expandable segment belong to it."""

@@ -1,4 +1,4 @@
-"""What runs in the process of one entry: attach the GPU, measure, write what came of it to a file.
+"""The process of one entry: attach the GPU, measure, write what came of it to a file.
 
 The processes are forked from a server that has imported everything and used no CUDA: each entry
 finds a fresh context, and none waits for imports.
@@ -79,10 +79,10 @@ def _answer(entry: str, target: Target) -> dict[str, Any]:
 def as_data(measured: Any) -> dict[str, Any]:
     """A `Measured` as `entry`, `trace` and `statistics`."""
     from vramlab.recordings.measuring import unique_names
-    from vramlab.recordings.store import OK, Entry, Stage
+    from vramlab.recordings.store import OK, RecordedEntry, RecordedStage
 
     stages = tuple(
-        Stage(
+        RecordedStage(
             name,
             stage.allocated_after_bytes,
             stage.peak_allocated_bytes,
@@ -93,7 +93,7 @@ def as_data(measured: Any) -> dict[str, Any]:
         )
         for name, stage in zip(unique_names(measured.stages), measured.stages, strict=True)
     )
-    entry = Entry(
+    entry = RecordedEntry(
         OK,
         round(measured.seconds, 3),
         stages,

@@ -1,4 +1,4 @@
-"""What the blocks of a moment are: by who was seen in them, else by when they were born.
+"""Categories of the blocks of a moment: by who was seen in them, else by when they were born.
 
 In this order:
 1. A tensor was seen in it: parameters, buffers, gradients, optimizer states (`owners.py`).
@@ -22,7 +22,7 @@ from vramlab.report.peak import LiveBlock
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ForwardEnd:
     """A moment at which a forward pass was over."""
 
     moment: int
@@ -31,7 +31,7 @@ class Turn:
     """Whether a backward pass began; else memory ran out."""
 
 
-def category_of(block: LiveBlock, turns: Sequence[Turn]) -> Category:
+def category_of(block: LiveBlock, turns: Sequence[ForwardEnd]) -> Category:
     """Say what one block is.
 
     Args:

@@ -11,7 +11,7 @@ from vramlab.gpu import VirtualGPU
 from vramlab.gpu.core.machine import VirtualDevice
 from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
-from vramlab.report.attribution import Turn, category_of
+from vramlab.report.attribution import ForwardEnd, category_of
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
@@ -54,7 +54,7 @@ def summarize(
 
 
 def _ran_out(error: BaseException | None) -> bool:
-    """Whether an exception comes from running out of memory; libraries raise their own after it."""
+    """Tell whether an exception comes from running out of memory; libraries raise their own."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, torch.OutOfMemoryError):
@@ -70,7 +70,7 @@ def _named(error: BaseException) -> str:
 
 
 def _device_use(
-    device: VirtualDevice, watch: PeakWatch, turns: Sequence[Turn], ran_out: bool
+    device: VirtualDevice, watch: PeakWatch, turns: Sequence[ForwardEnd], ran_out: bool
 ) -> DeviceUse:
     peak = live = watch.peak()
     failed = watch.last_out_of_memory if ran_out else None
@@ -133,7 +133,7 @@ def _out_of_memory(watches: Sequence[PeakWatch]) -> list[OutOfMemoryUse]:
 
 
 def _value_reads(gpu: VirtualGPU) -> dict[str, dict[str, int]]:
-    """What was read where, in the order of first reads; empty where reads are errors."""
+    """List values that were read, in the order of first reads; none where reads are errors."""
     reads: dict[str, dict[str, int]] = {}
     if isinstance(gpu.values, AnswerNan):
         for (what, line), times in gpu.values.reads.items():

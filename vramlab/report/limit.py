@@ -9,7 +9,7 @@ from typing import Any
 from torch.optim import optimizer as optimizer_hooks
 
 
-class EnoughSteps(BaseException):
+class StepLimitReached(BaseException):
     """The program has made as many optimizer steps as were asked for.
 
     No `Exception`, like SystemExit: programs that catch every exception must let it pass, while
@@ -19,7 +19,7 @@ class EnoughSteps(BaseException):
 
 @contextmanager
 def stop_after(steps: int | None) -> Iterator[None]:
-    """Raise `EnoughSteps` when the body has made so many steps, of all optimizers together.
+    """Raise `StepLimitReached` when the body has made so many steps, of all optimizers together.
 
     Args:
         steps: 1 or more; None: do nothing.
@@ -30,7 +30,7 @@ def stop_after(steps: int | None) -> Iterator[None]:
         nonlocal made
         made += 1
         if made == steps:
-            raise EnoughSteps
+            raise StepLimitReached
 
     if steps is None:
         yield

@@ -50,8 +50,8 @@ Line = tuple[CodeType, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a block comes from."""
+class BlockOrigin:
+    """The line, and the part of a training step, that a block comes from."""
 
     line: Frame | None
     """The innermost line outside of PyTorch. For the backward pass the line whose gradient is
@@ -88,7 +88,7 @@ class Origins(Observer):
         self._lines: dict[int, tuple[Frame | None, Frame | None]] = {}
         self._older_lines: dict[int, tuple[Frame | None, Frame | None]] = {}
 
-    def of_allocation(self) -> Origin:
+    def of_allocation(self) -> BlockOrigin:
         """The origin of what the calling thread allocates right now."""
         line, caller, in_engine = self._look(sys._getframe(1))
         in_backward = current_graph_task_id() != -1
@@ -103,7 +103,7 @@ class Origins(Observer):
             owner = Category.WORKSPACES
         elif thread.brings_data and not in_backward:
             owner = Category.INPUTS
-        return Origin(line, caller, in_backward, thread.recorded, owner)
+        return BlockOrigin(line, caller, in_backward, thread.recorded, owner)
 
     def op_begins(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note which autograd nodes are new, and what the op is about to do."""
@@ -123,7 +123,7 @@ class Origins(Observer):
     def _brings_data(
         self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Whether an op puts new data on a GPU: a copy from the host, or a factory's result."""
+        """Tell whether an op puts new data on a GPU: a copy from the host, a factory's result."""
         device = kwargs.get("device")
         if device is None or device.type != "cuda":
             return False

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from vramlab.allocator.caching import CachingAllocator
-from vramlab.allocator.history import Event
+from vramlab.allocator.history import AllocatorEvent
 from vramlab.measure import Category
-from vramlab.report.origins import Origin
+from vramlab.report.origins import BlockOrigin
 
 
 class LiveBlock:
@@ -43,7 +43,7 @@ class LiveBlock:
     )
 
     def __init__(
-        self, address: int, requested_bytes: int, stream: int, born: int, origin: Origin
+        self, address: int, requested_bytes: int, stream: int, born: int, origin: BlockOrigin
     ) -> None:
         self.address = address
         self.requested_bytes = requested_bytes
@@ -57,7 +57,7 @@ class LiveBlock:
 
 @dataclass(frozen=True)
 class LiveBlocks:
-    """What a GPU's memory held at one moment."""
+    """Blocks that a GPU's memory held at one moment."""
 
     moment: int
     """When, by the clock of the run."""
@@ -77,7 +77,7 @@ class OutOfMemory:
     """Index of the GPU."""
     segment_bytes: int
     """What the driver was asked for (torch's 'Tried to allocate')."""
-    origin: Origin
+    origin: BlockOrigin
     """The line at fault."""
     live: LiveBlocks
     """What the memory held."""
@@ -100,7 +100,10 @@ class PeakWatch:
     """
 
     def __init__(
-        self, allocator: CachingAllocator, clock: Callable[[], int], origin: Callable[[], Origin]
+        self,
+        allocator: CachingAllocator,
+        clock: Callable[[], int],
+        origin: Callable[[], BlockOrigin],
     ) -> None:
         self.out_of_memory_count = 0
         self.last_out_of_memory: OutOfMemory | None = None
@@ -130,7 +133,7 @@ class PeakWatch:
         return self._live.get(address)
 
     def peak(self) -> LiveBlocks:
-        """What lived when allocated bytes were highest, the first time if several."""
+        """Return the blocks that lived when allocated bytes were first highest."""
         self._settle()
         blocks = [block for block in self._live.values() if block not in self._born_since_peak]
         return LiveBlocks(
@@ -141,7 +144,7 @@ class PeakWatch:
         )
 
     def now(self) -> LiveBlocks:
-        """What lives now."""
+        """Return the blocks that live now."""
         self._settle()
         return LiveBlocks(
             self._clock(),
@@ -150,7 +153,7 @@ class PeakWatch:
             _by_address(self._live.values()),
         )
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: AllocatorEvent) -> None:
         self._settle()
         if event.action == "alloc":
             block = LiveBlock(

@@ -15,7 +15,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.report.limit import EnoughSteps
+from vramlab.report.limit import StepLimitReached
 from vramlab.source_files import CodeOwner, owner_of
 from vramlab.streams import print_error
 
@@ -64,7 +64,7 @@ class Program:
                     namespace = _run_file(self.name)
             except SystemExit as leaving:
                 return Ending(_status_of(leaving), None, {})
-            except EnoughSteps:
+            except StepLimitReached:
                 return Ending(0, None, {}, stopped=True)
             except BaseException as error:
                 return Ending(_show(error), error, {})

@@ -113,7 +113,7 @@ class Summary:
 
     @property
     def fits(self) -> bool | None:
-        """Whether there was memory enough; None if the program failed before that could be told."""
+        """Tell whether there was memory enough; None if the program failed before that."""
         if self.ended_out_of_memory:
             return False
         return True if self.error is None else None

@@ -13,7 +13,7 @@ import itertools
 
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
-from vramlab.report.attribution import Turn
+from vramlab.report.attribution import ForwardEnd
 from vramlab.report.origins import Origins
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
@@ -43,7 +43,7 @@ class Watch:
 
     def __init__(self, gpu: VirtualGPU) -> None:
         self._tick = itertools.count(1).__next__
-        self.turns: list[Turn] = []
+        self.turns: list[ForwardEnd] = []
         self._machine = gpu.machine
         self._origins = Origins()
         self.devices = tuple(
@@ -65,11 +65,11 @@ class Watch:
         self._machine.remove_observer(self._origins)
 
     def _backward_begins(self) -> None:
-        self.turns.append(Turn(self._tick(), is_backward=True))
+        self.turns.append(ForwardEnd(self._tick(), is_backward=True))
 
     def _memory_runs_out(self, *_: int) -> None:
         self._owners.look_everywhere()
-        self.turns.append(Turn(self._tick(), is_backward=False))
+        self.turns.append(ForwardEnd(self._tick(), is_backward=False))
 
     def _claim(self, device: int, address: int, category: Category) -> None:
         block = self.devices[device].block_at(address)

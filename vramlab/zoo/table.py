@@ -1,4 +1,4 @@
-"""Which workloads there are: an explicit list, because a full cross product says little more.
+"""The workloads: an explicit list, because a full cross product says little more.
 
 Sizes are chosen so that each takes seconds on a large GPU and fits into 80 GiB. A workload's id
 follows from its line; a line that changes is another workload, and needs recording.
@@ -177,7 +177,7 @@ WORKLOADS: tuple[Workload, ...] = (
 
 
 def find(workload_id: str) -> Workload:
-    """The workload of that id.
+    """Find the workload of an id.
 
     Raises:
         UnknownWorkloadError: there is none.

@@ -1,4 +1,4 @@
-"""What a workload is: which model, how large a batch, which precision, optimizer and attention."""
+"""Workloads: a model, its batch, precision, optimizer and attention."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Workload:
 
     @property
     def id(self) -> str:
-        """What names it in recordings, such as 'bert-base-b32-s128-fp32-adamw-math'."""
+        """Name it for recordings, such as 'bert-base-b32-s128-fp32-adamw-math'."""
         words = (
             self.model,
             f"b{self.batch}",

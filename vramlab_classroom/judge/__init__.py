@@ -12,22 +12,22 @@ What an answer is
     output without end) has nobody to do it to.
 
 Where it runs
-    On a bench (`job_pool.py`, `job_server.py`): a process of the package's own, which forks once
-    per job. A learner's code runs there in a smaller language (`restricted.py`, `vocabulary.py`).
-    A prediction has arithmetic only, so it cannot measure instead of predict, read the hidden
-    cases' seed, or write to the gradebook. A repaired program shares its process with the virtual
-    GPU it runs on, but it can write to its own objects only, and resetting counters is not in its
-    vocabulary, so what torch.cuda says afterwards is true.
+    On a bench (`job_pool.py`): processes of the package's own, which fork once per job. Predictions
+    and diagnoses are ordinary Python (`sandbox/plain_answers.py`), in a process that has never
+    measured or seen what is right, and without the system calls for files, network and programs: so
+    they cannot measure instead of predict, read the hidden cases' seed, or write to the gradebook.
+    A repaired program (`job_server.py`, `jobs.py`) shares its process with the virtual GPU it runs
+    on, so it speaks a smaller language (`restricted.py`, `vocabulary.py`): it can write to its own
+    objects only, and what torch.cuda says afterwards is true.
 
 What if it breaks out
     Each job has limits (`sandbox/job_limits.py`), has no open file but its reply, can neither read
     nor trace the bench, ends with all that it started (`sandbox/confinement.py`), and on Linux has
-    no system calls for processes and signals, nor for the network if it needs no torch
-    (`sandbox/syscalls.py`). Truth is measured in forks that never ran a learner's code, from a
-    server that never did and that remembers no answer and no truth; and a reply is data of one
-    shape, or none (`replies.py`). So code that broke out can alter no result but its own. Around
-    the bench `vramlab_classroom.sandbox.bubblewrap` puts walls that keep it from files and network,
-    too.
+    no system calls for processes and signals (`sandbox/syscalls.py`). Truth is measured in forks
+    that never ran a learner's code, from a server that never did and that remembers no answer and
+    no truth (`sandbox/serving.py`); and a reply is data of one shape, or none (`replies.py`). So
+    code that broke out can alter no result but its own. Around the bench
+    `vramlab_classroom.sandbox.bubblewrap` puts walls that keep it from files and network, too.
 
 Who decides
     The judge (`judge.py`), which compares data of exact types with what the bench measured in a

@@ -1,18 +1,42 @@
 """Finds an answer in the cells of a notebook.
 
 An answer is source text, never a live object: the last cell that binds the task's name, preceded
-by those statements of other cells that it needs (helper functions, constants, imports). It is found
-without running anything, so it does not matter what else the notebook did or in which order.
+by those statements of other cells that it needs (helper functions, constants, imports, and what
+changes these). It is found without running anything, so it does not matter what else the notebook
+did or in which order. Magics are for the notebook: those that only measure time leave the code that
+they measure, and others are left out.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 import symtable
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from IPython.core.inputtransformer2 import TransformerManager
+
+MAX_CELL_CHARACTERS = 200_000
+"""Nobody writes more into a cell; what a program has written there would take long to read."""
+
+MAX_LINE_CHARACTERS = 80
+
+TRANSPARENT_MAGICS = ("time", "capture", "prun", "timeit", "memit", "mprun")
+"""`%%time` and its like: the rest of the cell is Python."""
+
+SHELL = "get_ipython"
+
+SETS = re.compile(r"^[\w.]*(?:setrecursionlimit|set_int_max_str_digits|[gs]etcontext|seed)\b")
+"""Statements that set something in a module, which what comes later relies on."""
+
+SHOWS = frozenset(["print", "display", "pprint", "check", "evidence", "help"])
+MEASURES = frozenset(["vramlab", "vramlab_course", "vramlab_classroom"])
+OF_NOTEBOOK = MEASURES | {"matplotlib", "seaborn", "plotly", "IPython", "ipywidgets", "rich"}
+"""Packages that measure or show. An answer is not judged by what a cell does with them besides."""
 
 
 class NoAnswer(Exception):
@@ -30,6 +54,25 @@ class Statement:
     needs: frozenset[str]
     """Global names that it, or a function in it, reads."""
 
+    changes: frozenset[str] = frozenset()
+    """Global names whose values it may change: `table["a"] = 1`, `sizes.append(2)`, `fill(it)`."""
+
+    sets: frozenset[str] = frozenset()
+    """Of a definition: global names that whoever calls it binds."""
+
+    package: str = ""
+    """What it imports from, if it is an import."""
+
+    defines: bool = False
+    """It defines a function or a class, or imports something."""
+
+    shows: bool = False
+    """It prints, checks or asserts, and does nothing else."""
+
+
+class BrokenCell(Exception):
+    """A cell is no Python; the message says which one, in which line, and why."""
+
 
 def find_answer(cells: Sequence[str], name: str) -> str:
     """Collect the source of the answer called `name` from the sources of code cells.
@@ -40,35 +83,105 @@ def find_answer(cells: Sequence[str], name: str) -> str:
 
     Raises:
         NoAnswer: no cell binds the name.
-        SyntaxError: none does, and a cell that mentions it is not Python.
+        BrokenCell: none does, and a cell that mentions it is not Python; or such a cell mentions
+            what the answer needs and no other cell gives.
     """
-    parsed: list[list[Statement]] = []
-    broken: SyntaxError | None = None
-    for cell in cells:
+    parsed: list[Sequence[Statement]] = []
+    broken: dict[str, BrokenCell] = {}
+    for number, cell in enumerate(cells, 1):
         try:
             parsed.append(_statements(_without_magics(cell)))
-        except SyntaxError as error:
+        except (SyntaxError, ValueError) as error:
             parsed.append([])
-            broken = error if name in cell else broken
-    homes = [cell for cell in parsed if name in _bound(cell)]
+            broken[cell] = BrokenCell(_where(error, cell, number))
+    homes = [index for index, cell in enumerate(parsed) if name in _bound(cell)]
     if not homes:
-        if broken:
-            raise broken
+        for cell, problem in broken.items():
+            if _mentions(cell, name):
+                raise problem
         raise NoAnswer(f"no cell defines {name}; run the cell with your answer, then check again")
-    home = homes[-1]
-    others = [statement for cell in parsed if cell is not home for statement in cell]
-    helpers = _helpers(_needed(home) - _bound(home), others)
-    return "\n\n".join(statement.source for statement in [*helpers, *home])
+    others = [cell for index, cell in enumerate(parsed) if index != homes[-1]]
+    home = _without_what_shows(parsed[homes[-1]], others, name)
+    answer = [*_helpers(_needed(home) - _bound(home), others), *home]
+    for missing in sorted(_needed(answer) - _bound(answer) - vars(builtins).keys()):
+        for cell, problem in broken.items():
+            if _mentions(cell, missing):
+                raise problem
+    return "\n\n".join(statement.source for statement in answer)
 
 
+def _without_what_shows(
+    home: Sequence[Statement], others: Iterable[Sequence[Statement]], name: str
+) -> list[Statement]:
+    """Leave out of the answer's cell what only serves the notebook: checks, experiments, pictures.
+
+    These are statements that call `print`, `check` and the like, that assert something, or that use
+    what is imported to measure or to draw. Definitions stay, with all that they name.
+    """
+    outside: set[str] = set()
+    for statement in (each for cell in (*others, home) for each in cell):
+        of_notebook = statement.package in OF_NOTEBOOK
+        outside = outside | statement.binds if of_notebook else outside - statement.binds
+    kept = []
+    for statement in home:
+        for_notebook = statement.shows or (not statement.defines and statement.needs & outside)
+        if for_notebook and name not in statement.binds:
+            outside |= statement.binds
+        else:
+            kept.append(statement)
+    return [
+        statement
+        for statement in kept
+        if statement.package not in OF_NOTEBOOK or statement.binds & _needed(kept)
+    ]
+
+
+def _mentions(cell: str, name: str) -> bool:
+    return bool(re.search(rf"\b{re.escape(name)}\b", cell))
+
+
+def _where(error: SyntaxError | ValueError, cell: str, number: int) -> str:
+    """Say what is wrong with a cell, and where: by its first line, since numbers change."""
+    lines = cell.splitlines() or [""]
+    first = next((line.strip() for line in lines if line.strip()), "")
+    place = f"code cell {number}, which begins with: {_cut(first)}"
+    if not isinstance(error, SyntaxError) or error.lineno is None:
+        return f"{error}\n    in {place}"
+    shown = lines[error.lineno - 1].strip() if 0 < error.lineno <= len(lines) else ""
+    return (
+        f"{type(error).__name__}: {error.msg}\n"
+        f"    in line {error.lineno} of {place}\n"
+        f"    in the line: {_cut(shown)}"
+    )
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:MAX_LINE_CHARACTERS]}..."
+
+
+@cache
 def _without_magics(cell: str) -> str:
-    """Turn IPython's `%` and `!` lines into the calls that they stand for: parsable Python."""
+    """Turn a cell into Python, line for line as far as it is, without `%` and `!`."""
+    if len(cell) > MAX_CELL_CHARACTERS:
+        raise ValueError(f"the cell has {len(cell)} characters; {MAX_CELL_CHARACTERS} can be read")
+    if (magic := re.match(r"\s*%%(\w+)[^\n]*", cell)) is not None:
+        if magic[1] not in TRANSPARENT_MAGICS:
+            return ""
+        return _without_magics("\n" * cell[: magic.end()].count("\n") + cell[magic.end() :])
+    # `%time f(3)` runs a statement: IPython hides it in a text.
+    cell = re.sub(r"(?m)^(\s*)%time[ \t]+(?=\S)", r"\1", cell)
+    if not re.search(r"(?m)^\s*[%!]|[%!?]\w|\?\s*$|^\s*[,;/]", cell):
+        return cell
     return TransformerManager().transform_cell(cell)
 
 
-def _statements(source: str) -> list[Statement]:
-    statements = []
+@cache
+def _statements(source: str) -> Sequence[Statement]:
+    """Read the statements of a cell; once, though many answers are looked for in it."""
+    statements: list[Statement] = []
     for node in ast.parse(source).body:
+        if _is_for_the_shell(node):
+            continue
         if isinstance(node, ast.Import | ast.ImportFrom):
             # One statement per name: an answer may need one of them and not be allowed another.
             statements += [_statement(ast.unparse(each), each) for each in _single_imports(node)]
@@ -76,6 +189,12 @@ def _statements(source: str) -> list[Statement]:
             segment = ast.get_source_segment(source, node, padded=True)
             statements.append(_statement(segment or ast.unparse(node), node))
     return statements
+
+
+def _is_for_the_shell(node: ast.stmt) -> bool:
+    """Tell whether a statement is a magic, or takes what one gives."""
+    value = getattr(node, "value", None)
+    return isinstance(value, ast.Call) and ast.unparse(value).startswith(f"{SHELL}()")
 
 
 def _single_imports(node: ast.Import | ast.ImportFrom) -> Iterable[ast.stmt]:
@@ -92,7 +211,83 @@ def _statement(source: str, node: ast.stmt) -> Statement:
         source = f"@{ast.unparse(decorator)}\n{source}"
     table = symtable.symtable(source, "cell", "exec")
     binds = {symbol.get_name() for symbol in table.get_symbols() if _is_bound(symbol)}
-    return Statement(source, frozenset(binds), frozenset(_global_reads(table)))
+    sets = frozenset(_bound_as_global(table))
+    needs = frozenset(_global_reads(table))
+    is_definition = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    changes = frozenset() if is_definition or _only_binds(node) else frozenset(_touched(node))
+    return Statement(
+        source,
+        frozenset(binds),
+        needs,
+        changes & needs,
+        sets,
+        package=_package(node),
+        defines=is_definition or isinstance(node, ast.Import | ast.ImportFrom),
+        shows=_only_shows(node),
+    )
+
+
+def _package(node: ast.stmt) -> str:
+    match node:
+        case ast.Import(names=[alias]):
+            return alias.name.partition(".")[0]
+        case ast.ImportFrom(module=str(module)):
+            return module.partition(".")[0]
+    return ""
+
+
+def _only_binds(node: ast.stmt) -> bool:
+    """Tell whether a statement gives names values, and does nothing to what it reads for it."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return True
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+    names = (ast.Name, ast.Tuple, ast.List)
+    return isinstance(node, ast.Assign | ast.AnnAssign) and all(
+        isinstance(target, names) for target in targets
+    )
+
+
+def _touched(node: ast.stmt) -> Iterator[str]:
+    """Give the names that a statement writes into, whose methods it calls, or that it gives on."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute | ast.Subscript) and not isinstance(each.ctx, ast.Load):
+            yield from _root(each)
+        if isinstance(each, ast.Call) and not _shows(each):
+            yield from _root(each.func) if isinstance(each.func, ast.Attribute) else ()
+            for argument in [*each.args, *(keyword.value for keyword in each.keywords)]:
+                yield from _root(argument)
+
+
+def _root(node: ast.AST) -> Iterator[str]:
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if isinstance(node, ast.Name):
+        yield node.id
+
+
+def _only_shows(node: ast.stmt) -> bool:
+    """Tell whether a statement prints, checks or asserts, in a loop perhaps, and nothing else."""
+    match node:
+        case ast.Assert() | ast.Pass():
+            return True
+        case ast.Expr(value=ast.Call() as call):
+            return _shows(call)
+        case ast.For() | ast.While() | ast.If() | ast.With():
+            return all(map(_only_shows, [*node.body, *getattr(node, "orelse", [])]))
+    return False
+
+
+def _shows(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in SHOWS
+
+
+def _bound_as_global(table: symtable.SymbolTable) -> Iterator[str]:
+    """Give the names that functions of a statement declare global and bind: calls will do it."""
+    for child in table.get_children():
+        for symbol in child.get_symbols():
+            if symbol.is_declared_global() and _is_bound(symbol):
+                yield symbol.get_name()
+        yield from _bound_as_global(child)
 
 
 def _is_bound(symbol: symtable.Symbol) -> bool:
@@ -116,16 +311,15 @@ def _needed(statements: Iterable[Statement]) -> frozenset[str]:
     return frozenset(name for statement in statements for name in statement.needs)
 
 
-def _helpers(names: Iterable[str], statements: Sequence[Statement]) -> list[Statement]:
+def _helpers(names: Iterable[str], cells: Sequence[Sequence[Statement]]) -> list[Statement]:
     """Choose the statements that give `names` their values, each after those that it needs."""
-    last_binding = {
-        name: index for index, statement in enumerate(statements) for name in statement.binds
-    }
+    statements = [statement for cell in cells for statement in cell]
+    givers = _givers(cells)
     chosen: dict[int, Statement] = {}
     entered: set[int] = set()
 
     def choose(needs: Iterable[str]) -> None:
-        for index in sorted({last_binding[name] for name in needs if name in last_binding}):
+        for index in sorted({index for name in needs for index in givers[name]}):
             if index not in entered:
                 entered.add(index)
                 choose(statements[index].needs)
@@ -133,3 +327,37 @@ def _helpers(names: Iterable[str], statements: Sequence[Statement]) -> list[Stat
 
     choose(names)
     return list(chosen.values())
+
+
+def _givers(cells: Sequence[Sequence[Statement]]) -> dict[str, list[int]]:
+    """Give, for each name, the statements that bind or change it: from its last binding cell on.
+
+    Of bindings that build on each other (`total = 0`, `total += 1`) all in that cell count.
+    """
+    givers: dict[str, list[int]] = defaultdict(list)
+    imported: set[str] = set()
+    setters: dict[str, frozenset[str]] = {}
+    index = 0
+    for cell in cells:
+        begun: set[str] = set()
+        for statement in cell:
+            for name in statement.binds:
+                if name not in begun and name not in statement.needs:
+                    givers[name] = []
+                begun.add(name)
+                givers[name].append(index)
+            if statement.sets:
+                setters |= dict.fromkeys(statement.binds, statement.sets)
+            elif not statement.defines:
+                for name in (each for call in statement.needs for each in setters.get(call, ())):
+                    givers[name].append(index)
+            if statement.package:
+                imported |= statement.binds
+            else:
+                imported -= statement.binds
+            for name in statement.changes - statement.binds:
+                # What a module's functions are called for is no change of the module.
+                if name in givers and (name not in imported or SETS.search(statement.source)):
+                    givers[name].append(index)
+            index += 1
+    return givers

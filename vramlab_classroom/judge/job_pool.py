@@ -1,7 +1,9 @@
-"""The judge's side of the bench: a process of the package's own, where everything is measured.
+"""The judge's side of the bench: processes of the package's own, where everything is done.
 
 What a learner's kernel patched (torch, vramlab, builtins) is patched there, not here: the bench
-starts from a fresh interpreter, and each job runs in a fork that has run nothing before.
+starts from fresh interpreters, and each job runs in a fork that has run nothing before. One process
+measures, tries repairs and reads notebooks (`job_server.py`). Answers in plain Python run in
+another one, which has never seen a measurement (`sandbox/plain_answers.py`).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,13 +24,15 @@ from vramlab.context import Closing
 from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
 from vramlab_classroom.judge import replies, warm_benches
-from vramlab_classroom.judge.task import Config, Exercise, Task
+from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Task
 from vramlab_classroom.sandbox import packages
 from vramlab_classroom.sandbox.frames import read_frame, write_frame
 from vramlab_classroom.sandbox.job_limits import Limits, Order
 
-ANSWER_CPU_SECONDS = 10
-"""An answer that computes longer than this does not end, as far as anybody can tell."""
+ANSWER_SECONDS = 10
+"""An answer that takes longer than this does not end, as far as anybody can tell."""
+
+FIND_CPU_SECONDS = 10
 
 TRIAL_CPU_SECONDS = 60
 MEASURE_CPU_SECONDS = 120
@@ -39,8 +44,12 @@ JOB_MEMORY_BYTES = 4 * GIB
 TORCH_MODULES = ("torch", "vramlab.gpu", "vramlab_course.tasks.preloaded")
 """Imported once, before the fork."""
 
-TRIAL_MODULES = (*TORCH_MODULES, "torch._dynamo")
-"""The same for repairs: optimizers load torch._dynamo, a second's work, and nearly all train."""
+SERVER = "vramlab_classroom.judge.job_server"
+PLAIN_SERVER = "vramlab_classroom.sandbox.plain_answers"
+
+LIBRARIES = re.compile(r"\b(?:numpy|torch|pandas|scipy|sympy|tqdm)\b")
+"""What answers in plain Python may import besides the standard library: had before the fork. All
+but NumPy make forks slow, so that answers that name them have a process of their own."""
 
 WALL_TO_CPU = 4
 SPARE_WALL_SECONDS = 20
@@ -63,6 +72,11 @@ class BenchError(VramlabError):
 class JobDied(BenchError):
     """The process of a job ended before it could reply."""
 
+    def __init__(self, message: str, is_of_answer: bool = True) -> None:
+        super().__init__(message)
+        self.is_of_answer = is_of_answer
+        """It can have been nothing but the answer, if that was in plain Python."""
+
 
 class JobLate(VramlabError):
     """A job computed longer than it may."""
@@ -79,15 +93,10 @@ class Bench(Closing):
                 `vramlab_classroom.sandbox.bubblewrap`); by default this one, without any.
             search_path: where else the modules of exercises are looked for.
         """
-        self._command = [
-            *(command or [sys.executable]),
-            "-P",
-            "-m",
-            "vramlab_classroom.judge.job_server",
-        ]
-        self._is_bare = self._command[:-3] == [sys.executable]
-        self._search_path = [f"{path}" for path in (*packages.search_path(), *search_path)]
-        self._process: _Started | _Forked | None = None
+        python = list(command) or [sys.executable]
+        path = [f"{folder}" for folder in packages.search_path()]
+        self._server = _Server(python, SERVER, [*path, *map(str, search_path)], may_be_forked=True)
+        self._plain = {heavy: _Server(python, PLAIN_SERVER, path) for heavy in (False, True)}
         self._imported: tuple[str, ...] = ()
 
     def measure(self, exercise: Exercise, task: Task, config: Config) -> Mapping[str, Any]:
@@ -108,7 +117,7 @@ class Bench(Closing):
         Args:
             cells: by the name of each task, the sources of the cells to look in.
         """
-        order = Order(_limits(ANSWER_CPU_SECONDS))
+        order = Order(_limits(FIND_CPU_SECONDS))
         reply = self._done({"job": "find", "cells": cells}, order)
         with _any_reply():
             return {task: replies.found(reply[task]) for task in cells}
@@ -116,18 +125,35 @@ class Bench(Closing):
     def answers(
         self, exercise: Exercise, task: Task, source: str, calls: Sequence[Config]
     ) -> list[Mapping[str, Any]]:
-        """Ask an answer for each of `calls`: exact `type` and plain `value`, or a `problem`."""
-        order = Order(_limits(ANSWER_CPU_SECONDS))
-        reply = self._do("answer", exercise, task, order, source=source, calls=calls)
-        with _any_reply():
-            return replies.outcomes(reply, len(calls))
+        """Ask an answer for each of `calls`: exact `type` and plain `value`, or a `problem`.
+
+        It runs as ordinary Python in a process that has neither measured nor seen what is right.
+        """
+        named = frozenset(re.findall(LIBRARIES, source))
+        limits = replace(_limits(ANSWER_SECONDS), wall_seconds=ANSWER_SECONDS, is_plain=True)
+        job = {
+            "source": source,
+            "name": task.name,
+            "is_value": isinstance(task, Diagnose) and task.is_value,
+            "calls": calls,
+        }
+        server = self._plain[bool(named - {"numpy"})]
+        try:
+            reply = self._done(job, Order(limits, tuple(sorted(named))), server)
+            with _any_reply():
+                return replies.outcomes(reply, len(calls))
+        except JobDied as death:
+            if not death.is_of_answer:
+                raise
+            return [{"problem": f"No answer: {death}."}] * len(calls)
 
     def trial(
         self, exercise: Exercise, task: Task, source: str, config: Config
     ) -> Mapping[str, Any]:
         """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
         limits = replace(_limits(TRIAL_CPU_SECONDS), runs_torch=True)
-        order = Order(limits, TRIAL_MODULES + self._imported)
+        ours = {"module": exercise.module, "task": task.name, "config": config}
+        order = Order(limits, TORCH_MODULES + self._imported, ours)
         reply = self._do("trial", exercise, task, order, source=source, config=config)
         with _any_reply():
             return replies.trial(reply)
@@ -151,22 +177,23 @@ class Bench(Closing):
         return self._done(request, Order(limits, (module,)))
 
     def close(self) -> None:
-        """End the process, if there is one."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.close()
+        """End the processes that there are."""
+        for server in (self._server, *self._plain.values()):
+            server.close()
 
     def _do(self, job: str, exercise: Exercise, task: Task, order: Order, **arguments: Any) -> Any:
         request = {"job": job, "module": exercise.module, "task": task.name, **arguments}
         return self._done(request, order)
 
-    def _done(self, request: Mapping[str, Any], order: Order) -> Any:
-        end, payload = self._ask(order.as_data(), json.dumps(request, default=dict).encode())
+    def _done(self, request: Mapping[str, Any], order: Order, server: _Server | None = None) -> Any:
+        asked = json.dumps(request, default=dict).encode()
+        end, payload = (server or self._server).ask(order.as_data(), asked)
         match end["ended"]:
             case "late":
-                raise JobLate(f"it did not end within {end['how']} seconds of computing")
+                raise JobLate(f"it did not end within {end['how']}")
             case "died":
-                raise JobDied(f"its process ended with {end['how']}")
+                is_of_answer = end["how"] != "SIGKILL"  # the machine may have been out of memory
+                raise JobDied(f"its process ended with {end['how']}", is_of_answer)
             case "failed":
                 raise BenchError(f"the bench failed at it:\n{end['how']}")
         with _any_reply():
@@ -176,7 +203,25 @@ class Bench(Closing):
                 raise BenchError(f"the bench failed at it:\n{failure}")
             return reply["done"]
 
-    def _ask(self, order: bytes, request: bytes) -> tuple[Mapping[str, Any], bytearray]:
+
+class _Server(Closing):
+    """A process that does jobs, started when the first one comes."""
+
+    def __init__(
+        self,
+        python: Sequence[str],
+        module: str,
+        search_path: Sequence[str],
+        *,
+        may_be_forked: bool = False,
+    ) -> None:
+        self._command = [*python, "-P", "-m", module]
+        self._search_path = search_path
+        self._may_be_forked = may_be_forked and python == [sys.executable]
+        self._process: _Started | _Forked | None = None
+
+    def ask(self, order: bytes, request: bytes) -> tuple[Mapping[str, Any], bytearray]:
+        """Let a job be done; give how it ended, and what it replied."""
         process = self._process = self._process or self._start()
         end = payload = None
         facts: dict[str, Any] = {"last": True}
@@ -196,9 +241,15 @@ class Bench(Closing):
             raise BenchError("the bench's process ended")
         return facts, payload
 
+    def close(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
     def _start(self) -> _Started | _Forked:
         address = os.environ.get(warm_benches.VARIABLE)
-        if address and self._is_bare:
+        if address and self._may_be_forked:
             with contextlib.suppress(OSError):  # whoever gave them has ended
                 return _Forked(address, self._search_path)
         return _Started(self._command, self._search_path)
@@ -256,7 +307,7 @@ def _any_reply() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
-        raise JobDied("something that is no reply") from error
+        raise JobDied("its process gave something that is no reply") from error
 
 
 def neutral_environment() -> dict[str, str]:

@@ -1,21 +1,22 @@
-"""The work that a bench does, each job in a fresh process of its own: find, measure, answer, try.
+"""The work of the bench that has torch, each job in a fresh process: find, measure, try a repair.
 
 `call` is for those who build upon grading: it calls a function of theirs with data.
 
-`answer` and `trial` run a learner's code, in the small language of `restricted.py`; what comes out
-of them is data that the judge compares, never an object of the learner's.
+`trial` runs a learner's code, in the small language of `restricted.py`; what comes out of it is
+data, never an object of the learner's. Answers in plain Python run elsewhere
+(`sandbox/plain_answers.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import importlib
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vramlab_classroom.judge.answers import NoAnswer, find_answer
+from vramlab_classroom.judge.answers import BrokenCell, NoAnswer, find_answer
 from vramlab_classroom.judge.restricted import load
 from vramlab_classroom.judge.task import (
     Diagnose,
@@ -28,7 +29,6 @@ from vramlab_classroom.judge.task import (
 )
 from vramlab_classroom.judge.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
 
-MAX_INT_BITS = 1024
 MAX_SHOWN_CHARACTERS = 200
 
 Reply = dict[str, Any]
@@ -46,12 +46,25 @@ def run(request: Mapping[str, Any]) -> Reply:
     match request["job"]:
         case "measure":
             return _with_imports(lambda: _measure(task, request["config"]))
-        case "answer":
-            return _answer(task, request["source"], request["calls"])
         case "trial":
             return _trial(task, request["source"], request["config"])
         case unknown:
             raise ValueError(f"a bench knows no job {unknown!r}")
+
+
+def prepare(asked: Mapping[str, Any]) -> None:
+    """Run the programs of ours that a repair is held against, once for all answers to a case.
+
+    In the server: every fork has their results then. Not where there is a GPU, since backward
+    passes start threads for it, which no fork would have: there each trial runs them itself.
+    """
+    import torch
+
+    exercise: Exercise = importlib.import_module(asked["module"]).EXERCISE
+    references: Any = getattr(exercise.task(asked["task"]), "trial", None)
+    if hasattr(references, "prepare") and not torch.cuda.is_available():
+        references.prepare(**asked["config"])
+        gc.collect()
 
 
 def _with_imports(job: Callable[[], Reply]) -> Reply:
@@ -89,19 +102,10 @@ def find(task: str, cells: Sequence[str]) -> Reply:
         return {"source": find_answer(cells, task)}
     except NoAnswer as error:
         return {"problem": str(error), "unanswered": True}
+    except BrokenCell as error:
+        return {"problem": str(error)}
     except Exception as error:
         return _problem(error, "")
-
-
-def _answer(task: Task, source: str, calls: Sequence[Mapping[str, Any]]) -> Reply:
-    """Call the learner's function with each of `calls`, or read the value that was bound."""
-    bound = _bind(task, source)
-    if "answer" not in bound:
-        return {"outcomes": [bound] * len(calls)}
-    answer = bound["answer"]
-    if isinstance(task, Diagnose) and task.is_value:
-        return {"outcomes": [_data(answer)] * len(calls)}
-    return {"outcomes": [_call(answer, call, source) for call in calls]}
 
 
 def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
@@ -122,29 +126,12 @@ def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
 
 def _bind(task: Task, source: str) -> Reply:
     """Give the object that the answer binds, or the problem that it has."""
-    vocabulary = torch_vocabulary() if isinstance(task, Fix) and not task.is_value else PLAIN
+    has_torch = isinstance(task, Fix) and not (task.is_value or task.is_plain)
+    vocabulary = torch_vocabulary() if has_torch else PLAIN
     try:
         return {"answer": load(source, vocabulary)[task.name]}
     except Exception as error:
         return _problem(error, source)
-
-
-def _call(function: Any, arguments: Mapping[str, Any], source: str) -> Reply:
-    try:
-        return _data(function(**arguments))
-    except Exception as error:
-        return _problem(error, source)
-
-
-def _data(value: object) -> Reply:
-    """Turn what a learner returned into data: its exact type, its text, and plain values."""
-    shown = f"something of type {type(value).__name__}"
-    with contextlib.suppress(Exception):
-        shown = repr(value)[:MAX_SHOWN_CHARACTERS]
-    if type(value) is int and value.bit_length() > MAX_INT_BITS:
-        return {"problem": f"the answer is a number of {value.bit_length()} bits"}
-    plain = value if type(value) in (int, str) else None
-    return {"type": type(value).__name__, "value": plain, "shown": shown}
 
 
 def _problem(error: BaseException, source: str) -> Reply:

@@ -6,21 +6,25 @@ import atexit
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
 from vramlab.units import mib
+from vramlab_classroom.judge import hidden_cases
 from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
 from vramlab_classroom.judge.mistakes import Mistake
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
+from vramlab_classroom.judge.truths import SharedTruths, Truth
 from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
 
 MAX_REMEMBERED = 1_000
 """So many verdicts are remembered, a class's on a task or two: memory stays flat."""
 
+NOT_WHOLE = ("float", "float64", "float32", "float16", "Fraction", "Decimal")
+"""Types of numbers that count as the whole numbers they are, if they are."""
+
 Outcome = Mapping[str, Any]
-Truth = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -54,16 +58,21 @@ class Judge:
     same source always gets the same one. What could not be graded is not remembered.
     """
 
-    def __init__(self, bench: Bench, seed: str | None = None) -> None:
+    def __init__(
+        self, bench: Bench, seed: str | None = None, shared: SharedTruths | None = None
+    ) -> None:
         """Prepare.
 
         Args:
             bench: where answers are tried and truths are measured.
             seed: decides the hidden cases; without one, only the visible cases are tried.
+            shared: what judges of this machine have measured.
         """
+        self._shared = shared
         self._bench = bench
         self._seed = seed
         self._truths: dict[str, Truth] = {}
+        self._hidden_cases: dict[tuple[str, str], list[Config]] = {}
         self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
     def judge(self, exercise: Exercise, name: str, cells: Sequence[str]) -> Verdict:
@@ -132,10 +141,16 @@ class Judge:
     def _hidden(self, exercise: Exercise, task: Task) -> list[Config]:
         if self._seed is None:
             return []
-        return list(task.hidden(Random(f"{self._seed}/{exercise.name}/{task.name}")))
+        key = (exercise.module, task.name)
+        if key not in self._hidden_cases:
+            random = Random(f"{self._seed}/{exercise.name}/{task.name}")
+            measure = partial(self._truth, exercise, task)
+            self._hidden_cases[key] = hidden_cases.draw(task, random, measure)
+        return self._hidden_cases[key]
 
     def _judge_answers(self, exercise: Exercise, task: Predict | Diagnose, source: str) -> Verdict:
         configs = [*task.visible, *self._hidden(exercise, task)]
+        self._measure_with_others(exercise, task, configs)
         if isinstance(task, Predict):
             calls = configs
         else:
@@ -170,13 +185,47 @@ class Judge:
         return Verdict(task.name, task.points, Grade.PASSED, "", tuple(results))
 
     def _truth(self, exercise: Exercise, task: Task, config: Config) -> Truth:
-        key = json.dumps([exercise.module, task.name, config], sort_keys=True)
+        key = _key(exercise, task, config)
         if key not in self._truths:
-            try:
-                self._truths[key] = self._bench.measure(exercise, task, config)
-            except JobLate as late:
-                raise BenchError(f"{task.name} could not be measured: {late}") from late
+            self._truths[key] = self._measured(exercise, task, config)
         return self._truths[key]
+
+    def _measured(self, exercise: Exercise, task: Task, config: Config) -> Truth:
+        try:
+            return self._bench.measure(exercise, task, config)
+        except JobLate as late:
+            raise BenchError(f"{task.name} could not be measured: {late}") from late
+
+    def _measure_with_others(
+        self, exercise: Exercise, task: Task, configs: Sequence[Config]
+    ) -> None:
+        """Measure those cases that no other judge does, and take the rest from them."""
+        if self._shared is None:
+            return
+        left = []
+        for config in configs:
+            key = _key(exercise, task, config)
+            if key in self._truths:
+                continue
+            found = self._shared.find(key)
+            if found is None and self._shared.claim(key):
+                try:
+                    found = self._measured(exercise, task, config)
+                except BaseException:
+                    self._shared.give_up(key)
+                    raise
+                self._shared.put(key, found)
+            if found is None:
+                left.append(key)
+            else:
+                self._truths[key] = found
+        for key in left:
+            if (found := self._shared.wait(key)) is not None:
+                self._truths[key] = found
+
+
+def _key(exercise: Exercise, task: Task, config: Config) -> str:
+    return json.dumps([exercise.module, task.name, config], sort_keys=True)
 
 
 def _explain(task: Predict | Diagnose, tries: Sequence[Try]) -> str:
@@ -188,15 +237,10 @@ def _explain(task: Predict | Diagnose, tries: Sequence[Try]) -> str:
     first = wrong[0]
     if first.outcome["type"] != type(first.truth).__name__:
         return _explain_type(task, first)
-    # A mistake has to explain every wrong case; the one that explains most of the right ones, too,
-    # is the likeliest.
-    agreements = {
-        mistake: sum(each.agrees(mistake) for each in tries)
-        for mistake in task.mistakes
-        if all(each.agrees(mistake) for each in wrong)
-    }
-    if agreements:
-        return max(agreements, key=lambda mistake: agreements[mistake]).message
+    # Who made a mistake made it in every case, also where it does not show.
+    for mistake in task.mistakes:
+        if all(each.agrees(mistake) for each in tries):
+            return mistake.message
     if not isinstance(first.truth, int):
         return "That is not what happened."
     difference = first.outcome["value"] - first.truth
@@ -210,9 +254,9 @@ def _explain_type(task: Task, wrong: Try) -> str:
     kind, shown = wrong.outcome["type"], wrong.outcome["shown"]
     if kind == "NoneType":
         return f"{task.name} gave None. Does every path through it end in a return?"
-    if kind == "float" and isinstance(wrong.truth, int):
+    if kind in NOT_WHOLE and isinstance(wrong.truth, int):
         return (
-            f"{task.name} gave the float {shown}, but bytes are counted in whole numbers: "
+            f"{task.name} gave the {kind} {shown}, but bytes are counted in whole numbers: "
             "divide with //, and round up with -(-a // b)."
         )
     wanted = "an int" if isinstance(wrong.truth, int) else "a str"

@@ -28,11 +28,18 @@ class Mistake:
     """What that reasoning answers; called with the same arguments as the learner's function."""
 
 
+class Mistakes(tuple[Mistake, ...]):
+    """The mistakes of a task, and the answer that they are held against."""
+
+    reference: Callable[..., object]
+    """The right answer, for naming mistakes only."""
+
+
 Changed = tuple[str, Mapping[str, Any]]
 """The message to who makes a mistake, and the arguments of the reference answer that it changes."""
 
 
-def of(answer: Callable[..., object], *mistakes: Changed | Mistake) -> tuple[Mistake, ...]:
+def of(answer: Callable[..., object], *mistakes: Changed | Mistake) -> Mistakes:
     """Make the mistakes of a task, in their order.
 
     Args:
@@ -43,10 +50,12 @@ def of(answer: Callable[..., object], *mistakes: Changed | Mistake) -> tuple[Mis
     Raises:
         TypeError: the reference answer does not take an argument that a mistake changes.
     """
-    return tuple(
+    made = Mistakes(
         mistake if isinstance(mistake, Mistake) else _changed(answer, *mistake)
         for mistake in mistakes
     )
+    made.reference = answer
+    return made
 
 
 def instead(answer: Callable[..., str], said: Mapping[str, str]) -> Callable[..., str]:

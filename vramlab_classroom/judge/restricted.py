@@ -3,12 +3,13 @@
 Python cannot lock up code that shares a process with what it must not touch, so an answer is
 rewritten before it runs, and speaks a smaller language:
 
-- No name or attribute begins with an underscore pair, no attribute with an underscore, and no
-  attribute leads to frames or code objects. That closes the known ways out of a namespace
+- Every attribute that is read or written goes through the guards (`guards.py`). Reading gives no
+  module, no class of classes, and no attribute that leads to frames, code objects, raw memory or
+  files; Python's special names and private ones are closed but for harmless ones and for an
+  answer's own objects. That closes the known ways out of a namespace
   (`().__class__.__base__`, `generator.gi_frame.f_back`, ...).
-- Every attribute that is read goes through `_read`, which gives no module; every attribute that
-  is written goes through `_writable`, which lets an answer write to its own objects, tensors,
-  modules and optimizers only. So nothing of torch, vramlab or Python can be patched.
+- An answer may write to its own objects, tensors, modules and optimizers only. So nothing of torch,
+  vramlab or Python can be patched.
 - The only names are the builtins and modules of its `Vocabulary`.
 
 Limits of time and memory are the operating system's work (`bench.py`), not this module's.
@@ -23,21 +24,13 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, cast
 
-from vramlab_classroom.judge.vocabulary import BUILTINS, OWN_MODULE, NotAllowed, Vocabulary, words
+from vramlab_classroom.judge import guards
+from vramlab_classroom.judge.guards import METHODS, OWN_MODULE, NotAllowed, is_special, words
+from vramlab_classroom.judge.vocabulary import BUILTINS, Vocabulary
 
-METHODS = words(
-    "__call__ __contains__ __enter__ __exit__ __getitem__ __init__ __iter__ __len__ __lt__ "
-    "__next__ __post_init__ __repr__ __setitem__ __str__"
-)
-"""Special methods that a class in an answer may define, and call through super()."""
-
-CLOSED_PREFIXES = ("_", "ag_", "co_", "cr_", "f_", "func_", "gi_", "tb_")
-CLOSED_ATTRIBUTES = words(
-    # They read attributes named in a text, give away the object that an error came from, leave
-    # torch for raw memory or files, or run other code.
-    "compile ctypes dump format format_map from_buffer from_file mro numpy obj save share_memory "
-    "share_memory_ tofile"
-)
+HARMLESS_NAMES = words("__name__ __doc__")
+"""Special names that may be read. `__name__` is not "__main__": what a file would do on its own,
+an answer does not."""
 
 # Names that code cannot spell, so that an answer cannot replace the guards.
 _READ = "read guard"
@@ -75,8 +68,8 @@ def _builtins(vocabulary: Vocabulary) -> dict[str, object]:
         **BUILTINS,
         "__build_class__": __build_class__,
         "__import__": _importer(vocabulary),
-        _READ: _read,
-        _WRITABLE: _writable,
+        _READ: guards.read,
+        _WRITABLE: guards.writable,
     }
 
 
@@ -96,32 +89,12 @@ def _importer(vocabulary: Vocabulary) -> Callable[..., Any]:
     return import_
 
 
-def _read(owner: Any, name: str) -> Any:
-    value = getattr(owner, name)
-    if isinstance(value, ModuleType):
-        raise NotAllowed(f".{name} is a module, which is not there for answers")
-    return value
-
-
-def _writable(owner: Any) -> Any:
-    own = type(owner).__module__ == OWN_MODULE
-    if not own and not isinstance(owner, _torch_writable()):
-        kind = owner.__name__ if isinstance(owner, type) else type(owner).__name__
-        raise NotAllowed(f"an answer may not change the attributes of {kind}")
-    return owner
-
-
-def _torch_writable() -> tuple[type, ...]:
-    # An answer that has torch objects has imported torch; a prediction never loads it.
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return ()
-    context = torch.autograd.function.FunctionCtx
-    return (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, context)
-
-
 class _Rewriter(ast.NodeTransformer):
     """Refuses what an answer may not say, and puts the guards around attributes."""
+
+    def __init__(self) -> None:
+        self._classes: list[str] = []
+        """Names of the classes around, the innermost last."""
 
     def rewrite(self, tree: ast.Module) -> ast.Module:
         tree = cast(ast.Module, self.visit(tree))
@@ -135,17 +108,28 @@ class _Rewriter(ast.NodeTransformer):
                 _refuse_closed_names(node, getattr(node, field, None))
         return super().visit(node)
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        if node.attr in METHODS and _is_super_call(node.value):
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        self._classes.append(node.name)
+        try:
             return self.generic_visit(node)
-        if node.attr.startswith(CLOSED_PREFIXES) or node.attr in CLOSED_ATTRIBUTES:
-            hint = "; use an f-string" if node.attr.startswith("format") else ""
-            raise NotAllowed(f"the attribute .{node.attr} is not there for answers{hint}")
+        finally:
+            self._classes.pop()
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
+        if node.attr in METHODS and _is_super_call(node):
+            return node
+        name = self._mangled(node.attr)
         if isinstance(node.ctx, ast.Load):
-            return _call(_READ, node, [node.value, ast.Constant(node.attr)])
-        node.value = _call(_WRITABLE, node, [node.value])
+            return _call(_READ, node, [node.value, ast.Constant(name)])
+        node.value = _call(_WRITABLE, node, [node.value, ast.Constant(name)])
         return node
+
+    def _mangled(self, name: str) -> str:
+        """Give a name as Python does within a class: `__x` in `A` is `_A__x`."""
+        if name.startswith("__") and not is_special(name) and self._classes:
+            return f"_{self._classes[-1].lstrip('_')}{name}"
+        return name
 
     def visit_MatchClass(self, node: ast.MatchClass) -> ast.AST:
         # A class pattern reads attributes by name, past the guard.
@@ -160,18 +144,24 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _refuse_closed_names(node: ast.AST, names: object) -> None:
+    if isinstance(node, ast.Attribute):
+        return  # decided when it is read or written
     for name in names if isinstance(names, list) else [names]:
         if not isinstance(name, str) or (isinstance(node, ast.FunctionDef) and name in METHODS):
             continue
-        if isinstance(node, ast.Attribute) and name in METHODS:
-            continue  # decided in visit_Attribute
-        if name.startswith("__") or (isinstance(node, ast.alias) and name.startswith("_")):
+        is_read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        if is_read and name in HARMLESS_NAMES:
+            continue
+        if is_special(name) or (isinstance(node, ast.alias) and name.startswith("_")):
             raise NotAllowed(f"the name {name} is not there for answers")
 
 
-def _is_super_call(node: ast.AST) -> bool:
+def _is_super_call(node: ast.Attribute) -> bool:
+    owner = node.value
     return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+        isinstance(owner, ast.Call)
+        and isinstance(owner.func, ast.Name)
+        and owner.func.id == "super"
     )
 
 

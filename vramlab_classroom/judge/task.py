@@ -123,6 +123,9 @@ class Fix(Task):
 
     is_value: bool = False
 
+    is_plain: bool = False
+    """It is plain Python that says how programs of ours run: there is no torch for it."""
+
 
 @dataclass(frozen=True)
 class Exercise:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
@@ -179,6 +181,7 @@ class _Run:
         self._outcome = outcome
         self._progress = progress
         self._workers: Workers | None = None
+        self._truths: TemporaryDirectory[str] | None = None
         self._exercises: dict[str, _Exercise] = {}
         self._regraded: set[str] = set()
 
@@ -197,6 +200,8 @@ class _Run:
         self._progress.end()
         if self._workers is not None:
             self._workers.close()
+        if self._truths is not None:
+            self._truths.cleanup()
 
     def _is_full(self) -> bool:
         if self._workers is None:
@@ -218,7 +223,9 @@ class _Run:
             self._progress.say(f"warning: {warning}")
         # Workers of this machine are of this installation.
         expected = versions() if self._options.cluster else {}
-        return Conditions(self._seed, sandbox, (self._course.root,), expected)
+        self._truths = TemporaryDirectory(prefix="vramlab-truths-")
+        truths = Path(self._truths.name)
+        return Conditions(self._seed, sandbox, (self._course.root,), expected, truths)
 
     def _order(
         self, step: _Step, function: Callable[[Any, Conditions], object], what: object

@@ -24,6 +24,7 @@ from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.job_pool import Bench, BenchError, JobLate
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.task import Exercise
+from vramlab_classroom.judge.truths import SharedTruths
 from vramlab_classroom.judge.verdict import Grade, Verdict
 from vramlab_classroom.nbgrader.released_cells import ReleasedCell
 from vramlab_classroom.run.graded_submission import Marked
@@ -69,6 +70,9 @@ class Conditions:
     versions: Mapping[str, str]
     """Of the machine that sends the work: see `versions.py`."""
 
+    truths: Path | None = None
+    """Folder in which the workers of that machine share what they measure."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -98,7 +102,7 @@ def _mark(work: Work, conditions: Conditions) -> dict[str, Any]:
     _check_versions(conditions.versions)
     exercise = find_exercise(work.assignment)
     bench = _bench(conditions.sandbox, conditions.hidden)
-    judge = _judge(conditions.sandbox, conditions.hidden, conditions.seed)
+    judge = _judge(conditions.sandbox, conditions.hidden, conditions.seed, conditions.truths)
     marked = Marked(work.student, work.assignment, sha256(work.notebook).hexdigest())
     read = _read(bench, exercise, work)
     if "problem" in read:
@@ -202,5 +206,10 @@ def _bench(sandbox: Sandbox, hidden: tuple[Path, ...]) -> Bench:
 
 
 @cache
-def _judge(sandbox: Sandbox, hidden: tuple[Path, ...], seed: str | None) -> Judge:
-    return Judge(_bench(sandbox, hidden), seed)
+def _judge(
+    sandbox: Sandbox, hidden: tuple[Path, ...], seed: str | None, truths: Path | None
+) -> Judge:
+    is_here = truths is not None and truths.is_dir()
+    return Judge(
+        _bench(sandbox, hidden), seed, SharedTruths(truths) if truths and is_here else None
+    )

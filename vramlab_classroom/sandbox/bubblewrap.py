@@ -1,9 +1,10 @@
-"""The sandbox in which a bench judges: what an answer could reach if it broke out of its language.
+"""The sandbox in which answers are judged: what one could reach that broke out of its process.
 
-An answer runs in a language that can do nothing but answer (`vramlab_classroom.judge.restricted`),
-in a fork with limits of its own (`vramlab_classroom.sandbox.job_limits`), without the system calls
-that no answer needs (`vramlab_classroom.sandbox.syscalls`), which ends with all that it started. A
-sandbox stands around the bench and all of its forks, for the day when that language has a hole:
+An answer in plain Python runs without the system calls for files, network and programs
+(`plain_answers.py`, `syscalls.py`); a repaired program in a language that can do nothing but
+answer (`vramlab_classroom.judge.restricted`). Each runs in a fork with limits of its own
+(`job_limits.py`), which ends with all that it started. A sandbox stands around these processes and
+all of their forks, for the day when one of that has a hole:
 
 - `bubblewrap`: no network, and of the file system only the operating system's programs, Python's
   environment and this package, all read-only, with a small private folder for temporary files. No
@@ -13,14 +14,14 @@ sandbox stands around the bench and all of its forks, for the day when that lang
   new image.
 - `limits`: nothing around it. It works everywhere, and warns: an answer that breaks out can get at
   all files that the teacher can; a repaired program at the network, too; and where there is no
-  Linux, any answer at network, programs and processes.
+  Linux, any answer at files, network, programs and processes.
 
 In the first three the bench is the first process of a PID namespace, which is what lets it kill
 everything that a job leaves behind.
 
-What none of them can keep: an answer that breaks out of its language still shares a process with
-the evidence about itself. It cannot alter anybody else's result, but it could measure where it
-should predict, or claim that its repaired program ran. And the kernel is shared: a hole in Linux
+What none of them can keep: a repaired program that breaks out of its language still shares a
+process with the evidence about itself. It cannot alter anybody else's result, but it could claim
+that it ran. And the kernel is shared: a hole in Linux
 itself is a way out of bubblewrap and of containers.
 """
 
@@ -59,6 +60,11 @@ COUNTING_KERNEL = (5, 14)
 
 NAMELESS_USERS = range(61184, 65520)
 """Source: systemd's `DynamicUser=`, which takes these for services, since nobody has them."""
+
+_ALL_FILES = (
+    "an answer could read and change every file that you can: the gradebook, other submissions, "
+    "the solutions, the seed of the hidden cases."
+)
 
 TRIAL = "import os, vramlab_classroom.judge.job_server; print('bench of', os.getpid())"
 TRIAL_SECONDS = 60
@@ -207,10 +213,13 @@ class LimitsOnly(Sandbox):
 
     name = "limits"
     warning = (
-        "Answers are judged without a sandbox. They speak a small language that has no files, no "
-        "network and no processes, under limits of time and memory; but if one found a way out of "
-        "that language, it could read and change every file that you can: the gradebook, other "
-        "submissions, the solutions, the seed of the hidden cases. It might reach the network, too."
+        "Answers are judged without a sandbox. Linux refuses them the system calls for files, "
+        "network and programs, and a repaired program speaks a smaller language; but if one found "
+        f"a way around that, {_ALL_FILES} It might reach the network, too."
+        if sys.platform == "linux"
+        else "Answers are judged without a sandbox, and this system has nothing that keeps "
+        f"ordinary Python from files, network and programs: {_ALL_FILES} Grade a class on Linux, "
+        "or in a container."
     )
 
     def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:

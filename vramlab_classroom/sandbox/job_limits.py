@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import resource
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from vramlab.units import MIB
-
+MIB = 2**20  # not from vramlab, which is not there where plain answers run
 OPEN_FILES = 64
 
 
@@ -33,6 +33,10 @@ class Limits:
     runs_torch: bool = False
     """Some of torch's features start threads, and speak with themselves through sockets. Limits of
     Linux cannot tell threads from processes; the filter of system calls can."""
+
+    is_plain: bool = False
+    """The job is an answer in plain Python: it opens no file once it has imported what it names,
+    and is late after `wall_seconds`, whether it computes or waits."""
 
     reply_bytes: int = 4 * MIB
 
@@ -62,13 +66,16 @@ class Order:
     preload: tuple[str, ...] = ()
     """Modules to import before the fork, for this job and all later ones."""
 
+    prepare: Mapping[str, Any] | None = None
+    """What the server itself is to do before the fork, unless it has: no learner's code."""
+
     def as_data(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(asdict(self), default=dict).encode()
 
     @classmethod
     def from_data(cls, data: bytes | bytearray) -> Self:
         fields = json.loads(data)
-        return cls(Limits(**fields["limits"]), tuple(fields["preload"]))
+        return cls(Limits(**fields["limits"]), tuple(fields["preload"]), fields["prepare"])
 
 
 def _limit(what: int, soft: int, hard: int | None = None) -> None:

@@ -44,7 +44,7 @@ from vramlab_course.experiments import (
     training_step,
     zero,
 )
-from vramlab_course.experiments.outcome import Difference, Finding, Outcome, Verdict
+from vramlab_course.experiments.outcome import Difference, FigureVerdict, Finding, Outcome
 from vramlab_course.experiments.published import Figure, figure, figures
 from vramlab_course.experiments.registry import (
     Conditions,
@@ -62,10 +62,10 @@ __all__ = [
     "Difference",
     "Experiment",
     "Figure",
+    "FigureVerdict",
     "Finding",
     "Outcome",
     "Trial",
-    "Verdict",
     "accumulation",
     "activations",
     "batch_size",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -17,6 +17,7 @@ from vramlab_course.experiments.training_step import BATCH, WIDTHS
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.accumulation import micro_batch_peak_bytes
 from vramlab_course.formulas.bert import Bert
+from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.training import SCALAR_BYTES, LinearChain
 from vramlab_course.programs.models.documents import linear_net
 
@@ -38,7 +39,7 @@ def accumulation_linear(
         widths: of the input and of each layer's output.
     """
     trial = Trial("accumulation-linear", batch=batch, steps=steps, widths=list(widths))
-    here = trial.surroundings
+    here = trial.environment
     whole = LinearChain(batch, widths)
     micro = replace(whole, batch=batch // steps)
     workspaces_bytes = here.linear_workspace_bytes() + here.matmul_workspace_bytes()
@@ -156,7 +157,7 @@ class TransformersAdamW(torch.optim.Optimizer):
 
 
 @dataclass(frozen=True)
-class Training:
+class AccumulationRun:
     """One of the document's runs."""
 
     name: str
@@ -169,8 +170,8 @@ class Training:
 
 
 TRAININGS = (
-    Training("batch 4", "accumulation-baseline", 4, 1, 3),
-    Training("batch 1, 4 times", "accumulation-4", 1, 4, 2),
+    AccumulationRun("batch 4", "accumulation-baseline", 4, 1, 3),
+    AccumulationRun("batch 1, 4 times", "accumulation-4", 1, 4, 2),
 )
 
 
@@ -200,7 +201,7 @@ def accumulation_bert_large(set_to_none: bool = True) -> Outcome:
     trial = Trial("accumulation-bert-large", set_to_none=set_to_none)
     requests_bytes = BERT_LARGE.model_requests_bytes()
     requests_bytes += [tensor_bytes((LABELS, BERT_LARGE.width)), tensor_bytes((LABELS,))]
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     with trial.stage("model", expected("growth", packed(requests_bytes)[0])):
         model = bert_large_classifier().to("cuda")
     for training in TRAININGS:
@@ -236,7 +237,7 @@ def _kept_bytes(batch: int) -> int:
 
 
 def _train(
-    model: nn.Module, tokens: Tensor, labels: Tensor, training: Training, set_to_none: bool
+    model: nn.Module, tokens: Tensor, labels: Tensor, training: AccumulationRun, set_to_none: bool
 ) -> None:
     optimizer = TransformersAdamW(model.parameters())
     for _ in range(training.updates):
@@ -255,7 +256,7 @@ _UNKNOWN_GPU = (
 _TIME = "time on a GPU that the document does not name"
 
 
-def _find(trial: Trial, training: Training, used_bytes: int) -> None:
+def _find(trial: Trial, training: AccumulationRun, used_bytes: int) -> None:
     trial.find(
         training.figure,
         used_bytes,

@@ -8,12 +8,13 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from vramlab.cuda_rules.storage import packed, tensor_bytes
+from vramlab.cuda_rules.sizes import tensor_bytes
 from vramlab_course.experiments.outcome import Difference, Finding, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import vgg16
+from vramlab_course.formulas.packing import packed
 from vramlab_course.programs.models.documents import VGG16
 
 _BATCHES = (32, 64)
@@ -35,7 +36,7 @@ def vgg16_activations() -> Outcome:
     trial = Trial("vgg16-activations", batches=list(_BATCHES))
     model = VGG16().to("cuda")
     images = torch.zeros(1, *vgg16.IMAGE, device="cuda")
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     with trial.stage(
         "forward, one image", expected("growth", _forward_growth_bytes(workspace_bytes))
     ):

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import torch
 
-from vramlab.cuda_rules.reductions import COLUMNS_PER_BLOCK
-from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
-from vramlab.measure.surroundings import Surroundings
+from vramlab.cuda_rules.reduce import COLUMNS_PER_BLOCK
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
+from vramlab.measure.environment import GPUEnvironment
 from vramlab.programs.optimizer_states import adam_step_extra_bytes, state_bytes
 from vramlab_course.experiments.bert import SEQUENCE, bert_base
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.bert import FIRST_LINEAR, SECOND_LINEAR, Bert
+from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.training import SCALAR_BYTES
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32)
@@ -45,7 +46,7 @@ def bert_batch(batches: Sequence[int] = BATCHES, *, train: bool = False) -> Outc
         train: the model's mode; eval by default, as in the document's table.
     """
     trial = Trial("bert-batch", batches=list(batches), train=train)
-    sizes, here = Bert(), trial.surroundings
+    sizes, here = Bert(), trial.environment
     workspaces_bytes = here.linear_workspace_bytes() + here.matmul_workspace_bytes()
     # The pooler's output is not in the loss: its two parameters get no gradient, and no states.
     trained_bytes = [tensor_bytes(shape) for shape in sizes.parameter_shapes(pooler=False)]
@@ -53,12 +54,12 @@ def bert_batch(batches: Sequence[int] = BATCHES, *, train: bool = False) -> Outc
 
     with trial.stage("parameters", expected("growth", packed(sizes.model_requests_bytes())[0])):
         model = bert_base().train(train).to("cuda")
-    rests_before_bytes = unsplit_bytes()
+    remainder_before_bytes = unsplit_remainder_bytes()
     with trial.stage("workspaces, optimizer states") as states:
         optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
         _train(model, optimizer, 1)
-    rests_bytes = unsplit_bytes() - rests_before_bytes
-    states.expect(expected("growth", workspaces_bytes + states_bytes + rests_bytes))
+    remainder_bytes = unsplit_remainder_bytes() - remainder_before_bytes
+    states.expect(expected("growth", workspaces_bytes + states_bytes + remainder_bytes))
     fixed_bytes = sum(map(block_bytes, sizes.model_requests_bytes()))
     fixed_bytes += workspaces_bytes + states_bytes
 
@@ -66,22 +67,22 @@ def bert_batch(batches: Sequence[int] = BATCHES, *, train: bool = False) -> Outc
     for batch in batches:
         tokens_bytes = block_bytes(tensor_bytes((batch, SEQUENCE), "int64"))
         torch.cuda.empty_cache()
-        rests_before_bytes = unsplit_bytes()
+        remainder_before_bytes = unsplit_remainder_bytes()
         with trial.stage(f"batch {batch}: forward") as forward:
             outputs = model(_tokens(batch))
-        rests_bytes = unsplit_bytes() - rests_before_bytes
+        remainder_bytes = unsplit_remainder_bytes() - remainder_before_bytes
         predicted_bytes = sizes.forward_bytes(batch, SEQUENCE, train=train) + tokens_bytes
-        forward.expect(expected("growth", predicted_bytes + rests_bytes))
-        kept_bytes.append(forward.measurement.growth_bytes - rests_bytes)
+        forward.expect(expected("growth", predicted_bytes + remainder_bytes))
+        kept_bytes.append(forward.measurement.growth_bytes - remainder_bytes)
         del outputs
 
         torch.cuda.empty_cache()
         with trial.stage(f"batch {batch}: step") as step:
             _train(model, optimizer, batch)
         peak = step_peak(sizes, here, batch, trained_bytes, train=train)
-        rests_bytes = _not_asked_for_at_peak() - peak.rounding_bytes
+        remainder_bytes = _not_asked_for_at_peak() - peak.rounding_bytes
         predicted_bytes = fixed_bytes + tokens_bytes + peak.size_bytes
-        step.expect(expected("peak", predicted_bytes + rests_bytes))
+        step.expect(expected("peak", predicted_bytes + remainder_bytes))
     trial.find(
         "bert-batch-linear",
         shape(batches, kept_bytes),
@@ -109,7 +110,7 @@ STEP = "the optimizer's step"
 
 
 def step_peak(
-    sizes: Bert, here: Surroundings, batch: int, trained_bytes: Sequence[int], *, train: bool
+    sizes: Bert, here: GPUEnvironment, batch: int, trained_bytes: Sequence[int], *, train: bool
 ) -> StepPeak:
     """Where a step with AdamW (foreach) peaks: in the backward pass, or in the optimizer.
 
@@ -159,6 +160,6 @@ def _train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: int)
 
 
 def _not_asked_for_at_peak() -> int:
-    """Allocated less requested bytes at the peak: rounding, and rests that were not split off."""
+    """Allocated less requested bytes at the peak: rounding, and unsplit remainders."""
     stats = torch.cuda.memory_stats()
     return int(stats["allocated_bytes.all.peak"] - stats["requested_bytes.all.peak"])

@@ -5,18 +5,19 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab.programs.optimizer_states import state_bytes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.training_step import workspaces_differ
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.bert import Bert
+from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.training import SCALAR_BYTES
 
 BATCH, SEQUENCE = 32, 512
-DOCUMENTS_RESTS_BYTES = 10_747_904
+DOCUMENTS_REMAINDERS_BYTES = 10_747_904
 """What of the document's 841.0273 MiB is not AdamW's states: 881,881,088 B less 871,133,184 B."""
 
 _CONDITIONS = Conditions(
@@ -46,13 +47,13 @@ def bert_training() -> Outcome:
     """BERT-base, batch 32 of 512 tokens, through one step.
 
     The forward pass runs twice, as the document did with its Linear model to see it without the
-    workspace. It matters: what is in the cache decides which rests are not split off, and AdamW's
-    841.0273 MiB hold 10.25 MiB of such rests. They are read from torch's snapshot, and added to the
-    prediction.
+    workspace. It matters: what is in the cache decides which remainders are not split off, and
+    AdamW's 841.0273 MiB hold 10.25 MiB of such remainders. They are read from torch's snapshot, and
+    added to the prediction.
     """
     trial = Trial("bert-training")
     sizes = Bert()
-    here = trial.surroundings
+    here = trial.environment
     model_bytes, _ = packed(sizes.model_requests_bytes())
     input_bytes = tensor_bytes((BATCH, SEQUENCE), "int64")
     kept_bytes = sizes.forward_bytes(BATCH, SEQUENCE)
@@ -77,11 +78,11 @@ def bert_training() -> Outcome:
     del outputs
     with trial.stage("forward again", expected("growth", kept_bytes)):
         outputs = model(tokens)
-    before_bytes = unsplit_bytes()
+    before_bytes = unsplit_remainder_bytes()
     with trial.stage("loss and backward") as backward:
         loss = outputs.last_hidden_state.sum()
         loss.backward()
-    rests_bytes = unsplit_bytes()
+    remainder_bytes = unsplit_remainder_bytes()
     held_bytes = (
         model_bytes
         + input_bytes
@@ -93,7 +94,7 @@ def bert_training() -> Outcome:
     backward.expect(
         expected(
             "allocated",
-            held_bytes + rests_bytes - before_bytes,
+            held_bytes + remainder_bytes - before_bytes,
             "bert-after-backward",
             differences=[workspaces_differ(workspaces_bytes, 2)],
         )
@@ -104,19 +105,19 @@ def bert_training() -> Outcome:
     step.expect(
         expected(
             "growth",
-            state_bytes("adamw", trained_bytes) + unsplit_bytes() - rests_bytes,
+            state_bytes("adamw", trained_bytes) + unsplit_remainder_bytes() - remainder_bytes,
             "bert-adamw",
-            differences=[_rests_differ(unsplit_bytes() - rests_bytes)],
+            differences=[_remainders_differ(unsplit_remainder_bytes() - remainder_bytes)],
         )
     )
     return trial.outcome()
 
 
-def _rests_differ(here_bytes: int) -> Difference:
-    """Rests of blocks here against those that the document's states came with."""
+def _remainders_differ(here_bytes: int) -> Difference:
+    """Unsplit remainders here against those that the document's states came with."""
     return Difference(
-        here_bytes - DOCUMENTS_RESTS_BYTES,
-        f"rests that are not split off blocks: {here_bytes:,} B here, {DOCUMENTS_RESTS_BYTES:,} B "
+        here_bytes - DOCUMENTS_REMAINDERS_BYTES,
+        f"unsplit remainders: {here_bytes:,} B here, {DOCUMENTS_REMAINDERS_BYTES:,} B "
         "in the document. Which of several equal blocks serves depends on where the driver puts "
         "segments: on an H200 they were 11,272,192 B",
         "recording h200-torch2.11.0.json; get_free_block in c10/cuda/CUDACachingAllocator.cpp",
@@ -135,7 +136,7 @@ def bert_inference() -> Outcome:
     """BERT-base, batch 32 of 512 tokens, forward under no_grad: the outputs are all that stays."""
     trial = Trial("bert-inference")
     sizes = Bert()
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     with trial.stage("parameters", expected("growth", packed(sizes.model_requests_bytes())[0])):
         model = bert_base().to("cuda")
     with trial.stage("input", expected("growth", tensor_bytes((BATCH, SEQUENCE), "int64"))):

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from vramlab.cuda_rules.storage import packed, tensor_bytes
+from vramlab.cuda_rules.sizes import tensor_bytes
 from vramlab_course.experiments.bert import BATCH, SEQUENCE, bert_base, gathered_types
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.training_step import workspaces_differ
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.bert import DROPPED_SOFTMAX, MASKS, Attention, Bert
+from vramlab_course.formulas.packing import packed
 
 IMPLEMENTATIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "efficient"}
 """What transformers calls ways to compute attention, and what they come to in float32."""
@@ -36,7 +37,7 @@ def bert_modes() -> Outcome:
     """
     trial = Trial("bert-modes")
     sizes = Bert()
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     with trial.stage("parameters", expected("growth", packed(sizes.model_requests_bytes())[0])):
         model: Any = bert_base().to("cuda")
     with trial.stage("input", expected("growth", tensor_bytes((BATCH, SEQUENCE), "int64"))):

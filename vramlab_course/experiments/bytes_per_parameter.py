@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.measure import Table
 from vramlab.programs.master_weights import MasterWeights
 from vramlab.programs.optimizers import OPTIMIZERS

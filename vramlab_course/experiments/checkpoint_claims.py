@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
 from vramlab.attachment import attached
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.measure.flops import count_flops
 from vramlab.units import GIB
 from vramlab_course.experiments.outcome import Outcome

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from vramlab import catalogue
-from vramlab.cuda_rules.storage import block_bytes, segment_bytes
+from vramlab.cuda_rules.sizes import block_bytes, segment_size
 from vramlab.measure import Table
 from vramlab.units import MIB
 from vramlab_course.experiments.outcome import Outcome
@@ -33,12 +33,14 @@ def cuda_context() -> Outcome:
     with trial.stage(
         "a tensor of one number",
         expected("allocated", block_bytes(4), "tiny-allocated"),
-        expected("reserved", segment_bytes(4), "tiny-reserved"),
+        expected("reserved", segment_size(block_bytes(4)), "tiny-reserved"),
     ) as first:
         number = torch.tensor([1.0]).to("cuda")
     measured = first.measurement
     context_bytes = measured.device_used_after_bytes - measured.reserved_after_bytes
-    with trial.stage("del", expected("allocated", 0), expected("reserved", segment_bytes(4))):
+    with trial.stage(
+        "del", expected("allocated", 0), expected("reserved", segment_size(block_bytes(4)))
+    ):
         del number
     with trial.stage(
         "empty_cache", expected("reserved", 0), expected("device used", context_bytes)

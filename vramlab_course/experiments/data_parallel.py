@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn.parallel import DataParallel
 
-from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
-from vramlab.measure.surroundings import require_gpus, start_afresh
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
+from vramlab.measure.environment import require_gpus, start_afresh
 from vramlab.programs.alone import alone
 from vramlab.programs.optimizer_states import state_bytes
 from vramlab_course.experiments.bert import bert_base
@@ -22,7 +22,8 @@ from vramlab_course.formulas.data_parallel import (
     Parts,
     pieces,
 )
-from vramlab_course.programs.techniques.data_parallel import Training
+from vramlab_course.formulas.packing import packed
+from vramlab_course.programs.techniques.data_parallel import DataParallelTraining
 
 RANKS = 4
 
@@ -63,7 +64,7 @@ def data_parallel_step(
         loss_inside=loss_inside,
     )
     # Of a thread of the forward pass, which the next one's thread inherits, and of backward's.
-    workspaces_bytes = 2 * trial.surroundings.matmul_workspace_bytes()
+    workspaces_bytes = 2 * trial.environment.matmul_workspace_bytes()
     sizes = Classifier(width, layers, classes)
     predicted = DataParallelStep(sizes, gpus, batch, loss_inside)
 
@@ -71,7 +72,7 @@ def data_parallel_step(
         return sum(parts.values()) + workspaces_bytes
 
     for gpu in range(gpus):
-        training = Training(sizes, batch)
+        training = DataParallelTraining(sizes, batch)
         training.with_data_parallel(gpus, loss_inside)
         training.whole_step()
         with torch.cuda.device(gpu):
@@ -111,7 +112,7 @@ def data_parallel_bert(gpus: int = 4, batch: int = 32, sequence: int = 512) -> O
     """
     require_gpus(gpus, "T4")
     trial = Trial("data-parallel-bert", gpus=gpus, batch=batch, sequence=sequence)
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     sizes = Bert()
     weights_bytes = [tensor_bytes(shape) for shape in sizes.parameter_shapes()]
     first, *needed, last = pieces(weights_bytes)
@@ -137,7 +138,9 @@ def data_parallel_bert(gpus: int = 4, batch: int = 32, sequence: int = 512) -> O
                 )
             else:
                 rows_bytes = block_bytes(tensor_bytes((batch // gpus, sequence), "int64"))
-                held_bytes = needed_bytes + buffers_bytes + rows_bytes + unsplit_bytes(gpu)
+                held_bytes = (
+                    needed_bytes + buffers_bytes + rows_bytes + unsplit_remainder_bytes(gpu)
+                )
             forward.expect(expected("allocated", held_bytes + kept_bytes))
             with trial.stage(f"GPU {gpu}: loss and backward"):
                 loss = outputs.last_hidden_state.sum()
@@ -165,7 +168,7 @@ def ddp_step(rows: int = 256, width: int = 1024, layers: int = 4, classes: int =
         classes: of the head.
     """
     trial = Trial("ddp-step", rows=rows, width=width, layers=layers, classes=classes)
-    workspaces_bytes = 2 * trial.surroundings.matmul_workspace_bytes()
+    workspaces_bytes = 2 * trial.environment.matmul_workspace_bytes()
     sizes = Classifier(width, layers, classes)
     states_bytes = state_bytes("adamw", sizes.weights_bytes)
     assert states_bytes == sizes.states * sizes.parameters_bytes
@@ -176,7 +179,7 @@ def ddp_step(rows: int = 256, width: int = 1024, layers: int = 4, classes: int =
             ("DDP, views", True, True),
         ):
             predicted = DistributedStep(sizes, rows, has_buckets, as_view)
-            training = Training(sizes, rows)
+            training = DataParallelTraining(sizes, rows)
             if has_buckets:
                 training.with_ddp(as_view)
             training.whole_step()

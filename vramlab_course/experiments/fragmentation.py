@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 import torch
 
-from vramlab.cuda_rules.storage import (
+from vramlab.cuda_rules.sizes import (
     LARGE_SEGMENT_BYTES,
     MIN_BLOCK_BYTES,
     SMALL_BLOCK_BYTES,
     SMALL_SEGMENT_BYTES,
     block_bytes,
-    segment_bytes,
-    stranded_fraction,
+    segment_size,
 )
 from vramlab.gpu import VirtualGPU
 from vramlab.measure.figures import UNIT_BYTES
@@ -25,6 +24,7 @@ from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.packing import stranded_fraction
 
 
 @experiment(
@@ -81,14 +81,16 @@ def fragment_800() -> Outcome:
         with trial.stage(
             "two blocks of 500 MiB free, apart, nothing beside them",
             expected("allocated", 0),
-            expected("reserved", sum(map(segment_bytes, holes_bytes))),
+            expected(
+                "reserved", sum(segment_size(block_bytes(hole_bytes)) for hole_bytes in holes_bytes)
+            ),
         ):
             alone = [_bytes_on_gpu(hole_bytes) for hole_bytes in holes_bytes]
             alone.clear()
         with trial.stage(
             "800 MiB after both segments went back",
             expected("growth", request_bytes),
-            expected("reserved", segment_bytes(request_bytes)),
+            expected("reserved", segment_size(block_bytes(request_bytes))),
         ):
             tensor = _bytes_on_gpu(request_bytes)
         del tensor
@@ -232,7 +234,7 @@ def oom_anatomy() -> Outcome:
     """A run that ends in the document's out-of-memory message.
 
     Four tensors of one size are replaced by smaller ones, as when a batch of long sequences is
-    followed by shorter ones: what is left of each segment is free, but none of the four rests is
+    followed by shorter ones: what is left of each segment is free, but none of the four pieces is
     large enough, the driver has less, and no segment can go back, because in each a tensor lives.
 
     Where the GPU has more memory than was in play, a further tensor (ballast) holds the rest.
@@ -279,7 +281,7 @@ def oom_anatomy() -> Outcome:
     trial.find(
         "oom-anatomy",
         tried_bytes,
-        predicted=segment_bytes(plan.request_bytes),
+        predicted=segment_size(block_bytes(plan.request_bytes)),
         index=_TRIED,
         part="tried to allocate",
     )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
@@ -87,7 +87,7 @@ def bert_base() -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Generator:
+class GeneratingModel:
     """A model that generates, and the sizes of its cache."""
 
     name: str
@@ -95,16 +95,16 @@ class Generator:
     cache: KVCache
 
 
-def gpt2_like() -> Generator:
+def gpt2_like() -> GeneratingModel:
     """GPT-2's smallest size, in float32: every query head has keys and values of its own."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config()
     cache = KVCache(config.n_layer, config.n_head, config.n_embd // config.n_head, dtype="float32")
-    return Generator("GPT-2", lambda: GPT2LMHeadModel(config), cache)
+    return GeneratingModel("GPT-2", lambda: GPT2LMHeadModel(config), cache)
 
 
-def llama_like() -> Generator:
+def llama_like() -> GeneratingModel:
     """A small Llama in float16, whose 32 query heads share 8 key-value heads."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -117,7 +117,7 @@ def llama_like() -> Generator:
         num_key_value_heads=8,
     )
     cache = KVCache(4, 8, 2048 // 32, dtype="float16")
-    return Generator("Llama", lambda: LlamaForCausalLM(config), cache)
+    return GeneratingModel("Llama", lambda: LlamaForCausalLM(config), cache)
 
 
 @experiment(
@@ -152,7 +152,7 @@ def _tokens(sequences: int, length: int) -> torch.Tensor:
 
 
 def _measure_growth(
-    trial: Trial, generator: Generator, model: nn.Module, prompt: int, new_tokens: int
+    trial: Trial, generator: GeneratingModel, model: nn.Module, prompt: int, new_tokens: int
 ) -> None:
     from transformers import DynamicCache
 
@@ -170,25 +170,25 @@ def _measure_growth(
 
 
 def _measure_beams(
-    trial: Trial, generator: Generator, model: nn.Module, prompt: int, beams: int
+    trial: Trial, generator: GeneratingModel, model: nn.Module, prompt: int, beams: int
 ) -> None:
     from transformers import DynamicCache
 
     sizes, name = with_sequences(generator.cache, beams), generator.name
     cache: Any = DynamicCache()
-    rests_bytes = unsplit_bytes()
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage(f"{name}: prompt, {beams} beams") as read:
         model(_tokens(beams, prompt), past_key_values=cache)
-    # Tensors of more than 1 MiB can come with rests of blocks: they are read from the snapshot.
-    grown_bytes = unsplit_bytes() - rests_bytes
+    # Tensors of more than 1 MiB can come with unsplit remainders: they are read from the snapshot.
+    grown_bytes = unsplit_remainder_bytes() - remainder_bytes
     read.expect(expected("growth", sizes.held_bytes(prompt) + grown_bytes))
     order = torch.zeros(beams, dtype=torch.long, device="cuda")
-    before_bytes, rests_bytes = torch.cuda.memory_allocated(), unsplit_bytes()
+    before_bytes, remainder_bytes = torch.cuda.memory_allocated(), unsplit_remainder_bytes()
     held_bytes = sizes.held_bytes(prompt)
     peak_bytes = before_bytes - held_bytes + sizes.reorder_peak_bytes(prompt)
     with trial.stage(f"{name}: reorder the beams", expected("peak", peak_bytes)) as reorder:
         cache.reorder_cache(order)
-    reorder.expect(expected("growth", unsplit_bytes() - rests_bytes))
+    reorder.expect(expected("growth", unsplit_remainder_bytes() - remainder_bytes))
 
 
 def with_sequences(cache: KVCache, sequences: int) -> KVCache:

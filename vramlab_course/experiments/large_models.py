@@ -8,9 +8,9 @@ import torch
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
-from vramlab.cuda_rules.storage import block_bytes, packed, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
-from vramlab.measure.surroundings import Surroundings, start_afresh
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
+from vramlab.measure.environment import GPUEnvironment, start_afresh
 from vramlab.planner import Plan, estimate
 from vramlab.programs import transformer_memory
 from vramlab.programs.master_weights import MasterWeights
@@ -20,8 +20,9 @@ from vramlab.programs.transformer_memory import GPT2, Run, Sizes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
-from vramlab_course.experiments.transformer_step import Training, take_steps
+from vramlab_course.experiments.transformer_step import TransformerTraining, take_steps
 from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.per_parameter import ZERO_MIXED_ADAM, zero_states_bytes
 
 BATCH, SEQUENCE = 32, 1024
@@ -50,23 +51,29 @@ def gpt2_xl_states() -> Outcome:
         with torch.device("cuda"):
             model = Transformer(sizes).half()
         torch.cuda.empty_cache()
-    weights.expect(expected("growth", _blocks(halves) + unsplit_bytes()))
+    weights.expect(expected("growth", _blocks(halves) + unsplit_remainder_bytes()))
     parameters = list(model.parameters())
     count = sum(parameter.numel() for parameter in parameters)
     stages = [weights]
-    rests_bytes = unsplit_bytes()
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage("float16 gradients") as gradients:
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
-    gradients.expect(expected("growth", _blocks(halves) + unsplit_bytes() - rests_bytes))
-    rests_bytes = unsplit_bytes()
+    gradients.expect(
+        expected("growth", _blocks(halves) + unsplit_remainder_bytes() - remainder_bytes)
+    )
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage("float32 copies") as copies:
         optimizer = MasterWeights(parameters, torch.optim.Adam)
-    copies.expect(expected("growth", _blocks(wholes) + unsplit_bytes() - rests_bytes))
-    rests_bytes = unsplit_bytes()
+    copies.expect(expected("growth", _blocks(wholes) + unsplit_remainder_bytes() - remainder_bytes))
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage("Adam's states") as states:
         optimizer.step()
-    states.expect(expected("growth", state_bytes("adam", wholes) + unsplit_bytes() - rests_bytes))
+    states.expect(
+        expected(
+            "growth", state_bytes("adam", wholes) + unsplit_remainder_bytes() - remainder_bytes
+        )
+    )
     stages += [gradients, copies, states]
     measured_bytes = sum(stage.measurement.growth_bytes for stage in stages)
     per_parameter = sum(ZERO_MIXED_ADAM.values())
@@ -81,7 +88,7 @@ def gpt2_xl_states() -> Outcome:
                 f"the model has {count:,} parameters; the paper says 1.5 billion, and at least",
                 f"{ZERO_PAPER} §3.1",
             ),
-            Difference(measured_bytes - exact_bytes, "blocks, and rests that are not split off"),
+            Difference(measured_bytes - exact_bytes, "blocks, and unsplit remainders"),
         ],
     )
     del optimizer
@@ -125,8 +132,8 @@ def gpt2_xl_activations() -> Outcome:
         ("attention step by step, dropout, a quarter of the batch", plain),
         ("flash attention, a checkpoint at each layer", checkpointed),
     ):
-        training = Training(sizes, run)
-        rests_bytes = unsplit_bytes()
+        training = TransformerTraining(sizes, run)
+        remainder_bytes = unsplit_remainder_bytes()
         with trial.stage(name) as forward:
             loss = training.forward()
         kept_bytes = forward.measurement.growth_bytes
@@ -134,9 +141,9 @@ def gpt2_xl_activations() -> Outcome:
             expected(
                 "growth",
                 transformer_memory.kept_bytes(sizes, run)
-                + trial.surroundings.linear_workspace_bytes()
-                + unsplit_bytes()
-                - rests_bytes,
+                + trial.environment.linear_workspace_bytes()
+                + unsplit_remainder_bytes()
+                - remainder_bytes,
             )
         )
         if run is lean:
@@ -153,7 +160,7 @@ def gpt2_xl_activations() -> Outcome:
         "gpt2-xl-activations",
         measured_bytes,
         predicted=transformer_memory.kept_bytes(sizes, lean)
-        + trial.surroundings.linear_workspace_bytes(),
+        + trial.environment.linear_workspace_bytes(),
         differences=[
             Difference(
                 paper_bytes - figure("gpt2-xl-activations").nearest_bytes(),
@@ -172,7 +179,7 @@ def gpt2_xl_activations() -> Outcome:
             ),
             Difference(
                 measured_bytes - layers_bytes,
-                "the last norm, the logits, cuBLAS's workspace and rests of blocks",
+                "the last norm, the logits, cuBLAS's workspace and unsplit remainders",
             ),
         ],
     )
@@ -201,7 +208,7 @@ def t4_params() -> Outcome:
     published = figure("t4-params")
     for index, batch in enumerate(T4_TEXTS):
         run = Run(batch, SEQUENCE)
-        predicted = most_layers(run, gpu_model(trial.surroundings))
+        predicted = most_layers(run, gpu_model(trial.environment))
         layers = predicted
         while True:
             with trial.stage(f"batch {batch}, {layers} layers", expected("peak")):
@@ -254,7 +261,7 @@ def does_fit(sizes: Sizes, run: Run) -> bool:
     return True
 
 
-def gpu_model(here: Surroundings) -> GPUModel:
+def gpu_model(here: GPUEnvironment) -> GPUModel:
     """A GPU with the facts of the attached one that a peak depends on."""
     return replace(
         catalogue.find("A100-80GB"),

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -105,11 +105,11 @@ def lean_optimizers(rows: int = 4096, columns: int = 1024) -> Outcome:
         torch.cuda.empty_cache()
         parameters = _parameters([shape])
         optimizer = lean.make(parameters)
-        rests_bytes = unsplit_bytes()
+        remainder_bytes = unsplit_remainder_bytes()
         with trial.stage(name) as first:
             optimizer.step()
         kept = lean.state_bytes(shape) + lean.once_bytes
-        first.expect(expected("growth", kept + unsplit_bytes() - rests_bytes))
+        first.expect(expected("growth", kept + unsplit_remainder_bytes() - remainder_bytes))
         del optimizer, parameters
     return trial.outcome()
 
@@ -139,23 +139,23 @@ def optimizers_3b(layers: int = LAYERS_3B, width: int = WIDTH_3B) -> Outcome:
     with trial.stage("parameters") as made:
         parameters = [nn.Parameter(torch.empty(*shape, device="cuda")) for shape in shapes]
     blocks_bytes = sum(block_bytes(tensor_bytes(shape)) for shape in shapes)
-    rests_bytes = unsplit_bytes()
-    made.expect(expected("growth", blocks_bytes + rests_bytes))
+    remainder_bytes = unsplit_remainder_bytes()
+    made.expect(expected("growth", blocks_bytes + remainder_bytes))
     with trial.stage("gradients") as gradients:
         for parameter in parameters:
             parameter.grad = torch.empty_like(parameter)
-    gradients.expect(expected("growth", blocks_bytes + unsplit_bytes() - rests_bytes))
+    gradients.expect(expected("growth", blocks_bytes + unsplit_remainder_bytes() - remainder_bytes))
     measured: dict[str, int] = {}
     predicted: dict[str, int] = {}
     for name in ("SGD", "Adafactor", "8-bit AdamW", "Adafactor with momentum", "AdamW"):
         torch.cuda.empty_cache()
         lean = LEAN_OPTIMIZERS[name]
         optimizer = lean.make(parameters)
-        rests_bytes = unsplit_bytes()
+        remainder_bytes = unsplit_remainder_bytes()
         with trial.stage(name) as step:
             optimizer.step()
         kept = sum(map(lean.state_bytes, shapes)) + lean.once_bytes
-        step.expect(expected("growth", kept + unsplit_bytes() - rests_bytes))
+        step.expect(expected("growth", kept + unsplit_remainder_bytes() - remainder_bytes))
         measured[name] = step.measurement.growth_bytes * _NOMINAL // count
         predicted[name] = kept * _NOMINAL // count
         del optimizer

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from vramlab.attachment import attached, catalogue_model
 from vramlab.cuda_rules.durations import copy_seconds
 from vramlab.measure import LeastTime, least_time, record_operators, record_transfers
-from vramlab_course.experiments.offloading import Block
+from vramlab_course.experiments.offloading import PreNormBlock
 from vramlab_course.experiments.outcome import Difference, Finding, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -47,7 +47,9 @@ class LanguageModel(nn.Module):
     def __init__(self, width: int, layers: int, vocabulary: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList([Block(width, max(width // 64, 1)) for _ in range(layers)])
+        self.blocks = nn.ModuleList(
+            [PreNormBlock(width, max(width // 64, 1)) for _ in range(layers)]
+        )
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.checkpointing = False
@@ -92,7 +94,7 @@ OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class MethodReading:
     """One training step, the second, on the attached GPU."""
 
     setting: Setting
@@ -111,7 +113,7 @@ class Reading:
         return self.needed.seconds / self.setting.batch
 
 
-def read_step(setting: Setting) -> Reading:
+def read_step(setting: Setting) -> MethodReading:
     """Train two steps on the attached GPU, and measure the second; on a real one, time a third.
 
     Whatever else the program holds on the GPU is not counted.
@@ -140,7 +142,7 @@ def read_step(setting: Setting) -> Reading:
     with record_operators() as calls:
         step()
     peak_bytes = torch.cuda.max_memory_allocated() - before_bytes
-    return Reading(
+    return MethodReading(
         setting,
         sum(parameter.nbytes for parameter in parameters),
         peak_bytes,
@@ -339,7 +341,7 @@ def measure_methods() -> MethodTable:
     return MethodTable(memory, speed, 5 * small.parameters_bytes / small.peak_bytes)
 
 
-def _loader(plain: Reading) -> tuple[float, float]:
+def _loader(plain: MethodReading) -> tuple[float, float]:
     """What fetching the batch by a DataLoader with pinned memory changes: (memory, speed).
 
     Without it the step waits for its inputs' way; with it they come while the GPU computes.

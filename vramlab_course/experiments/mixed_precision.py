@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.programs.master_weights import MasterWeights
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
@@ -43,7 +43,7 @@ def autocast_chain(batch: int = 1024, widths: tuple[int, ...] = (1024,) * 5) -> 
         widths: of the input and of each layer's output.
     """
     trial = Trial("autocast-chain", batch=batch, widths=list(widths))
-    here = trial.surroundings
+    here = trial.environment
     shapes = linear_chain_shapes(widths)
     parameters_bytes = sum(block_bytes(tensor_bytes(shape)) for shape in shapes)
     input_bytes = block_bytes(tensor_bytes((batch, widths[0])))

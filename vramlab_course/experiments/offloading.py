@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.nn.functional import scaled_dot_product_attention
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.flops import count_flops
 from vramlab.programs.offloading import HostOptimizer, SavedOnHost, StreamedLayers
@@ -193,7 +193,7 @@ class _GpuOptimizer:
                 parameter.copy_(master)
 
 
-class Block(nn.Module):
+class PreNormBlock(nn.Module):
     """A layer of a transformer, (batch, length, width) to the same; about 12 x width^2 parameters.
 
     Layer norms before attention and before the MLP, causal attention by torch's own kernel, GELU.
@@ -248,14 +248,14 @@ def read_step(
 
     Args:
         width: of the layers; attention has heads of 64.
-        layers: how many `Block`s.
+        layers: how many `PreNormBlock`s.
         batch: sequences in the step.
         length: tokens of each.
         activations: saved tensors go to the host (`SavedOnHost`).
         optimizer: Adam works there (`HostOptimizer`), and gradients leave one by one.
         parameters: layers are streamed (`StreamedLayers`), and the optimizer is on the host.
     """
-    blocks = [Block(width, max(width // 64, 1)).half() for _ in range(layers)]
+    blocks = [PreNormBlock(width, max(width // 64, 1)).half() for _ in range(layers)]
     count = sum(p.numel() for block in blocks for p in block.parameters())
     model: nn.Module
     step: Callable[[], object]

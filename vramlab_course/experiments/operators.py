@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.measure import SavedTensors, Table, Whose, saved_by
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.operators import KEEPS, Sizes, held_bytes
+from vramlab_course.formulas.operators import KEEPS, OperatorSizes, held_bytes
 
 ROWS, WIDTH = 4096, 1024
 IMAGES = (16, 64, 64, 64)
@@ -38,7 +38,7 @@ class Operator:
     """A function of the inputs; None if a module is applied."""
     inputs: Callable[[torch.dtype], Inputs]
     """Makes what goes in, on the GPU."""
-    sizes: Sizes
+    sizes: OperatorSizes
     make: Callable[[], nn.Module] | None = None
     """Makes the module."""
     halves: bool = True
@@ -81,14 +81,16 @@ def _ids() -> Tensor:
     return torch.zeros(ROWS, dtype=torch.long, device="cuda")
 
 
-_SAME = Sizes(ELEMENTS, output=ELEMENTS)
-_PAIR = Sizes(ELEMENTS, ELEMENTS, output=ELEMENTS)
-_BY_ROW = Sizes(ELEMENTS, output=ELEMENTS, groups=ROWS)
-_POOLED = Sizes(ELEMENTS, output=ELEMENTS // POOL**2)
-_INDEXED = Sizes(ELEMENTS, ROWS, output=ELEMENTS)
+_SAME = OperatorSizes(ELEMENTS, output=ELEMENTS)
+_PAIR = OperatorSizes(ELEMENTS, ELEMENTS, output=ELEMENTS)
+_BY_ROW = OperatorSizes(ELEMENTS, output=ELEMENTS, groups=ROWS)
+_POOLED = OperatorSizes(ELEMENTS, output=ELEMENTS // POOL**2)
+_INDEXED = OperatorSizes(ELEMENTS, ROWS, output=ELEMENTS)
 
 
-def _on_rows(name: str, apply: Callable[[Tensor], Tensor], sizes: Sizes = _SAME) -> Operator:
+def _on_rows(
+    name: str, apply: Callable[[Tensor], Tensor], sizes: OperatorSizes = _SAME
+) -> Operator:
     return Operator(name, apply, _rows, sizes)
 
 
@@ -99,7 +101,7 @@ def _on_two(name: str, apply: Callable[[Tensor, Tensor], Tensor]) -> Operator:
 def _layer(
     name: str,
     make: Callable[[], nn.Module],
-    sizes: Sizes,
+    sizes: OperatorSizes,
     inputs: Callable[[torch.dtype], Inputs] = _rows,
     halves: bool = True,
 ) -> Operator:
@@ -126,10 +128,12 @@ OPERATORS = (
     _on_rows("sqrt", torch.sqrt),
     _on_rows("log", torch.log),
     _on_rows("abs", torch.abs),
-    _on_rows("sum", lambda x: x.sum(), Sizes(ELEMENTS, output=1)),
-    _on_rows("max", lambda x: x.max(dim=1).values, Sizes(ELEMENTS, output=ROWS)),
+    _on_rows("sum", lambda x: x.sum(), OperatorSizes(ELEMENTS, output=1)),
+    _on_rows("max", lambda x: x.max(dim=1).values, OperatorSizes(ELEMENTS, output=ROWS)),
     _layer("linear", lambda: nn.Linear(WIDTH, WIDTH), _SAME),
-    Operator("x @ y", torch.matmul, _matrices, Sizes(ELEMENTS, WIDTH * WIDTH, output=ELEMENTS)),
+    Operator(
+        "x @ y", torch.matmul, _matrices, OperatorSizes(ELEMENTS, WIDTH * WIDTH, output=ELEMENTS)
+    ),
     _layer("conv2d", lambda: nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1), _SAME, _images, False),
     _layer(
         "embedding",
@@ -142,14 +146,14 @@ OPERATORS = (
     _layer(
         "group_norm",
         lambda: nn.GroupNorm(GROUPS, CHANNELS),
-        Sizes(ELEMENTS, output=ELEMENTS, groups=IMAGES[0] * GROUPS),
+        OperatorSizes(ELEMENTS, output=ELEMENTS, groups=IMAGES[0] * GROUPS),
         _images,
         False,
     ),
     _layer(
         "batch_norm",
         lambda: nn.BatchNorm2d(CHANNELS),
-        Sizes(ELEMENTS, output=ELEMENTS, groups=CHANNELS),
+        OperatorSizes(ELEMENTS, output=ELEMENTS, groups=CHANNELS),
         _images,
         False,
     ),

@@ -10,13 +10,14 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from vramlab.cuda_rules.storage import packed, tensor_bytes
+from vramlab.cuda_rules.sizes import tensor_bytes
 from vramlab.programs.optimizer_states import Implementation, adam_step_extra_bytes, state_bytes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import vgg16
+from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.per_parameter import GRADIENTS, OPTIMIZERS, WEIGHTS, ZERO_MIXED_ADAM
 from vramlab_course.programs.models.documents import VGG16
 
@@ -282,6 +283,6 @@ def vgg16_optimizers() -> Outcome:
 def _in_blocks(size_bytes: int) -> Difference:
     return Difference(
         size_bytes,
-        "blocks: multiples of 512 B, and rests of at most 1 MiB that are not split off",
+        "blocks: multiples of 512 B, and unsplit remainders of at most 1 MiB",
         "c10/cuda/CUDACachingAllocator.cpp, should_split",
     )

@@ -24,7 +24,7 @@ FORMAT = 1
 Number = int | float
 
 
-class Verdict(Enum):
+class FigureVerdict(Enum):
     """How a measured number stands to the published one."""
 
     EQUAL = "equal"
@@ -79,26 +79,26 @@ class Finding:
     """Whether the number is quoted, not reproduced."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> FigureVerdict:
         """How the measured number stands to the published one."""
         if self.quoted or self.measured is None:
-            return Verdict.QUOTED
+            return FigureVerdict.QUOTED
         if isinstance(self.measured, str):
             return self._verdict_on_word()
         if self._reads_as_published(self.measured):
-            return Verdict.EQUAL
+            return FigureVerdict.EQUAL
         accounted = sum(difference.amount for difference in self.differences)
         if self.differences and self._reads_as_published(self.measured - accounted):
-            return Verdict.EXPLAINED
-        return Verdict.OTHER_CONDITIONS if self.note else Verdict.UNEXPLAINED
+            return FigureVerdict.EXPLAINED
+        return FigureVerdict.OTHER_CONDITIONS if self.note else FigureVerdict.UNEXPLAINED
 
-    def _verdict_on_word(self) -> Verdict:
+    def _verdict_on_word(self) -> FigureVerdict:
         """A word is the published one or it is not; then a reason or the note has to say why."""
         if self.measured == self.published:
-            return Verdict.EQUAL
+            return FigureVerdict.EQUAL
         if self.differences:
-            return Verdict.EXPLAINED
-        return Verdict.OTHER_CONDITIONS if self.note else Verdict.UNEXPLAINED
+            return FigureVerdict.EXPLAINED
+        return FigureVerdict.OTHER_CONDITIONS if self.note else FigureVerdict.UNEXPLAINED
 
     @property
     def difference(self) -> Number | None:
@@ -236,11 +236,13 @@ def reasons(finding: Finding) -> tuple[str, ...]:
     lines = [
         ": ".join((name, *_amount_in_words(difference, finding), difference.why))
         + (f" ({difference.source})" if difference.source else "")
-        for difference in (finding.differences if finding.verdict is Verdict.EXPLAINED else ())
+        for difference in (
+            finding.differences if finding.verdict is FigureVerdict.EXPLAINED else ()
+        )
     ]
-    if finding.note and finding.verdict is Verdict.QUOTED:
+    if finding.note and finding.verdict is FigureVerdict.QUOTED:
         lines.append(f"{name}: {finding.note}")
-    elif finding.note and finding.verdict is Verdict.OTHER_CONDITIONS:
+    elif finding.note and finding.verdict is FigureVerdict.OTHER_CONDITIONS:
         lines.append(f"{finding.figure}: {finding.note}")  # the same for all its parts
     return tuple(lines)
 
@@ -274,13 +276,13 @@ def _amount_in_words(difference: Difference, finding: Finding) -> tuple[str, ...
 def format_difference(finding: Finding) -> str:
     """Measured minus published: 'equal', 'same digits', or the signed amount."""
     if isinstance(finding.measured, str):
-        return "equal" if finding.verdict is Verdict.EQUAL else "another"
+        return "equal" if finding.verdict is FigureVerdict.EQUAL else "another"
     difference = finding.difference
     if difference is None:
         return ""
     if difference == 0:
         return "equal"
-    if finding.verdict is Verdict.EQUAL:
+    if finding.verdict is FigureVerdict.EQUAL:
         return "same digits"
     return format_amount(difference, finding)
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
@@ -34,7 +34,7 @@ def in_buckets(lengths: Sequence[int], buckets: int) -> list[list[int]]:
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
-class EncoderLayer(nn.Module):
+class PackableLayer(nn.Module):
     """A transformer layer with the norms in front, that takes padded or packed texts.
 
     Args:
@@ -85,7 +85,7 @@ class EncoderLayer(nn.Module):
 
 
 def kept_by_rows_bytes(rows: int, width: int = WIDTH) -> int:
-    """What `EncoderLayer` keeps for each row (token or filling), without attention; float32.
+    """What `PackableLayer` keeps for each row (token or filling), without attention; float32.
 
     The first norm's output, query, key and value; the sum after attention, which is the second
     norm's input, and its output; GELU's input and output; the layer's output. And each norm's mean
@@ -111,18 +111,21 @@ def padding(texts: int = 32, longest: int = LONGEST) -> Outcome:
     """
     trial = Trial("padding", texts=texts, longest=longest)
     lengths = text_lengths(texts, longest)
-    layer = EncoderLayer().to("cuda")
+    layer = PackableLayer().to("cuda")
     decoder = nn.Linear(WIDTH, VOCABULARY, bias=False).to("cuda")
     _warm_up(layer)
 
     def run_padded(name: str, bucket: Sequence[int], to: int) -> None:
         torch.cuda.empty_cache()
         x = torch.zeros(len(bucket), to, WIDTH, device="cuda")
-        rests_bytes = unsplit_bytes()
+        remainder_bytes = unsplit_remainder_bytes()
         with trial.stage(name) as stage:
             output = layer.padded(x, bucket)
         stage.expect(
-            expected("growth", _padded_bytes(len(bucket), to) + unsplit_bytes() - rests_bytes)
+            expected(
+                "growth",
+                _padded_bytes(len(bucket), to) + unsplit_remainder_bytes() - remainder_bytes,
+            )
         )
         del output
 
@@ -134,10 +137,12 @@ def padding(texts: int = 32, longest: int = LONGEST) -> Outcome:
     torch.cuda.empty_cache()
     tokens = sum(lengths)
     x = torch.zeros(tokens, WIDTH, device="cuda")
-    rests_bytes = unsplit_bytes()
+    remainder_bytes = unsplit_remainder_bytes()
     with trial.stage("packed") as packed:
         hidden = layer.packed(x, lengths)
-    packed.expect(expected("growth", _packed_bytes(lengths) + unsplit_bytes() - rests_bytes))
+    packed.expect(
+        expected("growth", _packed_bytes(lengths) + unsplit_remainder_bytes() - remainder_bytes)
+    )
 
     targets = torch.zeros(tokens, dtype=torch.long, device="cuda")
     chosen = torch.arange(0, tokens, 8, device="cuda")
@@ -148,18 +153,18 @@ def padding(texts: int = 32, longest: int = LONGEST) -> Outcome:
         ("prediction for one in eight", _prediction_bytes(len(chosen)) + chosen_bytes),
     ):
         torch.cuda.empty_cache()
-        rests_bytes = unsplit_bytes()
+        remainder_bytes = unsplit_remainder_bytes()
         with trial.stage(name) as prediction:
             if name.endswith("eight"):
                 loss = functional.cross_entropy(decoder(hidden[chosen]), targets[chosen])
             else:
                 loss = functional.cross_entropy(decoder(hidden), targets)
-        prediction.expect(expected("growth", kept + unsplit_bytes() - rests_bytes))
+        prediction.expect(expected("growth", kept + unsplit_remainder_bytes() - remainder_bytes))
         del loss
     return trial.outcome()
 
 
-def _warm_up(layer: EncoderLayer) -> None:
+def _warm_up(layer: PackableLayer) -> None:
     with torch.no_grad():
         layer.packed(torch.zeros(8, WIDTH, device="cuda"), [8])
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from vramlab.cuda_rules.storage import packed
 from vramlab.units import MIB
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.formulas.packing import packed
 
 SIZES_BYTES = (
     4,

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from vramlab.cuda_rules.storage import packed, tensor_bytes
+from vramlab.cuda_rules.sizes import tensor_bytes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.training_step import FP16_BATCH, FP16_WIDTH
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import parameters as count
 from vramlab_course.formulas import vgg16
+from vramlab_course.formulas.packing import packed
 from vramlab_course.programs.models.documents import VGG16, RepeatedLinear
 
 
 @dataclass(frozen=True)
-class Layer:
+class CountedLayer:
     """A layer and what arithmetic says of it."""
 
     name: str
@@ -29,29 +30,29 @@ class Layer:
     """Its parameters and buffers, in the order in which they reach the GPU."""
 
 
-def layers() -> list[Layer]:
+def layers() -> list[CountedLayer]:
     """The layers that document 001 §2.21 lists, with and without parameters."""
 
     def float32(*counts: int) -> tuple[int, ...]:
         return tuple(tensor_bytes((elements,)) for elements in counts)
 
     return [
-        Layer("Linear(1024, 4096)", nn.Linear(1024, 4096), float32(1024 * 4096, 4096)),
-        Layer(
+        CountedLayer("Linear(1024, 4096)", nn.Linear(1024, 4096), float32(1024 * 4096, 4096)),
+        CountedLayer(
             "Conv2d(64, 128, 3)",
             nn.Conv2d(64, 128, 3),
             float32(count.conv2d(64, 128, 3, bias=False), 128),
         ),
-        Layer("BatchNorm2d(256)", nn.BatchNorm2d(256), (*float32(256, 256, 256, 256), 8)),
-        Layer("Embedding(30522, 768)", nn.Embedding(30522, 768), float32(30522 * 768)),
-        Layer(
+        CountedLayer("BatchNorm2d(256)", nn.BatchNorm2d(256), (*float32(256, 256, 256, 256), 8)),
+        CountedLayer("Embedding(30522, 768)", nn.Embedding(30522, 768), float32(30522 * 768)),
+        CountedLayer(
             "MultiheadAttention(768, 12)",
             nn.MultiheadAttention(768, 12),
             float32(3 * 768 * 768, 3 * 768, 768 * 768, 768),
         ),
-        Layer("ReLU()", nn.ReLU(), ()),
-        Layer("MaxPool2d(2)", nn.MaxPool2d(2), ()),
-        Layer("Dropout()", nn.Dropout(), ()),
+        CountedLayer("ReLU()", nn.ReLU(), ()),
+        CountedLayer("MaxPool2d(2)", nn.MaxPool2d(2), ()),
+        CountedLayer("Dropout()", nn.Dropout(), ()),
     ]
 
 
@@ -89,8 +90,8 @@ def vgg16_parameters() -> Outcome:
     allocated_bytes, reserved_bytes = packed(sizes_bytes)
     blocks = Difference(
         allocated_bytes - sum(sizes_bytes),
-        "blocks: a rest of at most 1 MiB that a tensor leaves of a segment of the large pool is "
-        "not split off, and counts as allocated",
+        "blocks: a remainder of at most 1 MiB that a tensor leaves of a segment of the large pool "
+        "is not split off, and counts as allocated",
         "c10/cuda/CUDACachingAllocator.cpp, should_split",
     )
     with trial.stage(

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from vramlab.measure.sends import record_sends
-from vramlab.measure.surroundings import require_gpus
+from vramlab.measure.environment import require_gpus
+from vramlab.measure.p2p_sends import record_sends
 from vramlab.programs.alone import alone
 from vramlab.programs.pipeline_schedules import Name
 from vramlab_course.experiments.outcome import Outcome
@@ -119,7 +119,7 @@ def pipeline_stages(
         returns_outputs,
     )
     # Of forward's thread and of backward's; each stage is measured as in a fresh process.
-    workspaces_bytes = 2 * trial.surroundings.matmul_workspace_bytes()
+    workspaces_bytes = 2 * trial.environment.matmul_workspace_bytes()
     for rank in range(ranks):
         stage = pipeline.stage(rank)
         torch._C._cuda_clearCublasWorkspaces()
@@ -157,7 +157,7 @@ def model_parallel(
     trial = Trial("model-parallel", gpus=gpus, batch=batch, width=width, layers=layers)
     stages = even_stages(layers, width, gpus)
     predicted = ModelParallel(batch, stages)
-    workspaces_bytes = 2 * trial.surroundings.matmul_workspace_bytes()
+    workspaces_bytes = 2 * trial.environment.matmul_workspace_bytes()
     for gpu in range(gpus):
         torch._C._cuda_clearCublasWorkspaces()
         parts = [linear_layers(widths, f"cuda:{place}") for place, widths in enumerate(stages)]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from vramlab.gpu import VirtualGPU
-from vramlab.measure.surroundings import require_gpu
+from vramlab.measure.environment import require_gpu
 from vramlab_course.experiments.outcome import Outcome
 
 

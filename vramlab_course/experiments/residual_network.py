@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
@@ -35,7 +35,7 @@ BLOCKS = 333
 """Of three convolutions each, with the first convolution and the classifier: 1001 layers."""
 
 
-class Unit(nn.Sequential):
+class ConvolutionUnit(nn.Sequential):
     """Convolution, batch norm, and ReLU in place of the norm's result."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
@@ -46,15 +46,19 @@ class Unit(nn.Sequential):
         )
 
 
-class Block(nn.Module):
+class BottleneckBlock(nn.Module):
     """A bottleneck block: (B, C, H, W) to (B, 4 width, H / stride, W / stride)."""
 
     def __init__(self, inputs: int, width: int, stride: int, first: bool) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            Unit(inputs, width, 1), Unit(width, width, 3, stride), Unit(width, EXPANSION * width, 1)
+            ConvolutionUnit(inputs, width, 1),
+            ConvolutionUnit(width, width, 3, stride),
+            ConvolutionUnit(width, EXPANSION * width, 1),
         )
-        self.beside = Unit(inputs, EXPANSION * width, 1, stride) if first else nn.Identity()
+        self.beside = (
+            ConvolutionUnit(inputs, EXPANSION * width, 1, stride) if first else nn.Identity()
+        )
 
     def forward(self, maps: Tensor) -> Tensor:
         """Add what the body makes of the maps."""
@@ -69,14 +73,14 @@ def residual_network(stages: Sequence[int]) -> nn.Sequential:
         stages: how many blocks each stage has.
     """
     layers: list[nn.Module] = [
-        nn.Sequential(Unit(COLORS, BASE, 7, 2), nn.MaxPool2d(3, 2, padding=1))
+        nn.Sequential(ConvolutionUnit(COLORS, BASE, 7, 2), nn.MaxPool2d(3, 2, padding=1))
     ]
     channels = BASE
     for stage, count in enumerate(stages):
         width = BASE * 2**stage
         for block in range(count):
             first = block == 0
-            layers.append(Block(channels, width, 2 if first and stage else 1, first))
+            layers.append(BottleneckBlock(channels, width, 2 if first and stage else 1, first))
             channels = EXPANSION * width
     head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
     return nn.Sequential(*layers, head)
@@ -131,13 +135,15 @@ def checkpoint_resnet1000(blocks: int = BLOCKS, batch: int = BATCH) -> Outcome:
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
         optimizer.step()
         optimizer.zero_grad()
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     for index, (name, cuts) in enumerate((("stored whole", []), ("segments", best_cuts(pieces)))):
         torch.cuda.empty_cache()
-        before_bytes, rests_bytes = torch.cuda.memory_allocated(), unsplit_bytes()
+        before_bytes, remainder_bytes = torch.cuda.memory_allocated(), unsplit_remainder_bytes()
         with trial.stage(f"{name}: forward") as forward:
             scores = in_segments(network, images, cuts)
-        added_bytes = unsplit_bytes() - rests_bytes + (workspace_bytes if not cuts else 0)
+        added_bytes = (
+            unsplit_remainder_bytes() - remainder_bytes + (workspace_bytes if not cuts else 0)
+        )
         forward.expect(expected("growth", forward_bytes(pieces, cuts) + added_bytes))
         with trial.stage(f"{name}: loss and backward") as backward:
             functional.cross_entropy(scores, labels).backward()

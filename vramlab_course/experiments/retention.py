@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import torch
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
@@ -52,18 +52,18 @@ def retention_forms(
     )
     with trial.stage("cuBLAS"):
         query[:, :, :1] @ key[:, :, :1].transpose(-2, -1)
-    rests_bytes = unsplit_bytes()
+    remainder_bytes = unsplit_remainder_bytes()
     kept = formulas.parallel_bytes(batch, heads, length, head_size)
     with trial.stage("parallel, training") as parallel:
         output = retain_parallel(query, key, value, decay)
-    parallel.expect(expected("growth", kept + unsplit_bytes() - rests_bytes))
+    parallel.expect(expected("growth", kept + unsplit_remainder_bytes() - remainder_bytes))
     del output
     torch.cuda.empty_cache()
     kept = formulas.chunkwise_bytes(batch, heads, length, head_size, chunk)
     with trial.stage("chunkwise, training") as chunkwise:
         state = query.new_zeros(batch, heads, head_size, head_size)
         output, state = retain_chunkwise(query, key, value, decay, state, chunk)
-    chunkwise.expect(expected("growth", kept + unsplit_bytes() - rests_bytes))
+    chunkwise.expect(expected("growth", kept + unsplit_remainder_bytes() - remainder_bytes))
     del output, state
     torch.cuda.empty_cache()
     token_bytes = block_bytes(tensor_bytes((batch, heads, 1, head_size)))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab.units import MIB
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -70,8 +70,9 @@ def bert_sequence_fit(
 ) -> Outcome:
     """One forward pass at each length, batch 1, in float32; a parabola through all.
 
-    What is allocated is predicted to the byte at each length. Only the rests of at most 1 MiB that
-    blocks keep are read from torch's snapshot: they depend on everything that was allocated before.
+    What is allocated is predicted to the byte at each length. Only unsplit
+    remainders, of at most 1 MiB, are read from torch's snapshot: they depend on everything that
+    was allocated before.
 
     Args:
         lengths: of the text. Which ones the document ran is not known, and they decide the digits
@@ -86,7 +87,7 @@ def bert_sequence_fit(
     """
     trial = Trial("bert-sequence-fit", lengths=list(lengths), training=training, fused=fused)
     sizes = Bert(positions=LONGEST)
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     model = long_bert("sdpa" if fused else "eager").train(training).to("cuda")
 
     def closed_bytes(length: int) -> int:
@@ -98,7 +99,7 @@ def bert_sequence_fit(
         with trial.stage(f"{length} tokens") as stage:
             tokens = torch.zeros((1, length), dtype=torch.long).to("cuda")
             outputs = model(tokens)
-        stage.expect(expected("allocated", closed_bytes(length) + unsplit_bytes()))
+        stage.expect(expected("allocated", closed_bytes(length) + unsplit_remainder_bytes()))
         allocated.append((length, stage.measurement.allocated_after_bytes))
         del tokens, outputs
     square, linear, constant = quadratic_fit(allocated)
@@ -119,8 +120,8 @@ def bert_sequence_fit(
             predicted=closed,
             index=index,
             part=part,
-            note="which lengths were run is not printed, and b and c depend on them, by rests of "
-            "blocks that differ from length to length; the prediction is without rests",
+            note="which lengths were run is not printed, and b and c depend on them, by unsplit "
+            "remainders that differ from length to length; the prediction is without them",
         )
     return trial.outcome()
 
@@ -265,9 +266,9 @@ def attention_kinds(length: int = 2048, batch: int = 1, heads: int = 12) -> Outc
             )
             kept = kept_bytes(kind, batch, heads, length, head_size, "float16", dropout > 0)
             words = "with dropout" if dropout else "no dropout"
-            rests_bytes = unsplit_bytes()
+            remainder_bytes = unsplit_remainder_bytes()
             with trial.stage(f"{kind}, {words}") as stage:
                 output = attend(kind, query, key, value, dropout)
-            stage.expect(expected("growth", kept + unsplit_bytes() - rests_bytes))
+            stage.expect(expected("growth", kept + unsplit_remainder_bytes() - remainder_bytes))
             del query, key, value, output
     return trial.outcome()

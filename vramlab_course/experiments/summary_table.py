@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from vramlab.measure import Table
-from vramlab_course.experiments.outcome import Finding, Verdict
+from vramlab_course.experiments.outcome import FigureVerdict, Finding
 
 
 def summary_table(findings: Sequence[Finding], caption: str) -> Table:
@@ -23,7 +23,7 @@ def summary_table(findings: Sequence[Finding], caption: str) -> Table:
         (_row_name(metric, pool), *(_cell(finding) for finding in of_row))
         for (metric, pool), of_row in groupby(findings, key=lambda finding: _place(finding)[:2])
     ]
-    equal = sum(finding.verdict is Verdict.EQUAL for finding in findings)
+    equal = sum(finding.verdict is FigureVerdict.EQUAL for finding in findings)
     return Table(
         caption=caption,
         header=("metric", *columns),
@@ -44,6 +44,6 @@ def _row_name(metric: str, pool: str) -> str:
 def _cell(finding: Finding) -> str:
     unit = " KB" if finding.unit.startswith("KiB") else ""  # memory_summary() calls 1024 B a KB
     published = f"{int(finding.published):,}{unit}"
-    if finding.verdict is Verdict.EQUAL:
+    if finding.verdict is FigureVerdict.EQUAL:
         return published
     return f"{published}\nhere {finding.measured:,}{unit}"

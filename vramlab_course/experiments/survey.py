@@ -13,8 +13,8 @@ from decimal import Decimal
 from vramlab.measure import Table
 from vramlab_course.experiments import registry
 from vramlab_course.experiments.outcome import (
+    FigureVerdict,
     Finding,
-    Verdict,
     format_difference,
     format_number,
     reasons,
@@ -29,7 +29,7 @@ _NOT_YET = "not measured yet"
 
 
 @dataclass(frozen=True)
-class Line:
+class SurveyLine:
     """A published number, or all of a figure that has many, with what came of it."""
 
     figure: str
@@ -45,7 +45,7 @@ class Line:
     difference: str
     """Measured minus published."""
     verdict: str
-    """A `Verdict`'s value, or that no experiment measures it yet."""
+    """A `FigureVerdict`'s value, or that no experiment measures it yet."""
     remarks: tuple[str, ...] = ()
     """Reasons for the difference, and notes."""
 
@@ -67,7 +67,7 @@ class Line:
 class Survey:
     """What became of the published figures."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[SurveyLine, ...]
     """In the documents' order."""
     unexplained: tuple[Finding, ...]
     """Numbers that differ for no known reason; empty if all is well."""
@@ -120,21 +120,21 @@ def survey(
         for line in _lines(figure, found.get(figure.id, []))
     ]
     findings = (finding for of in found.values() for finding in of)
-    unexplained = tuple(f for f in findings if f.verdict is Verdict.UNEXPLAINED)
+    unexplained = tuple(f for f in findings if f.verdict is FigureVerdict.UNEXPLAINED)
     return Survey(tuple(lines), unexplained)
 
 
-def _lines(figure: Figure, found: Sequence[Finding]) -> Iterator[Line]:
+def _lines(figure: Figure, found: Sequence[Finding]) -> Iterator[SurveyLine]:
     if not found:
-        yield Line(figure.id, figure.source, _as_printed(figure), "", "", "", _NOT_YET)
+        yield SurveyLine(figure.id, figure.source, _as_printed(figure), "", "", "", _NOT_YET)
     elif len(found) > _MOST_PARTS:
         yield _line_of_many(figure, found)
     else:
         yield from map(_line, found)
 
 
-def _line(finding: Finding) -> Line:
-    return Line(
+def _line(finding: Finding) -> SurveyLine:
+    return SurveyLine(
         f"{finding.figure}: {finding.part}" if finding.part else finding.figure,
         finding.source,
         f"{finding.published} {finding.unit}",
@@ -146,11 +146,11 @@ def _line(finding: Finding) -> Line:
     )
 
 
-def _line_of_many(figure: Figure, found: Sequence[Finding]) -> Line:
+def _line_of_many(figure: Figure, found: Sequence[Finding]) -> SurveyLine:
     """One line for a figure of many numbers, with the worst of their verdicts."""
-    worst = max(found, key=lambda finding: list(Verdict).index(finding.verdict))
-    equal = sum(finding.verdict is Verdict.EQUAL for finding in found)
-    return Line(
+    worst = max(found, key=lambda finding: list(FigureVerdict).index(finding.verdict))
+    equal = sum(finding.verdict is FigureVerdict.EQUAL for finding in found)
+    return SurveyLine(
         figure.id,
         figure.source,
         f"{len(found)} numbers",

@@ -21,12 +21,12 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn import functional
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.measure.collectives import Collectives, record_collectives
-from vramlab.measure.readings import held_bytes, unsplit_bytes
-from vramlab.measure.surroundings import start_afresh
+from vramlab.measure.counters import held_bytes, unsplit_remainder_bytes
+from vramlab.measure.environment import start_afresh
 from vramlab.programs.alone import alone
-from vramlab.programs.tensor_parallel import Layer, divided, optimizer_of, order_plan, plan
+from vramlab.programs.tensor_parallel import DividedLayer, divided, optimizer_of, order_plan, plan
 from vramlab.programs.transformer import DROPOUT, FeedForward
 from vramlab.programs.transformer_memory import Sizes
 from vramlab_course.experiments.outcome import Outcome
@@ -107,7 +107,7 @@ def _layer(
     shared_input: bool = True,
 ) -> nn.Module:
     with torch.device("meta"):
-        layer = Layer(Sizes(width=width, heads=heads), dropout).half()
+        layer = DividedLayer(Sizes(width=width, heads=heads), dropout).half()
     return divided(layer, mesh, plan(division, shared_input=shared_input))
 
 
@@ -150,13 +150,13 @@ def tensor_parallel_activations(
             x = _layer_input(mesh, division, batch, sequence, width)
             layer(x).sum().backward()
             layer.zero_grad()
-            rests_bytes = unsplit_bytes()
+            remainder_bytes = unsplit_remainder_bytes()
             with trial.stage(f"{division}: forward") as forward:
                 y = layer(x)
                 # The input, which the first norm keeps, was there before; the output has come.
                 grown_bytes = formulas.kept_bytes(
                     batch, sequence, width, heads, ranks, division
-                ) + (unsplit_bytes() - rests_bytes)
+                ) + (unsplit_remainder_bytes() - remainder_bytes)
                 forward.expect(expected("growth", grown_bytes))
             del layer, x, y
         start_afresh()
@@ -181,14 +181,14 @@ def tensor_parallel_weights(width: int = 4096, heads: int = 32) -> Outcome:
             first(x).sum().backward()  # libraries' workspaces
             del first
             torch.cuda.empty_cache()
-            rests_bytes = unsplit_bytes()
+            remainder_bytes = unsplit_remainder_bytes()
             with trial.stage("one GPU" if ranks == 1 else f"{ranks} ranks") as trained:
                 layer = _layer(mesh, division, width, heads)
                 optimizer = optimizer_of(layer)
                 layer(x).sum().backward()
                 optimizer.step()
                 grown_bytes = 4 * formulas.parameters_bytes(width, ranks) + (
-                    unsplit_bytes() - rests_bytes
+                    unsplit_remainder_bytes() - remainder_bytes
                 )
                 trained.expect(expected("growth", grown_bytes))
             del layer, optimizer, x

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
-from vramlab.cuda_rules.workspaces import BEFORE_HOPPER_BYTES
-from vramlab.measure.surroundings import Surroundings
+from vramlab.cuda_rules.cublas import BEFORE_HOPPER_BYTES
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.environment import GPUEnvironment
 from vramlab.programs.optimizer_states import state_bytes
 from vramlab.units import KIB
 from vramlab_course.experiments.outcome import Difference, Finding, Outcome
@@ -62,7 +62,7 @@ def three_linear(*, fused_bias: bool = True, name: str = "three-linear") -> Outc
     """
     trial = Trial(name, fused_bias=fused_bias)
     chain = LinearChain(BATCH, WIDTHS, fused_bias=fused_bias)
-    here = trial.surroundings
+    here = trial.environment
     # The calling thread's workspace, and the one of the autograd engine's thread.
     forward_workspace_bytes = here.linear_workspace_bytes(bias=fused_bias)
     workspaces_bytes = forward_workspace_bytes + here.matmul_workspace_bytes()
@@ -118,7 +118,7 @@ def three_linear(*, fused_bias: bool = True, name: str = "three-linear") -> Outc
 
 
 def _peak(
-    chain: LinearChain, here: Surroundings, workspaces_bytes: int
+    chain: LinearChain, here: GPUEnvironment, workspaces_bytes: int
 ) -> tuple[int, list[Difference]]:
     """The predicted peak of the backward pass, and why it is not the published one."""
     moments = chain.backward_moments(here.column_sum_bytes)
@@ -175,7 +175,7 @@ def three_linear_inference() -> Outcome:
     """Document 001's model without gradients: every output but the last is dropped on the way."""
     trial = Trial("three-linear-inference")
     chain = LinearChain(BATCH, WIDTHS)
-    workspace_bytes = trial.surroundings.linear_workspace_bytes()
+    workspace_bytes = trial.environment.linear_workspace_bytes()
     ends_bytes = chain.rows_bytes(WIDTHS[0]) + chain.rows_bytes(WIDTHS[-1])
     with trial.stage("parameters", expected("growth", chain.parameters_bytes)):
         model = linear_net(WIDTHS).to("cuda")
@@ -243,7 +243,7 @@ def fp16_linear(applications: int = FP16_APPLICATIONS) -> Outcome:
         applications: how often the layer is applied. Only 2 gives the published figures.
     """
     trial = Trial("fp16-linear", applications=applications)
-    workspace_bytes = trial.surroundings.matmul_workspace_bytes()
+    workspace_bytes = trial.environment.matmul_workspace_bytes()
     weight_bytes = block_bytes(tensor_bytes((FP16_WIDTH, FP16_WIDTH), "float16"))
     rows_bytes = block_bytes(tensor_bytes((FP16_BATCH, FP16_WIDTH), "float16"))
     outputs_bytes = repeated_linear_bytes(FP16_BATCH, FP16_WIDTH, applications)
@@ -357,11 +357,11 @@ def fp16_linear_memory_summary(
     optimizer.step()
     stats = torch.cuda.memory_stats()
     del outputs
-    trial.record(*_summary_findings(stats, _not_as_published(trial.surroundings)))
+    trial.record(*_summary_findings(stats, _not_as_published(trial.environment)))
     return trial.outcome()
 
 
-def _not_as_published(here: Surroundings) -> str:
+def _not_as_published(here: GPUEnvironment) -> str:
     """Why the summary cannot be the published one here; empty where it can."""
     buffers_bytes = here.total_sum_bytes(FP16_BATCH * FP16_WIDTH)
     if here.torch_version < (2, 0) and buffers_bytes == 2 * KIB:

@@ -24,7 +24,7 @@ from vramlab.programs.transformer import DROPOUT, Transformer
 from vramlab.programs.transformer_memory import Run, Sizes
 
 
-class Training:
+class TransformerTraining:
     """Model, optimizer and one batch on the current GPU. All tokens are 0: values do not matter."""
 
     def __init__(self, sizes: Sizes, run: Run) -> None:
@@ -74,7 +74,7 @@ class StepMeasurement:
     """What the second training step took."""
 
     kept_bytes: int
-    """By how much the forward pass lets memory grow, but for rests of blocks."""
+    """By how much the forward pass lets memory grow, but for unsplit remainders."""
     timeline: Timeline
     """Of the second step."""
     at_peak: Breakdown
@@ -84,23 +84,23 @@ class StepMeasurement:
 
     @property
     def peak_bytes(self) -> int:
-        """Allocated bytes at the peak, rests of blocks included."""
+        """Allocated bytes at the peak, unsplit remainders included."""
         return self.at_peak.moment.allocated_bytes
 
     @property
     def bytes_by_category(self) -> dict[str, int]:
-        """Bytes at the peak by category, without rests of blocks."""
+        """Bytes at the peak by category, without unsplit remainders."""
         return blocks_by_category(self.timeline, self.at_peak.moment.position)
 
     @property
-    def rests_bytes(self) -> int:
-        """The part of it that is rests of blocks, which the allocator did not split off."""
+    def unsplit_remainder_bytes(self) -> int:
+        """The part of it that is unsplit remainders of blocks."""
         return self.at_peak.moment.remainder_bytes
 
 
 def measure_step(sizes: Sizes, run: Run) -> StepMeasurement:
     """Take two steps on the current GPU, and record the second."""
-    training = Training(sizes, run)
+    training = TransformerTraining(sizes, run)
     training.step()
     reserved_bytes = torch.cuda.max_memory_reserved()
     with record_timeline() as recording:
@@ -136,7 +136,7 @@ def take_steps(sizes: Sizes, run: Run, steps: int = 2) -> int:
     Returns:
         Allocated bytes at the peak.
     """
-    training = Training(sizes, run)
+    training = TransformerTraining(sizes, run)
     for _ in range(steps):
         training.step()
     return torch.cuda.max_memory_allocated()

@@ -10,12 +10,12 @@ import torch
 from vramlab import catalogue
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Table
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab.planner import Plan, UnsupportedPlan, estimate
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import Run, Sizes
 from vramlab.units import short_size
-from vramlab_course.experiments.transformer_step import Training, take_steps
+from vramlab_course.experiments.transformer_step import TransformerTraining, take_steps
 
 
 def layer_terms_table(sizes: Sizes, runs: Mapping[str, Run]) -> Table:
@@ -67,14 +67,14 @@ def _unit_of(term: str) -> str:
 
 
 def measure_layer(sizes: Sizes, run: Run) -> int:
-    """What one more layer keeps on the current GPU, without rests: two layers against one."""
+    """What one more layer keeps on the current GPU, without remainders: two layers against one."""
     kept = []
     for layers in (1, 2):
-        training = Training(replace(sizes, layers=layers), run)
+        training = TransformerTraining(replace(sizes, layers=layers), run)
         training.forward()  # cuBLAS's workspace comes here
-        before_bytes = torch.cuda.memory_allocated() - unsplit_bytes()
+        before_bytes = torch.cuda.memory_allocated() - unsplit_remainder_bytes()
         loss = training.forward()
-        kept.append(torch.cuda.memory_allocated() - unsplit_bytes() - before_bytes)
+        kept.append(torch.cuda.memory_allocated() - unsplit_remainder_bytes() - before_bytes)
         del loss, training
     return kept[1] - kept[0]
 

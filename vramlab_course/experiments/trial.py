@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramlab.measure import Expectation, Quantity, StageMeasurement, Stages
+from vramlab.measure.environment import gpu_environment, start_afresh
 from vramlab.measure.stages import StageHandle
-from vramlab.measure.surroundings import start_afresh, surroundings
 from vramlab_course.experiments.outcome import Difference, Finding, Number, Outcome
 from vramlab_course.experiments.published import figure
 
@@ -87,7 +87,7 @@ class Trial:
     """
 
     def __init__(self, name: str, **parameters: Any) -> None:
-        self.surroundings = surroundings()
+        self.environment = gpu_environment()
         self._name = name
         self._parameters = parameters
         start_afresh()
@@ -154,7 +154,7 @@ class Trial:
         return Outcome(
             experiment=self._name,
             parameters=self._parameters,
-            rules=self.surroundings.rules,
+            rules=self.environment.rules,
             result=self._stages.result(),
             findings=(*self._stage_findings(), *self._findings),
         )

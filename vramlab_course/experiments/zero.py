@@ -17,8 +17,8 @@ from torch import nn
 
 from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.collectives import Collectives, record_collectives
-from vramlab.measure.readings import held_bytes, unsplit_bytes
-from vramlab.measure.surroundings import start_afresh
+from vramlab.measure.counters import held_bytes, unsplit_remainder_bytes
+from vramlab.measure.environment import start_afresh
 from vramlab.programs.alone import alone
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -26,7 +26,7 @@ from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import zero
 from vramlab_course.formulas.zero import Groups, Stage
 from vramlab_course.programs.ranks import refuse_real_gpu
-from vramlab_course.programs.techniques.zero import Precision, Training
+from vramlab_course.programs.techniques.zero import Precision, ZeroTraining
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def read_kept(
     with rank_alone(rank, ranks):
         warm_up()
         before_bytes = held_bytes()
-        training = Training(stage, layers, width)
+        training = ZeroTraining(stage, layers, width)
         training.step()
         kept_bytes = held_bytes() - before_bytes
         del training
@@ -68,7 +68,7 @@ def read_kept(
 
 @dataclass(frozen=True)
 class RankReading:
-    """What was measured on one rank; without cuBLAS's workspaces and rests of blocks."""
+    """What was measured on one rank; without cuBLAS's workspaces and unsplit remainders."""
 
     groups: Groups
     """Shapes of the model's parameters, layer by layer."""
@@ -105,17 +105,19 @@ def read_rank(
     with rank_alone(rank, ranks):
         warm_up(precision, bias)
         before_bytes = held_bytes()
-        training = Training(stage, layers, width, bias=bias, precision=precision, offload=offload)
+        training = ZeroTraining(
+            stage, layers, width, bias=bias, precision=precision, offload=offload
+        )
         training.step()
         training.step()
         kept_bytes = held_bytes() - before_bytes
         torch.cuda.reset_peak_memory_stats()
-        rests_bytes = unsplit_bytes()
+        remainder_bytes = unsplit_remainder_bytes()
         with record_collectives() as collectives, record_transfers() as transfers:
             loss = training.forward()
             after_forward_bytes = held_bytes() - before_bytes - kept_bytes
             loss.backward()
-            peak_bytes = torch.cuda.max_memory_allocated() - before_bytes - rests_bytes
+            peak_bytes = torch.cuda.max_memory_allocated() - before_bytes - remainder_bytes
             training.optimizer.step()
         groups = training.groups
         parameters = sum(parameter.numel() for parameter in training.model.parameters())
@@ -140,12 +142,12 @@ def zero_stages(ranks: int = 8, rank: int = 0, layers: int = 4, width: int = 102
     for number in stages:
         with rank_alone(rank, ranks):
             warm_up()
-            rests_bytes = unsplit_bytes()
+            remainder_bytes = unsplit_remainder_bytes()
             with trial.stage(f"{zero.STAGES[number]}: kept between steps") as kept:
-                training = Training(number, layers, width)
+                training = ZeroTraining(number, layers, width)
                 training.step()
             grown_bytes = sum(zero.kept_bytes(number, training.groups, ranks, rank).values()) + (
-                unsplit_bytes() - rests_bytes
+                unsplit_remainder_bytes() - remainder_bytes
             )
             kept.expect(expected("growth", grown_bytes))
             del training
@@ -168,13 +170,13 @@ def zero_peak(ranks: int = 8, layers: int = 6, width: int = 2048) -> Outcome:
         with rank_alone(0, ranks):
             warm_up()
             before_bytes = torch.cuda.memory_allocated()
-            training = Training(number, layers, width)
+            training = ZeroTraining(number, layers, width)
             peak_bytes = before_bytes + zero.chain_peak_bytes(
                 number,
                 layers,
                 width,
                 ranks,
-                torch_version=trial.surroundings.installed_version,
+                torch_version=trial.environment.installed_version,
             )
             with trial.stage(
                 f"{zero.STAGES[number]}: forward and backward", expected("peak", peak_bytes)
@@ -205,15 +207,15 @@ def zero_table(
     for number in stages:
         with rank_alone(0, ranks):
             warm_up("mixed")
-            rests_bytes = unsplit_bytes()
+            remainder_bytes = unsplit_remainder_bytes()
             with trial.stage(zero.STAGES[number]) as held:
-                training = Training(number, layers, width, precision="mixed")
+                training = ZeroTraining(number, layers, width, precision="mixed")
                 training.step()
                 loss = training.forward()
             grown_bytes = (
                 sum(zero.held_bytes(number, training.groups, ranks, mixed=True).values())
                 + zero.chain_activations_bytes(layers, width)
-                + (unsplit_bytes() - rests_bytes)
+                + (unsplit_remainder_bytes() - remainder_bytes)
             )
             held.expect(expected("growth", grown_bytes))
             del training, loss

@@ -7,7 +7,7 @@ its output, which mostly is the next layer's input and counts once.
 
 from __future__ import annotations
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 
 def linear_chain_bytes(batch: int, widths: tuple[int, ...], dtype: str = "float32") -> int:
@@ -25,5 +25,5 @@ def linear_chain_bytes(batch: int, widths: tuple[int, ...], dtype: str = "float3
 
 
 def repeated_linear_bytes(batch: int, width: int, applications: int, dtype: str = "float16") -> int:
-    """The same for one Linear(width, width) that is applied several times (document 003)."""
+    """Add up what one Linear(width, width) keeps that is applied several times (document 003)."""
     return linear_chain_bytes(batch, (width,) * (applications + 1), dtype)

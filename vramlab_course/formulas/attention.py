@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.cuda_rules.rounding import round_up
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab_course.formulas.bert import Attention, Bert
 
 AttentionKind = Literal["step by step", "math", "memory-efficient", "flash", "cuDNN"]
@@ -56,7 +57,7 @@ def kept_bytes(
     output_bytes = block_bytes(one * ITEM_BYTES[dtype])
     rows = batch * heads * length
     if kind == "memory-efficient":  # the logsumexp of each row, rows of a head filled up
-        aligned = -(-length // _EFFICIENT_ALIGNMENT) * _EFFICIENT_ALIGNMENT
+        aligned = round_up(length, _EFFICIENT_ALIGNMENT)
         return output_bytes + block_bytes(4 * batch * heads * aligned)
     if kind in ("flash", "cuDNN"):
         return output_bytes + block_bytes(4 * rows) + _RANDOM_STATE_BLOCKS * block_bytes(8)
@@ -83,9 +84,9 @@ def quadratic_bytes(
 def bert_held_bytes(
     sizes: Bert, batch: int, sequence: int, training: bool, fused: bool = False
 ) -> int:
-    """Allocated after a forward pass: model, input and what is kept; no workspace, no rests.
+    """Add up the blocks after a forward pass: model, input and what is kept.
 
-    Rests are what blocks hold beyond their requests, because it was not split off.
+    Without workspaces and unsplit remainders.
 
     Args:
         sizes: of the model.

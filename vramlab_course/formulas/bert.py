@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.rounding import round_up
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.formulas.training import SCALAR_BYTES, SumBuffers
 
 Attention = Literal["eager", "efficient"]
@@ -53,7 +54,7 @@ PARTS = (
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptByBert:
     """Tensors that a forward pass keeps."""
 
     place: str
@@ -106,7 +107,7 @@ class Bert:
 
     def kept(
         self, batch: int, sequence: int, *, train: bool = False, attention: Attention = "eager"
-    ) -> tuple[Kept, ...]:
+    ) -> tuple[KeptByBert, ...]:
         """What a forward pass keeps for the backward pass, its outputs included; no workspace.
 
         Args:
@@ -121,18 +122,18 @@ class Bert:
         # mode a dropout follows: its output is what stays, as large, and a mask.
         norm_bytes = 2 * hidden_bytes + self._statistics_bytes(batch, sequence)
         tensors = [
-            Kept("embeddings", "", REST, gathered_bytes),
-            Kept("embeddings", "", NORMS, norm_bytes),
+            KeptByBert("embeddings", "", REST, gathered_bytes),
+            KeptByBert("embeddings", "", NORMS, norm_bytes),
         ]
         if train:
-            tensors.append(Kept("embeddings", "", MASKS, self._mask_bytes(batch, sequence)))
+            tensors.append(KeptByBert("embeddings", "", MASKS, self._mask_bytes(batch, sequence)))
         in_layer = self._kept_by_layer(batch, sequence, train, attention)
         for layer in range(self.layers):
             tensors += [
-                Kept(f"layer {layer}", module, part, size_bytes)
+                KeptByBert(f"layer {layer}", module, part, size_bytes)
                 for module, part, size_bytes in in_layer
             ]
-        tensors.append(Kept("pooler", "", REST, self.pooled_bytes(batch)))
+        tensors.append(KeptByBert("pooler", "", REST, self.pooled_bytes(batch)))
         return tuple(tensors)
 
     def forward_bytes(
@@ -161,7 +162,7 @@ class Bert:
                 tensors.append(("attention.self", DROPPED_SOFTMAX, dropped_bytes))
         else:
             # The kernel drops by itself, and makes the random numbers again in the backward pass.
-            rows = -(-sequence // 32) * 32
+            rows = round_up(sequence, 32)
             sums_bytes = block_bytes(tensor_bytes((batch, self.heads, rows)))
             tensors.append(("attention.self", SUMS, sums_bytes))
         tensors.append(("attention.self", CONTEXT, hidden_bytes))
@@ -290,11 +291,11 @@ class Bert:
         return _blocks((batch, sequence), (batch, sequence))
 
     def _mask_bytes(self, batch: int, sequence: int) -> int:
-        """What dropout keeps of a (B, S, W): a byte for each element."""
+        """Add up what dropout keeps of a (B, S, W): a byte for each element."""
         return block_bytes(tensor_bytes((batch, sequence, self.width), "bool"))
 
     def _score_mask_bytes(self, batch: int, sequence: int) -> int:
-        """The same of the softmax, (B, H, S, S)."""
+        """Add up what dropout keeps of the softmax, (B, H, S, S): a byte for each element."""
         return block_bytes(tensor_bytes((batch, self.heads, sequence, sequence), "bool"))
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.formulas.training import SCALAR_BYTES
-from vramlab_course.programs.checkpointing.schedule import Do, Moment, Schedule, simulate
+from vramlab_course.programs.checkpointing.schedule import Do, Schedule, ScheduleMoment, simulate
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def moments_bytes(schedule: Schedule, sizes: ChainSizes) -> list[tuple[int, int]
     return moments
 
 
-def _held_bytes(moment: Moment, sizes: ChainSizes, gone_back: int) -> int:
+def _held_bytes(moment: ScheduleMoment, sizes: ChainSizes, gone_back: int) -> int:
     """States but the input, recordings, the gradient at hand, the loss, gradients of parameters."""
     states = sizes.state_bytes * len(moment.states - {0})
     recordings = sizes.inner_bytes * len(moment.recorded)

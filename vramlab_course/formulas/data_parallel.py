@@ -16,7 +16,7 @@ torch/csrc/utils/tensor_flatten.cpp (`take_tensors`); torch/nn/parallel/distribu
 torch/csrc/distributed/c10d/reducer.cpp (`compute_bucket_assignment_by_size`,
 `mark_variable_ready_dense`), PyTorch 2.13.
 
-All of it is exact if no block keeps a rest (see `storage`): sizes that are at most 1 MiB, or
+All of it is exact if no block keeps an unsplit remainder: sizes that are at most 1 MiB, or
 multiples of 2 MiB. cuBLAS's workspaces are not included. Letters of shapes: B rows of the whole
 batch, b rows of one GPU, W width, C classes.
 """
@@ -26,7 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.rounding import ceil_div
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.units import MIB
 from vramlab_course.formulas.training import SCALAR_BYTES
 
@@ -113,7 +114,7 @@ def rows_of(gpu: int, batch: int, gpus: int) -> int:
 
     With fewer rows than GPUs some get none, and hold nothing.
     """
-    rows = -(-batch // gpus)
+    rows = ceil_div(batch, gpus)
     return max(0, min(rows, batch - gpu * rows))
 
 
@@ -138,7 +139,7 @@ class DataParallelStep:
     loss_inside: bool = False
 
     def after_forward(self, gpu: int) -> Parts:
-        """What a GPU holds when `parallel(x)` has returned.
+        """Add up what a GPU holds when `parallel(x)` has returned.
 
         A replica stays in the graph, but for pieces of which no weight is needed any more: the
         first weight of all is needed for nothing, as the input needs no gradient.
@@ -170,7 +171,7 @@ class DataParallelStep:
         return parts
 
     def after_loss(self, gpu: int) -> Parts:
-        """The same when the caller has computed the loss."""
+        """Add up what a GPU holds when the caller has computed the loss."""
         parts = self.after_forward(gpu)
         if gpu == 0 and self.loss_inside:
             parts[LOSS] += SCALAR_BYTES

@@ -1,4 +1,4 @@
-"""States of optimizers that keep less than AdamW. Sizes are those of blocks, without rests.
+"""States of optimizers that keep less than AdamW: sizes of blocks, without unsplit remainders.
 
 Source: torch/optim/_adafactor.py and _muon.py of PyTorch 2.13; transformers/optimization.py of
 transformers 5 (Adafactor); vramlab_course/programs/techniques/blockwise_adam.py, after arXiv
@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.rounding import ceil_div
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 Shape = Sequence[int]
 
@@ -46,7 +47,7 @@ def blockwise_bytes(shape: Shape, block: int = 256) -> int:
     count = math.prod(shape)
     if count < SMALLEST_QUANTIZED:
         return 2 * block_bytes(tensor_bytes(shape))
-    return 2 * (block_bytes(count) + block_bytes(4 * -(-count // block)))
+    return 2 * (block_bytes(count) + block_bytes(4 * ceil_div(count, block)))
 
 
 def gpt2_shapes(

@@ -15,7 +15,7 @@ tools/autograd/derivatives.yaml; PyTorch 2.13.
 
 from __future__ import annotations
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.formulas.parameters import linear_chain, linear_chain_shapes
 
 HALF = "float16"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.formulas.operators import INPUT, KEEPS
 
 
@@ -45,7 +45,7 @@ class MLPBlock:
 
     @property
     def elements(self) -> int:
-        """Of x: b x s x h."""
+        """Count the elements of x: b x s x h."""
         return self.batch * self.sequence * self.width
 
     def kept(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from vramlab.catalogue import GPUModel
 from vramlab.cuda_rules.durations import Arithmetic, peak_flops_per_s
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 Saving = Literal["on the GPU", "save_on_cpu", "each once"]
 """Where autograd's saved tensors are: as usual; `torch.autograd.graph.save_on_cpu`; on the host,
@@ -28,29 +28,19 @@ FLOPS_PER_PARAMETER_AND_TOKEN = 6
 """Forward 2, backward 4: for layers of matrix products, attention's own products left out."""
 
 
-def moved_by_saving_bytes(saving: Saving, layers: int, batch: int, width: int) -> int:
-    """What goes to the host in forward, and comes back in backward, for a chain of Linear and ReLU.
+def kept_after_forward_bytes(saving: Saving, layers: int, batch: int, width: int) -> int:
+    """Add up what forward of a chain leaves on the GPU: the loss, and saved tensors that stay.
 
     The chain is (Linear(width, width, bias=False), ReLU) x layers in float32; the loss is the mean
     square of its output, and its input needs no gradient. ReLU saves its output, the next Linear
     (or the loss) the same tensor once more; each Linear but the first saves its weight.
     """
-    rows_bytes, weight_bytes = tensor_bytes((batch, width)), tensor_bytes((width, width))
-    if saving == "on the GPU":
-        return 0
-    if saving == "each once":
-        return (1 + layers) * rows_bytes
-    return (1 + 2 * layers) * rows_bytes + (layers - 1) * weight_bytes
-
-
-def kept_after_forward_bytes(saving: Saving, layers: int, batch: int, width: int) -> int:
-    """What forward of that chain leaves on the GPU: the loss, and saved tensors that stay."""
     rows_bytes = block_bytes(tensor_bytes((batch, width)))
     return block_bytes(4) + (layers * rows_bytes if saving == "on the GPU" else 0)
 
 
 def backward_peak_bytes(saving: Saving, layers: int, batch: int, width: int) -> int:
-    """How high backward of that chain goes above parameters and input.
+    """Find how high backward of that chain goes above parameters and input.
 
     Its worst moment is the loss's: the gradient of the mean, the power's two factors and their
     product are there, each as large as the output, beside what forward has kept; and the output
@@ -71,21 +61,8 @@ def backward_peak_bytes(saving: Saving, layers: int, batch: int, width: int) -> 
     return kept_bytes + back_bytes + 4 * rows_bytes + block_bytes(4)
 
 
-def optimizer_moved_bytes(parameters: int, element_bytes: int = 2) -> int:
-    """What an optimizer on the host costs each way and step: gradients there, parameters back."""
-    return parameters * element_bytes
-
-
-def streamed_moved_bytes(parameters: int, element_bytes: int = 2) -> tuple[int, int]:
-    """What streamed layers cost in a step: (to the GPU, to the host).
-
-    Parameters come for forward and again for backward, which computes the layer anew; gradients go.
-    """
-    return 2 * parameters * element_bytes, parameters * element_bytes
-
-
 def pinned_bytes(size_bytes: int) -> int:
-    """What a pinned tensor takes on the host: the next power of two.
+    """Round a pinned tensor up to the next power of two, which it takes on the host.
 
     Source: `process_events` and `allocate` in aten/src/ATen/core/CachingHostAllocator.h, PyTorch
     2.13 (`PowerOf2Ceil`).

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes
 
 
 @dataclass(frozen=True)
-class Sizes:
+class OperatorSizes:
     """Numbers of elements that what is kept depends on."""
 
     first: int
@@ -33,31 +33,31 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptByOperator:
     """One tensor that an operator keeps."""
 
     what: str
     count: Literal["first", "second", "output", "groups", "one"]
-    """Which of the `Sizes` says how many elements it has."""
+    """Which of the `OperatorSizes` says how many elements it has."""
     dtype: str = ""
     """Of the tensor; that of the operator's input if empty."""
 
-    def size_bytes(self, sizes: Sizes, dtype: str) -> int:
+    def size_bytes(self, sizes: OperatorSizes, dtype: str) -> int:
         """Its size in memory, as a block."""
         count: int = getattr(sizes, self.count)
         return block_bytes(count * ITEM_BYTES[self.dtype or dtype])
 
 
-INPUT = Kept("input", "first")
-SECOND_INPUT = Kept("second input", "second")
-OUTPUT = Kept("output", "output")
-MASK = Kept("mask", "first", "bool")
-INDEX = Kept("index", "second", "int64")
-CHOSEN = Kept("indices of the chosen", "output", "int64")
-MEAN = Kept("mean", "groups", "float32")
-SCALE = Kept("1 / standard deviation", "groups", "float32")
+INPUT = KeptByOperator("input", "first")
+SECOND_INPUT = KeptByOperator("second input", "second")
+OUTPUT = KeptByOperator("output", "output")
+MASK = KeptByOperator("mask", "first", "bool")
+INDEX = KeptByOperator("index", "second", "int64")
+CHOSEN = KeptByOperator("indices of the chosen", "output", "int64")
+MEAN = KeptByOperator("mean", "groups", "float32")
+SCALE = KeptByOperator("1 / standard deviation", "groups", "float32")
 
-KEEPS: Mapping[str, tuple[Kept, ...]] = MappingProxyType(
+KEEPS: Mapping[str, tuple[KeptByOperator, ...]] = MappingProxyType(
     {
         # activation functions
         "relu": (OUTPUT,),
@@ -103,13 +103,17 @@ KEEPS: Mapping[str, tuple[Kept, ...]] = MappingProxyType(
         "reshape that copies": (),
         # losses
         "mse_loss": (INPUT, SECOND_INPUT),
-        "cross_entropy": (Kept("log-probabilities", "first"), INDEX, Kept("sum of weights", "one")),
+        "cross_entropy": (
+            KeptByOperator("log-probabilities", "first"),
+            INDEX,
+            KeptByOperator("sum of weights", "one"),
+        ),
     }
 )
 """What each operator keeps, by its name in PyTorch or as it is written."""
 
 
-def held_bytes(name: str, sizes: Sizes, dtype: str = "float32") -> int:
+def held_bytes(name: str, sizes: OperatorSizes, dtype: str = "float32") -> int:
     """What an operator holds on to once nobody else has a name for its inputs and output.
 
     Args:

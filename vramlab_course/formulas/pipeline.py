@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
-from vramlab.programs.pipeline_schedules import Name, Plan, plan
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.programs.pipeline_schedules import Name, PipelineSchedule, plan
 from vramlab_course.formulas.training import SCALAR_BYTES
 
 Parts = dict[str, int]
@@ -61,13 +61,13 @@ class Pipeline:
         """One for each stage."""
         return len(self.stages)
 
-    def stage(self, rank: int) -> Stage:
+    def stage(self, rank: int) -> PipelineStage:
         """The stage that a rank has."""
-        return Stage(self, rank)
+        return PipelineStage(self, rank)
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """What one rank holds, in bytes; cuBLAS's workspaces and sums' buffers are not included."""
 
     pipeline: Pipeline
@@ -77,7 +77,7 @@ class Stage:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of its input and of each layer's output."""
+        """List the widths of its input and of each layer's output."""
         return self.pipeline.stages[self.rank]
 
     @property
@@ -125,11 +125,6 @@ class Stage:
         widths = self.widths[-1:] if self.pipeline.is_checkpointed else self.widths[1:]
         loss_bytes = SCALAR_BYTES if self.is_last else 0
         return sum(map(self.rows_bytes, widths)) + loss_bytes
-
-    @property
-    def held_before_bytes(self) -> int:
-        """Before the first step: parameters, and the input."""
-        return self.parameters_bytes + self.input_bytes
 
     @property
     def held_after_bytes(self) -> int:
@@ -223,7 +218,7 @@ class Stage:
             gradients_bytes += self.weight_bytes(layer) if is_first_one else 0
 
     @property
-    def _plan(self) -> Plan:
+    def _plan(self) -> PipelineSchedule:
         return plan(self.pipeline.schedule, self.pipeline.ranks, self.pipeline.micro_batches)
 
     def _kept_outputs_bytes(self, micro_batches: int) -> int:
@@ -273,7 +268,7 @@ def cut(widths: Sequence[int], layers: Sequence[int]) -> tuple[tuple[int, ...], 
 
 @dataclass(frozen=True)
 class ModelParallel:
-    """The same chain in one process, a stage on each GPU, without micro-batches.
+    """A chain in one process, a stage on each GPU, without micro-batches.
 
     x goes from GPU to GPU by `x = stage(x.to(gpu))`, and the loss is the sum of what comes out.
     """

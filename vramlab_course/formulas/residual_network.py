@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 CLASSES, COLORS, SIDE = 1000, 3, 224
 """Images are (B, 3, 224, 224)."""
@@ -23,7 +23,7 @@ BASE, EXPANSION = 64, 4
 
 
 @dataclass(frozen=True)
-class Part:
+class NetworkPart:
     """A part of the network between two cuts: the stem, a block, or the head."""
 
     inner_bytes: int
@@ -43,13 +43,13 @@ def scaled_stages(blocks: int, like: Sequence[int] = (3, 24, 36, 3)) -> tuple[in
     return tuple(stages)
 
 
-def parts(stages: Sequence[int], batch: int) -> list[Part]:
+def parts(stages: Sequence[int], batch: int) -> list[NetworkPart]:
     """Stem, blocks and head, in order."""
     side = SIDE // 4
     pooled_bytes = _maps_bytes(batch, BASE, side)
     # Pooling keeps the place of each maximum, an int64.
     places_bytes = block_bytes(tensor_bytes((batch, BASE, side, side), "int64"))
-    found = [Part(_unit_bytes(batch, BASE, SIDE // 2) + places_bytes, pooled_bytes)]
+    found = [NetworkPart(_unit_bytes(batch, BASE, SIDE // 2) + places_bytes, pooled_bytes)]
     for stage, count in enumerate(stages):
         width = BASE * 2**stage
         for block in range(count):
@@ -64,12 +64,12 @@ def parts(stages: Sequence[int], batch: int) -> list[Part]:
             )
             if first:  # a convolution beside the block makes the input as wide as its result
                 inner_bytes += _unit_bytes(batch, EXPANSION * width, side)
-            found.append(Part(inner_bytes, _maps_bytes(batch, EXPANSION * width, side)))
+            found.append(NetworkPart(inner_bytes, _maps_bytes(batch, EXPANSION * width, side)))
     features_bytes = block_bytes(tensor_bytes((batch, EXPANSION * BASE * 2 ** (len(stages) - 1))))
-    return [*found, Part(features_bytes, block_bytes(tensor_bytes((batch, CLASSES))))]
+    return [*found, NetworkPart(features_bytes, block_bytes(tensor_bytes((batch, CLASSES))))]
 
 
-def forward_bytes(pieces: Sequence[Part], cuts: Sequence[int] = ()) -> int:
+def forward_bytes(pieces: Sequence[NetworkPart], cuts: Sequence[int] = ()) -> int:
     """What is held after the forward pass.
 
     Args:
@@ -84,7 +84,7 @@ def forward_bytes(pieces: Sequence[Part], cuts: Sequence[int] = ()) -> int:
     return between_bytes + kept_bytes - pieces[-2].result_bytes
 
 
-def cuts_by_budget(pieces: Sequence[Part], budget_bytes: int) -> list[int]:
+def cuts_by_budget(pieces: Sequence[NetworkPart], budget_bytes: int) -> list[int]:
     """Cut before a part when the parts since the last cut keep more than the budget."""
     cuts = []
     since_bytes = 0
@@ -96,14 +96,14 @@ def cuts_by_budget(pieces: Sequence[Part], budget_bytes: int) -> list[int]:
     return cuts
 
 
-def best_cuts(pieces: Sequence[Part]) -> list[int]:
+def best_cuts(pieces: Sequence[NetworkPart]) -> list[int]:
     """The cuts by that budget for which results and the largest segment together are smallest."""
     whole_bytes = forward_bytes(pieces)
     plans = [cuts_by_budget(pieces, whole_bytes // share) for share in range(2, 200)]
     return min(plans, key=lambda cuts: planned_bytes(pieces, cuts))
 
 
-def planned_bytes(pieces: Sequence[Part], cuts: Sequence[int]) -> int:
+def planned_bytes(pieces: Sequence[NetworkPart], cuts: Sequence[int]) -> int:
     """The most that results of segments and one segment that has run again hold at once."""
     most_bytes = results_bytes = 0
     ends = [*cuts, len(pieces)]

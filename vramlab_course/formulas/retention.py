@@ -8,7 +8,7 @@ Letters of shapes: B batch, H heads, S sequence, D head size, C tokens in a chun
 
 from __future__ import annotations
 
-from vramlab.cuda_rules.storage import block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 
 def parallel_bytes(batch: int, heads: int, length: int, head_size: int) -> int:

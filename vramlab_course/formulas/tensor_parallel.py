@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramlab.cuda_rules.collectives import Kind, ring_sent_bytes
-from vramlab.cuda_rules.storage import ITEM_BYTES, block_bytes, tensor_bytes
+from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab.programs.divisions import DIVISIONS as DIVISIONS
 from vramlab.programs.divisions import ORDERS as ORDERS
 from vramlab.programs.divisions import Cut as Cut
@@ -155,12 +155,12 @@ def parameter_shapes(width: int, ranks: int = 1) -> list[tuple[int, ...]]:
 
 
 def parameters(width: int, ranks: int = 1) -> int:
-    """How many numbers of a layer each rank has: 12 W^2 / N + 7 W / N + 6 W."""
+    """Count the numbers of a layer that each rank has: 12 W^2 / N + 7 W / N + 6 W."""
     return sum(tensor_bytes(shape, "int8") for shape in parameter_shapes(width, ranks))
 
 
 def parameters_bytes(width: int, ranks: int = 1, dtype: str = "float16") -> int:
-    """The same in blocks; gradients take as much, and each of Adam's two states in this dtype."""
+    """Add up a rank's parameters in blocks; gradients take as much, each of Adam's states too."""
     return sum(block_bytes(tensor_bytes(shape, dtype)) for shape in parameter_shapes(width, ranks))
 
 
@@ -201,44 +201,8 @@ def layer_calls(
     return [("all-reduce", whole_bytes)] * (4 if backward and not shared_input else 2)
 
 
-def order_calls(
-    order: Order,
-    rows: int,
-    width: int,
-    inner: int,
-    *,
-    backward: bool = False,
-    dtype: str = "float16",
-) -> list[Call]:
-    """The collectives of a feed-forward layer whose input and output are whole on every rank.
-
-    An activation function stands between the two matrices (W, F) and (F, W): it needs sums that
-    are complete. So a layer that is cut by rows has an all-reduce behind it. What a layer cut by
-    columns puts out can stay cut if rows follow, else it is gathered. In backward it is the other
-    way round: columns reduce the gradient of their input, rows gather it, unless columns stand in
-    front of rows.
-
-    Args:
-        order: cuts of the first and the second matrix.
-        rows: of the input.
-        width: W.
-        inner: F.
-        backward: which pass.
-        dtype: of activations.
-    """
-    outer_bytes, inner_bytes = (tensor_bytes((rows, size), dtype) for size in (width, inner))
-    if order == ("column", "row"):
-        return [("all-reduce", outer_bytes)]
-    first, second = order
-    if backward:
-        kinds: dict[Cut, Kind] = {"column": "all-reduce", "row": "all-gather"}
-        return [(kinds[second], inner_bytes), (kinds[first], outer_bytes)]
-    kinds = {"column": "all-gather", "row": "all-reduce"}
-    return [(kinds[first], inner_bytes), (kinds[second], outer_bytes)]
-
-
 def sent_bytes(calls: list[Call], ranks: int) -> int:
-    """What a rank sends for these collectives around a ring."""
+    """Add up what a rank sends for collectives around a ring."""
     return sum(ring_sent_bytes(kind, whole_bytes, ranks) for kind, whole_bytes in calls)
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramlab.cuda_rules.storage import ITEM_BYTES
+from vramlab.cuda_rules.rounding import ceil_div, round_up
+from vramlab.cuda_rules.sizes import ITEM_BYTES
 
 TILE = (128, 256)
 """Rows and columns of the guide's most efficient tile."""
@@ -29,18 +30,18 @@ A100_ALIGNED_BYTES = 128
 
 
 def recommended_multiple(dtype: str, aligned_bytes: int = ALIGNED_BYTES) -> int:
-    """Of how many elements a size should be a multiple; 8 for float16, 64 on an A100.
+    """Look up the multiple, in elements, that sizes should have: 8 for float16, 64 on an A100.
 
     Args:
-        dtype: a name in `storage.ITEM_BYTES`. TF32 has 4 bytes in memory, like float32.
+        dtype: a name in `ITEM_BYTES`. TF32 has 4 bytes in memory, like float32.
         aligned_bytes: `ALIGNED_BYTES`, or `A100_ALIGNED_BYTES`.
     """
     return aligned_bytes // ITEM_BYTES[dtype]
 
 
 def padded(size: int, multiple: int) -> int:
-    """The next multiple: what a vocabulary of 50,257 words is padded to."""
-    return -(-size // multiple) * multiple
+    """Round up to the next multiple, as a vocabulary of 50,257 words is padded."""
+    return round_up(size, multiple)
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,12 @@ class Tiling:
     def tiles(self) -> int:
         """Thread blocks that have work, those at the edges included."""
         tile_rows, tile_columns = self.tile
-        return -(-self.rows // tile_rows) * -(-self.columns // tile_columns)
+        return ceil_div(self.rows, tile_rows) * ceil_div(self.columns, tile_columns)
 
     @property
     def waves(self) -> int:
         """Rounds of one tile on every multiprocessor; the last may be thin."""
-        return -(-self.tiles // self.multiprocessors)
+        return ceil_div(self.tiles, self.multiprocessors)
 
     @property
     def used(self) -> float:

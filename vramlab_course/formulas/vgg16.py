@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from vramlab.cuda_rules.storage import tensor_bytes
+from vramlab.cuda_rules.sizes import tensor_bytes
 from vramlab.programs.vgg16 import CONVOLUTIONS as CONVOLUTIONS
 from vramlab.programs.vgg16 import FULLY_CONNECTED as FULLY_CONNECTED
 from vramlab.programs.vgg16 import IMAGE as IMAGE

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from vramlab.cuda_rules.collectives import ring_sent_bytes
-from vramlab.cuda_rules.storage import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
+from vramlab.cuda_rules.rounding import ceil_div
+from vramlab.cuda_rules.sizes import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
 from vramlab.programs.divisions import ZERO_STAGES, ZeROStage
 from vramlab_course.formulas.data_parallel import buckets
 
@@ -56,7 +57,7 @@ DIVIDED: dict[Stage, tuple[str, ...]] = {
 def paper_bytes(parameters: int, ranks: int, stage: Stage) -> dict[str, int]:
     """What each rank keeps by the paper's count; parts of a byte are rounded up."""
     return {
-        name: _ceil(each * parameters, ranks if name in DIVIDED[stage] else 1)
+        name: ceil_div(each * parameters, ranks if name in DIVIDED[stage] else 1)
         for name, each in PAPER_BYTES_PER_PARAMETER.items()
     }
 
@@ -87,7 +88,7 @@ def padded_rows(rows: int, ranks: int) -> int:
     All shards have to be of one size for an all-gather. Source: `_init_sharded_param` in
     torch/distributed/fsdp/_fully_shard/_fsdp_param.py.
     """
-    return _ceil(rows, ranks)
+    return ceil_div(rows, ranks)
 
 
 def greedy_partition(numels: Iterable[int], ranks: int) -> list[list[int]]:
@@ -282,7 +283,3 @@ def _bucket_bytes(item_bytes: int, numels: Sequence[int]) -> int:
 def _numel(shape: Shape, rows: int) -> int:
     """Elements of a tensor of this shape with another number of rows."""
     return rows * math.prod(shape[1:])
-
-
-def _ceil(numerator: int, denominator: int) -> int:
-    return -(-numerator // denominator)

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.style import Look, Unit, fits
+from vramlab_course.plots.style import Look, MemoryUnit, fits
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """One stretch of a bar."""
 
     name: str
@@ -27,8 +27,8 @@ class Part:
 def draw_bar(
     axes: Axes,
     row: int,
-    parts: Iterable[Part],
-    unit: Unit,
+    parts: Iterable[BarPart],
+    unit: MemoryUnit,
     plot_width_in: float,
     height: float = 0.8,
 ) -> None:
@@ -73,7 +73,7 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def draw_capacity(axes: Axes, capacity_bytes: int | None, unit: Unit) -> list[Artist]:
+def draw_capacity(axes: Axes, capacity_bytes: int | None, unit: MemoryUnit) -> list[Artist]:
     """Draw the line where the GPU's memory ends, if that is given; its entry in the legend."""
     if capacity_bytes is None:
         return []

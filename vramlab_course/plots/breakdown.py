@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from vramlab.measure import Breakdown
 from vramlab_course.plots import style
-from vramlab_course.plots.bars import Part
+from vramlab_course.plots.bars import BarPart
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.stack import describe_stack, draw_stack
 from vramlab_course.plots.style import CATEGORY_LOOKS
@@ -41,11 +41,11 @@ def describe_breakdown(
     return describe_stack(_parts(at, outside or {}), title=title, capacity_bytes=capacity_bytes)
 
 
-def _parts(at: Breakdown, outside: Mapping[str, int]) -> list[Part]:
+def _parts(at: Breakdown, outside: Mapping[str, int]) -> list[BarPart]:
     parts = [
-        Part(str(category), size_bytes, CATEGORY_LOOKS[category])
+        BarPart(str(category), size_bytes, CATEGORY_LOOKS[category])
         for category, size_bytes in at.category_bytes.items()
     ]
-    parts.append(Part("cached, not allocated", at.moment.cached_bytes, style.CACHED_LOOK))
-    parts += [Part(name, size_bytes, style.OUTSIDE_LOOK) for name, size_bytes in outside.items()]
+    parts.append(BarPart("cached, not allocated", at.moment.cached_bytes, style.CACHED_LOOK))
+    parts += [BarPart(name, size_bytes, style.OUTSIDE_LOOK) for name, size_bytes in outside.items()]
     return parts

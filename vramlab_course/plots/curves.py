@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Unit
+from vramlab_course.plots.style import MemoryUnit
 
 Points = Sequence[tuple[float, float]]
 """(x, bytes), in the order of x."""
@@ -56,7 +56,7 @@ def draw_curves(
     largest_bytes = int(max([*sizes, capacity_bytes or 0]))
     if logarithmic:  # powers of ten below 1 are hard to read
         largest_bytes = math.isqrt(largest_bytes * int(min(filter(None, sizes), default=1)))
-    unit = Unit.for_axis(largest_bytes)
+    unit = MemoryUnit.for_axis(largest_bytes)
     with style.house_style():
         picture = new_picture(4.2)
         axes = picture.subplots()

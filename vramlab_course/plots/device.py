@@ -9,9 +9,9 @@ from matplotlib.artist import Artist
 from vramlab.measure import DeviceReading
 from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.bars import Part, draw_bar, draw_capacity, name_rows
+from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity, name_rows
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, Unit
+from vramlab_course.plots.style import Look, MemoryUnit
 
 _LOOKS = {
     "driver": Look(style.GREY, "xx"),
@@ -38,14 +38,14 @@ def draw_device(
     """
     taken_bytes = [reading.driver_bytes + reading.used_bytes for reading in readings.values()]
     longest_bytes = max([*taken_bytes, capacity_bytes or 0])
-    unit = Unit.for_axis(longest_bytes)
+    unit = MemoryUnit.for_axis(longest_bytes)
     with style.house_style():
         picture = new_picture(1.35 + _ROW_IN * len(readings))
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.02 or 1)
         for row, reading in enumerate(readings.values()):
-            stretches = (Part(name, size, _LOOKS[name]) for name, size in _parts(reading))
+            stretches = (BarPart(name, size, _LOOKS[name]) for name, size in _parts(reading))
             draw_bar(axes, row, stretches, unit, _PLOT_WIDTH_IN, height=0.7)
         handles: list[Artist] = [look.patch(name) for name, look in _LOOKS.items()]
         handles += draw_capacity(axes, capacity_bytes, unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from vramlab.programs.pipeline_schedules import Cell, Plan
+from vramlab.programs.pipeline_schedules import Cell, PipelineSchedule
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import name_rows
 from vramlab_course.plots.picture import Picture, new_picture
@@ -24,7 +24,7 @@ _HEIGHT = 0.8
 """Of a box, in a row of height 1."""
 
 
-def draw_gantt(plan: Plan, *, title: str | None = None) -> Picture:
+def draw_gantt(plan: PipelineSchedule, *, title: str | None = None) -> Picture:
     """Draw a step of a pipeline over time; the numbers in the boxes are those of micro-batches.
 
     With several stages on a rank, a number has a stroke for each stage of the rank that came
@@ -50,7 +50,7 @@ def draw_gantt(plan: Plan, *, title: str | None = None) -> Picture:
     return picture
 
 
-def describe_gantt(plan: Plan, *, title: str | None = None) -> str:
+def describe_gantt(plan: PipelineSchedule, *, title: str | None = None) -> str:
     """Say in words what `draw_gantt` draws."""
     ranks = "; ".join(
         f"rank {rank} works {plan.busy_slots(rank)} of {plan.slots} slots and has at most "
@@ -60,7 +60,7 @@ def describe_gantt(plan: Plan, *, title: str | None = None) -> str:
     return f"{title or _heading(plan)}. {ranks}. In all, ranks wait {float(plan.bubble):.1%}."
 
 
-def _heading(plan: Plan) -> str:
+def _heading(plan: PipelineSchedule) -> str:
     return (
         f"{plan.name}: {_micro_batches(plan.micro_batches)} on {plan.ranks} ranks, "
         f"which wait {float(plan.bubble):.1%} of the time"
@@ -71,7 +71,7 @@ def _micro_batches(number: int) -> str:
     return f"{number} micro-batch{'es' if number > 1 else ''}"
 
 
-def _draw_cell(axes: Axes, cell: Cell, plan: Plan) -> None:
+def _draw_cell(axes: Axes, cell: Cell, plan: PipelineSchedule) -> None:
     look = _LOOKS[cell.work.direction]
     _draw_box(axes, cell.rank, cell.start, cell.slots, look)
     label = str(cell.work.micro_batch) + "'" * (cell.work.stage // plan.ranks)

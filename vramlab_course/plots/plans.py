@@ -11,12 +11,12 @@ from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.stacks import Rows, describe_stacks, draw_stacks
 from vramlab_course.plots.style import CACHED_LOOK, CATEGORY_LOOKS, GREY, OUTSIDE_LOOK, YELLOW, Look
 
-_REST, _RESTS, _CONTEXT = "all else", "rests of blocks", "CUDA context"
+_REST, _REMAINDERS, _CONTEXT = "all else", "unsplit remainders", "CUDA context"
 _LOOKS = {
     **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES if name != GATHERED},
     GATHERED: Look(GREY, "oo"),
     _REST: Look(YELLOW, "xx"),
-    _RESTS: CACHED_LOOK,
+    _REMAINDERS: CACHED_LOOK,
     _CONTEXT: OUTSIDE_LOOK,
 }
 _TOLD_APART = ("parameters", "optimizer states", "inputs", "workspaces")
@@ -67,7 +67,7 @@ def _rows(found: Report) -> dict[str, dict[str, int]]:
         rows["simulated"] = {
             **known,
             _REST: simulation.peak_bytes - sum(known.values()),
-            _RESTS: simulation.rests_bytes,
+            _REMAINDERS: simulation.unsplit_remainder_bytes,
             _CONTEXT: context_bytes,
         }
     return rows

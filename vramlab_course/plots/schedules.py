@@ -14,8 +14,8 @@ from matplotlib.ticker import StrMethodFormatter
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, Unit
-from vramlab_course.programs.checkpointing import Moment, Simulation
+from vramlab_course.plots.style import Look, MemoryUnit
+from vramlab_course.programs.checkpointing import ScheduleMoment, ScheduleSimulation
 
 if TYPE_CHECKING:
     from vramlab_course.experiments.checkpointing import Exchange
@@ -39,7 +39,7 @@ _STATE_HEIGHT, _GRADIENT_HEIGHT = 0.55, 0.3
 
 
 def draw_schedule(
-    simulation: Simulation, *, at: int | None = None, title: str | None = None
+    simulation: ScheduleSimulation, *, at: int | None = None, title: str | None = None
 ) -> Picture:
     """Draw a grid of states and time: a bar wherever a state, or its gradient, is held.
 
@@ -71,7 +71,7 @@ def draw_schedule(
 
 
 def describe_schedule(
-    simulation: Simulation, *, at: int | None = None, title: str | None = None
+    simulation: ScheduleSimulation, *, at: int | None = None, title: str | None = None
 ) -> str:
     """Say in words what `draw_schedule` draws."""
     schedule = simulation.schedule
@@ -107,7 +107,7 @@ def draw_exchange(points: Sequence[Exchange], *, title: str) -> Picture:
         title: the picture's title.
     """
     least = points[0].flops
-    unit = Unit.for_axis(max(point.peak_bytes for point in points))
+    unit = MemoryUnit.for_axis(max(point.peak_bytes for point in points))
     with style.house_style():
         picture = new_picture(4.6)
         axes = picture.subplots()
@@ -138,12 +138,12 @@ def describe_exchange(points: Sequence[Exchange], *, title: str) -> str:
     return f"{title}. {words}."
 
 
-def _heading(simulation: Simulation) -> str:
+def _heading(simulation: ScheduleSimulation) -> str:
     schedule = simulation.schedule
     return f"A chain of {schedule.steps} steps: {schedule.name}"
 
 
-def _reason(moment: Moment, state: int) -> str | None:
+def _reason(moment: ScheduleMoment, state: int) -> str | None:
     """Why a state is held at a moment."""
     if state in moment.recorded:
         return _RECORDED
@@ -152,7 +152,7 @@ def _reason(moment: Moment, state: int) -> str | None:
     return _CURRENT if state == moment.current else None
 
 
-def _draw_grid(axes: Axes, simulation: Simulation) -> None:
+def _draw_grid(axes: Axes, simulation: ScheduleSimulation) -> None:
     moments = simulation.moments
     for state in range(simulation.schedule.steps + 1):
         for reason, start, length in _spans([_reason(moment, state) for moment in moments]):
@@ -192,7 +192,7 @@ def _draw_bar(axes: Axes, start: int, length: int, y: float, height: float, look
     )
 
 
-def _draw_chain(axes: Axes, simulation: Simulation, moment: Moment) -> None:
+def _draw_chain(axes: Axes, simulation: ScheduleSimulation, moment: ScheduleMoment) -> None:
     """Two rows of circles: states above, gradients below; filled where they are held."""
     steps = simulation.schedule.steps
     for state in range(steps + 1):
@@ -237,7 +237,7 @@ def _draw_node(axes: Axes, x: float, y: float, name: str, look: Look) -> None:
     )
 
 
-def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: Unit) -> None:
+def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: MemoryUnit) -> None:
     """A ring where a strategy was predicted, a dot where it was measured, and its number."""
     marker, color = ("s", style.VERMILLION) if point.by_torch else ("o", style.BLUE)
     axes.plot(

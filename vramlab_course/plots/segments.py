@@ -13,7 +13,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import name_rows
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, Unit, fits
+from vramlab_course.plots.style import Look, MemoryUnit, fits
 
 _ALLOCATED = "allocated"
 _WASTED = "rounded up or not split off"
@@ -184,7 +184,7 @@ def _in_words(parts: Sequence[_Part]) -> str:
 def _draw_pool(axes: Axes, pool: str, rows: Mapping[_Row, int], most: int) -> None:
     drawn = list(rows.items())[:most]
     largest_bytes = max(row.total_bytes for row in rows)
-    unit = Unit.for_axis(largest_bytes)
+    unit = MemoryUnit.for_axis(largest_bytes)
     axes.set_xlim(0, unit.of(largest_bytes) * 1.003)  # keeps the last edge inside
     for number, (row, _) in enumerate(drawn):
         for part in row.parts:
@@ -196,7 +196,7 @@ def _draw_pool(axes: Axes, pool: str, rows: Mapping[_Row, int], most: int) -> No
     name_rows(axes, [row.name(count) for row, count in drawn])
 
 
-def _draw_part(axes: Axes, number: int, part: _Part, unit: Unit) -> None:
+def _draw_part(axes: Axes, number: int, part: _Part, unit: MemoryUnit) -> None:
     look = _LOOKS[part.kind]
     start, width = unit.of(part.start_bytes), unit.of(part.size_bytes)
     wide = fits(axes, "I", width, _PLOT_WIDTH_IN)  # else its edges would hide its colour

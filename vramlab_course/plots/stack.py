@@ -9,9 +9,9 @@ from matplotlib.artist import Artist
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.bars import Part, draw_bar, draw_capacity
+from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, Unit
+from vramlab_course.plots.style import Look, MemoryUnit
 
 _PLOT_WIDTH_IN = 8.6  # what is left of a picture's width beside the margins
 
@@ -30,7 +30,7 @@ LOOKS = (
 
 
 def draw_stack(
-    parts: Mapping[str, int] | Sequence[Part],
+    parts: Mapping[str, int] | Sequence[BarPart],
     *,
     title: str,
     capacity_bytes: int | None = None,
@@ -45,7 +45,7 @@ def draw_stack(
     drawn = _parts(parts)
     total_bytes = sum(part.size_bytes for part in drawn)
     longest_bytes = max(total_bytes, capacity_bytes or 0) or 1
-    unit = Unit.for_axis(longest_bytes)
+    unit = MemoryUnit.for_axis(longest_bytes)
     with style.house_style():
         rows_of_legend = -(-(len(drawn) + (capacity_bytes is not None)) // 3)
         picture = new_picture(1.45 + 0.2 * rows_of_legend)
@@ -66,7 +66,7 @@ def draw_stack(
 
 
 def describe_stack(
-    parts: Mapping[str, int] | Sequence[Part],
+    parts: Mapping[str, int] | Sequence[BarPart],
     *,
     title: str,
     capacity_bytes: int | None = None,
@@ -79,10 +79,10 @@ def describe_stack(
     return f"{title}: {short_size(total_bytes)}{of_capacity}. {listed}."
 
 
-def _parts(parts: Mapping[str, int] | Sequence[Part]) -> list[Part]:
+def _parts(parts: Mapping[str, int] | Sequence[BarPart]) -> list[BarPart]:
     if isinstance(parts, Mapping):
         parts = [
-            Part(name, size_bytes, LOOKS[number % len(LOOKS)])
+            BarPart(name, size_bytes, LOOKS[number % len(LOOKS)])
             for number, (name, size_bytes) in enumerate(parts.items())
         ]
     return [

@@ -8,10 +8,10 @@ from matplotlib.artist import Artist
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.bars import Part, draw_bar, draw_capacity, name_rows
+from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity, name_rows
 from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.stack import LOOKS
-from vramlab_course.plots.style import Look, Unit
+from vramlab_course.plots.style import Look, MemoryUnit
 
 _ROW_IN = 0.27
 _PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums
@@ -42,7 +42,7 @@ def draw_stacks(
     looks = _looks(rows) if looks is None else _looks_given(rows, looks)
     sums = {row: sum(parts.values()) for row, parts in rows.items()}
     longest_bytes = max([*sums.values(), capacity_bytes or 0]) or 1
-    unit = Unit.for_axis(longest_bytes)
+    unit = MemoryUnit.for_axis(longest_bytes)
     with style.house_style():
         rows_of_legend = -(-(len(looks) + (capacity_bytes is not None)) // 4)
         picture = new_picture(0.95 + 0.2 * rows_of_legend + _ROW_IN * len(rows))
@@ -50,7 +50,7 @@ def draw_stacks(
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.16)  # room for the sums
         for number, (row, parts) in enumerate(rows.items()):
-            stretches = (Part(part, parts.get(part, 0), look) for part, look in looks.items())
+            stretches = (BarPart(part, parts.get(part, 0), look) for part, look in looks.items())
             draw_bar(axes, number, stretches, unit, _PLOT_WIDTH_IN)
             axes.text(
                 unit.of(sums[row]),

@@ -9,7 +9,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.groups import Bar, draw_groups, height_in
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, Unit
+from vramlab_course.plots.style import Look, MemoryUnit
 
 _LOOKS = {
     "predicted": Look(style.SKY_BLUE, "//"),
@@ -40,7 +40,7 @@ def draw_stages(
     title = title or f"{result.name} on {result.gpu_in_words}"
     groups = _groups(result, quantity)
     values = [size_bytes for group in groups for size_bytes in group.bars.values()]
-    unit = Unit.for_axis(max(map(abs, values), default=0))
+    unit = MemoryUnit.for_axis(max(map(abs, values), default=0))
     drawn = [(group.name, _drawn(group, unit)) for group in groups]
     with style.house_style():
         picture = new_picture(1.5 + height_in(drawn))
@@ -88,7 +88,7 @@ def _groups(result: Result, quantity: Quantity | None) -> list[_Group]:
     return groups
 
 
-def _drawn(group: _Group, unit: Unit) -> list[Bar]:
+def _drawn(group: _Group, unit: MemoryUnit) -> list[Bar]:
     return [
         Bar(kind, unit.of(size_bytes), short_size(size_bytes))
         for kind, size_bytes in group.bars.items()

@@ -98,14 +98,14 @@ def house_style() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Unit:
+class MemoryUnit:
     """A unit of memory for an axis."""
 
     name: str
     size_bytes: int
 
     @classmethod
-    def for_axis(cls, largest_bytes: int) -> Unit:
+    def for_axis(cls, largest_bytes: int) -> MemoryUnit:
         """The unit in which an axis up to `largest_bytes` reads best."""
         for name, size_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
             if largest_bytes >= 2 * size_bytes:

@@ -13,7 +13,7 @@ from vramlab.measure import Category, Timeline, breakdown, category_curves
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import CATEGORY_LOOKS, Unit
+from vramlab_course.plots.style import CATEGORY_LOOKS, MemoryUnit
 
 _PLOT_WIDTH_IN = 8.3  # what is left of a picture's width beside the axis
 _LEVELS = 3
@@ -41,7 +41,7 @@ def draw_timeline(
         max(timeline.reserved_bytes) if show_reserved else 0,
         capacity_bytes or 0,
     )
-    unit = Unit.for_axis(highest_bytes)
+    unit = MemoryUnit.for_axis(highest_bytes)
     with style.house_style():
         picture = new_picture(4.6)
         axes = picture.subplots()
@@ -95,7 +95,7 @@ def describe_timeline(timeline: Timeline, *, title: str = "Memory over time") ->
     ).rstrip() + failures
 
 
-def _draw_areas(axes: Axes, curves: Mapping[Category, Sequence[int]], unit: Unit) -> None:
+def _draw_areas(axes: Axes, curves: Mapping[Category, Sequence[int]], unit: MemoryUnit) -> None:
     """Stack the curves as steps: between events, nothing changes."""
     floor: list[float] = []
     for category, curve in curves.items():
@@ -119,7 +119,7 @@ def _draw_areas(axes: Axes, curves: Mapping[Category, Sequence[int]], unit: Unit
 def _draw_line(
     axes: Axes,
     level_bytes: Sequence[int],
-    unit: Unit,
+    unit: MemoryUnit,
     label: str,
     line_style: str | tuple[int, tuple[int, ...]],
 ) -> Line2D:
@@ -202,7 +202,7 @@ def _mark_failures(axes: Axes, timeline: Timeline) -> None:
         )
 
 
-def _mark_peak(axes: Axes, timeline: Timeline, unit: Unit) -> None:
+def _mark_peak(axes: Axes, timeline: Timeline, unit: MemoryUnit) -> None:
     position = timeline.peak().position
     height = unit.of(timeline.peak_bytes)
     on_the_left = position > timeline.event_count / 2

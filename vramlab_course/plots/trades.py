@@ -9,7 +9,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.durations import short_time
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Unit
+from vramlab_course.plots.style import MemoryUnit
 
 _MARKS = (
     (style.INK, "o"),
@@ -47,7 +47,7 @@ def draw_trades(trades: Mapping[str, Trade], *, title: str, of: str = "sequence"
     """
     if not 1 <= len(trades) <= len(_MARKS):
         raise ValueError(f"{len(trades)} ways in one picture; 1 to {len(_MARKS)} can be drawn")
-    unit = Unit.for_axis(max(trade.peak_bytes for trade in trades.values()))
+    unit = MemoryUnit.for_axis(max(trade.peak_bytes for trade in trades.values()))
     with style.house_style():
         picture = new_picture(4.2)
         axes = picture.subplots()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import TypeVar
 
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import NotFixed
 
-Batch = TypeVar("Batch")
+MOST_SHOWN = 12
 
 
 def numbered_batch(index: int, *shape: int) -> torch.Tensor:
@@ -22,16 +20,6 @@ def numbered_batch(index: int, *shape: int) -> torch.Tensor:
     return values.remainder_(251 + index).div_(251).reshape(shape)
 
 
-def noting(load: Callable[[int], Batch], loaded: list[int]) -> Callable[[int], Batch]:
-    """Load batches as `load` does, and note the index of each in `loaded` before it comes."""
-
-    def load_and_note(index: int) -> Batch:
-        loaded.append(index)
-        return load(index)
-
-    return load_and_note
-
-
 def check_order(loaded: list[int], count: int) -> None:
     """See to it that a program has loaded the batches 0 to `count` - 1.
 
@@ -39,6 +27,9 @@ def check_order(loaded: list[int], count: int) -> None:
         NotFixed: it has left some out, loaded some again, or changed their order.
     """
     if loaded != list(range(count)):
+        shown = f"{', '.join(map(str, loaded[:MOST_SHOWN])) or 'none'}"
+        more = ", ..." if len(loaded) > MOST_SHOWN else ""
         raise NotFixed(
-            f"It fits, but does not load each of the {count} batches once, in their order."
+            f"It fits, but does not load each of the {count} batches once, in their order. It has "
+            f"loaded {shown}{more}."
         )

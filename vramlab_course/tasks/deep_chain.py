@@ -9,7 +9,8 @@ from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU
-from vramlab_course.tasks.repair import Repair, Run, require_close, room
+from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import parameters_of, require_close, to_host
 
 WIDTH = 512
 WEIGHT_BYTES = 4 * WIDTH * WIDTH
@@ -72,7 +73,7 @@ def _model_and_batches(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
 def _weights(run: Run, returned: object) -> torch.Tensor:
     """The weights of the chain that was trained: (layers, width, width)."""
     model = run.inputs[0]
-    return torch.stack([weight.detach().cpu() for weight in model.parameters()])
+    return torch.stack([to_host(weight) for weight in parameters_of(model)])
 
 
 def _chain(layers: int) -> torch.nn.Sequential:

@@ -22,7 +22,8 @@ from vramlab_classroom.judge.task import (
     Predict,
 )
 from vramlab_course.tasks.gpus import GPU, allocate, device
-from vramlab_course.tasks.repair import Repair, Run, on_host
+from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import on_host, require_close
 
 GPUS = ("T4", "RTX-3090", "A10", "L4", "V100-16GB")
 """GPUs of the hidden cases; their contexts all differ, so that a context names its GPU."""
@@ -325,7 +326,7 @@ def _programs_of(
         device().memory.used_by_others_bytes += worker_bytes
         run.noted.append(worker_bytes)
 
-    return prepare, start_worker
+    return run.ours(prepare), run.ours(start_worker)
 
 
 def _whose_program(run: Run) -> str:
@@ -340,8 +341,8 @@ def _sums(run: Run, sums: object) -> torch.Tensor:
 
 
 def _same_sums(run: Run, expected: torch.Tensor) -> None:
-    if run.results.shape != expected.shape or not torch.equal(run.results, expected):
-        raise NotFixed("The worker starts, but the result has changed.")
+    message = "The worker starts, but the result has changed."
+    require_close(run.results, expected, message, rtol=0, atol=0)
 
 
 HAND_OVER = Fix(

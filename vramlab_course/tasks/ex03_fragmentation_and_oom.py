@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from vramlab.allocator.sizes import round_up
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.errors import AllocatorConfigError, UnsupportedOnVirtualGPU
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
@@ -22,7 +22,8 @@ from vramlab_classroom.judge.task import (
     Predict,
 )
 from vramlab_course.tasks.gpus import GPU, allocate, device, leave
-from vramlab_course.tasks.repair import Repair, Run, on_host
+from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import on_host, require_close
 
 T4 = GPU("T4")
 
@@ -437,8 +438,8 @@ def _same_features(run: Run, expected: Sequence[torch.Tensor]) -> None:
                 f"It fits, but item {index} is {feature.dtype} of shape {tuple(feature.shape)} "
                 f"instead of {wanted.dtype} of shape {tuple(wanted.shape)}. Are they in order?"
             )
-        if not torch.equal(feature, wanted):
-            raise NotFixed(f"It fits, but the values of item {index} have changed.")
+        message = f"It fits, but the values of item {index} have changed."
+        require_close(feature, wanted, message, rtol=0, atol=0)
 
 
 COLLECT = Fix(
@@ -451,7 +452,7 @@ COLLECT = Fix(
     ],
     trial=Repair(
         gpu=T4.but(values=True),
-        build=lambda run, **case: (_load, _lengths(**case)),
+        build=lambda run, **case: (run.noting(_load), _lengths(**case)),
         reference=_collect,
         limit=lambda own: (_need_mib(_lengths(**own.case)) + 40) * MIB,
         by_others=True,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
@@ -23,7 +23,8 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.batches import numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
-from vramlab_course.tasks.repair import Repair, Run, require_close
+from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import is_plain, parameters_of, require_close, to_host
 
 T4 = GPU("T4")
 
@@ -401,11 +402,10 @@ def _model_and_data(run: Run, rows: int, layers: int, steps: int) -> tuple[Any, 
 
 def _scores_and_weights(run: Run, scores: object) -> tuple[torch.Tensor, torch.Tensor]:
     steps = run.case["steps"]
-    if not isinstance(scores, torch.Tensor) or scores.shape != (steps,):
+    if not is_plain(scores) or scores.shape != (steps,):
         raise NotFixed(f"It fits, but does not give the scores of {steps} steps any more.")
-    model = run.inputs[0]
-    learned = torch.cat([parameter.detach().cpu().flatten() for parameter in model.parameters()])
-    return scores.detach().cpu(), learned
+    learned = [to_host(parameter).flatten() for parameter in parameters_of(run.inputs[0])]
+    return to_host(scores), torch.cat(learned)
 
 
 def _same_training(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:

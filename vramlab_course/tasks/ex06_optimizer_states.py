@@ -7,7 +7,7 @@ from math import prod
 from random import Random
 from typing import Any
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.units import MIB
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
@@ -102,6 +102,7 @@ STATE = Predict(
     minutes=10,
     visible=(
         {"optimizer": "SGD", "fused": False, "shapes": _CHAIN},
+        {"optimizer": "SGD", "fused": True, "shapes": _CHAIN},
         {"optimizer": "SGD with momentum", "fused": False, "shapes": _CHAIN},
         {"optimizer": "AdamW", "fused": False, "shapes": _CHAIN},
         {"optimizer": "AdamW", "fused": True, "shapes": _CHAIN},

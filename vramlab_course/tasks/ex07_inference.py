@@ -23,7 +23,8 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes, peak_growth_bytes
-from vramlab_course.tasks.repair import Repair, Run, require_close
+from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import is_plain, number, require_close, to_host
 
 T4 = GPU("T4")
 
@@ -325,6 +326,7 @@ MODE = Diagnose(
         {"mode": "train()", "rows": 4096, "width": 512, "factor": 4},
         {"mode": "eval()", "rows": 4096, "width": 512, "factor": 4},
         {"mode": "eval() and no_grad()", "rows": 4096, "width": 512, "factor": 4},
+        {"mode": "train() and no_grad()", "rows": 8192, "width": 512, "factor": 2},
     ),
     hidden=lambda random: [
         {
@@ -425,17 +427,14 @@ def _where_it_ended(run: Run) -> str:
     return sizes + "The graphs are gone. What else of each batch stays on the GPU?"
 
 
-def _loss_and_scores(run: Run, returned: object) -> tuple[torch.Tensor, torch.Tensor]:
-    if not isinstance(returned, tuple | list) or len(returned) != 2:
+def _loss_and_scores(run: Run, returned: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if type(returned) not in (tuple, list) or len(returned) != 2:
         raise NotFixed("It has to return two results: the mean loss, and the scores.")
     loss, scores = returned
-    if not isinstance(scores, torch.Tensor):
+    if not is_plain(scores):
         raise NotFixed("The second result has to be one tensor, with the scores of all batches.")
-    try:
-        loss = torch.tensor(float(loss))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise NotFixed("The first result has to be a number: the mean loss.") from error
-    return loss, scores.detach().cpu()
+    mean = number(loss, "The first result has to be a number: the mean loss.")
+    return torch.tensor(mean), to_host(scores)
 
 
 def _same_evaluation(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:

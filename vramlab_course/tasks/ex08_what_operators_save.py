@@ -19,7 +19,8 @@ from vramlab_classroom.judge.task import (
 )
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
-from vramlab_course.tasks.repair import Repair, Run, require_close, room
+from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import is_plain, require_close, to_host
 
 T4 = GPU("T4")
 
@@ -286,7 +287,7 @@ def _input() -> torch.Tensor:
 
 
 def _required_tensor(y: object) -> torch.Tensor:
-    if not isinstance(y, torch.Tensor):
+    if not is_plain(y):
         raise NotFixed(f"It has to return a tensor, and gives a {type(y).__name__}.")
     return y
 
@@ -294,6 +295,7 @@ def _required_tensor(y: object) -> torch.Tensor:
 def _step(run: Run, y: torch.Tensor) -> torch.Tensor:
     """Train a step; give its loss."""
     x = run.inputs[0]
+    run.require_intact()
     if y.shape != x.shape:
         raise NotFixed(f"The result has the shape {tuple(y.shape)}, not {tuple(x.shape)}.")
     loss = y.square().mean()
@@ -304,7 +306,7 @@ def _step(run: Run, y: torch.Tensor) -> torch.Tensor:
 def _with_gradients(run: Run, loss: torch.Tensor) -> list[torch.Tensor]:
     if any(tensor.grad is None for tensor in run.inputs):
         raise NotFixed("It fits, but no gradient arrives at its input and its weights.")
-    return [loss.cpu(), *(tensor.grad.cpu() for tensor in run.inputs)]
+    return [loss.cpu(), *(to_host(tensor.grad) for tensor in run.inputs)]
 
 
 def _same_step(run: Run, expected: list[torch.Tensor]) -> None:
@@ -339,6 +341,7 @@ def _stack(run: Run) -> torch.Tensor:
     y: torch.Tensor
     y, *weights = run.inputs
     for weight in weights:
+        run.note_given([y])
         y = _required_tensor(run.program(y, weight))
     return y
 
@@ -387,7 +390,9 @@ def _chain(run: Run) -> torch.Tensor:
     """Products and calls by turns: nobody but the function keeps anything."""
     y: torch.Tensor = run.inputs[0]
     for _ in range(run.case["layers"]):
-        y = _required_tensor(run.program(1.5 * y))
+        x = 1.5 * y
+        run.note_given([x])
+        y = _required_tensor(run.program(x))
     return y
 
 

@@ -12,7 +12,8 @@ from vramlab_classroom.judge.mistakes import Mistake, instead, of
 from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.limits import limit_memory
-from vramlab_course.tasks.repair import Repair, Run, require_close
+from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import number, parameters_of, require_close, to_host
 
 T4 = GPU("T4")
 
@@ -272,6 +273,7 @@ WHY = Diagnose(
         {"kind": "retried inside except", "layers": 4, "batch": 32},
         {"kind": "still too large", "layers": 4, "batch": 32},
         {"kind": "an earlier loss is kept", "layers": 3, "batch": 48},
+        {"kind": "the error is kept", "layers": 5, "batch": 30},
     ),
     hidden=lambda random: [
         {"kind": kind, "layers": random.randrange(3, 7), "batch": 6 * random.randrange(4, 9)}
@@ -326,6 +328,7 @@ def _model_and_samples(run: Run, count: int, halvings: int) -> tuple[Any, ...]:
     torch.manual_seed(0)
     model = _model(LAYERS, WIDTH)
 
+    @run.ours
     def load(start: int, stop: int) -> torch.Tensor:
         run.noted.append((start, stop))
         numbers = torch.arange(start * TOKENS * WIDTH, stop * TOKENS * WIDTH, device="cuda")
@@ -372,14 +375,12 @@ def _gradient_and_loss(run: Run, total: Any) -> tuple[torch.Tensor, float]:
             f"It fits, but calls load() {calls} times: pieces of {_fitting(run)} samples would "
             "fit, if nobody held the tensors of those that failed."
         )
-    gradients = [parameter.grad for parameter in run.inputs[0].parameters()]
-    if any(gradient is None for gradient in gradients):
+    gradients = [parameter.grad for parameter in parameters_of(run.inputs[0])]
+    found = [to_host(gradient).flatten() for gradient in gradients if gradient is not None]
+    if len(found) < len(gradients):
         raise NotFixed("It fits, but some parameters have no gradient in the end.")
-    try:
-        loss = float(total)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise NotFixed("It has to return the loss of all samples, a number.") from error
-    return torch.cat([gradient.detach().cpu().flatten() for gradient in gradients]), loss
+    loss = number(total, "It has to return the loss of all samples, a number.")
+    return torch.cat(found), loss
 
 
 def _same_gradient(run: Run, expected: tuple[torch.Tensor, float]) -> None:

@@ -281,13 +281,13 @@ RUNS: Mapping[str, Mapping[str, str]] = {
 
 
 def _observe_run(run: str, layers: int, width: int, batch: int, sequence: int) -> Observation:
-    from vramlab_course.experiments.transformer_step import Training
+    from vramlab_course.experiments.transformer_step import TransformerTraining
 
     sizes = Sizes(vocabulary=1024, positions=sequence, width=width, layers=layers, heads=8)
     attention: Attention = "efficient"
     chosen = TransformerRun(batch, sequence, attention=attention, **RUNS[run])  # type: ignore[arg-type]
     readings = {}
-    training = Training(sizes, chosen)
+    training = TransformerTraining(sizes, chosen)
     readings["model"] = torch.cuda.memory_allocated()
     training.step()
     readings["kept"] = growth_bytes(training.forward)
@@ -462,9 +462,9 @@ def _micro_batches(run: Run) -> int:
 
 
 def _two_steps(run: Run) -> None:
-    from vramlab_course.experiments.transformer_step import Training
+    from vramlab_course.experiments.transformer_step import TransformerTraining
 
-    training = Training(T4_SIZES, run.program)
+    training = TransformerTraining(T4_SIZES, run.program)
     for _ in range(2):
         for _ in range(_micro_batches(run)):
             (training.forward() / _micro_batches(run)).backward()

@@ -340,6 +340,7 @@ WRONG = Diagnose(
         {"loop": "added to itself", "steps": 4, "batches": 10},
         {"loop": "graphs retained", "steps": 4, "batches": 10},
         {"loop": "left over", "steps": 4, "batches": 10},
+        {"loop": "one backward", "steps": 4, "batches": 10},
     ),
     hidden=lambda random: [
         {"loop": loop, "steps": steps, "batches": 2 * steps + random.randrange(1, steps)}

@@ -283,6 +283,7 @@ RECIPE = Diagnose(
     visible=(
         {"recipe": "float32", "rows": 2048, "width": 512, "layers": 4},
         {"recipe": "autocast", "rows": 2048, "width": 512, "layers": 4},
+        {"recipe": "autocast", "rows": 82, "width": 512, "layers": 2},
         {"recipe": "16 bit", "rows": 2048, "width": 512, "layers": 4},
         {"recipe": "16 bit, float32 copies", "rows": 64, "width": 512, "layers": 4},
     ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from random import Random
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.units import MIB
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of

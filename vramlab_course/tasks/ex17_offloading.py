@@ -11,9 +11,10 @@ from vramlab_classroom.judge.mistakes import Mistake, of
 from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU
-from vramlab_course.tasks.gradients import collect_gradients, require_gradients
+from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.readings import growth_bytes
-from vramlab_course.tasks.repair import Repair, Run, require_close, room
+from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import parameters_of, require_close, to_host
 
 T4 = GPU("T4")
 
@@ -328,11 +329,7 @@ def _step(model: torch.nn.Module, x: torch.Tensor) -> None:
 
 
 def _model_and_input(run: Run, layers: int) -> tuple[torch.nn.Sequential, torch.Tensor]:
-    """Each layer notes that it has run."""
-    model = _seeded_chain(layers)
-    for linear in list(model)[::2]:
-        linear.register_forward_pre_hook(lambda layer, _: run.noted.append(layer))
-    return model, numbered_batch(0, ROWS, WIDTH)
+    return _seeded_chain(layers), numbered_batch(0, ROWS, WIDTH)
 
 
 def _held_activations(run: Run) -> str:
@@ -343,10 +340,11 @@ def _held_activations(run: Run) -> str:
     )
 
 
-def _same_gradients(run: Run, expected: list[torch.Tensor]) -> None:
-    if len(set(run.noted)) < len(run.noted):
+def _same_gradients(run: Run, expected: Gradients) -> None:
+    if run.work.flops > run.expected_work.flops:
         raise NotFixed(
-            "It fits, but computes layers twice. Here the activations have to be kept, elsewhere."
+            f"It fits, but takes {run.work.flops / run.expected_work.flops:.2f} times the FLOPs: "
+            "it computes layers twice. Here the activations have to be kept, elsewhere."
         )
     require_gradients(run.results, expected, SAME)
 
@@ -399,10 +397,10 @@ def _held_copies(run: Run) -> str:
 
 
 def _weights(run: Run, returned: object) -> torch.Tensor:
-    parameters = list(run.inputs[0].parameters())
+    parameters = list(parameters_of(run.inputs[0]))
     if {parameter.device.type for parameter in parameters} != {"cuda"}:
         raise NotFixed("It fits, but afterwards the model is not on the GPU.")
-    return torch.stack([parameter.detach().cpu() for parameter in parameters])
+    return torch.stack([to_host(parameter) for parameter in parameters])
 
 
 def _same_weights(run: Run, expected: torch.Tensor) -> None:

@@ -25,7 +25,7 @@ from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run
 
 if TYPE_CHECKING:
-    from vramlab_course.experiments.methods import Reading
+    from vramlab_course.experiments.methods import MethodReading
 
 A100 = GPU("A100-40GB")
 
@@ -191,6 +191,9 @@ LIMITED = Diagnose(
         {**_SQUARE, "rows": 128, "dtype": "float16", "gpu": "T4"},
         {**_SQUARE, "rows": 128, "dtype": "float32", "gpu": "T4"},
         {**_SQUARE, "outputs": 1, "dtype": "float32", "gpu": "A100-40GB"},
+        {"rows": 32, "inputs": 4800, "outputs": 4800, "dtype": "float32", "gpu": "A100-40GB"},
+        {**_SQUARE, "inputs": 1, "dtype": "float32", "gpu": "A100-40GB"},
+        {"rows": 365, "inputs": 6016, "outputs": 6016, "dtype": "float16", "gpu": "T4"},
     ),
     hidden=lambda random: [
         *(
@@ -285,6 +288,7 @@ WHERE = Diagnose(
         {"batch": 32, "autocast": False, "image_bytes": 512},
         {"batch": 32, "autocast": True, "image_bytes": 512},
         {"batch": 32, "autocast": True, "image_bytes": 1_000_000},
+        {"batch": 24, "autocast": False, "image_bytes": 1_269_891},  # longer than either part
     ),
     hidden=lambda random: [
         {"batch": 64, "autocast": False, "image_bytes": random.randrange(500, 5000)},
@@ -344,7 +348,7 @@ ROOM = 0.45
 """What the program may use, of what it takes without any method."""
 
 
-def _read(batch: int, chosen: Mapping[str, Any]) -> Reading:
+def _read(batch: int, chosen: Mapping[str, Any]) -> MethodReading:
     """Train a step on the attached GPU."""
     from vramlab_course.experiments.methods import Setting, read_step
 
@@ -361,7 +365,7 @@ def _chosen(answer: Any, batch: int) -> Mapping[str, Any]:
     return answer
 
 
-def _not_much_slower(run: Run, good: Reading) -> None:
+def _not_much_slower(run: Run, good: MethodReading) -> None:
     slower_by = run.results.needed.seconds / good.needed.seconds
     if slower_by > SLOWER_BY:
         raise NotFixed(

@@ -19,8 +19,8 @@ from vramlab_classroom.judge.task import (
     Predict,
 )
 from vramlab_course.tasks.gpus import GPU
-from vramlab_course.tasks.gradients import require_gradients
-from vramlab_course.tasks.repair import InTurn, Repair, Run, room
+from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import named_parameters_of
 
 T4 = GPU("T4")
 
@@ -139,10 +139,10 @@ KEPT = Predict(
 def _measure_sent(stage: str, layers: int, width: int, ranks: int) -> int:
     from vramlab.measure.collectives import record_collectives
     from vramlab_course.experiments.zero import rank_alone
-    from vramlab_course.programs.techniques.zero import Training
+    from vramlab_course.programs.techniques.zero import ZeroTraining
 
     with rank_alone(0, ranks):
-        training = Training(STAGES[stage], layers, width)  # type: ignore[arg-type]
+        training = ZeroTraining(STAGES[stage], layers, width)  # type: ignore[arg-type]
         training.step()
         training.step()  # DDP has arranged its buckets by now
         with record_collectives() as collectives:
@@ -266,9 +266,7 @@ WHICH = Diagnose(
     name="which_stage",
     points=3,
     minutes=10,
-    visible=tuple(
-        {"stage": stage, "layers": 4, "width": 512, "ranks": 4} for stage in ("ZeRO-1", "ZeRO-3")
-    ),
+    visible=tuple({"stage": stage, "layers": 4, "width": 512, "ranks": 4} for stage in STAGES),
     hidden=lambda random: [
         {
             "stage": stage,
@@ -310,18 +308,16 @@ WHICH = Diagnose(
 
 WIDTH, OUTPUTS, RANKS = 512, 64, 8
 LAYER_BYTES = 4 * WIDTH * WIDTH
-SAME = 1e-5
 
 
-def _model(layers: int, device: str) -> torch.nn.Module:
-    """A stack of layers and a head, by these names."""
-    torch.manual_seed(layers)
+def _model(layers: int) -> torch.nn.Module:
+    """A stack of layers and a head, by these names, without memory."""
     model = torch.nn.Sequential()
     model.layers = torch.nn.Sequential(
         *(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers))
     )
     model.head = torch.nn.Linear(WIDTH, OUTPUTS, bias=False)
-    return model.to(device)
+    return model.to("meta")
 
 
 def _reference(model: Any, fully_shard: Callable[..., Any]) -> None:
@@ -330,54 +326,81 @@ def _reference(model: Any, fully_shard: Callable[..., Any]) -> None:
     fully_shard(model)
 
 
-def _shard_on_meta(run: Run) -> None:
+def _step_of_rank(run: Run) -> torch.nn.Module:
     """Be a rank of `RANKS` for a step."""
     from vramlab_course.experiments.zero import rank_alone, warm_up
 
     with rank_alone(0, RANKS):
-        warm_up()
-        model = _sharded(run, "meta")
+        with run.work.counting(False):
+            warm_up()
+            model = _model(run.case["layers"])
+        before = _parts(model)
+        run.program(model, _in_order())
+        if _parts(model) != before:
+            raise NotFixed("The model has other modules or parameters than it had.")
+        _require_shards(model)
         model.to_empty(device="cuda")
-        _step(model)
+        x = torch.arange(4.0 * WIDTH, device="cuda").remainder(7).reshape(4, WIDTH)
+        model(x).square().mean().backward()
+    return model
 
 
-def _sharded(run: Run, device: str) -> torch.nn.Module:
-    """The model, after the program has sharded it; NotFixed where a parameter was left out."""
+def _parts(model: torch.nn.Module) -> list[object]:
+    """A model's modules, by identity and name, and its parameters, by name and shape."""
+    modules = [(name, id(module)) for name, module in model.named_modules()]
+    shapes = [(name, tuple(each.shape)) for name, each in named_parameters_of(model)]
+    return [*modules, *shapes]
+
+
+def _in_order() -> Callable[..., Any]:
+    """PyTorch's `fully_shard`, which says what is wrong where inner modules come too late."""
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import DTensor
 
-    model = _model(run.case["layers"], device)
     done: list[torch.nn.Module] = []
 
-    def shard_in_order(module: torch.nn.Module, **options: Any) -> Any:
-        if any(module is inner for outer in done for inner in outer.modules()):
+    def shard(module: Any, **options: Any) -> Any:
+        modules = module if isinstance(module, list | tuple) else [module]
+        inside = [inner for outer in done for inner in outer.modules()]
+        if any(each is inner for each in modules for inner in inside):
             raise NotFixed(
                 "A module is sharded whose parameters are sharded already, with those of a module "
                 "around it. Which one has to come first?"
             )
-        done.append(module)
+        done.extend(modules)
         return fully_shard(module, **options)
 
-    run.program(model, shard_in_order)
-    left = [name for name, p in model.named_parameters() if not isinstance(p, DTensor)]
-    if left:
-        raise NotFixed(
-            f"{len(left)} parameters are not sharded, {left[0]} among them. Nobody adds up their "
-            "gradients over the ranks, so each rank would learn something else."
-        )
-    return model
+    return shard
 
 
-def _step(model: Any) -> None:
-    x = torch.arange(4.0 * WIDTH, device="cuda").remainder(7).reshape(4, WIDTH)
-    model(x).square().mean().backward()
-
-
-def _gradients(model: torch.nn.Module) -> list[torch.Tensor]:
+def _require_shards(model: torch.nn.Module) -> None:
+    """Require that every parameter is divided among all ranks, and nothing else is changed."""
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, OffloadPolicy
     from torch.distributed.tensor import DTensor
 
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    return [(g.full_tensor() if isinstance(g, DTensor) else g).cpu() for g in gradients]
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            state: Any = module._get_fsdp_state()
+            group = state._fsdp_param_group
+            kept = group is None or type(group.offload_policy) is OffloadPolicy
+            if state._mp_policy != MixedPrecisionPolicy() or not kept:
+                raise NotFixed(
+                    "A policy of precision or offloading changes what is computed, or where; asked "
+                    "for is how the model is sharded."
+                )
+
+    left = [
+        name
+        for name, parameter in named_parameters_of(model)
+        if not isinstance(parameter, DTensor)
+        or parameter.device_mesh.size() != RANKS
+        or not parameter.placements[0].is_shard()
+    ]
+    if left:
+        raise NotFixed(
+            f"{len(left)} parameters are not divided among all {RANKS} ranks, {left[0]} among "
+            "them. Nobody adds up their gradients over the ranks, so each rank would learn "
+            "something else."
+        )
 
 
 def _held_layers(run: Run) -> str:
@@ -388,22 +411,24 @@ def _held_layers(run: Run) -> str:
     )
 
 
-def _learn(run: Run) -> list[torch.Tensor]:
-    """Be the only rank for a step; or none, with the model as it is. Give the gradients."""
-    from vramlab_course.experiments.zero import rank_alone
-
-    if run.program is _as_it_was:
-        model = _model(run.case["layers"], "cuda")
-        _step(model)
-        return _gradients(model)
-    with rank_alone(0, 1):
-        model = _sharded(run, "cuda")
-        _step(model)
-        return _gradients(model)
+def _shapes_of_gradients(run: Run, model: torch.nn.Module) -> dict[str, object]:
+    return {
+        name: None if parameter.grad is None else tuple(parameter.grad.shape)
+        for name, parameter in named_parameters_of(model)
+    }
 
 
-def _as_it_was(model: Any, fully_shard: Callable[..., Any]) -> None:
-    """Shard nothing."""
+def _whole_step(run: Run, expected: dict[str, object]) -> None:
+    for name, shape in expected.items():
+        if run.results[name] != shape:
+            raise NotFixed(
+                f"It fits, but the gradient of {name} is {run.results[name]}, not {shape}."
+            )
+    if run.work.flops != run.expected_work.flops:
+        raise NotFixed(
+            f"It fits, but the step takes {run.work.flops:,} FLOPs; with the model as it was they "
+            f"are {run.expected_work.flops:,}."
+        )
 
 
 SHARD = Fix(
@@ -412,21 +437,16 @@ SHARD = Fix(
     minutes=15,
     visible=({"layers": 24},),
     hidden=lambda random: [{"layers": random.randrange(25, 32)}],
-    # What a rank of many holds, nobody can compute: a rank alone has to learn the same.
-    trial=InTurn(
-        Repair(
-            gpu=T4,
-            call=_shard_on_meta,
-            reference=_reference,
-            limit=room(2 * LAYER_BYTES),
-            ran_out=_held_layers,
-        ),
-        Repair(
-            gpu=T4.but(values=True),
-            call=_learn,
-            reference=_as_it_was,
-            compare=lambda run, expected: require_gradients(run.results, expected, SAME),
-        ),
+    # What a rank alone of many receives, nobody sends, so there are no values. That the work was
+    # done shows in the model, which is the same, in its gradients, and in the FLOPs of the step.
+    trial=Repair(
+        gpu=T4,
+        call=_step_of_rank,
+        reference=_reference,
+        limit=room(2 * LAYER_BYTES),
+        ran_out=_held_layers,
+        collect=_shapes_of_gradients,
+        compare=_whole_step,
     ),
 )
 

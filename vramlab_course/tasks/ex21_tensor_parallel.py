@@ -11,7 +11,8 @@ from vramlab_classroom.judge.mistakes import Mistake, of
 from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
-from vramlab_course.tasks.repair import Repair, Run, on_host, require_close, room
+from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import on_host, require_close
 
 A100 = GPU("A100-40GB")
 
@@ -358,6 +359,8 @@ WIDTH, INNER, ROWS = 1024, 8192, 64
 MATRIX_BYTES = 4 * WIDTH * INNER
 STREAM_BYTES = 4 * ROWS * WIDTH
 ROOM_BYTES = 4 * MIB
+LEAST_OF_HALF = 0.9
+"""Of the operations with half of both matrices, so many are computed by each GPU at least."""
 
 
 def _matrices(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -380,7 +383,7 @@ def _cut(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
 
 def _with_links(run: Run) -> object:
     """Run the program, and note the bytes that go from GPU to GPU."""
-    from vramlab.measure.links import record_links
+    from vramlab.measure.p2p_copies import record_links
 
     with record_links() as links:
         result: object = run.program(*run.inputs)
@@ -412,6 +415,10 @@ def _same_product(run: Run, expected: torch.Tensor) -> None:
             f"It fits, but one GPU held {format_bytes(min(run.peaks_bytes))} at most. Each shall "
             "hold half of both matrices at once, as if they stayed there."
         )
+    for gpu in range(2):
+        share = run.work.on_gpus.get(gpu, 0) / (run.expected_work.on_gpu / 2)
+        if share < LEAST_OF_HALF:
+            raise NotFixed(f"It fits, but GPU {gpu} computes {share:.0%} of its half.")
     (moved_bytes,) = run.noted
     if moved_bytes > 2 * STREAM_BYTES:
         raise NotFixed(

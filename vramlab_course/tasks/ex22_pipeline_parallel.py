@@ -7,7 +7,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.programs.pipeline_schedules import plan
 from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import sqrt
 from random import Random
@@ -31,7 +32,7 @@ from vramlab_classroom.judge.task import (
     Predict,
 )
 from vramlab_course.tasks.gpus import GPU
-from vramlab_course.tasks.gradients import collect_gradients, require_gradients
+from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.repair import Repair, Run, room
 
 A100 = GPU("A100-80GB")
@@ -322,6 +323,14 @@ LARGEST = Diagnose(
             "between": 0.9,
         },
         {
+            "layers": 3,
+            "width": 512,
+            "vocabulary": 9216,
+            "share": 12,
+            "fits": 4,
+            "between": 0.89,
+        },
+        {
             "layers": 1,
             "width": 256,
             "vocabulary": 16384,
@@ -543,7 +552,7 @@ def _whole_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> 
 
 
 def _model_and_data(run: Run, rows: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
-    """The model notes how many rows its head takes at a time."""
+    """It is noted how many rows the head's weight is multiplied with at a time."""
     torch.manual_seed(rows)
     model = torch.nn.Module()
     model.layers = torch.nn.Sequential(
@@ -557,11 +566,26 @@ def _model_and_data(run: Run, rows: int) -> tuple[torch.nn.Module, torch.Tensor,
         for weight in model.layers.parameters():
             weight.mul_(2.7)  # so that outputs do not vanish over many layers
     model.to("cuda")
-    model.head.register_forward_pre_hook(lambda _, inputs: run.noted.append(len(inputs[0])))
+    run.work.watchers.append(partial(_note_rows, run.noted, _memory_of(model.head.weight)))
     inputs, targets = torch.randn(rows, WIDTH), torch.randint(WORDS, (rows,))
     # Rows differ from piece to piece, so that it shows who is counted too much.
     inputs *= torch.linspace(0.5, 2, rows)[:, None]
     return model, inputs.to("cuda"), targets.to("cuda")
+
+
+def _note_rows(
+    noted: list[int], weight: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Note the rows of a product with a weight, whoever calls it: a module, or a function."""
+    tensors = [tensor for tensor in args if isinstance(tensor, torch.Tensor)]
+    others = [tensor for tensor in tensors if _memory_of(tensor) != weight]
+    if len(others) < len(tensors) and others and others[-1].shape[-1:] == (WIDTH,):
+        noted.append(others[-1].numel() // WIDTH)
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    """What tells the memory of a tensor from that of others, as long as it is there."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _which_term(run: Run) -> str:
@@ -571,8 +595,13 @@ def _which_term(run: Run) -> str:
     )
 
 
-def _same_gradients(run: Run, expected: list[torch.Tensor]) -> None:
+def _same_gradients(run: Run, expected: Gradients) -> None:
     least = min(run.noted, default=0)
+    if sum(run.noted) < run.case["rows"]:
+        raise NotFixed(
+            f"It fits, but {sum(run.noted)} rows have been multiplied with the weight of "
+            f"model.head, not all {run.case['rows']}."
+        )
     if least < LEAST_ROWS:
         raise NotFixed(
             f"It fits, but the head takes {least} rows at a time; a GPU is idle with fewer than "
@@ -794,6 +823,7 @@ WIDE = {"layers": 4, "width": 2048, "vocabulary": 4096, "share": 8, "ranks": 8}
 
 CHOOSE = Fix(
     name="choose",
+    is_plain=True,
     points=4,
     minutes=20,
     visible=(

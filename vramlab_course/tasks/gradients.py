@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.tasks.repair import Run
+from vramlab_course.tasks.results import named_parameters_of, require_close, to_host
+
+Gradients = Mapping[str, "torch.Tensor"]
+"""By the names of their parameters, on the host."""
 
 
-def collect_gradients(run: Run, returned: object) -> list[torch.Tensor]:
+def collect_gradients(run: Run, returned: object) -> Gradients:
     """Take the gradients of the model that a program was called with first to the host.
 
     Those of all parameters that have one: see `Repair.collect`.
     """
-    model = run.inputs[0]
-    return [p.grad.detach().cpu() for p in model.parameters() if p.grad is not None]
+    named = named_parameters_of(run.inputs[0])
+    return {name: to_host(p.grad) for name, p in named if p.grad is not None}
 
 
-def require_gradients(
-    found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], tolerance: float
-) -> None:
-    """Require the same gradients, in the same order.
+def require_gradients(found: Gradients, expected: Gradients, tolerance: float) -> None:
+    """Require the same gradients.
 
     Args:
-        found: on the host, of all parameters that have one.
+        found: of all parameters that have one.
         expected: likewise.
         tolerance: relative to each number, and to the largest of its tensor.
 
     Raises:
-        NotFixed: some are others, or missing.
+        NotFixed: some are others, or missing; says which.
     """
-    same = len(found) == len(expected) and all(
-        torch.allclose(gradient, wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max()))
-        for gradient, wanted in zip(found, expected, strict=True)
-    )
-    if not same:
-        raise NotFixed("It fits, but the gradients are others, or are missing.")
+    if missing := [name for name in expected if name not in found]:
+        raise NotFixed(
+            f"It fits, but {len(missing)} of {len(expected)} parameters have no gradient, "
+            f"{missing[0]} among them."
+        )
+    if extra := [name for name in found if name not in expected]:
+        raise NotFixed(f"It fits, but {extra[0]} has a gradient, and should have none.")
+    for name, wanted in expected.items():
+        message = f"It fits, but the gradients are others. See that of {name}."
+        atol = tolerance * float(wanted.abs().max())
+        require_close(found[name], wanted, message, rtol=tolerance, atol=atol)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from vramlab_classroom.judge.lazy import torch
+
+if TYPE_CHECKING:
+    from vramlab import VirtualGPU
 
 
 def limit_memory(limit_bytes: int, gpu: int | None = None) -> None:
@@ -38,3 +44,41 @@ def limited(limits_bytes: Sequence[int]) -> Iterator[None]:
     finally:
         for gpu in gpus:
             torch.cuda.set_per_process_memory_fraction(before[gpu], gpu)
+
+
+@dataclass
+class Peaks:
+    """The peaks of one GPU, whoever has reset PyTorch's counters meanwhile."""
+
+    index: int
+    noted_allocated_bytes: int = 0
+    noted_reserved_bytes: int = 0
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The most that was allocated."""
+        return max(self.noted_allocated_bytes, torch.cuda.max_memory_allocated(self.index))
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The most that was reserved."""
+        return max(self.noted_reserved_bytes, torch.cuda.max_memory_reserved(self.index))
+
+    def reset(self, counters: Callable[[], None]) -> None:
+        """Note the peaks so far before counters are reset."""
+        self.noted_allocated_bytes = self.allocated_bytes
+        self.noted_reserved_bytes = self.reserved_bytes
+        counters()
+
+
+@contextmanager
+def keeping_peaks(gpu: VirtualGPU) -> Iterator[list[Peaks]]:
+    """Keep the peaks of an attached virtual GPU's devices, which programs may reset in the body."""
+    peaks = [Peaks(index) for index in range(gpu.count)]
+    with ExitStack() as undo:
+        for each, device in zip(peaks, gpu.machine.devices, strict=True):
+            allocator = device.allocator
+            reset = partial(each.reset, allocator.reset_peak_stats)
+            allocator.reset_peak_stats = reset  # type: ignore[method-assign]
+            undo.callback(delattr, allocator, "reset_peak_stats")
+        yield peaks

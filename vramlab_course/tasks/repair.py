@@ -11,23 +11,35 @@
     )
 
 Every program of a trial runs on a fresh GPU, with the same inputs: first ours, then the answer,
-within the limit. What is compared comes from the run in which memory was limited. A task supplies
-data and small functions, which see the run that they are about: a `Run`.
+once, within the limit. In that one run memory is limited, values are computed, work is counted
+(`work.py`) and results are made; nothing of the answer runs before or after. A task supplies data
+and small functions, which see the run that they are about: a `Run`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
+from weakref import ref
 
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import Config, NotFixed
-from vramlab_course.tasks.batches import noting
+from vramlab_classroom.judge.vocabulary import OWN_MODULE
 from vramlab_course.tasks.gpus import GPU, leave
-from vramlab_course.tasks.limits import limited
+from vramlab_course.tasks.limits import Peaks, keeping_peaks, limited
+from vramlab_course.tasks.results import parameters_of
+from vramlab_course.tasks.work import LEAST_SHARE, Work, watching
+
+MAX_PREPARED = 20
+"""So many cases of a task are prepared at a time, of which a class has some each."""
+
+Loaded = TypeVar("Loaded")
 
 Program = Any
 """What `Repair.call` can run: a function, most often."""
@@ -64,14 +76,60 @@ class Run:
     expected: Any = None
     """What it gave for the reference."""
 
-    def noting(self, load: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Load batches as `load` does, and note the index of each before it comes."""
-        return noting(load, self.noted)
+    work: Work = field(default_factory=Work)
+    """What it has computed, and where."""
 
-    def read_peaks(self, gpus: int) -> None:
-        """Note the peaks of the attached GPUs, of which there are so many."""
-        self.peaks_bytes = [torch.cuda.max_memory_allocated(gpu) for gpu in range(gpus)]
-        self.reserved_bytes = [torch.cuda.max_memory_reserved(gpu) for gpu in range(gpus)]
+    expected_work: Work = field(default_factory=Work)
+    """What the reference has."""
+
+    _given: list[tuple[ref[torch.Tensor], str]] = field(default_factory=list)
+
+    def ours(self, function: Callable[..., Loaded]) -> Callable[..., Loaded]:
+        """Give a function of the task's to the program: what it computes is not the program's."""
+
+        @wraps(function)
+        def call_uncounted(*args: Any, **kwargs: Any) -> Loaded:
+            with self.work.counting(False):
+                self.require_intact()
+                given = function(*args, **kwargs)
+                self.note_given(given if isinstance(given, tuple | list) else [given])
+                return given
+
+        return call_uncounted
+
+    def noting(self, load: Callable[[int], Loaded]) -> Callable[[int], Loaded]:
+        """Load batches as `load` does, and note the index of each before it comes."""
+
+        def load_and_note(index: int) -> Loaded:
+            self.noted.append(index)
+            return load(index)
+
+        return self.ours(load_and_note)
+
+    def note_given(self, given: Sequence[Any]) -> None:
+        """Note tensors, and parameters of modules, that the program is given and does not own."""
+        self._given += [(ref(tensor), _outline(tensor)) for tensor in _tensors(given)]
+
+    def require_intact(self) -> None:
+        """Require that tensors that were given to the program, and are there, are what they were.
+
+        Their numbers may have changed, and modules may have been moved.
+
+        Raises:
+            NotFixed: one has another shape or dtype, or less memory.
+        """
+        for reference, outline in self._given:
+            tensor = reference()
+            if tensor is not None and _outline(tensor) != outline:
+                raise NotFixed(
+                    f"A tensor that it was given, {outline}, has become {_outline(tensor)}. Its "
+                    "memory is not yours to take away: drop the names that hold it."
+                )
+
+    def read_peaks(self, peaks: Sequence[Peaks]) -> None:
+        """Note the peaks of the attached GPUs."""
+        self.peaks_bytes = [peak.allocated_bytes for peak in peaks]
+        self.reserved_bytes = [peak.reserved_bytes for peak in peaks]
 
     @property
     def peak_bytes(self) -> int:
@@ -99,43 +157,6 @@ class Run:
 def room(room_bytes: int) -> Callable[[Run], Sequence[int]]:
     """Limit memory to what our own run has reserved on each GPU, and so much more."""
     return lambda own: [reserved_bytes + room_bytes for reserved_bytes in own.reserved_bytes]
-
-
-def on_host(value: object, or_else: str) -> torch.Tensor:
-    """Take a result that has to be a tensor on the GPU to the host.
-
-    Raises:
-        NotFixed: it is none; says `or_else`.
-    """
-    if not isinstance(value, torch.Tensor) or not value.is_cuda:
-        raise NotFixed(or_else)
-    return value.detach().cpu()
-
-
-def require_close(
-    found: torch.Tensor,
-    expected: torch.Tensor,
-    or_else: str,
-    *,
-    rtol: float = 1e-5,
-    atol: float = 1e-8,
-) -> None:
-    """Require the numbers of a tensor, both on the host, up to a tolerance: as `torch.allclose`.
-
-    Args:
-        found: what the answer's run has given.
-        expected: what the reference's has.
-        or_else: what to say where a number, or the shape, is another.
-        rtol: how far each number may be off, relative to it.
-        atol: how far it may be off besides.
-
-    Raises:
-        NotFixed: they are others.
-    """
-    if found.shape != expected.shape or not torch.allclose(
-        found.to(expected.dtype), expected, rtol=rtol, atol=atol
-    ):
-        raise NotFixed(or_else)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +210,15 @@ class Repair:
     report: Callable[[Run], str] = lambda run: run.peak_report
     """Says what was achieved."""
 
+    least_share: float = LEAST_SHARE
+    """The answer has to compute this share of what the reference does, at least, and on the GPU;
+    less where an answer can do with less (`work.py`)."""
+
+    _prepared: dict[str, tuple[Run, Run]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Our runs on some cases."""
+
     def __call__(self, answer: Any, **case: Any) -> str:
         """Try an answer on a case.
 
@@ -199,39 +229,80 @@ class Repair:
             NotFixed: the answer takes too much, or does something else; the message says what.
         """
         program = self.accept(answer, **case) if self.accept else answer
-        own = right = Run(case, None)
-        if self.reference is not None:
-            own = right = self._run(self.reference, case)
-        if self.fits is not None:
-            own = self._run(self.fits, case)
+        own, right = self._prepared.get(_key(case)) or self._our_runs(case)
         limit = self.limit(own) if self.limit else ()
-        run = self._run(program, case, [limit] if isinstance(limit, int) else limit)
-        run.expected = right.results
-        self.compare(run, run.expected)
+        run = Run(case, program, [limit] if isinstance(limit, int) else limit)
+        run.expected, run.expected_work = right.results, right.work
+        try:
+            self._run(run)
+            if self.reference is not None:
+                run.work.require_like(right.work, self.least_share)
+            self.compare(run, run.expected)
+        except NotFixed:
+            raise
+        except Exception as error:
+            if _is_from_answer(error):
+                raise
+            # Our own programs have run under the very same calls: it is the answer's doing.
+            raise NotFixed(
+                "The check cannot use what your program gives, or leaves: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         return self.report(run)
 
-    def _run(self, program: Program, case: Config, limits_bytes: Sequence[int] = ()) -> Run:
-        run = Run(case, program, limits_bytes)
-        gpu = self.gpu if isinstance(self.gpu, GPU) else self.gpu(program)
-        with gpu.attached():
-            run.inputs = self.build(run, **case)
-            try:
-                with self._limited(limits_bytes):
-                    returned = self.call(run)
-            except torch.cuda.OutOfMemoryError as error:
-                if not limits_bytes:
-                    raise
-                run.said = str(error)
-                run.read_peaks(gpu.count)
-                raise NotFixed(self.ran_out(run)) from error
-            run.read_peaks(gpu.count)
-            run.results = self.collect(run, returned)
+    def prepare(self, **case: Any) -> None:
+        """Run our own programs on a case, so that no answer's trial has to."""
+        if _key(case) not in self._prepared:
+            while len(self._prepared) >= MAX_PREPARED:
+                del self._prepared[next(iter(self._prepared))]
+            self._prepared[_key(case)] = self._our_runs(case)
+
+    def _our_runs(self, case: Config) -> tuple[Run, Run]:
+        """Run the program that fits, and the one whose results are right."""
+        own = right = Run(case, None)
+        if self.reference is not None:
+            own = right = self._run(Run(case, self.reference))
+        if self.fits is not None:
+            own = self._run(Run(case, self.fits))
+        return own, right
+
+    def _run(self, run: Run) -> Run:
+        gpu = self.gpu if isinstance(self.gpu, GPU) else self.gpu(run.program)
+        with gpu.attached() as attached, keeping_peaks(attached) as peaks:
+            run.inputs = self.build(run, **run.case)
+            run.note_given(run.inputs)
+            held_bytes = [torch.cuda.memory_reserved(index) for index in range(gpu.count)]
+            with watching(attached, run.work):
+                try:
+                    with self._limited(run.limits_bytes), run.work.counting():
+                        returned = self.call(run)
+                except torch.cuda.OutOfMemoryError as error:
+                    if not run.limits_bytes:
+                        raise
+                    run.said = str(error)
+                    run.read_peaks(peaks)
+                    raise NotFixed(self.ran_out(run)) from error
+                run.read_peaks(peaks)
+                if not self.peak:
+                    self._require_limit(run, held_bytes)
+                run.require_intact()
+                run.results = self.collect(run, returned)
             run.inputs = ()
-            if self.peak and limits_bytes:
+            if self.peak and run.limits_bytes:
                 run.peaks_bytes = [self.peak(run)]
                 if run.peak_bytes > run.limit_bytes:
                     raise NotFixed(self.ran_out(run))
         return run
+
+    def _require_limit(self, run: Run, held_bytes: Sequence[int]) -> None:
+        """Require that the limit was kept to; it can be changed, by who can reach it."""
+        for gpu, limit_bytes in enumerate(run.limits_bytes):
+            most_bytes = limit_bytes + (held_bytes[gpu] if self.by_others else 0)
+            if run.reserved_bytes[gpu] > most_bytes:
+                raise NotFixed(
+                    f"It has reserved {format_bytes(run.reserved_bytes[gpu])} on GPU {gpu}, where "
+                    f"{format_bytes(most_bytes)} are allowed. The limit is not yours to change."
+                )
 
     def _limited(self, limits_bytes: Sequence[int]) -> AbstractContextManager[None]:
         if self.peak:
@@ -243,15 +314,26 @@ class Repair:
         return nullcontext()
 
 
-class InTurn:
-    """Repairs that an answer is tried on one after the other.
+def _key(case: Config) -> str:
+    return json.dumps(case, sort_keys=True, default=str)
 
-    For programs whose values cannot be computed where their memory is measured.
-    """
 
-    def __init__(self, *repairs: Repair) -> None:
-        self.repairs = repairs
+def _is_from_answer(error: BaseException) -> bool:
+    """Tell whether a line of the answer is in an error's traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.filename == OWN_MODULE for frame in frames)
 
-    def __call__(self, answer: Any, **case: Any) -> str:
-        """Try an answer on a case: see `Repair`."""
-        return ", ".join(filter(None, [repair(answer, **case) for repair in self.repairs]))
+
+def _tensors(inputs: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among a program's inputs, and the parameters of modules."""
+    for each in inputs:
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, torch.nn.Module):
+            yield from parameters_of(each)
+
+
+def _outline(tensor: torch.Tensor) -> str:
+    """What a program has to leave as it is of a tensor that it was given, in words."""
+    size_bytes = tensor.untyped_storage().nbytes()
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)} with {format_bytes(size_bytes)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramlab_classroom.judge.lazy import torch
+from vramlab_course.tasks.results import parameters_of, to_host
 
 
 def tanh_chain(width: int, layers: int) -> torch.nn.Sequential:
@@ -25,10 +26,10 @@ def weight_changes(model: torch.nn.Module, train: Callable[[], object]) -> torch
     Returns:
         By how much its parameters have changed, on the host: (parameters, *shape).
     """
-    before = [parameter.detach().clone() for parameter in model.parameters()]
+    before = [parameter.detach().clone() for parameter in parameters_of(model)]
     model.to("cuda")
     train()
-    after = [parameter.detach().cpu() for parameter in model.parameters()]
+    after = [to_host(parameter) for parameter in parameters_of(model)]
     return torch.stack([new - old for new, old in zip(after, before, strict=True)])
 
 

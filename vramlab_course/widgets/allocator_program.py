@@ -26,7 +26,7 @@ class ProgramError(VramlabError, ValueError):
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """One line of a program."""
 
     text: str
@@ -37,13 +37,13 @@ class Step:
     """What to allocate; 0 to free."""
 
 
-def parse(program: str) -> tuple[Step, ...]:
+def parse(program: str) -> tuple[ProgramStep, ...]:
     """Read a program, one step a line; empty lines are passed over.
 
     Raises:
         ProgramError: a line that is none of the three steps, or frees what is not allocated.
     """
-    steps: list[Step] = []
+    steps: list[ProgramStep] = []
     live: set[str] = set()
     for number, line in enumerate(program.splitlines(), start=1):
         text = line.strip()
@@ -65,7 +65,7 @@ def parse(program: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def run(steps: tuple[Step, ...], allocator: CachingAllocator) -> dict[str, Block]:
+def run(steps: tuple[ProgramStep, ...], allocator: CachingAllocator) -> dict[str, Block]:
     """Run steps; return the blocks that live afterwards, by name.
 
     Raises:
@@ -82,11 +82,11 @@ def run(steps: tuple[Step, ...], allocator: CachingAllocator) -> dict[str, Block
     return live
 
 
-def _step(number: int, text: str) -> Step:
+def _step(number: int, text: str) -> ProgramStep:
     if text == "empty_cache":
-        return Step(text, "", 0)
+        return ProgramStep(text, "", 0)
     if match := _FREE.fullmatch(text):
-        return Step(text, match["name"], 0)
+        return ProgramStep(text, match["name"], 0)
     match = _ALLOCATE.fullmatch(text)
     if match is None or match["unit"] not in UNIT_BYTES:
         raise ProgramError(
@@ -96,4 +96,4 @@ def _step(number: int, text: str) -> Step:
     size_bytes = int(Decimal(match["number"]) * UNIT_BYTES[match["unit"]])
     if size_bytes == 0:
         raise ProgramError(f"line {number}: {text!r} allocates nothing; give at least 1 B")
-    return Step(text, match["name"], size_bytes)
+    return ProgramStep(text, match["name"], size_bytes)

@@ -29,7 +29,7 @@ PRECISIONS = ("float32", "autocast to bfloat16", "bfloat16")
 
 
 @dataclass(frozen=True)
-class Workload:
+class BatchWorkload:
     """A model, and what a batch is to it."""
 
     make: Callable[[], nn.Module]
@@ -64,18 +64,18 @@ _LARGE = {
 }
 
 WORKLOADS = {
-    "BERT-base, 512 tokens": Workload(_bert, _tokens, lambda out: out.last_hidden_state),
-    "BERT-large, 512 tokens": Workload(
+    "BERT-base, 512 tokens": BatchWorkload(_bert, _tokens, lambda out: out.last_hidden_state),
+    "BERT-large, 512 tokens": BatchWorkload(
         lambda: _bert(**_LARGE), _tokens, lambda out: out.last_hidden_state
     ),
-    "VGG16, 224 x 224 pixels": Workload(
+    "VGG16, 224 x 224 pixels": BatchWorkload(
         _vgg16, lambda batch: torch.zeros((batch, 3, 224, 224), device="cuda"), lambda out: out
     ),
 }
 
 
 @dataclass(frozen=True)
-class Line:
+class PeakLine:
     """Peak of a training step against the batch."""
 
     fixed_bytes: int
@@ -139,7 +139,9 @@ def batch_explorer(
     return View(summary, picture, (Table("The line and the limit", ("", ""), rows),))
 
 
-def _stepper(workload: Workload, precision: str, optimizer: str) -> Callable[[int], None] | None:
+def _stepper(
+    workload: BatchWorkload, precision: str, optimizer: str
+) -> Callable[[int], None] | None:
     """Make a training step that takes the batch; None if not even the model and its states fit."""
     try:
         with torch.device("cuda"):
@@ -166,7 +168,7 @@ def _stepper(workload: Workload, precision: str, optimizer: str) -> Callable[[in
     return step
 
 
-def _line(step: Callable[[int], None] | None) -> Line:
+def _line(step: Callable[[int], None] | None) -> PeakLine:
     assert step is not None  # memory is ample
     peaks = []
     for batch in PROBES:
@@ -176,7 +178,7 @@ def _line(step: Callable[[int], None] | None) -> Line:
         peaks.append((batch, torch.cuda.max_memory_allocated()))
     (small, small_bytes), (large, large_bytes) = peaks
     slope = (large_bytes - small_bytes) / (large - small)
-    return Line(round(small_bytes - small * slope), slope, tuple(peaks))
+    return PeakLine(round(small_bytes - small * slope), slope, tuple(peaks))
 
 
 def _largest_that_fits(step: Callable[[int], None], expected: int) -> int:

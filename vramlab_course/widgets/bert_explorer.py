@@ -127,7 +127,7 @@ def _by_part(rows: Mapping[str, Mapping[str, int]], measured_bytes: int) -> Tabl
             ("measured", format_mib(measured_bytes), ""),
         ),
         notes=(
-            "Where measured is a little more than predicted, blocks hold rests of up to 1 MiB that "
-            "were not split off.",
+            "Where measured is a little more than predicted, blocks hold unsplit remainders of up "
+            "to 1 MiB.",
         ),
     )

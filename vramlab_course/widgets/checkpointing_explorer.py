@@ -18,14 +18,14 @@ from vramlab_course.plots import draw_schedule
 from vramlab_course.programs.checkpointing import (
     Do,
     Schedule,
-    Simulation,
+    ScheduleSimulation,
     recompute_all,
     revolve,
     segments,
     simulate,
     store_all,
 )
-from vramlab_course.programs.checkpointing.execute import Reading, execute
+from vramlab_course.programs.checkpointing.execute import ActionReading, execute
 from vramlab_course.programs.models.chains import linear_chain, prepared
 from vramlab_course.widgets.controls import choice, slider
 from vramlab_course.widgets.explorer import Explorer, View, explorer
@@ -54,10 +54,10 @@ INTERVAL_MS = 900
 class Play:
     """A schedule that has been executed."""
 
-    simulation: Simulation
+    simulation: ScheduleSimulation
     before_bytes: int
     """Allocated before the first action: parameters, input, workspaces."""
-    readings: tuple[Reading, ...]
+    readings: tuple[ActionReading, ...]
     forwards: int
     """Calls of steps."""
 

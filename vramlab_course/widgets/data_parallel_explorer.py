@@ -9,7 +9,7 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.measure import Table, record_collectives
-from vramlab.measure.surroundings import surroundings
+from vramlab.measure.environment import gpu_environment
 from vramlab.programs.alone import alone
 from vramlab.units import format_mib, short_size
 from vramlab_course.formulas.data_parallel import (
@@ -20,7 +20,7 @@ from vramlab_course.formulas.data_parallel import (
     in_order,
 )
 from vramlab_course.plots.stacks import draw_stacks
-from vramlab_course.programs.techniques.data_parallel import Training
+from vramlab_course.programs.techniques.data_parallel import DataParallelTraining
 from vramlab_course.widgets.controls import choice, powers
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import UnlistedGPU
@@ -46,7 +46,7 @@ class GPUReading:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DataParallelReading:
     """What was measured of a step."""
 
     gpus: list[GPUReading]
@@ -93,21 +93,23 @@ def data_parallel_explorer(
 
 def _read_data_parallel(
     sizes: Classifier, gpus: int, batch: int, loss_inside: bool, gpu: str
-) -> Reading:
+) -> DataParallelReading:
     predicted = DataParallelStep(sizes, gpus, batch, loss_inside)
     with VirtualGPU(gpu, gpus):
-        training = Training(sizes, batch)
+        training = DataParallelTraining(sizes, batch)
         training.with_data_parallel(gpus, loss_inside)
         _until_second_backward(training)
         measured = [_read_gpu(predicted.peak(index)[1], index) for index in range(gpus)]
         del training
-    return Reading(measured, None)
+    return DataParallelReading(measured, None)
 
 
-def _read_ddp(sizes: Classifier, ranks: int, rows: int, as_view: bool, gpu: str) -> Reading:
+def _read_ddp(
+    sizes: Classifier, ranks: int, rows: int, as_view: bool, gpu: str
+) -> DataParallelReading:
     predicted = DistributedStep(sizes, rows, as_view=as_view)
     with VirtualGPU(gpu), alone(ranks):
-        training = Training(sizes, rows)
+        training = DataParallelTraining(sizes, rows)
         training.with_ddp(as_view)
         with record_collectives() as collectives:
             _until_second_backward(training)
@@ -115,10 +117,10 @@ def _read_ddp(sizes: Classifier, ranks: int, rows: int, as_view: bool, gpu: str)
         del training
     # The first step reduces everything at once, the second bucket by bucket: as many bytes.
     sent_bytes = sum(call.sent_bytes for call in collectives.of("all-reduce")) // 2
-    return Reading([measured], sent_bytes)
+    return DataParallelReading([measured], sent_bytes)
 
 
-def _until_second_backward(training: Training) -> None:
+def _until_second_backward(training: DataParallelTraining) -> None:
     training.whole_step()
     for index in range(torch.cuda.device_count()):
         torch.cuda.reset_peak_memory_stats(index)
@@ -128,7 +130,7 @@ def _until_second_backward(training: Training) -> None:
 
 
 def _read_gpu(parts: Parts, index: int) -> GPUReading:
-    workspaces_bytes = 2 * surroundings().matmul_workspace_bytes()
+    workspaces_bytes = 2 * gpu_environment().matmul_workspace_bytes()
     return GPUReading(
         {**in_order(parts), WORKSPACES: workspaces_bytes},
         torch.cuda.max_memory_allocated(index),
@@ -136,7 +138,7 @@ def _read_gpu(parts: Parts, index: int) -> GPUReading:
     )
 
 
-def _table(names: list[str], reading: Reading) -> Table:
+def _table(names: list[str], reading: DataParallelReading) -> Table:
     rows = []
     for name, gpu in zip(names, reading.gpus, strict=True):
         sizes = (sum(gpu.parts.values()), gpu.peak_bytes, gpu.after_bytes)

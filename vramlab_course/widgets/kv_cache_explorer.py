@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 
 from vramlab import VirtualGPU, catalogue
-from vramlab.cuda_rules.storage import ITEM_BYTES
+from vramlab.cuda_rules.sizes import ITEM_BYTES
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
 from vramlab_course.formulas.kv_cache import KVCache

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from vramlab import VirtualGPU
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.methods import OPTIMIZERS, Reading, Setting, read_step
+from vramlab_course.experiments.methods import OPTIMIZERS, MethodReading, Setting, read_step
 from vramlab_course.plots.durations import short_time
 from vramlab_course.plots.trades import Trade, draw_trades
 from vramlab_course.widgets.controls import checkboxes, choice, powers
@@ -68,12 +68,12 @@ def _setting(batch: int, optimizer: str, chosen: Sequence[str]) -> Setting:
 
 
 @cache
-def _read(gpu: str, setting: Setting) -> Reading:
+def _read(gpu: str, setting: Setting) -> MethodReading:
     with VirtualGPU(gpu):
         return read_step(setting)
 
 
-def _table(readings: Mapping[str, Reading]) -> Table:
+def _table(readings: Mapping[str, MethodReading]) -> Table:
     rows: list[tuple[Any, ...]] = []
     for name, reading in readings.items():
         needed = reading.needed

@@ -23,7 +23,7 @@ weights, which the optimizer works on."""
 
 
 @dataclass(frozen=True)
-class StepMemory:
+class PrecisionMemory:
     """What one mode was measured to take, in its second training step."""
 
     parameters: int
@@ -78,7 +78,7 @@ def mixed_precision_explorer(
     return View(summary, draw_timeline(memory.timeline, title=title), (table,))
 
 
-def measure_mode(mode: str, rows: int, width: int, layers: int, gpu: str) -> StepMemory:
+def measure_mode(mode: str, rows: int, width: int, layers: int, gpu: str) -> PrecisionMemory:
     """Take two steps of AdamW on a fresh virtual GPU; the second is recorded."""
     dtype = torch.bfloat16 if mode.startswith("16 bit") else torch.float32
     with VirtualGPU(gpu):
@@ -108,7 +108,7 @@ def measure_mode(mode: str, rows: int, width: int, layers: int, gpu: str) -> Ste
                 loss.backward()
                 optimizer.step()
         count = sum(parameter.numel() for parameter in model.parameters())
-        return StepMemory(
+        return PrecisionMemory(
             count, after_step.measurement, forward.measurement, step.measurement, recording.timeline
         )
 

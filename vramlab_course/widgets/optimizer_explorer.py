@@ -32,7 +32,7 @@ IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
 
 
 @dataclass(frozen=True)
-class StepMemory:
+class MeasuredOptimizer:
     """What was measured of an optimizer on one model."""
 
     parameter_count: int
@@ -71,7 +71,7 @@ def optimizer_explorer(
 
 def measure_steps(
     optimizer: str, implementation: str, width: int, layers: int
-) -> tuple[StepMemory, Timeline]:
+) -> tuple[MeasuredOptimizer, Timeline]:
     """Take two steps on the current GPU, with gradients that are made without a backward pass."""
     with record_timeline() as recording:
         stages = Stages("optimizer", recording=recording)
@@ -88,7 +88,7 @@ def measure_steps(
             optimize.step()
         with stages.stage("second step()") as second_step:
             optimize.step()
-    memory = StepMemory(
+    memory = MeasuredOptimizer(
         parameter_count=layers * width * width,
         parameters=parameters.measurement,
         gradients=gradients.measurement,
@@ -98,7 +98,7 @@ def measure_steps(
     return memory, recording.timeline
 
 
-def _table(memory: StepMemory) -> Table:
+def _table(memory: MeasuredOptimizer) -> Table:
     rows = (
         ("parameters", memory.parameters.growth_bytes),
         ("gradients", memory.gradients.growth_bytes),

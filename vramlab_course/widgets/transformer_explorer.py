@@ -57,7 +57,7 @@ CATEGORIES = (
 )
 """What one GPU holds, as `vramlab.measure.Category` names it."""
 
-_CONTEXT, _RESTS = "CUDA context", "rests of blocks"
+_CONTEXT, _REMAINDERS = "CUDA context", "unsplit remainders"
 _SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS, _ENDS = (
     "attention scores",
     "attention, the rest",
@@ -68,7 +68,7 @@ _SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS, _ENDS = (
 )
 _LOOKS: dict[str, Look] = {
     **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES},
-    _RESTS: CACHED_LOOK,
+    _REMAINDERS: CACHED_LOOK,
     _CONTEXT: OUTSIDE_LOOK,
     _SCORES: Look(ORANGE, "xx"),
     _ATTENTION: Look(ORANGE, "//"),
@@ -123,7 +123,7 @@ def transformer_explorer(
     if measured is not None:
         bars["measured"] = {
             **_in_order(measured.bytes_by_category),
-            _RESTS: measured.rests_bytes,
+            _REMAINDERS: measured.unsplit_remainder_bytes,
             _CONTEXT: model.context_bytes,
         }
     bars["kept by forward"] = _kept_parts(sizes, run)
@@ -219,10 +219,10 @@ def _categories(predicted: Moment, measured: StepMeasurement | None) -> Table:
     notes: tuple[str, ...] = ()
     if measured:
         header += ["measured", "difference"]
-        blocks_bytes = measured.peak_bytes - measured.rests_bytes
+        blocks_bytes = measured.peak_bytes - measured.unsplit_remainder_bytes
         total += [format_mib(blocks_bytes), f"{blocks_bytes - predicted.total_bytes:+,} B"]
         notes = (
-            f"Besides, {measured.rests_bytes:,} B are rests of blocks that were not split off. "
+            f"Besides, {measured.unsplit_remainder_bytes:,} B are unsplit remainders of blocks. "
             f"Reserved at most: {short_size(measured.reserved_bytes)}.",
         )
     return Table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_classroom.judge.answers import NoAnswer, find_answer
+from vramlab_classroom.judge.answers import BrokenCell, NoAnswer, find_answer
 
 
 def test_answer_is_the_last_cell_that_binds_the_name() -> None:
@@ -73,7 +73,7 @@ def test_no_answer_says_what_to_do() -> None:
 
 
 def test_an_answer_that_is_not_python_is_reported_as_such() -> None:
-    with pytest.raises(SyntaxError):
+    with pytest.raises(BrokenCell):
         find_answer(["def f(:\n    return 1"], "f")
 
 

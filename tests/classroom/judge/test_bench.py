@@ -34,7 +34,7 @@ def test_answers_come_back_as_data_of_exact_types(bench: Bench, toy: Exercise) -
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [("True", "bool"), ("6.0", "float"), ("None", "NoneType"), ("[6]", "list")],
+    [("True", "bool"), ("6.5", "float"), ("None", "NoneType"), ("[6]", "list")],
 )
 def test_what_is_no_int_or_str_has_no_value(
     bench: Bench, toy: Exercise, value: str, kind: str
@@ -72,17 +72,11 @@ def test_an_error_is_told_with_the_learners_line(bench: Bench, toy: Exercise) ->
     )
 
 
-def test_what_is_not_allowed_is_told_with_the_learners_line(bench: Bench, toy: Exercise) -> None:
-    outcome = ask(bench, toy, "import os\ndef double(size):\n    return 6")
-    assert outcome["problem"].startswith("import os: this module is not there for answers.")
-    assert outcome["problem"].endswith("in the line: import os")
-
-
 def test_an_answer_that_does_not_end_is_late_and_the_bench_goes_on(
     toy: Exercise, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_module, "ANSWER_CPU_SECONDS", 1)
-    with pytest.raises(JobLate, match="did not end within 1 seconds of computing"):
+    monkeypatch.setattr(bench_module, "ANSWER_SECONDS", 1)
+    with pytest.raises(JobLate, match="did not end within 1 seconds"):
         ask(bench, toy, "def double(size):\n    while True:\n        pass")
     assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
 
@@ -140,14 +134,18 @@ def test_a_bench_whose_process_is_gone_says_so_and_starts_another(
     toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(warm_benches.VARIABLE)
-    with Bench(search_path=[SUPPORT]) as bench:
-        assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
-        assert isinstance(bench._process, bench_module._Started)
-        bench._process._process.kill()
-        bench._process._process.wait()
-        with pytest.raises(BenchError, match="the bench's process ended"):
-            ask(bench, toy, "def double(size):\n    return 6")
-        assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
+    with Bench() as bench:
+        for server, asked in (
+            (bench._plain[False], lambda: ask(bench, toy, "def double(size):\n    return 6")),
+            (bench._server, lambda: bench.find({"double": ["double = 6"]})),
+        ):
+            assert asked()
+            assert isinstance(server._process, bench_module._Started)
+            server._process._process.kill()
+            server._process._process.wait()
+            with pytest.raises(BenchError, match="the bench's process ended"):
+                asked()
+            assert asked()
 
 
 LISTING = "import sys\ndef listed():\n    return {'modules': sorted(sys.modules)}\n"
@@ -159,22 +157,22 @@ def test_forked_benches_have_torch_at_once_and_search_paths_of_their_own(tmp_pat
     limits: dict[str, Any] = {"cpu_seconds": 10, "reply_bytes": 2**20, "arguments": {}}
     with Bench(search_path=[tmp_path]) as first, Bench() as second:
         assert "torch" in first.call("listing", "listed", **limits)["modules"]
-        assert isinstance(first._process, bench_module._Forked)
+        assert isinstance(first._server._process, bench_module._Forked)
         with pytest.raises(BenchError, match="No module named 'listing'"):
             second.call("listing", "listed", **limits)
 
 
-def test_a_bench_in_a_sandbox_or_of_another_python_is_not_forked(toy: Exercise) -> None:
-    with Bench(command=[sys.executable, "-s"], search_path=[SUPPORT]) as bench:
-        assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
-        assert isinstance(bench._process, bench_module._Started)
+def test_a_bench_in_a_sandbox_or_of_another_python_is_not_forked() -> None:
+    with Bench(command=[sys.executable, "-s"]) as bench:
+        assert bench.find({"double": ["double = 6"]})
+        assert isinstance(bench._server._process, bench_module._Started)
 
 
 def test_forked_benches_end_with_who_gave_them_and_another_is_started(
     toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Bench(search_path=[SUPPORT]) as bench:
+    with Bench() as bench:
         with warm_benches.WarmBenches(bench_module.neutral_environment()) as warm:
             monkeypatch.setenv(warm_benches.VARIABLE, f"{warm.address}")
-        assert ask(bench, toy, "def double(size):\n    return 6")["value"] == 6
-        assert isinstance(bench._process, bench_module._Started)
+        assert bench.find({"double": ["double = 6"]})
+        assert isinstance(bench._server._process, bench_module._Started)

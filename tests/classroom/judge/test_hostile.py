@@ -27,7 +27,7 @@ def graded(tmp_path_factory) -> Classroom:
     for name, text in BROKEN.items():
         classroom.submit(name, text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vramlab_classroom.judge.job_pool.ANSWER_CPU_SECONDS", 2)
+        patch.setattr("vramlab_classroom.judge.job_pool.ANSWER_SECONDS", 2)
         assert not classroom.autograde()  # the broken files are reported
     return classroom
 
@@ -66,15 +66,18 @@ def test_only_what_cannot_be_read_is_listed(graded: Classroom) -> None:
 
 def test_nobody_climbed_out(graded: Classroom) -> None:
     verdict = graded.verdict("climbs_out_of_the_namespace", "segment_bytes")
-    assert "is not there for answers" in verdict
+    assert "passed" not in verdict
     assert not Path("/tmp/climbed-out").exists()
 
 
 @pytest.mark.parametrize(
     ("student", "task", "told"),
     [
-        ("measures_instead_of_predicting", "block_bytes", "import torch: this module is not there"),
-        ("equals_everything", "block_bytes", "the name __eq__ is not there"),
+        ("measures_instead_of_predicting", "block_bytes", "vramlab is not there for an answer"),
+        ("equals_everything", "block_bytes", "block_bytes gave 0 (Anything); it should be an int."),
+        ("reads_the_seed", "segment_bytes", "Operation not permitted: '/tmp/hidden_seed.txt'"),
+        ("forks_on", "segment_bytes", "PermissionError: [Errno 1] Operation not permitted"),
+        ("exits_in_the_answer", "segment_bytes", "SystemExit"),
         ("never_ends", "segment_bytes", "did not end within 2 seconds"),
         ("takes_all_memory", "segment_bytes", "MemoryError"),
         ("repair_replaces_the_comparison", "row_norms", "may not change the attributes"),

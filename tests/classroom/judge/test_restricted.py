@@ -126,9 +126,15 @@ ESCAPES = {
     "traceback": "try:\n    1 / 0\nexcept Exception as e:\n    e.__traceback__",
     "traceback without underscore": "try:\n    1 / 0\nexcept Exception as e:\n    e.tb_frame",
     "object of an error": "try:\n    (1).nope\nexcept AttributeError as e:\n    e.obj",
-    "format": "'{0.__class__}'.format(1)",
-    "format of the class": "str.format('{0.__class__}', 1)",
-    "format_map": "'{a.__class__}'.format_map({'a': 1})",
+    "format": "'{0.__class__.__base__}'.format(1)",
+    "format of the class": "str.format('{0.__init__}', 1)",
+    "format of a class of one's own": (
+        "class S(str):\n    pass\nS.format('{0.__init__.__globals__}', 1)"
+    ),
+    "format of the base": (
+        "class S(str):\n    def f(self):\n        return super().format(1)\nS('{0.__init__}').f()"
+    ),
+    "format_map": "'{a.__init__}'.format_map({'a': 1})",
     "class pattern": "match 1:\n    case int(real=r):\n        pass",
     "closed class pattern": "match 1:\n    case object(__class__=c):\n        pass",
     "special method": "class A:\n    def __eq__(self, other):\n        return True",
@@ -139,7 +145,22 @@ ESCAPES = {
     "patched function": "def f():\n    pass\nf.x = 1",
     "deleted attribute": "import math\ndel math.ceil",
     "augmented attribute": "import math\nmath.pi += 1",
-    "private attribute": "class A:\n    pass\nA()._x = 1",
+    "private attribute of others": "import math\nmath._x = 1",
+    "private attribute of a class": "int._x",
+    "special attribute of one's own": "class A:\n    pass\nA().__dict__",
+    "special attribute written": "class A:\n    pass\nA().__class__ = int",
+    "special attribute by name": "getattr((), '__class__').__base__",
+    "name that changes its mind": (
+        "class S(str):\n    pass\ngetattr((), S('__class__'))\nraise NameError"
+    ),
+    "class of a class": "type(type(1))",
+    "class of a class, read": "(1).__class__.__class__",
+    "class of a facade": "import math\ntype(math)",
+    "class of a facade, read": "import math\nmath.__class__",
+    "subclass of a facade's class": "import math\nclass F(math.__class__):\n    pass",
+    "setattr": "setattr(int, 'x', 1)",
+    "wraps": "from functools import wraps\nwraps(len)(print)",
+    "closed by name": "getattr((_ for _ in []), 'gi_frame')",
     "keyword": "dict(__class__=1)",
     "function name": "def __import__():\n    pass",
     "argument name": "lambda __builtins__: 1",
@@ -149,7 +170,6 @@ ESCAPES = {
     "async": "async def f():\n    pass",
     "open": "open('/etc/passwd')",
     "eval": "eval('1')",
-    "getattr": "getattr(1, 'real')",
     "type": "type('A', (), {})",
     "globals": "globals()",
     "relative import": "from . import grading",
@@ -158,7 +178,7 @@ ESCAPES = {
 
 @pytest.mark.parametrize("source", ESCAPES.values(), ids=ESCAPES)
 def test_a_prediction_has_no_way_out(source: str) -> None:
-    with pytest.raises((NotAllowed, NameError)):
+    with pytest.raises((NotAllowed, NameError, TypeError)):
         load(source, PLAIN)
 
 
@@ -184,12 +204,20 @@ TORCH_ESCAPES = {
         "from dataclasses import dataclass\ndataclass(eq=True)(torch.nn.Linear)"
     ),
     "patched tensor class": "torch.Tensor.add = 1",
-    "reset of the peak": "torch.cuda.reset_peak_memory_stats()",
+    "memory taken away": "torch.zeros(1).untyped_storage().resize_(0)",
+    "memory replaced": "torch.zeros(1).set_()",
+    "private attribute": "torch.nn.Linear(1, 1)._parameters",
+    "private attribute written": "torch.nn.Linear(1, 1)._parameters = {}",
+    "another class": "torch.nn.Linear(1, 1).__class__ = torch.nn.ReLU",
+    "counters replaced": "torch.cuda.memory.max_memory_allocated = None",
+    "files of numpy": "import numpy\nnumpy.fromfile('x')",
+    "modules of numpy": "import numpy\nnumpy.linalg",
+    "NumPy as a tensor": "torch.from_numpy",
     "larger fraction": "torch.cuda.set_per_process_memory_fraction(1.0)",
     "other allocator": "torch.cuda.memory.change_current_allocator(None)",
     "history": "torch.cuda.memory._record_memory_history()",
     "vramlab": "import vramlab",
-    "garbage collector": "import gc",
+    "all objects": "import gc\ngc.get_objects()",
     "processes": "import torch.multiprocessing",
     "hub": "torch.hub.load('a', 'b')",
     "global default": "torch.set_default_device('cpu')",
@@ -212,8 +240,8 @@ def test_torch_is_as_it_was_after_an_attempt_to_patch_it() -> None:
 def test_what_is_refused_is_named_with_what_to_do() -> None:
     with pytest.raises(NotAllowed, match=r"import torch: .* it cannot measure\.$"):
         load("import torch", PLAIN)
-    with pytest.raises(NotAllowed, match=r"attribute \.format .* use an f-string$"):
-        load("'{}'.format(1)", PLAIN)
+    with pytest.raises(NotAllowed, match=r"^the attribute \.__dict__ is not there for answers$"):
+        load("int.__dict__", PLAIN)
 
 
 def test_a_prediction_does_not_load_torch() -> None:

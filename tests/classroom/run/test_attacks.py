@@ -129,7 +129,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Course, Outcome]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("VRAMLAB_GRADEBOOK", raising=False)
         patch.setattr(run, "Workers", inline_workers.InlineWorkers)
-        patch.setattr("vramlab_classroom.judge.job_pool.ANSWER_CPU_SECONDS", 2)
+        patch.setattr("vramlab_classroom.judge.job_pool.ANSWER_SECONDS", 2)
         outcome = grade(course, Options(feedback=False))
         grade(course, Options(students=RETURNED))
     return course, outcome
@@ -203,7 +203,6 @@ def test_nothing_that_a_learner_wrote_runs_in_the_page(graded: tuple[Course, Out
 
 
 def test_nobody_climbed_out(graded: tuple[Course, Outcome]) -> None:
-    assert "is not there for answers" in page(graded[0], "climbs_out_of_the_namespace")
     assert not Path("/tmp/climbed-out").exists()
 
 

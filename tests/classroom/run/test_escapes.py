@@ -20,7 +20,7 @@ import pytest
 
 from vramlab.units import MIB
 from vramlab_classroom.judge import job_pool as bench_module
-from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied
+from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.verdict import Grade
 from vramlab_classroom.judge.warm_benches import VARIABLE
@@ -60,9 +60,9 @@ def bench_in(sandbox: Sandbox, hidden: Path) -> Bench:
 def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_module, "TORCH_MODULES", ())
-        patch.setattr(bench_module, "TRIAL_MODULES", ())
         patch.delenv(VARIABLE)
-        patch.setattr(bench_module, "ANSWER_CPU_SECONDS", 4)
+        patch.setattr(bench_module, "ANSWER_SECONDS", 4)
+        patch.setattr(bench_module, "TRIAL_CPU_SECONDS", 4)
         patch.setattr(bench_module, "SPARE_WALL_SECONDS", 0)
         yield
 
@@ -103,11 +103,22 @@ def any_bench(request: pytest.FixtureRequest) -> Bench:
     return bench
 
 
+def answered(bench: Bench, source: str, **arguments: Any) -> dict[str, Any]:
+    (outcome,) = bench.answers(EXERCISE, ANSWER, source, [arguments])
+    return dict(outcome)
+
+
 def escaped(bench: Bench, escape: Escape, **arguments: Any) -> str:
-    """Run an escape as an answer; give what it tells."""
-    (outcome,) = bench.answers(EXERCISE, ANSWER, escapes.as_answer(escape), [arguments])
+    """Run an escape as an answer in plain Python; give what it tells."""
+    outcome = answered(bench, escapes.as_answer(escape), **arguments)
     assert "problem" not in outcome, outcome["problem"]
     return f"{outcome['value']}"
+
+
+def tried(bench: Bench, escape: Escape, **arguments: Any) -> str:
+    """Run an escape as a repaired program that has broken out of its language."""
+    source = escapes.as_answer(escape, "program")
+    return f"{bench.trial(EXERCISE, PROGRAM, source, arguments)['achieved']}"
 
 
 def trusted(bench: Bench, escape: Escape, **arguments: Any) -> str:
@@ -123,7 +134,7 @@ def is_well(bench: Bench) -> bool:
 
 
 def test_the_language_is_broken(any_bench: Bench) -> None:
-    assert escaped(any_bench, escapes.read, path=escapes.__file__).startswith('"""What code could')
+    assert tried(any_bench, escapes.read, path=escapes.__file__).startswith('"""What code could')
 
 
 # What a sandbox keeps from an answer.
@@ -150,40 +161,43 @@ def test_nothing_of_the_course_can_be_read(boxed: Bench, unboxed: Bench, course:
     files = [path for path in course.rglob("*") if path.is_file()]
     assert len(files) == 4
     for file in files:
-        assert escaped(boxed, escapes.read, path=f"{file}") == "FileNotFoundError"
-        assert escaped(unboxed, escapes.read, path=f"{file}") == "private"
+        assert tried(boxed, escapes.read, path=f"{file}") == "FileNotFoundError"
+        assert tried(unboxed, escapes.read, path=f"{file}") == "private"
+        for bench in (boxed, unboxed):
+            assert escaped(bench, escapes.read, path=f"{file}") == "PermissionError"
 
 
 def test_only_what_python_needs_is_there(boxed: Bench) -> None:
     package = Path(bench_module.__file__).parents[1]
-    assert package.name in escaped(boxed, escapes.names_in, path=f"{package.parent}").split()
-    assert "solutions" not in escaped(boxed, escapes.names_in, path=f"{package.parent}")
-    assert escaped(boxed, escapes.names_in, path=f"{Path.home()}/.ssh") == "FileNotFoundError"
-    assert escaped(boxed, escapes.names_in, path=SCRATCH) == ""
+    assert package.name in tried(boxed, escapes.names_in, path=f"{package.parent}").split()
+    assert "solutions" not in tried(boxed, escapes.names_in, path=f"{package.parent}")
+    assert tried(boxed, escapes.names_in, path=f"{Path.home()}/.ssh") == "FileNotFoundError"
+    assert tried(boxed, escapes.names_in, path=SCRATCH) == ""
 
 
 def test_nothing_can_be_written_but_the_private_folder(boxed: Bench) -> None:
     package = Path(bench_module.__file__).parents[1]
     places = ["/", "/usr", "/etc", "/dev", "/dev/shm", "/proc", f"{package}", f"{SUPPORT}", SCRATCH]
     # Not even there a file with anything in it: the limit of file size is 0.
-    assert escaped(boxed, escapes.writes_into, paths=places) == f"folder in {SCRATCH}"
+    assert tried(boxed, escapes.writes_into, paths=places) == f"folder in {SCRATCH}"
+    assert escaped(boxed, escapes.writes_into, paths=places) == ""
 
 
 def test_what_an_answer_leaves_in_the_private_folder_is_gone_for_the_next(boxed: Bench) -> None:
-    process = boxed._process
-    assert escaped(boxed, escapes.leave_things, folder=SCRATCH) == "left"
-    assert escaped(boxed, escapes.names_in, path=SCRATCH) == ""
-    assert boxed._process is not process  # another sandbox
+    process = boxed._server._process
+    assert tried(boxed, escapes.leave_things, folder=SCRATCH) == "left"
+    assert tried(boxed, escapes.names_in, path=SCRATCH) == ""
+    assert boxed._server._process is not process  # another sandbox
 
 
 def test_the_package_itself_cannot_fill_the_disk_either(boxed: Bench) -> None:
     no_space = 28
     assert trusted(boxed, escapes.fill_disk, folder=SCRATCH) == f"64 {no_space}"
-    assert escaped(boxed, escapes.names_in, path=SCRATCH) == ""
+    assert tried(boxed, escapes.names_in, path=SCRATCH) == ""
 
 
 def test_no_right_is_gained(boxed: Bench) -> None:
-    assert escaped(boxed, escapes.gain_rights) == ""
+    assert tried(boxed, escapes.gain_rights) == ""
 
 
 def test_the_package_itself_starts_no_end_of_processes_either(boxed: Bench) -> None:
@@ -202,15 +216,16 @@ def test_many_processes_have_no_more_memory_than_one(
 
 def test_the_bench_cannot_be_killed(boxed: Bench) -> None:
     assert is_well(boxed)
-    process = boxed._process
+    process = boxed._server._process
     assert trusted(boxed, escapes.kill_the_bench) == "killed"
     assert trusted(boxed, escapes.kill_everything) == "nothing to kill"
     assert is_well(boxed)
-    assert boxed._process is process
+    assert boxed._server._process is process
 
 
 def test_there_is_no_way_into_the_bench(boxed: Bench) -> None:
     assert escaped(boxed, escapes.look_into_the_bench) == ""
+    assert tried(boxed, escapes.look_into_the_bench) == ""
 
 
 # What the bench keeps up by itself.
@@ -226,7 +241,7 @@ def test_no_process_is_started_and_no_thread_by_a_prediction(any_bench: Bench) -
     assert escaped(any_bench, escapes.fork_some, most=20) == "0"
     program = escapes.as_answer(escapes.fork_some, "program")
     assert any_bench.trial(EXERCISE, PROGRAM, program, {"most": 20}) == {"achieved": "0"}
-    if os.getuid() or any_bench._command[0] == "bwrap":  # root's threads are not counted
+    if os.getuid() or any_bench._server._command[0] == "bwrap":  # root's threads are not counted
         assert escaped(any_bench, escapes.start_thread) == "can't start new thread"
     assert escaped(any_bench, escapes.run_another_program) == "PermissionError"
 
@@ -238,10 +253,10 @@ def test_a_repaired_program_may_start_threads(any_bench: Bench) -> None:
 
 def test_no_signal_reaches_anybody_else(any_bench: Bench) -> None:
     assert is_well(any_bench)
-    process = any_bench._process
+    process = any_bench._plain[False]._process
     assert escaped(any_bench, escapes.kill_the_bench) == "PermissionError"
     assert is_well(any_bench)
-    assert any_bench._process is process
+    assert any_bench._plain[False]._process is process
 
 
 def test_nothing_stays_in_the_kernel(any_bench: Bench) -> None:
@@ -249,13 +264,13 @@ def test_nothing_stays_in_the_kernel(any_bench: Bench) -> None:
 
 
 def test_nothing_is_open_but_nothing_and_the_reply(any_bench: Bench) -> None:
-    assert escaped(any_bench, escapes.open_files) == "/dev/null /dev/null /dev/null pipe"
+    assert tried(any_bench, escapes.open_files) == "/dev/null /dev/null /dev/null pipe"
 
 
 def test_no_file_grows(boxed: Bench, unboxed: Bench, tmp_path: Path) -> None:
     too_large = 27
-    assert escaped(boxed, escapes.fill_disk, folder=SCRATCH) == f"0 {too_large}"
-    assert escaped(unboxed, escapes.fill_disk, folder=f"{tmp_path}") == f"0 {too_large}"
+    assert tried(boxed, escapes.fill_disk, folder=SCRATCH) == f"0 {too_large}"
+    assert tried(unboxed, escapes.fill_disk, folder=f"{tmp_path}") == f"0 {too_large}"
 
 
 def test_no_memory_beyond_the_limit(any_bench: Bench) -> None:
@@ -264,14 +279,19 @@ def test_no_memory_beyond_the_limit(any_bench: Bench) -> None:
 
 
 def test_a_flood_of_output_is_cut(any_bench: Bench) -> None:
+    flood = escapes.as_answer(escapes.flood, "program")
     with pytest.raises(JobDied, match="a reply of more than 4194304 bytes"):
-        escaped(any_bench, escapes.flood)
+        any_bench.trial(EXERCISE, PROGRAM, flood, {})
+    told = answered(any_bench, escapes.as_answer(escapes.flood))
+    assert told == {"problem": "the answer is a text of 8388608 characters"}
     assert is_well(any_bench)
 
 
 def test_an_answer_that_ends_its_process_is_told_from_a_wrong_one(any_bench: Bench) -> None:
     with pytest.raises(JobDied, match="its process ended with status 0"):
-        escaped(any_bench, escapes.exit_at_once)
+        tried(any_bench, escapes.exit_at_once)
+    told = answered(any_bench, escapes.as_answer(escapes.exit_at_once))
+    assert told == {"problem": "No answer: its process ended with status 0."}
     assert is_well(any_bench)
 
 
@@ -279,8 +299,13 @@ def test_an_answer_that_sleeps_is_given_up(
     any_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_module, "WALL_TO_CPU", 0.25)  # of 4 seconds
+    monkeypatch.setattr(bench_module, "ANSWER_SECONDS", 1)
     with pytest.raises(JobDied, match=r"no reply within 1\.0 seconds"):
+        tried(any_bench, escapes.wait_long)
+    with pytest.raises(JobLate, match="it did not end within 1 seconds"):
         escaped(any_bench, escapes.wait_long)
+    with pytest.raises(JobLate, match="it did not end within 1 seconds"):
+        escaped(any_bench, escapes.trickle)
     monkeypatch.undo()
     assert is_well(any_bench)
 
@@ -294,12 +319,11 @@ def test_a_bench_that_was_killed_is_started_anew(unboxed: Bench) -> None:
 
 def test_earlier_answers_and_truths_are_not_in_memory(any_bench: Bench) -> None:
     secret = "".join(reversed("the answer of somebody else"))
-    source = f"def answer():\n    return {secret!r}"
-    (outcome,) = any_bench.answers(EXERCISE, ANSWER, source, [{}])
-    assert outcome["value"] == secret
+    source = f"def program():\n    return {secret!r}"
+    assert any_bench.trial(EXERCISE, PROGRAM, source, {})["achieved"] == secret
     measured = any_bench.measure(EXERCISE, ANSWER, {"name": "tell", "text": secret})
     assert measured["truth"] == secret
-    assert escaped(any_bench, escapes.find_in_memory, reversed_text=secret[::-1]) == "0"
+    assert tried(any_bench, escapes.find_in_memory, reversed_text=secret[::-1]) == "0"
 
 
 # Forged replies.
@@ -337,8 +361,9 @@ def test_of_a_forged_reply_nothing_is_left_for_the_next(any_bench: Bench) -> Non
     ],
 )
 def test_what_is_no_reply_is_taken_for_none(unboxed: Bench, forged: str) -> None:
-    with pytest.raises(JobDied):
-        escaped(unboxed, escapes.forge_into_everything, forged=forged)
+    source = escapes.as_answer(escapes.forge_into_everything)
+    outcome = answered(unboxed, source, forged=forged)
+    assert outcome["problem"].startswith("No answer: its process ")
 
 
 def test_text_of_a_forged_reply_is_made_safe_to_show(unboxed: Bench) -> None:
@@ -354,14 +379,25 @@ def test_text_of_a_forged_reply_is_made_safe_to_show(unboxed: Bench) -> None:
 
 
 @pytest.mark.parametrize("escape", [escapes.exit_at_once, escapes.flood, escapes.wait_long])
-def test_the_verdict_is_no_zero_and_the_next_is_graded(
+def test_a_program_that_breaks_its_process_gets_no_zero_and_the_next_is_graded(
     unboxed: Bench, escape: Escape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_module, "WALL_TO_CPU", 0.25)
     judge = Judge(unboxed)
-    source = escapes.as_answer(escape)
-    verdict = judge.judge(EXERCISE, "answer", [source])
+    verdict = judge.judge(EXERCISE, "program", [escapes.as_answer(escape, "program")])
     assert (verdict.grade, verdict.score) == (Grade.UNGRADED, None)
+    assert verdict.message
+    assert judge.judge(EXERCISE, "answer", [RIGHT]).score == 1
+
+
+@pytest.mark.parametrize("escape", [escapes.exit_at_once, escapes.flood, escapes.wait_long])
+def test_of_plain_python_nobody_needs_to_ask_whose_fault_it_was(
+    unboxed: Bench, escape: Escape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "ANSWER_SECONDS", 1)
+    judge = Judge(unboxed)
+    verdict = judge.judge(EXERCISE, "answer", [escapes.as_answer(escape)])
+    assert (verdict.grade, verdict.score) == (Grade.FAILED, 0)
     assert verdict.message
     assert judge.judge(EXERCISE, "answer", [RIGHT]).score == 1
 
@@ -380,13 +416,13 @@ def test_a_bench_ends_with_its_judge_in_the_middle_of_a_job(
     choose: Callable[[], Sandbox], course: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = bench_in(choose(), course)
-    assert is_well(bench)
-    assert isinstance(bench._process, bench_module._Started)
-    process = bench._process._process
+    assert tried(bench, escapes.tell, text="well") == "well"
+    assert isinstance(bench._server._process, bench_module._Started)
+    process = bench._server._process._process
     # As after a kill -9 of the judge: it asks, and then its end of the pipe is closed.
     monkeypatch.setattr(bench_module, "read_frame", lambda descriptor: process.stdin.close())
-    monkeypatch.setattr(Bench, "close", lambda bench: None)
+    monkeypatch.setattr(bench_module._Server, "close", lambda server: None)
     with pytest.raises(BenchError, match="the bench's process ended"):
-        escaped(bench, escapes.wait_long)
+        tried(bench, escapes.wait_long)
     assert process.wait(timeout=10) == 0
     process.stdout.close()

@@ -1,7 +1,8 @@
 """`nbgrader autograde`, and so the formgrader's button, judges in the sandbox of `vramlab grade`.
 
-The language of answers is broken on purpose, as in `test_escapes.py`: what an answer tries then is
-stopped by the sandbox that autograder/nbgrader_config.py chooses, and by nothing else.
+What stops answers besides is broken on purpose, the filter of system calls and, as in
+`test_escapes.py`, the language of repairs: what an answer tries then is stopped by the sandbox that
+autograder/nbgrader_config.py chooses, and by nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from vramlab_classroom.sandbox.bubblewrap import Bubblewrap, LimitsOnly, Sandbox
 
 EXERCISE = "02_pages_and_blocks"
 
-WITHOUT_LANGUAGE = """
+WITHOUT_WALLS = """
+import sys
 from vramlab_classroom.judge import job_server, jobs
+from vramlab_classroom.sandbox import plain_answers
 from vramlab_classroom.judge.vocabulary import OWN_MODULE
 
 def run_anything(source, vocabulary):
@@ -30,7 +33,8 @@ def run_anything(source, vocabulary):
     return namespace
 
 jobs.load = run_anything
-job_server.main()
+plain_answers.refuse_system_calls = lambda but: None
+(plain_answers if sys.argv[-1].endswith("plain_answers") else job_server).main()
 """
 
 
@@ -68,7 +72,7 @@ def attacked(folder: Path, listener: socket.socket, *, boxed: bool) -> Classroom
     if not boxed:
         command = LimitsOnly().prefix()
     classroom.config.JudgeTasks.bench_command = lambda: (
-        [*command, "-c", WITHOUT_LANGUAGE],
+        [*command, "-c", WITHOUT_WALLS],
         warning,
     )
     autograder = folder / "autograder"
@@ -130,7 +134,7 @@ def test_the_same_without_a_sandbox_would_get_at_everything(
     assert found["block_bytes"].startswith("block_bytes gave 'SQLite format 3'")
     assert found["segment_bytes"].startswith("segment_bytes gave 'the seed of the tests'")
     assert "cells" in found["reserved_bytes"]
-    assert "folder in" in found["releasable_bytes"]
+    assert (tmp_path / "autograder" / "submitted" / "left").is_dir()
     assert found["row_norms"] == "RuntimeError: connected"
     listener.accept()[0].close()
 

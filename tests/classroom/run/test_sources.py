@@ -84,8 +84,8 @@ def test_comments_and_other_modules_do_not(package: Path, name: str, old: str, n
 
 def test_the_virtual_gpu_is_among_what_judges_and_reports_are_not() -> None:
     found = sources._closure(["vramlab_classroom.judge.judge", "vramlab.gpu"])
-    assert {"vramlab_classroom.judge.restricted", "vramlab.allocator.sizes"} & set(found) == {
-        "vramlab.allocator.sizes"
+    assert {"vramlab_classroom.judge.restricted", "vramlab.cuda_rules.sizes"} & set(found) == {
+        "vramlab.cuda_rules.sizes"
     }
     found |= sources._closure(["vramlab_classroom.judge.job_server"])
     assert "vramlab_classroom.judge.restricted" in found

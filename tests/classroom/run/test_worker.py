@@ -66,7 +66,7 @@ def bench() -> Iterator[Bench]:
     with Bench() as bench, pytest.MonkeyPatch.context() as patch:
         judges = {seed: Judge(bench, seed) for seed in (None, CONDITIONS.seed)}
         patch.setattr(worker, "_bench", lambda sandbox, hidden: bench)
-        patch.setattr(worker, "_judge", lambda sandbox, hidden, seed: judges[seed])
+        patch.setattr(worker, "_judge", lambda sandbox, hidden, seed, truths: judges[seed])
         patch.setattr(notebook_api, "shared_judge", lambda: judges[None])
         patch.setattr("vramlab_classroom.judge.judge.Judge", lambda bench: judges[None])
         yield bench

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vramlab import VirtualGPU
-from vramlab.cuda_rules.storage import tensor_bytes
-from vramlab.measure.surroundings import surroundings
+from vramlab.cuda_rules.sizes import tensor_bytes
+from vramlab.measure.environment import gpu_environment
 from vramlab_course import experiments
 from vramlab_course.experiments.batch_size import STEP, bert_batch, shape, step_peak
 from vramlab_course.formulas.bert import FIRST_LINEAR, SECOND_LINEAR, WEIGHTS, Bert
@@ -46,7 +46,7 @@ def test_train_mode_on_another_gpu_is_predicted_to_the_byte_too() -> None:
 def test_where_a_step_peaks(gpu: str, batch: int, train: bool, moment: str) -> None:
     trained = [tensor_bytes(shape) for shape in Bert().parameter_shapes(pooler=False)]
     with VirtualGPU(gpu):
-        here = surroundings()
+        here = gpu_environment()
     assert step_peak(Bert(), here, batch, trained, train=train).moment == moment
 
 

@@ -14,7 +14,7 @@ import torch
 
 from vramlab.units import MIB
 from vramlab_course import experiments
-from vramlab_course.experiments import Finding, Outcome, Verdict
+from vramlab_course.experiments import FigureVerdict, Finding, Outcome
 
 FAMILIES = ("tiny", "context", "three-linear", "fp16-linear", "vgg16", "fragment", "oom")
 """Beginnings of the ids of what lessons 01 to 06 reproduce."""
@@ -38,7 +38,7 @@ DIFFERENCES: dict[tuple[str, str, str], float | None] = {
     # Token types gathered for 512 positions, 8 B each.
     ("bert-training", "bert-forward", ""): 4096,
     ("bert-modes", "bert-forward", "in eval mode"): 4096,
-    # 10,569,728 B in rests of blocks, not 10,747,904 (and 46 B that were rounded off 841.0273 MiB).
+    # 10,569,728 B in unsplit remainders, not 10,747,904 (and 46 B rounded off 841.0273 MiB).
     ("bert-training", "bert-adamw", ""): 10_569_728 - 10_747_904 + 46,
     # 12 x 480 MiB for the dropped softmax and its masks, 25 x 12 MiB for the other masks.
     ("bert-modes", "bert-forward", "in train mode"): 4096 + 6060 * MIB,
@@ -56,7 +56,7 @@ DIFFERENCES: dict[tuple[str, str, str], float | None] = {
     ("fp16-linear-torchinfo", "fp16-linear-torchinfo", "estimated total"): (
         20_971_520 + STORAGE + 125_829_120 + 2_097_152 - 65_010_000
     ),
-    # 16 B x 1557611200 parameters, and 532.35 MiB in rests of blocks, against 24 GB.
+    # 16 B x 1557611200 parameters, and 532.35 MiB in unsplit remainders, against 24 GB.
     ("gpt2-xl-states", "gpt2-xl-states", ""): 24_921_779_200 + 558_210_048 - 24 * 10**9,
     # 16 numbers kept, not 12, of each element of 48 hidden states; statistics; head and loss.
     ("gpt2-xl-activations", "gpt2-xl-activations", ""): 84_251_714_560 - 60 * 10**9,
@@ -137,14 +137,18 @@ def test_measured_equals_published_or_differs_by_what_is_known(name: str) -> Non
     for finding in findings(name):
         key = (name, finding.figure, finding.part)
         if key in QUOTED:
-            assert finding.verdict is Verdict.QUOTED, key
+            assert finding.verdict is FigureVerdict.QUOTED, key
         elif key in UNKNOWN_CONDITIONS:
-            assert finding.verdict is Verdict.OTHER_CONDITIONS, key
+            assert finding.verdict is FigureVerdict.OTHER_CONDITIONS, key
         elif key in DIFFERENCES:
-            assert finding.verdict is Verdict.EXPLAINED, key
+            assert finding.verdict is FigureVerdict.EXPLAINED, key
             assert finding.difference == DIFFERENCES[key], key
         else:
-            assert finding.verdict is Verdict.EQUAL, (key, finding.measured, finding.published)
+            assert finding.verdict is FigureVerdict.EQUAL, (
+                key,
+                finding.measured,
+                finding.published,
+            )
             assert not any(difference.amount for difference in finding.differences), key
 
 
@@ -176,7 +180,7 @@ def test_the_whole_memory_summary() -> None:
     # 8 rows for 3 pools with 4 numbers each, and 2 rows for all with 4.
     found = as_published("fp16-linear-memory-summary").findings
     assert len(found) == 8 * 3 * 4 + 2 * 4
-    assert {finding.verdict for finding in found} == {Verdict.EQUAL}
+    assert {finding.verdict for finding in found} == {FigureVerdict.EQUAL}
 
 
 def test_the_out_of_memory_message_is_the_documents() -> None:

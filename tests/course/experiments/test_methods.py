@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab_course.experiments import Verdict
+from vramlab_course.experiments import FigureVerdict
 from vramlab_course.experiments.methods import (
     LARGE,
     SMALL,
+    MethodReading,
     MethodTable,
-    Reading,
     Setting,
     read_step,
 )
@@ -21,7 +21,7 @@ from vramlab_course.experiments.methods import (
 TINY = Setting(4, width=64, layers=1, length=16, vocabulary=32)
 
 
-def read(setting: Setting, gpu: str = "T4") -> Reading:
+def read(setting: Setting, gpu: str = "T4") -> MethodReading:
     with VirtualGPU(gpu):
         return read_step(setting)
 
@@ -82,7 +82,7 @@ def test_a_difference_that_nothing_explains_stays_unexplained() -> None:
     nothing = {(name, batch): 0.0 for name in names for batch in (SMALL, LARGE)}
     table = MethodTable(nothing, nothing, 0.5)
     verdicts = {finding.part: finding.verdict for finding in table.findings()}
-    assert verdicts["Gradient checkpointing, speed"] is Verdict.EQUAL
-    assert verdicts["Gradient checkpointing, memory"] is Verdict.UNEXPLAINED
-    assert verdicts["DataLoader, speed"] is Verdict.EXPLAINED
-    assert verdicts["DeepSpeed ZeRO, memory"] is Verdict.QUOTED
+    assert verdicts["Gradient checkpointing, speed"] is FigureVerdict.EQUAL
+    assert verdicts["Gradient checkpointing, memory"] is FigureVerdict.UNEXPLAINED
+    assert verdicts["DataLoader, speed"] is FigureVerdict.EXPLAINED
+    assert verdicts["DeepSpeed ZeRO, memory"] is FigureVerdict.QUOTED

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.cuda_rules.storage import block_bytes
+from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.measure import Whose, saved_by
 from vramlab_course import experiments
 from vramlab_course.experiments.mlp_block import MLP

@@ -7,7 +7,7 @@ import pytest
 import vramlab
 from vramlab.units import MIB
 from vramlab_course import experiments
-from vramlab_course.experiments import Outcome, Verdict
+from vramlab_course.experiments import FigureVerdict, Outcome
 
 
 def run_on(gpu: str, name: str, torch_version: str | None = None, **parameters: object) -> Outcome:
@@ -22,13 +22,13 @@ def test_the_training_step_is_predicted_and_explained(gpu: str, torch_version: s
     for stage in outcome.result.stages:
         for expectation in stage.expectations:
             assert stage.measured_bytes(expectation.quantity) == expectation.predicted_bytes
-    assert {f.verdict for f in outcome.findings} <= {Verdict.EQUAL, Verdict.EXPLAINED}
+    assert {f.verdict for f in outcome.findings} <= {FigureVerdict.EQUAL, FigureVerdict.EXPLAINED}
 
 
 def test_hopper_explains_its_workspaces() -> None:
     forward = run_on("H100", "three-linear", "2.13").finding("three-linear-forward-first")
     # 32 MiB in place of 8.125 MiB: 23.875 MiB
-    assert forward.verdict is Verdict.EXPLAINED
+    assert forward.verdict is FigureVerdict.EXPLAINED
     assert forward.difference == 25_034_752
     assert [d.amount for d in forward.differences] == [25_034_752]
 
@@ -37,7 +37,7 @@ def test_an_a100_has_its_peak_elsewhere() -> None:
     peak = run_on("A100-40GB", "three-linear", "2.13").finding("three-linear-peak")
     # Where bias 2 is summed: 284.2783203125 MiB held, 80 MiB and 512 B of buffers.
     assert peak.measured == 381_974_016  # 364.27880859375 MiB
-    assert peak.verdict is Verdict.EXPLAINED
+    assert peak.verdict is FigureVerdict.EXPLAINED
     assert sum(d.amount for d in peak.differences) == peak.difference == 4_198_912
 
 
@@ -46,10 +46,10 @@ def test_only_two_applications_give_the_documents_memory(applications: int) -> N
     outcome = run_on("V100-16GB", "fp16-linear", "1.13", applications=applications)
     forward = outcome.finding("fp16-linear-forward")
     assert forward.measured == applications * 20 * MIB
-    assert forward.verdict is Verdict.EXPLAINED
+    assert forward.verdict is FigureVerdict.EXPLAINED
     assert forward.difference == (applications - 2) * 20 * MIB
     # After the backward pass nothing tells how often the layer was applied.
-    assert outcome.finding("fp16-linear-after-backward").verdict is Verdict.EQUAL
+    assert outcome.finding("fp16-linear-after-backward").verdict is FigureVerdict.EQUAL
 
 
 def test_other_gpus_do_not_give_the_documents_summary() -> None:
@@ -57,14 +57,14 @@ def test_other_gpus_do_not_give_the_documents_summary() -> None:
     freed = outcome.finding("fp16-linear-memory-summary", "Allocated memory, small_pool, Tot Freed")
     # Gradient of the loss 512, staging buffer 2048 (432 blocks x 4 B), semaphores 512: 3 KiB, not 2
     assert (freed.measured, freed.published) == (3, "2")
-    assert freed.verdict is Verdict.OTHER_CONDITIONS
+    assert freed.verdict is FigureVerdict.OTHER_CONDITIONS
     assert freed.note.endswith("here it is PyTorch 1.13, and 2560 B")
 
 
 def test_another_program_does_not_give_the_documents_summary_either() -> None:
     outcome = run_on("V100-16GB", "fp16-linear-memory-summary", "1.13", applications=3)
     peak = outcome.finding("fp16-linear-memory-summary", "Allocated memory, all, Peak Usage")
-    assert (peak.measured, peak.verdict) == (106_497 + 20 * 1024, Verdict.UNEXPLAINED)
+    assert (peak.measured, peak.verdict) == (106_497 + 20 * 1024, FigureVerdict.UNEXPLAINED)
 
 
 def test_with_several_layers_adamws_loop_holds_three() -> None:
@@ -75,7 +75,7 @@ def test_with_several_layers_adamws_loop_holds_three() -> None:
 
 def test_torchinfo_for_one_application_is_the_documents() -> None:
     outcome = run_on("V100-16GB", "fp16-linear-torchinfo", applications=1)
-    assert {finding.verdict for finding in outcome.findings} == {Verdict.EQUAL}
+    assert {finding.verdict for finding in outcome.findings} == {FigureVerdict.EQUAL}
 
 
 def test_the_oom_needs_a_gpu_that_is_large_enough() -> None:
@@ -87,8 +87,8 @@ def test_on_a_larger_gpu_ballast_holds_the_rest() -> None:
     outcome = run_on("A100-40GB", "oom-anatomy")
     assert outcome["one more"].error is not None
     verdicts = {f.part: f.verdict for f in outcome.findings}
-    assert verdicts["tried to allocate"] is Verdict.EQUAL
-    assert verdicts["allocated"] is verdicts["reserved"] is Verdict.EXPLAINED
+    assert verdicts["tried to allocate"] is FigureVerdict.EQUAL
+    assert verdicts["allocated"] is verdicts["reserved"] is FigureVerdict.EXPLAINED
 
 
 def test_a_second_run_on_the_same_gpu_measures_the_same() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from vramlab.measure import Result
 from vramlab.units import MIB
-from vramlab_course.experiments import Difference, Finding, Outcome, Verdict
+from vramlab_course.experiments import Difference, FigureVerdict, Finding, Outcome
 from vramlab_course.experiments.outcome import findings_table
 
 
@@ -24,52 +24,52 @@ def finding(**changes: Any) -> Finding:
 
 
 def test_equal_is_equal_in_print() -> None:
-    assert finding().verdict is Verdict.EQUAL
-    assert finding(measured=40 * MIB + 50_000).verdict is Verdict.EQUAL  # 40.0477 prints as 40.0
-    assert finding(measured=40 * MIB + 60_000).verdict is Verdict.UNEXPLAINED  # 40.0572: 40.1
+    assert finding().verdict is FigureVerdict.EQUAL
+    assert finding(measured=40 * MIB + 50_000).verdict is FigureVerdict.EQUAL  # 40.0477: 40.0
+    assert finding(measured=40 * MIB + 60_000).verdict is FigureVerdict.UNEXPLAINED  # 40.0572: 40.1
 
 
 def test_explained_is_explained_to_the_last_digit() -> None:
     more = finding(measured=48 * MIB, differences=(Difference(8 * MIB, "a workspace"),))
-    assert more.verdict is Verdict.EXPLAINED
+    assert more.verdict is FigureVerdict.EXPLAINED
     assert more.difference == 8 * MIB
     almost = finding(measured=48 * MIB, differences=(Difference(7 * MIB, "a workspace"),))
-    assert almost.verdict is Verdict.UNEXPLAINED
+    assert almost.verdict is FigureVerdict.UNEXPLAINED
     parts = (Difference(9 * MIB, "more"), Difference(-MIB, "less"))
-    assert finding(measured=48 * MIB, differences=parts).verdict is Verdict.EXPLAINED
+    assert finding(measured=48 * MIB, differences=parts).verdict is FigureVerdict.EXPLAINED
 
 
 def test_quoted_and_other_conditions() -> None:
-    assert finding(measured=None).verdict is Verdict.QUOTED
-    assert finding(quoted=True).verdict is Verdict.QUOTED
+    assert finding(measured=None).verdict is FigureVerdict.QUOTED
+    assert finding(quoted=True).verdict is FigureVerdict.QUOTED
     elsewhere = finding(measured=MIB, note="published for another PyTorch")
-    assert elsewhere.verdict is Verdict.OTHER_CONDITIONS
+    assert elsewhere.verdict is FigureVerdict.OTHER_CONDITIONS
     why = (Difference(0, "a mask is quadratic"),)
     explained = finding(published="linear", unit="shape", measured="quadratic", differences=why)
-    assert explained.verdict is Verdict.EXPLAINED
+    assert explained.verdict is FigureVerdict.EXPLAINED
     assert findings_table((explained,), "words").notes == ("a-figure: a mask is quadratic",)
 
 
 def test_numbers_that_are_no_memory() -> None:
     wasted = finding(published="0.30", unit="fraction", measured=0.304)
-    assert wasted.verdict is Verdict.EQUAL
+    assert wasted.verdict is FigureVerdict.EQUAL
     assert finding(published="0.30", unit="fraction", measured=0.306).verdict is (
-        Verdict.UNEXPLAINED
+        FigureVerdict.UNEXPLAINED
     )
     assert finding(published="7", unit="count", measured=9).difference == 2
 
 
 def test_words() -> None:
     straight = finding(published="linear", unit="shape", measured="linear", predicted="linear")
-    assert straight.verdict is Verdict.EQUAL
+    assert straight.verdict is FigureVerdict.EQUAL
     assert straight.difference is None
     (row,) = findings_table((straight,), "words").rows
     assert row == ("a-figure", "linear shape", "linear", "linear", "equal", "equal")
     bent = finding(published="linear", unit="shape", measured="quadratic")
-    assert bent.verdict is Verdict.UNEXPLAINED
+    assert bent.verdict is FigureVerdict.UNEXPLAINED
     assert findings_table((bent,), "words").rows[0][4] == "another"
     elsewhere = finding(published="linear", unit="shape", measured="quadratic", note="of length")
-    assert elsewhere.verdict is Verdict.OTHER_CONDITIONS
+    assert elsewhere.verdict is FigureVerdict.OTHER_CONDITIONS
 
 
 def test_the_table_gives_reasons() -> None:

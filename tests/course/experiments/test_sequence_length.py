@@ -9,8 +9,8 @@ import torch
 
 import vramlab
 from vramlab_course import experiments
-from vramlab_course.experiments import Verdict
-from vramlab_course.experiments.padding import EncoderLayer, in_buckets, text_lengths
+from vramlab_course.experiments import FigureVerdict
+from vramlab_course.experiments.padding import PackableLayer, in_buckets, text_lengths
 from vramlab_course.experiments.sequence_length import can_run, chosen_by_torch, measure_attention
 from vramlab_course.formulas.attention import KINDS, kept_bytes
 from vramlab_course.programs.models.retention import Retention
@@ -22,7 +22,7 @@ NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bf
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_every_kind_keeps_what_is_predicted(dtype: torch.dtype, dropout: float) -> None:
     measured = {}
-    # Expandable segments leave no rests.
+    # Expandable segments leave no unsplit remainders.
     with vramlab.VirtualGPU(
         "A100-40GB", torch_version="2.13", alloc_conf="expandable_segments:True"
     ):
@@ -83,15 +83,15 @@ def test_in_eval_mode_the_coefficient_is_that_of_the_softmax_alone() -> None:
         outcome = experiments.run("bert-sequence-fit", lengths=(512, 1024, 1536), training=False)
     found = outcome.finding("bert-sequence-fit", "a, for each squared token")
     assert found.predicted == 12 * 12 * 4 / 2**20
-    assert found.measured == pytest.approx(found.predicted, rel=0.05)  # rests of blocks
-    assert found.verdict is Verdict.OTHER_CONDITIONS
+    assert found.measured == pytest.approx(found.predicted, rel=0.05)  # unsplit remainders
+    assert found.verdict is FigureVerdict.OTHER_CONDITIONS
     for stage in outcome.result.stages:
         assert stage.allocated_after_bytes == stage.expectations[0].predicted_bytes
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_with_a_fused_kernel_there_is_no_square(training: bool) -> None:
-    with vramlab.VirtualGPU("T4", alloc_conf="expandable_segments:True"):  # no rests
+    with vramlab.VirtualGPU("T4", alloc_conf="expandable_segments:True"):  # no unsplit remainders
         outcome = experiments.run(
             "bert-sequence-fit", lengths=(512, 1000, 1536), training=training, fused=True
         )
@@ -104,7 +104,7 @@ def test_with_a_fused_kernel_there_is_no_square(training: bool) -> None:
 
 def test_packed_texts_come_out_as_padded_ones() -> None:
     torch.manual_seed(0)
-    layer = EncoderLayer(width=32, heads=2)
+    layer = PackableLayer(width=32, heads=2)
     lengths = [8, 24, 16]
     texts = [torch.randn(length, 32) for length in lengths]
     packed = layer.packed(torch.cat(texts), lengths)

@@ -1,6 +1,6 @@
 """The transformer's closed form against measurements: what is kept, and the peak, to the byte.
 
-Allocated bytes less rests of blocks are compared; those rests depend on what the cache holds.
+Allocated bytes less unsplit remainders are compared; those depend on what the cache holds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.measure.readings import unsplit_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab.planner import Plan, estimate
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import (
@@ -23,7 +23,7 @@ from vramlab.programs.transformer_memory import (
     Run,
     Sizes,
 )
-from vramlab_course.experiments.transformer_step import Training, measure_step
+from vramlab_course.experiments.transformer_step import TransformerTraining, measure_step
 
 SMALL = Sizes(vocabulary=2048, positions=512, width=256, layers=2, heads=4)
 LLAMA = replace(
@@ -70,12 +70,12 @@ KEPT = [
 def test_what_the_forward_pass_keeps_is_predicted_to_the_byte() -> None:
     for sizes, run in KEPT:
         with vramlab.VirtualGPU("A100-40GB"):
-            training = Training(sizes, run)
+            training = TransformerTraining(sizes, run)
             training.forward().backward()
             training.optimizer.zero_grad()
-            before_bytes = torch.cuda.memory_allocated() - unsplit_bytes()
+            before_bytes = torch.cuda.memory_allocated() - unsplit_remainder_bytes()
             loss = training.forward()
-            after_bytes = torch.cuda.memory_allocated() - unsplit_bytes()
+            after_bytes = torch.cuda.memory_allocated() - unsplit_remainder_bytes()
             del loss, training
         assert after_bytes - before_bytes == transformer_memory.kept_bytes(sizes, run), (sizes, run)
 
@@ -109,7 +109,9 @@ def test_the_peak_is_predicted_to_the_byte(gpu: str, sizes: Sizes, run: Run) -> 
         measured = measure_step(sizes, run)
     predicted = estimate(Plan.of_run(sizes, run, gpu)).peak
     assert measured.kept_bytes == transformer_memory.kept_bytes(sizes, run)
-    assert measured.peak_bytes - measured.rests_bytes == predicted.total_bytes, predicted
+    assert measured.peak_bytes - measured.unsplit_remainder_bytes == predicted.total_bytes, (
+        predicted
+    )
     assert measured.bytes_by_category == {
         name: size for name, size in predicted.bytes_by_category.items() if size
     }
@@ -141,7 +143,7 @@ def test_until_2_11_cublaslt_keeps_a_workspace_too(
 def test_weights_and_states_are_in_the_dtypes_that_the_precision_names() -> None:
     for precision in PRECISIONS.values():
         with vramlab.VirtualGPU("A100-40GB"):
-            training = Training(SMALL, Run(1, 16, precision.name))
+            training = TransformerTraining(SMALL, Run(1, 16, precision.name))
             training.step()
             weight = training.model.head.weight
             moments = training.states()[-1]

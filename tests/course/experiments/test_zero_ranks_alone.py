@@ -80,7 +80,7 @@ def test_the_peak(layers: int, width: int, ranks: int) -> None:
 
 def test_shards_are_parameters_in_a_timeline() -> None:
     with experiment.rank_alone(0, 8), record_timeline() as recording:
-        training = experiment.Training(3, 2, 1024)
+        training = experiment.ZeroTraining(3, 2, 1024)
         recording.watch(model=training.model)
     seen = [sighting.label for sighting in recording.timeline.sightings]
     assert set(seen) == {"0.weight", "1.weight"}

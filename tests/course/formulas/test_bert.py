@@ -9,7 +9,7 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.measure import Timeline, record_timeline
-from vramlab.measure.surroundings import surroundings
+from vramlab.measure.environment import gpu_environment
 from vramlab.units import KIB, MIB
 from vramlab_course.formulas import bert
 from vramlab_course.formulas.bert import Bert
@@ -105,7 +105,7 @@ def steps(request: pytest.FixtureRequest) -> tuple[Mode, dict[tuple[int, int], T
         step(model, 2, 128)  # workspaces come here
         for batch, sequence in ((4, 512), (6, 300), (16, 512)):
             timelines[batch, sequence] = step(model, batch, sequence)
-        buffers = surroundings().column_sum_bytes
+        buffers = gpu_environment().column_sum_bytes
         del model
     return request.param, timelines, buffers
 
@@ -126,7 +126,7 @@ def step(model: torch.nn.Module, batch: int, sequence: int) -> Timeline:
     return recording.timeline
 
 
-def less_rests(timeline: Timeline, position: int) -> int:
+def less_remainders(timeline: Timeline, position: int) -> int:
     """Allocated bytes without what was not split off of blocks."""
     return timeline.allocated_bytes[position] - timeline.at(position).remainder_bytes
 
@@ -136,11 +136,11 @@ def test_formulas_are_what_the_virtual_gpu_measures(steps: Any) -> None:
     how: dict[str, Any] = {"train": train, "attention": attention}
     for (batch, sequence), timeline in timelines.items():
         forward, loss, backward = timeline.stages
-        before = less_rests(timeline, forward.start)
-        after = less_rests(timeline, forward.end)
+        before = less_remainders(timeline, forward.start)
+        after = less_remainders(timeline, forward.end)
         assert after - before == SMALL.forward_bytes(batch, sequence, **how)
-        held = less_rests(timeline, loss.end) - before
+        held = less_remainders(timeline, loss.end) - before
         assert held == SMALL.held_before_backward_bytes(batch, sequence, **how)
-        peak = max(less_rests(timeline, p) for p in range(backward.start, backward.end + 1))
+        peak = max(less_remainders(timeline, p) for p in range(backward.start, backward.end + 1))
         moments = SMALL.backward_moments(batch, sequence, buffers, **how)
         assert peak - before == max(moments.values()), (batch, sequence, moments)

@@ -6,7 +6,7 @@ import pytest
 
 from vramlab.units import MIB
 from vramlab_course.formulas.mlp_block import MLPBlock
-from vramlab_course.formulas.operators import KEEPS, Sizes, held_bytes
+from vramlab_course.formulas.operators import KEEPS, OperatorSizes, held_bytes
 
 
 @pytest.mark.parametrize(
@@ -16,26 +16,26 @@ from vramlab_course.formulas.operators import KEEPS, Sizes, held_bytes
 def test_bytes_for_each_element_of_a_mebi_of_floats(name: str, per_element: int) -> None:
     # Pooled: a quarter of the outputs, an index of 8 B for each: 2 B for each input.
     outputs = MIB // 4 if name == "max_pool2d" else MIB
-    sizes = Sizes(first=MIB, second=MIB, output=outputs)
+    sizes = OperatorSizes(first=MIB, second=MIB, output=outputs)
     assert held_bytes(name, sizes) == per_element * MIB
 
 
 def test_half_precision_halves_everything_but_masks_and_indices() -> None:
-    sizes = Sizes(first=MIB, second=4096, output=MIB)
+    sizes = OperatorSizes(first=MIB, second=4096, output=MIB)
     assert held_bytes("gelu", sizes, "float16") == 2 * MIB
     assert held_bytes("dropout", sizes, "float16") == MIB
     assert held_bytes("x[i]", sizes, "float16") == 4096 * 8
 
 
 def test_statistics_are_float32_and_small() -> None:
-    sizes = Sizes(first=4096 * 1024, output=4096 * 1024, groups=4096)
+    sizes = OperatorSizes(first=4096 * 1024, output=4096 * 1024, groups=4096)
     # the input, and for each row a mean and a scale
     assert held_bytes("layer_norm", sizes, "float16") == 8 * MIB + 2 * 4096 * 4
     assert held_bytes("rms_norm", sizes, "float16") == 8 * MIB + 4096 * 4
 
 
 def test_cross_entropy_keeps_what_log_softmax_gave() -> None:
-    sizes = Sizes(first=4096 * 1024, second=4096)
+    sizes = OperatorSizes(first=4096 * 1024, second=4096)
     # 16 MiB of log-probabilities, the classes, and the sum of their weights
     assert held_bytes("cross_entropy", sizes) == 16 * MIB + 4096 * 8 + 512
 

@@ -25,7 +25,6 @@ def test_what_stays() -> None:
     stage = pipeline("1F1B").stage(1)
     assert stage.parameters_bytes == 4 * W
     assert stage.buffers_bytes == 16 * A  # 8 inputs, 8 gradients of outputs
-    assert stage.held_before_bytes == 4 * W
     assert stage.held_after_bytes == 8 * W + 16 * A
     first, last = pipeline("1F1B").stage(0), pipeline("1F1B").stage(3)
     assert (first.buffers_bytes, first.input_bytes) == (8 * A, 8 * A)

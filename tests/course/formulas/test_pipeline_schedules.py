@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from torch.distributed.pipelining import schedules as of_torch
 
-from vramlab.programs.pipeline_schedules import Name, Work, bubble_fraction, in_flight, plan
+from vramlab.programs.pipeline_schedules import Name, StageWork, bubble_fraction, in_flight, plan
 
 Order = list[tuple[str, int, int | None]]
 
@@ -94,7 +94,7 @@ def test_interleaving_shortens_the_bubble_and_lengthens_the_list_of_micro_batche
     assert whole.bubble == Fraction(3, 19) == bubble_fraction(4, 8, 2)  # 3 of 8 * 2 + 3
     # of half a rank's layers each: 11 / 2 rather than 4
     assert [whole.in_flight(rank) for rank in range(4)] == [11, 9, 7, 5]
-    assert whole.order(1)[4] == Work("forward", 5, 0)  # the second stage of rank 1 is 1 + 4
+    assert whole.order(1)[4] == StageWork("forward", 5, 0)  # the second stage of rank 1 is 1 + 4
 
 
 @pytest.mark.parametrize("name", ["GPipe", "1F1B", "interleaved 1F1B"])
@@ -106,12 +106,12 @@ def test_nothing_starts_before_its_input_is_there(name: Name) -> None:
     for cell in whole.cells:
         work = cell.work
         if work.direction == "forward" and work.stage:
-            assert ends[Work("forward", work.stage - 1, work.micro_batch)] <= cell.start
+            assert ends[StageWork("forward", work.stage - 1, work.micro_batch)] <= cell.start
         if work.direction == "backward":
             later = (
-                Work("forward", work.stage, work.micro_batch)
+                StageWork("forward", work.stage, work.micro_batch)
                 if work.stage == stages - 1
-                else Work("backward", work.stage + 1, work.micro_batch)
+                else StageWork("backward", work.stage + 1, work.micro_batch)
             )
             assert ends[later] <= cell.start
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramlab_course.formulas.residual_network import (
-    Part,
+    NetworkPart,
     best_cuts,
     cuts_by_budget,
     forward_bytes,
@@ -40,7 +40,13 @@ def test_later_stages_have_half_the_side() -> None:
     )
 
 
-PIECES = [Part(10, 1), Part(10, 1), Part(10, 1), Part(10, 1), Part(2, 1)]
+PIECES = [
+    NetworkPart(10, 1),
+    NetworkPart(10, 1),
+    NetworkPart(10, 1),
+    NetworkPart(10, 1),
+    NetworkPart(2, 1),
+]
 
 
 def test_what_is_held_after_the_forward_pass() -> None:

@@ -64,23 +64,6 @@ def test_collectives_of_a_layer_are_of_what_goes_from_block_to_block() -> None:
     assert len(alone) == 3 + 1  # query, key and value each, and feed-forward
 
 
-def test_column_then_row_sends_a_fraction_of_any_other_order() -> None:
-    sent = {
-        order: sum(
-            tp.sent_bytes(tp.order_calls(order, 64, 256, 1024, backward=backward), 4)
-            for backward in (False, True)
-        )
-        for order in tp.ORDERS
-    }
-    outer, inner = 2 * 64 * 256, 2 * 64 * 1024
-    # each all-reduce sends 3/2 of its tensor, each all-gather 3/4
-    assert sent["column", "row"] == 2 * 3 * outer // 2
-    assert sent["row", "column"] == 2 * (3 * inner // 2 + 3 * outer // 4)
-    assert sent["column", "column"] == sent["row", "row"]
-    assert sent["row", "row"] == 3 * (inner + outer) // 2 + 3 * (inner + outer) // 4
-    assert min(sent.values()) == sent["column", "row"]
-
-
 def test_flops_and_logits() -> None:
     # 2 FLOPs for each of 12 h^2 weights and token, 2 x 2 s h for scores and their use; three times
     assert tp.layer_flops(4, 2048, 1024) == 3 * 4 * 2048 * (24 * 1024**2 + 4 * 2048 * 1024)

@@ -1,10 +1,7 @@
-"""A training step of Linear layers, and what cuBLAS, sums and optimizers take, by hand."""
+"""A training step of Linear layers, and what optimizers take, by hand."""
 
 from __future__ import annotations
 
-import pytest
-
-from vramlab.cuda_rules import reductions, workspaces
 from vramlab.programs import optimizer_states
 from vramlab.units import MIB
 from vramlab_course.formulas import activations, per_parameter
@@ -60,61 +57,6 @@ def test_activations() -> None:
     assert activations.linear_chain_bytes(10240, (1024, 1024, 1024, 2048)) == 160 * MIB
     assert activations.repeated_linear_bytes(10240, 1024, 2) == 40 * MIB
     assert activations.repeated_linear_bytes(10240, 1024, 10) == 200 * MIB
-
-
-@pytest.mark.parametrize(
-    ("capability", "version", "size_bytes"),
-    [
-        ((8, 0), (1, 13), 0),
-        ((8, 0), (2, 0), 8_519_680),  # 2 x 4096 KiB + 8 x 16 KiB = 8.125 MiB
-        ((9, 0), (2, 0), 8_519_680),
-        ((9, 0), (2, 1), 32 * MIB),
-        ((10, 0), (2, 11), 8_519_680),
-        ((10, 0), (2, 12), 32 * MIB),
-    ],
-)
-def test_cublas_workspace(
-    capability: tuple[int, int], version: tuple[int, int], size_bytes: int
-) -> None:
-    assert workspaces.cublas_bytes(capability, version) == size_bytes
-
-
-def test_cublaslt_kept_a_workspace_of_its_own_for_a_while() -> None:
-    own = [
-        workspaces.kept_by_linear_bytes((8, 0), version) - workspaces.cublas_bytes((8, 0), version)
-        for version in ((2, 8), (2, 9), (2, 11), (2, 12))
-    ]
-    assert own == [0, MIB, MIB, 0]
-    assert workspaces.kept_by_linear_bytes((8, 0), (2, 9), bias=False) == 8_519_680
-
-
-@pytest.mark.parametrize(
-    ("multiprocessors", "threads", "blocks_bytes"),
-    [
-        (80, 2048, (1536, 512)),  # V100: 80 x 2048 / 512 = 320 blocks, 1280 B, in a block of 1536
-        (108, 2048, (2048, 512)),  # A100: 432 blocks, 1728 B
-        (40, 1024, (512, 512)),  # T4: 80 blocks, 320 B
-    ],
-)
-def test_sum_of_a_tensor(multiprocessors: int, threads: int, blocks_bytes: tuple[int, int]) -> None:
-    assert reductions.total_sum_bytes(10240 * 1024, multiprocessors, threads) == blocks_bytes
-
-
-def test_sum_of_few_elements_takes_nothing() -> None:
-    assert reductions.total_sum_bytes(1024, 80, 2048) == (0, 0)
-
-
-def test_sum_over_rows() -> None:
-    # T4: 1024 columns are 8 blocks of 32 x 4; 40 x 1024 / 128 = 320 blocks at once, 40 share each
-    # output; 4 B x 1024 x 40 x 128 = 20 MiB.
-    assert reductions.column_sum_bytes(10240, 1024, 40, 1024) == (20 * MIB, 512)
-    # A100: 1728 / 8 = 216 could share, but 10240 / 4 / 160 = 16 values a thread allow 160: 80 MiB.
-    assert reductions.column_sum_bytes(10240, 1024, 108, 2048) == (80 * MIB, 512)
-    assert reductions.column_sum_bytes(512, 1024, 108, 2048) == (0, 0)  # 128 values a thread
-    # 1600 columns: 12.5 blocks of 128, so 13; 1728 / 13 = 133 share, 4 B x 1600 x 133 x 128.
-    assert reductions.column_sum_bytes(10240, 1600, 108, 2048) == (108_953_600, 512)
-    with pytest.raises(ValueError, match="100 columns: the formula holds for multiples of 4"):
-        reductions.column_sum_bytes(10240, 100, 108, 2048)
 
 
 def test_optimizer_states() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from vramlab.measure import BlockLife, Breakdown, Category, Moment
+from vramlab.measure import BlockLife, Breakdown, Category, TimelineMoment
 from vramlab.units import MIB
 from vramlab_course.plots import Picture, describe_breakdown, draw_breakdown
 
@@ -15,7 +15,9 @@ def life(mib: int) -> BlockLife:
 
 
 AT = Breakdown(
-    Moment(position=7, stage="backward", blocks=(life(60), life(30)), reserved_bytes=100 * MIB),
+    TimelineMoment(
+        position=7, stage="backward", blocks=(life(60), life(30)), reserved_bytes=100 * MIB
+    ),
     {Category.PARAMETERS: 30 * MIB, Category.ACTIVATIONS: 60 * MIB},
 )
 

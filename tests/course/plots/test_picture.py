@@ -10,7 +10,7 @@ import pytest
 
 from vramlab.units import GIB, KIB, MIB
 from vramlab_course.plots.picture import new_picture
-from vramlab_course.plots.style import Unit, house_style
+from vramlab_course.plots.style import MemoryUnit, house_style
 
 
 def test_html_has_real_alternative_text_and_a_png() -> None:
@@ -39,4 +39,4 @@ def test_house_style_leaves_matplotlib_as_it_was() -> None:
     [(600, "bytes"), (4 * KIB, "KiB"), (MIB, "KiB"), (2 * MIB, "MiB"), (80 * GIB, "GiB")],
 )
 def test_unit_of_an_axis(largest_bytes: int, unit: str) -> None:
-    assert Unit.for_axis(largest_bytes).name == unit
+    assert MemoryUnit.for_axis(largest_bytes).name == unit

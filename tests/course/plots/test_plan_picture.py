@@ -32,7 +32,7 @@ SIMULATED = Report(
         },
         allocated_bytes=20 * GIB,
         reserved_bytes=22 * GIB,
-        rests_bytes=GIB,
+        unsplit_remainder_bytes=GIB,
     ),
 )
 OUT_OF_MEMORY = Report(
@@ -74,12 +74,12 @@ def test_an_estimate_is_a_bar_of_its_categories_and_the_context() -> None:
 def test_a_simulation_is_a_second_bar_of_what_it_tells_apart() -> None:
     picture = draw_plan(SIMULATED)
     assert row_names(picture) == ["estimated", "simulated"]
-    # Gradients and temporaries, 1 + 6, are "all else"; 1 of rests makes up the 20 allocated.
+    # Gradients and temporaries, 1 + 6, are "all else"; 1 of remainders makes up the 20 allocated.
     assert bars(picture)[1] == [
         ("parameters", 0, 4),
         ("optimizer states", 4, 8),
         ("all else", 12, 7),
-        ("rests of blocks", 19, 1),
+        ("unsplit remainders", 19, 1),
         ("CUDA context", 20, CONTEXT_GIB),
     ]
 
@@ -115,6 +115,6 @@ def test_words_say_what_the_picture_shows() -> None:
     assert describe_plan(SIMULATED) == draw_plan(SIMULATED).alt
     assert describe_plan(SIMULATED) == (
         f"{estimated} simulated: 20.427 GiB (parameters 4 GiB, optimizer states 8 GiB, all else "
-        "7 GiB, rests of blocks 1 GiB, CUDA context 437 MiB)."
+        "7 GiB, unsplit remainders 1 GiB, CUDA context 437 MiB)."
     )
     assert describe_plan(OUT_OF_MEMORY) == estimated

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.collections import PolyCollection
 
-from vramlab.measure import BlockLife, Category, Sighting, Stage, Timeline
+from vramlab.measure import BlockLife, Category, Sighting, Timeline, TimelineStage
 from vramlab.units import MIB
 from vramlab_course.plots import Picture, describe_timeline, draw_timeline
 from vramlab_course.plots.style import CATEGORY_LOOKS
@@ -22,7 +22,7 @@ TIMELINE = Timeline(
     device=0,
     event_count=4,
     blocks=(life(4, -1, None), life(8, 0, 3), life(2, 1, 2)),
-    stages=(Stage("forward", 0, 2), Stage("backward", 2, 4)),
+    stages=(TimelineStage("forward", 0, 2), TimelineStage("backward", 2, 4)),
     sightings=(Sighting(0, 999, "parameters", "weight"),),
     allocated_bytes=(4 * MIB, 12 * MIB, 14 * MIB, 12 * MIB, 4 * MIB),
     reserved_bytes=(20 * MIB,) * 5,
@@ -79,7 +79,9 @@ def test_the_marker_stands_at_the_peak() -> None:
 
 def test_names_of_short_stages_do_not_overlap() -> None:
     # three stages of one event each among 100: about 0.08 inches for each name
-    stages = tuple(Stage(name, i, i + 1) for i, name in enumerate(("first", "second", "third")))
+    stages = tuple(
+        TimelineStage(name, i, i + 1) for i, name in enumerate(("first", "second", "third"))
+    )
     timeline = replace(
         TIMELINE,
         event_count=100,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vramlab.cuda_rules.workspaces import BEFORE_HOPPER_BYTES
+from vramlab.cuda_rules.cublas import BEFORE_HOPPER_BYTES
 from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.formulas.pipeline import Pipeline, cut
 from vramlab_course.tasks.ex22_pipeline_parallel import (

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from inspect import signature
+from random import Random
+from typing import Any
 
 import pytest
 
+from vramlab_classroom.judge import hidden_cases, jobs
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
-from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Predict, attached_for
-from vramlab_course.tasks.repair import InTurn, Repair
+from vramlab_classroom.judge.mistakes import Mistakes
+from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
+from vramlab_course.tasks.repair import Repair
 
 READ_ALL = """
 import sys
@@ -32,16 +38,44 @@ def exercise(request: pytest.FixtureRequest) -> Exercise:
 
 def test_every_repair_is_tried_by_the_harness(exercise: Exercise) -> None:
     for task in exercise.tasks:
-        assert not isinstance(task, Fix) or isinstance(task.trial, Repair | InTurn), task.name
+        assert not isinstance(task, Fix) or isinstance(task.trial, Repair), task.name
 
 
-def test_every_mistake_answers_as_the_learner_is_asked(exercise: Exercise) -> None:
+def reference(task: Task) -> Callable[..., object] | None:
+    """The reference answer to a prediction, if it takes a case and nothing besides."""
+    if not isinstance(task, Predict) or not isinstance(task.mistakes, Mistakes):
+        return None
+    try:
+        signature(task.mistakes.reference).bind(**task.visible[0])
+    except TypeError:
+        return None
+    return task.mistakes.reference
+
+
+def test_mistakes_answer_as_asked_and_none_passes_the_visible_cases(exercise: Exercise) -> None:
     for task in exercise.tasks:
-        case = task.visible[0]
-        if isinstance(task, Predict):
-            assert {type(mistake.answer(**case)) for mistake in task.mistakes} == {int}, task.name
-        if isinstance(task, Diagnose):
-            with attached_for(task.gpu, case):
-                seen = task.observe(**case)
-            answers = {type(mistake.answer(**seen.evidence)) for mistake in task.mistakes}
-            assert answers == {type(seen.answer)}, task.name
+        if isinstance(task, Predict | Diagnose):
+            measured = [jobs._measure(task, case) for case in task.visible]
+            for case in measured:
+                answers = [mistake.answer(**case["arguments"]) for mistake in task.mistakes]
+                assert {type(case["truth"])}.issuperset(map(type, answers)), task.name
+            assert hidden_cases.passing(task.mistakes, measured) == [], task.name
+            if (answer := reference(task)) is not None:
+                assert all(answer(**each["arguments"]) == each["truth"] for each in measured)
+
+
+SEEDS = 200
+
+
+def test_no_mistake_passes_hidden_cases(exercise: Exercise) -> None:
+    """By the reference answer, where there is one for what the case says."""
+    for task in exercise.tasks:
+        if (answer := reference(task)) is not None:
+
+            def measure(case: Config, answer: Any = answer) -> dict[str, Any]:
+                return {"arguments": case, "truth": answer(**case)}
+
+            for seed in range(SEEDS):
+                cases = hidden_cases.draw(task, Random(seed), measure)
+                found = hidden_cases.passing(task.mistakes, [measure(case) for case in cases])
+                assert found == [], (task.name, seed)

@@ -6,15 +6,15 @@ import pytest
 
 from vramlab.units import KIB, MIB
 from vramlab_course.widgets import allocator_explorer
-from vramlab_course.widgets.allocator_program import ProgramError, Step, parse
+from vramlab_course.widgets.allocator_program import ProgramError, ProgramStep, parse
 
 
 def test_a_program_has_one_step_a_line() -> None:
     assert parse("a 10 MiB\n\n b = 1.5 KiB \nfree a\nempty_cache") == (
-        Step("a 10 MiB", "a", 10 * MIB),
-        Step("b = 1.5 KiB", "b", 1536),
-        Step("free a", "a", 0),
-        Step("empty_cache", "", 0),
+        ProgramStep("a 10 MiB", "a", 10 * MIB),
+        ProgramStep("b = 1.5 KiB", "b", 1536),
+        ProgramStep("free a", "a", 0),
+        ProgramStep("empty_cache", "", 0),
     )
 
 

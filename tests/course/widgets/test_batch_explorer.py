@@ -9,7 +9,7 @@ import torch
 
 from vramlab.units import GIB, MIB
 from vramlab_course.widgets import batch_explorer
-from vramlab_course.widgets.batch_explorer import PRECISIONS, WORKLOADS, Line, Workload
+from vramlab_course.widgets.batch_explorer import PRECISIONS, WORKLOADS, BatchWorkload, PeakLine
 from vramlab_course.widgets.training_step_explorer import OPTIMIZERS
 
 
@@ -20,7 +20,7 @@ def numbers(text: str) -> tuple[int, int]:
 
 
 def test_a_line_and_its_largest_batch() -> None:
-    line = Line(fixed_bytes=GIB, per_sample_bytes=100 * MIB, probes=())
+    line = PeakLine(fixed_bytes=GIB, per_sample_bytes=100 * MIB, probes=())
     assert line.at(3) == GIB + 300 * MIB
     assert line.largest(2 * GIB) == 10  # 1024 / 100
     assert line.largest(GIB // 2) == 0
@@ -39,7 +39,7 @@ def test_the_line_is_never_far_from_what_fits() -> None:
 
 
 def test_a_gpu_that_is_too_small_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    huge = Workload(
+    huge = BatchWorkload(
         lambda: torch.nn.Linear(65536, 65536, bias=False),  # 16 GiB; a T4 has 15
         lambda batch: torch.zeros((batch, 65536), device="cuda"),
         lambda output: output,

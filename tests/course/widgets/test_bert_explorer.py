@@ -18,7 +18,7 @@ SMALL = Bert(layers=2, width=128, heads=2, feed_forward=512)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_the_forward_pass_keeps_what_is_predicted(mode: str, implementation: str) -> None:
     train, attention = MODES[mode], IMPLEMENTATIONS[implementation]
-    # (B, S, W) and (B, S, F) have 16 and 64 MiB: no block keeps a rest
+    # (B, S, W) and (B, S, F) have 16 and 64 MiB: no block keeps an unsplit remainder
     with VirtualGPU("T4"):
         step = measure_bert(SMALL, 64, 512, train, implementation)
     kept = SMALL.forward_bytes(64, 512, train=train, attention=attention)

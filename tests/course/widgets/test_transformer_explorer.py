@@ -25,9 +25,9 @@ def test_it_answers_by_formula_without_a_gpu() -> None:
 def test_measured_stands_beside_predicted_and_is_equal() -> None:
     explorer = small(measure=True)
     assert explorer.output.value.count("+0 B") >= 6
-    assert "rests of blocks that were not split off" in explorer.output.value
+    assert "unsplit remainders of blocks" in explorer.output.value
     explorer.controls["measure"].value = False
-    assert "rests of blocks that were not split off" not in explorer.output.value
+    assert "unsplit remainders of blocks" not in explorer.output.value
 
 
 def test_what_the_forward_pass_keeps_is_listed_term_by_term() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.allocator import AllocatorSettings, round_request, segment_size
-from vramlab.allocator.sizes import roundup_interval
+from vramlab.cuda_rules.sizes import roundup_interval
 from vramlab.units import GIB, KIB, MIB
 
 

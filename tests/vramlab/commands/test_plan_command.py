@@ -160,7 +160,7 @@ def test_a_simulation_stands_beside_the_estimate(capsys: pytest.CaptureFixture[s
     expected = estimate(Plan(Sizes(512, width=64, layers=1, heads=4), batch=1, sequence=64))
     assert told["peak_bytes"] == expected.peak_bytes
     assert sum(told["bytes_by_category"].values()) == expected.peak_bytes
-    assert told["peak_bytes"] + told["rests_bytes"] == told["allocated_bytes"]
+    assert told["peak_bytes"] + told["unsplit_remainder_bytes"] == told["allocated_bytes"]
     assert told["problem"] == ""
 
 

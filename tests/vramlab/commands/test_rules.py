@@ -8,12 +8,21 @@ import json
 import pytest
 
 from vramlab.commands import rules
-from vramlab.kernels import Line, Status, describe
+from vramlab.kernels import TABLE, Rule, Status, Step
 
-SURE = Line(
-    ("aten.mm.default", "aten.mm.out"), "a clone | a workspace", "Blas.cpp", Status.PUBLISHED
+
+def no_steps(*_: object) -> list[Step]:
+    return []
+
+
+SURE = Rule(
+    ("aten.mm.default", "aten.mm.out"),
+    no_steps,
+    "a clone | a workspace",
+    "Blas.cpp",
+    Status.PUBLISHED,
 )
-READ = Line(("aten.topk", "aten.sort.stable"), "scratch", "Sort.cu", Status.FROM_SOURCE)
+READ = Rule(("aten.topk", "aten.sort.stable"), no_steps, "scratch", "Sort.cu", Status.FROM_SOURCE)
 
 
 def vramlab(*argv: str) -> int:
@@ -60,7 +69,7 @@ def test_summary_counts_each_status() -> None:
 def test_json_has_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
     assert vramlab("--json") == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown == [rules.as_dict(line) for line in describe()]
+    assert shown == [rules.as_dict(line) for line in TABLE.surest_first()]
     assert rules.as_dict(SURE) == {
         "ops": ["aten.mm.default", "aten.mm.out"],
         "takes": "a clone | a workspace",
@@ -74,8 +83,8 @@ def test_text_names_every_op_and_fits_a_terminal(capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     *listed, summary = shown.splitlines()
     assert max(map(len, listed)) <= 100
-    assert summary.startswith(f"{len(describe())} rules: ")
-    for line in describe():
+    assert summary.startswith(f"{len(TABLE.surest_first())} rules: ")
+    for line in TABLE.surest_first():
         for op in line.ops:
             assert ".".join(op.split(".")[:2]) in shown
 
@@ -108,3 +117,53 @@ def test_of_an_op_without_a_rule_it_says_what_is_known(
 def test_an_op_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert vramlab("no_such_op") == 2
     assert capsys.readouterr().err == "PyTorch has no op no_such_op\n"
+
+
+def test_an_op_that_is_named_in_full_tells_its_whole_record(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert vramlab("aten.index.Tensor") == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0] == (
+        "aten.index.Tensor: a rule says what its kernel takes beyond its outputs"
+    )
+    headings = [line[4:17].rstrip() for line in shown.splitlines()[1:] if line[4:5].strip()]
+    assert headings == [
+        "schema",
+        "handler",
+        "CUDA path",
+        "autocast",
+        "check",
+        "outputs",
+        "fast answer",
+        "layout",
+        "fill",
+        "takes",
+        "source",
+        "status",
+    ]
+    assert "vramlab.gpu.ops.indexing.index: " in shown
+    assert "TensorAdvancedIndexing.cpp" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_all_overloads_of_an_op_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("aten.index", "--json") == 0
+    told = {record["op"] for record in json.loads(capsys.readouterr().out)}
+    # aten.index.Tensor_hacked_twin, TorchScript's own, is nothing that a program can call.
+    assert told == {"aten.index.Tensor", "aten.index.Tensor_out"}
+
+
+def test_names_and_words_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("aten.relu.default", "layer_norm", "--json") == 0
+    record, *found = json.loads(capsys.readouterr().out)
+    assert record["op"] == "aten.relu.default"
+    assert found
+    assert all(any("layer_norm" in op for op in rule["ops"]) for rule in found)
+
+
+def test_what_does_not_exist_is_named_beside_what_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("aten.relu.default", "aten.no_such_op") == 2
+    shown = capsys.readouterr()
+    assert shown.err == "PyTorch has no op aten.no_such_op\n"
+    assert shown.out.startswith("aten.relu.default: ")

@@ -1,8 +1,8 @@
 """Random programs, held against an independent count: live storages of plain meta tensors.
 
 PyTorch's meta device knows nothing of GPUs, allocators or this package. What it keeps alive, each
-storage rounded up to 512 bytes, is what a GPU has allocated, as long as no block has a rest that is
-too small to split off: below 1 MiB there is none.
+storage rounded up to 512 bytes, is what a GPU has allocated, as long as no block has an
+unsplit remainder: below 1 MiB there is none.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def test_a_model_of_many_gib_needs_no_host_memory(gpu: VirtualGPU) -> None:
     block = nn.Sequential(*(nn.Linear(5120, 13824, bias=False) for _ in range(8)))
     nn.init.normal_(block[0].weight)
     block.half().cuda()
-    # 135 MiB each, in segments of 136 MiB; a rest of 1 MiB is not split off
+    # 135 MiB each, in segments of 136 MiB; a remainder of 1 MiB is not split off
     assert 135 * MIB == 5120 * 13824 * 2
     assert torch.cuda.memory_allocated() == 8 * 136 * MIB
     block.cpu()

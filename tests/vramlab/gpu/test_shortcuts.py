@@ -355,3 +355,16 @@ def test_memory_is_counted_as_without_shortcuts() -> None:
         assert torch.cuda.memory_allocated() == 2 * 4096
         with pytest.raises(RuntimeError, match="size of tensor a"):
             x + torch.zeros(1000, device="cuda")
+
+
+def test_statistics_of_rows_are_float32_whatever_the_default() -> None:
+    args = layer_norm_arguments()
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        quick = FAST[aten.native_layer_norm.default](args, {})
+        slow = aten.native_layer_norm.default(*args)
+    finally:
+        torch.set_default_dtype(default)
+    assert isinstance(quick, tuple)
+    assert [described(each) for each in quick] == [described(each) for each in slow]

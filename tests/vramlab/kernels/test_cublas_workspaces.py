@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kernel_events import A100, H200, Model
 
-from vramlab.kernels import CUBLAS, CUBLASLT, OUTPUTS, Launch
+from vramlab.kernels import CUBLAS, CUBLASLT, OUTPUTS, KernelContext
 from vramlab.kernels.cublas import Workspace, workspaces
 from vramlab.units import KIB, MIB
 
@@ -33,12 +33,14 @@ BEFORE_HOPPER = 8_519_680  # :4096:2:16:8 = 2 * 4096 KiB + 8 * 16 KiB
 def test_the_default_depends_on_gpu_and_release(
     gpu: Model, version: tuple[int, int], expected_bytes: int
 ) -> None:
-    assert workspaces(CUBLAS, Launch(gpu, version)) == (Workspace("cublas", expected_bytes, True),)
+    assert workspaces(CUBLAS, KernelContext(gpu, version)) == (
+        Workspace("cublas", expected_bytes, True),
+    )
 
 
 def test_before_2_0_cublas_takes_its_workspace_elsewhere() -> None:
-    assert workspaces(CUBLAS, Launch(A100, (1, 13))) == ()
-    assert workspaces(CUBLASLT, Launch(A100, (1, 13))) == ()
+    assert workspaces(CUBLAS, KernelContext(A100, (1, 13))) == ()
+    assert workspaces(CUBLASLT, KernelContext(A100, (1, 13))) == ()
 
 
 KEPT = Workspace("cublas", BEFORE_HOPPER, True)
@@ -58,26 +60,30 @@ KEPT = Workspace("cublas", BEFORE_HOPPER, True)
 def test_cublaslt_shares_or_keeps_or_borrows(
     version: tuple[int, int], expected: tuple[Workspace, ...]
 ) -> None:
-    assert workspaces(CUBLASLT, Launch(A100, version)) == expected
+    assert workspaces(CUBLASLT, KernelContext(A100, version)) == expected
 
 
 def test_sharing_can_be_switched_either_way() -> None:
     on, off = ({"TORCH_CUBLASLT_UNIFIED_WORKSPACE": value} for value in "10")
-    assert workspaces(CUBLASLT, Launch(A100, (2, 11), on)) == (KEPT,)
-    assert workspaces(CUBLASLT, Launch(A100, (2, 13), off)) == (Workspace("cublaslt", MIB, True),)
+    assert workspaces(CUBLASLT, KernelContext(A100, (2, 11), on)) == (KEPT,)
+    assert workspaces(CUBLASLT, KernelContext(A100, (2, 13), off)) == (
+        Workspace("cublaslt", MIB, True),
+    )
 
 
 def test_2_15_keeps_workspaces_only_when_asked_to() -> None:
-    assert workspaces(CUBLAS, Launch(A100, (2, 15))) == (Workspace("cublas", BEFORE_HOPPER, False),)
+    assert workspaces(CUBLAS, KernelContext(A100, (2, 15))) == (
+        Workspace("cublas", BEFORE_HOPPER, False),
+    )
     cache = {"TORCH_CUBLAS_WORKSPACE_CACHE": "1"}
-    assert workspaces(CUBLASLT, Launch(A100, (2, 15), cache)) == (KEPT,)
+    assert workspaces(CUBLASLT, KernelContext(A100, (2, 15), cache)) == (KEPT,)
 
 
 def test_sizes_can_be_configured() -> None:
     environment = {"CUBLAS_WORKSPACE_CONFIG": ":16:8:4096:1", "CUBLASLT_WORKSPACE_SIZE": "512"}
-    launch = Launch(H200, (2, 11), environment)
+    context = KernelContext(H200, (2, 11), environment)
     # 8 buffers of 16 KiB and one of 4096 KiB; 512 KiB
-    assert [w.size_bytes for w in workspaces(CUBLASLT, launch)] == [4224 * KIB, 512 * KIB]
+    assert [w.size_bytes for w in workspaces(CUBLASLT, context)] == [4224 * KIB, 512 * KIB]
 
 
 @pytest.mark.parametrize(
@@ -95,17 +101,17 @@ def test_sizes_can_be_configured() -> None:
     ],
 )
 def test_pairs_are_added_up(config: str, expected_kib: int) -> None:
-    launch = Launch(H200, (2, 13), {"CUBLAS_WORKSPACE_CONFIG": config})
-    assert workspaces(CUBLAS, launch) == (Workspace("cublas", expected_kib * KIB, True),)
+    context = KernelContext(H200, (2, 13), {"CUBLAS_WORKSPACE_CONFIG": config})
+    assert workspaces(CUBLAS, context) == (Workspace("cublas", expected_kib * KIB, True),)
 
 
 @pytest.mark.parametrize("config", ["", "much", "4096:2", ":4096", ":-1:2", ":16 :8", ":big:1"])
 @pytest.mark.parametrize(("gpu", "default_bytes"), [(A100, BEFORE_HOPPER), (H200, 32 * MIB)])
 def test_without_a_pair_pytorch_warns(config: str, gpu: Model, default_bytes: int) -> None:
-    launch = Launch(gpu, (2, 11), {"CUBLAS_WORKSPACE_CONFIG": config})
+    context = KernelContext(gpu, (2, 11), {"CUBLAS_WORKSPACE_CONFIG": config})
     said = f"^Could not parse CUBLAS_WORKSPACE_CONFIG, .* workspace size of {default_bytes} bytes.$"
     with pytest.warns(UserWarning, match=said):
-        assert workspaces(CUBLAS, launch) == (Workspace("cublas", default_bytes, True),)
+        assert workspaces(CUBLAS, context) == (Workspace("cublas", default_bytes, True),)
 
 
 @pytest.mark.parametrize(
@@ -119,8 +125,8 @@ def test_without_a_pair_pytorch_warns(config: str, gpu: Model, default_bytes: in
     ],
 )
 def test_the_size_of_cublaslts_is_read_as_stoi_does(text: str, expected_bytes: int) -> None:
-    launch = Launch(A100, (2, 8), {"CUBLASLT_WORKSPACE_SIZE": text})
-    assert workspaces(CUBLASLT, launch)[0] == Workspace("cublaslt", expected_bytes, False)
+    context = KernelContext(A100, (2, 8), {"CUBLASLT_WORKSPACE_SIZE": text})
+    assert workspaces(CUBLASLT, context)[0] == Workspace("cublaslt", expected_bytes, False)
 
 
 @pytest.mark.parametrize(
@@ -133,18 +139,18 @@ def test_the_size_of_cublaslts_is_read_as_stoi_does(text: str, expected_bytes: i
     ],
 )
 def test_another_size_of_cublaslts_is_told(text: str, said: str) -> None:
-    launch = Launch(A100, (2, 8), {"CUBLASLT_WORKSPACE_SIZE": text})
+    context = KernelContext(A100, (2, 8), {"CUBLASLT_WORKSPACE_SIZE": text})
     with pytest.warns(UserWarning, match=said):
-        assert workspaces(CUBLASLT, launch)[0] == Workspace("cublaslt", MIB, False)
+        assert workspaces(CUBLASLT, context)[0] == Workspace("cublaslt", MIB, False)
 
 
 def test_a_size_set_from_python_wins_over_the_environment() -> None:
-    launch = Launch(
+    context = KernelContext(
         A100, (2, 13), {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}, cublas_workspace_bytes=3 * MIB
     )
-    assert workspaces(CUBLAS, launch) == (Workspace("cublas", 3 * MIB, True),)
+    assert workspaces(CUBLAS, context) == (Workspace("cublas", 3 * MIB, True),)
 
 
 def test_only_libraries_have_workspaces() -> None:
     with pytest.raises(ValueError, match="give CUBLAS or CUBLASLT"):
-        workspaces(OUTPUTS, Launch(A100, (2, 13)))
+        workspaces(OUTPUTS, KernelContext(A100, (2, 13)))

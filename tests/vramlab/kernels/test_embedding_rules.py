@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from kernel_events import A100, Events, meta
 
-from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
+from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
 from vramlab.kernels.embedding import partial_rows
 
 aten = torch.ops.aten

@@ -8,7 +8,7 @@ import pytest
 import torch
 from kernel_events import Recorder, meta
 
-from vramlab.kernels import OUTPUTS, TABLE, Call, Give, Output, Step, Table, Take, describe, replay
+from vramlab.kernels import OUTPUTS, TABLE, Call, Give, Output, RuleTable, Step, Take, replay
 from vramlab.kernels.registry import overloads
 
 aten = torch.ops.aten
@@ -26,7 +26,7 @@ def test_a_packet_name_stands_for_all_its_overloads() -> None:
 
 
 def test_a_rule_gets_the_ops_own_arguments() -> None:
-    table = Table()
+    table = RuleTable()
 
     @table.rule("aten.sum.dim_IntList", takes="", source="")
     def sum_(
@@ -45,7 +45,7 @@ def test_an_op_without_a_rule_has_none() -> None:
 
 
 def test_two_rules_for_one_op_are_refused() -> None:
-    table = Table()
+    table = RuleTable()
     for _ in range(2):
         table.rule("aten.mm.default", takes="", source="")(lambda call, *_: [])
     with pytest.raises(ValueError, match=r"two rules for aten\.mm\.default: keep one"):
@@ -106,8 +106,8 @@ def test_temporaries_are_given_back_when_an_output_finds_no_memory() -> None:
     assert full.events == [("take", 10), ("give", 10)]
 
 
-def test_describe_lists_every_rule_the_surest_first() -> None:
-    lines = describe()
+def test_every_rule_is_listed_the_surest_first() -> None:
+    lines = TABLE.surest_first()
     assert {line.ops for line in lines} == {rule.ops for rule in TABLE.rules}
     surest = [line.status.name for line in lines]
     assert surest == sorted(surest, key=["RECORDED", "PUBLISHED", "FROM_SOURCE"].index)

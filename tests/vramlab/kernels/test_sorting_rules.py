@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from kernel_events import A100, Events, meta
 
-from vramlab.kernels.cub import radix_sort_bytes, scan_bytes, segmented_sort_bytes
+from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, segmented_sort_bytes
 
 aten = torch.ops.aten
 Takes = Callable[..., list[int]]

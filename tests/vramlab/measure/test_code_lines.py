@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import vramlab
-from vramlab.measure import BlockLife, CodeLine, Frame, Moment, code_lines, code_lines_table
+from vramlab.measure import BlockLife, CodeLine, Frame, TimelineMoment, code_lines, code_lines_table
 from vramlab.measure.code_lines import is_library_frame, user_frame
 from vramlab.units import MIB
 
@@ -26,8 +26,8 @@ def life(size_bytes: int, *frames: Frame) -> BlockLife:
     return BlockLife(0, size_bytes, size_bytes, size_bytes, 0, 0, None, frames)
 
 
-def moment(*blocks: BlockLife) -> Moment:
-    return Moment(position=3, stage=None, blocks=blocks, reserved_bytes=20 * MIB)
+def moment(*blocks: BlockLife) -> TimelineMoment:
+    return TimelineMoment(position=3, stage=None, blocks=blocks, reserved_bytes=20 * MIB)
 
 
 def test_libraries_and_machinery_are_not_the_users() -> None:

@@ -16,7 +16,7 @@ from trace_records import (
     training_step,
 )
 
-from vramlab.measure import IncompleteTraceError, Stage, timeline_from_snapshots
+from vramlab.measure import IncompleteTraceError, TimelineStage, timeline_from_snapshots
 from vramlab.units import MIB
 
 
@@ -112,7 +112,7 @@ def test_stages_are_told_by_counts_of_allocations_and_frees() -> None:
         *training_step(), marks=[("forward", 0), ("backward", 3), (None, 5)]
     )
     # the third counted event is the free at index 2, so the backward pass begins at position 3
-    assert timeline.stages == (Stage("forward", 0, 3), Stage("backward", 3, 6))
+    assert timeline.stages == (TimelineStage("forward", 0, 3), TimelineStage("backward", 3, 6))
     assert [timeline.stage_at(p) for p in range(8)] == [
         None,
         *["forward"] * 3,
@@ -124,7 +124,7 @@ def test_stages_are_told_by_counts_of_allocations_and_frees() -> None:
 
 def test_the_last_stage_runs_to_the_end() -> None:
     timeline = timeline_from_snapshots(*training_step(), marks=[("all", 0)])
-    assert timeline.stages == (Stage("all", 0, 7),)
+    assert timeline.stages == (TimelineStage("all", 0, 7),)
 
 
 def test_failed_requests_are_kept() -> None:

@@ -20,7 +20,7 @@ from vramlab.native.elf import Symbol
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.gpu import describe
 from vramlab.native.needs import Needs
-from vramlab.native.report import Call
+from vramlab.native.report import SubstituteCall
 from vramlab.native.setup import check_platform
 from vramlab.native.substitutes import compile_all
 
@@ -124,5 +124,5 @@ class _Answer:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[SubstituteCall]:
         return report.read_file(self._report_file)

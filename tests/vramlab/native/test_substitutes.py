@@ -11,7 +11,7 @@ from vramlab.native.compiler import link
 from vramlab.native.elf import Symbol
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.libraries import LIBRARIES
-from vramlab.native.report import Call, Kind
+from vramlab.native.report import Kind, SubstituteCall
 from vramlab.native.substitutes import SOURCES, compile_all, missing_symbols
 
 
@@ -24,9 +24,9 @@ def test_what_has_no_meaning_is_refused_by_name_and_what_computes_succeeds(answe
         answer = [*statuses, unheard.nvUnheard()]
     """) == [15, 15, 15, 0, 1]  # CUBLAS_STATUS_NOT_SUPPORTED
     assert answer.calls() == [
-        Call(Kind.REFUSED, "libcublas.so.13", "cublasSgelsBatched", 3),
-        Call(Kind.REFUSED, "libnvunheard.so.1", "nvUnheard", 1),
-        Call(Kind.COMPUTES, "libcublas.so.13", "cublasSgemm_v2", 1),
+        SubstituteCall(Kind.REFUSED, "libcublas.so.13", "cublasSgelsBatched", 3),
+        SubstituteCall(Kind.REFUSED, "libnvunheard.so.1", "nvUnheard", 1),
+        SubstituteCall(Kind.COMPUTES, "libcublas.so.13", "cublasSgemm_v2", 1),
     ]
 
 
@@ -47,7 +47,7 @@ def test_the_processes_of_a_program_count_together(answer) -> None:
                 break
         answer = 0
     """)
-    assert answer.calls() == [Call(Kind.REFUSED, "libnvunheard.so.1", "nvUnheard", 3000)]
+    assert answer.calls() == [SubstituteCall(Kind.REFUSED, "libnvunheard.so.1", "nvUnheard", 3000)]
 
 
 def test_a_product_whose_result_would_be_on_the_host_is_refused(answer) -> None:
@@ -88,7 +88,7 @@ def test_the_runtime_finds_the_substitute_driver_and_names_what_it_lacks(answer)
         answer = entry(b"cuMemCreate"), entry(b"cuMemGetAddressRange"), entry(b"cuNobodyKnows")
     """)
     assert found == [[True, 0], [True, 0], [False, 1]]
-    assert answer.calls() == [Call(Kind.REFUSED, "libcuda.so.1", "cuNobodyKnows", 1)]
+    assert answer.calls() == [SubstituteCall(Kind.REFUSED, "libcuda.so.1", "cuNobodyKnows", 1)]
 
 
 def test_symbols_have_the_versions_that_are_needed(substitutes: Path) -> None:

@@ -33,7 +33,9 @@ def estimated(stage: int = 0, plan: Plan | None = None, **sizes: int) -> Estimat
 
 def simulated(reserved_bytes: int = GIB, **sizes: int) -> Simulation:
     found = {name.replace("_", " "): size for name, size in sizes.items()}
-    return Simulation(0, found, sum(sizes.values()) + 512, reserved_bytes, rests_bytes=512)
+    return Simulation(
+        0, found, sum(sizes.values()) + 512, reserved_bytes, unsplit_remainder_bytes=512
+    )
 
 
 OUT_OF_MEMORY = Simulation(0, {}, 30 * GIB, 31 * GIB, problem="CUDA out of memory. Tried to.")
@@ -55,7 +57,7 @@ OUT_OF_MEMORY = Simulation(0, {}, 30 * GIB, 31 * GIB, problem="CUDA out of memor
             A100_BYTES * 93 // 100 + 1,
             True,
             "It may fit, at 93%: A100-40GB has 38.97 GiB beside its CUDA context, but the "
-            "allocator keeps rests and gaps. Simulate it.",
+            "allocator keeps remainders and gaps. Simulate it.",
         ),
         (A100_BYTES, True, "It may fit, at 100%: A100-40GB has"),
         (A100_BYTES + 1, False, "It does not fit: A100-40GB has"),
@@ -128,7 +130,7 @@ def test_the_table_compares_what_a_simulation_tells_apart() -> None:
         "15.0005 MiB\n15,729,152 B",
     )
     assert table.notes[0] == (
-        "Besides, 512 B are rests of blocks that were not split off. Reserved at most: 1024.00 MiB."
+        "Besides, 512 B are unsplit remainders of blocks. Reserved at most: 1024.00 MiB."
     )
     assert table.notes[1].endswith("include gradients, workspaces, and what is gathered and sent.")
 

@@ -12,7 +12,7 @@ from vramlab.gpu import VirtualGPU
 from vramlab.recordings.entries import trace_group
 from vramlab.recordings.machine import describe_machine
 from vramlab.recordings.measuring import measure
-from vramlab.recordings.store import Entry, RecordingFile
+from vramlab.recordings.store import RecordedEntry, RecordingFile
 from vramlab.recordings.worker import as_data
 
 
@@ -27,7 +27,7 @@ def make_recording(tmp_path: Path) -> Recorder:
             with VirtualGPU(GPU, torch_version=TORCH):
                 answer = as_data(measure(name))
             traces = {key: answer[key] for key in ("trace", "statistics")}
-            recording.put(name, Entry.from_dict(answer["entry"]), traces, trace_group(name))
+            recording.put(name, RecordedEntry.from_dict(answer["entry"]), traces, trace_group(name))
         return recording
 
     return make

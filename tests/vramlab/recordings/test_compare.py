@@ -14,8 +14,8 @@ from recorded_entries import EXPERIMENT, GPU, INFERENCE, TRAINING, Recorder
 from vramlab.cli import main
 from vramlab.recordings.entries import trace_group
 from vramlab.recordings.known import KNOWN, OUTCOME, QUANTITIES, known_difference
-from vramlab.recordings.store import Entry, RecordingFile
-from vramlab.recordings.twin import gpu_model
+from vramlab.recordings.store import RecordedEntry, RecordingFile
+from vramlab.recordings.virtual_counterpart import gpu_model
 
 Capture = pytest.CaptureFixture[str]
 
@@ -52,7 +52,7 @@ def test_what_traces_tell_is_equal_too(make_recording: Recorder, capsys: Capture
     recording = make_recording([TRAINING])
     assert main(["compare", str(recording.path), "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["entries"]
-    assert entry["parting"] is None
+    assert entry["divergence"] is None
     assert entry["statistics"] == []
     assert entry["equal"] is True
 
@@ -180,10 +180,10 @@ def test_what_failed_is_skipped_and_what_cannot_run_is_a_difference(
     make_recording: Recorder, capsys: Capture
 ) -> None:
     recording = make_recording([])
-    recording.put(TRAINING, Entry("timeout", 180.0, error="it still ran after 180 s"))
+    recording.put(TRAINING, RecordedEntry("timeout", 180.0, error="it still ran after 180 s"))
     assert main(["compare", str(recording.path)]) == 0
     assert "skipped: 1" in capsys.readouterr().out
-    recording.put("zoo/gone", Entry("ok", 1.0))
+    recording.put("zoo/gone", RecordedEntry("ok", 1.0))
     assert main(["compare", str(recording.path)]) == 1
     assert "does not run on the virtual GPU: UnknownWorkloadError" in capsys.readouterr().out
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from vramlab.kernels import TABLE, Status
+from vramlab.kernels import TABLE, Status, rules_called
 from vramlab.recordings.compare import Comparison, compare
 from vramlab.recordings.entries import RULE
 from vramlab.recordings.store import OK, RecordingFile
-from vramlab.zoo.calls import rules_called
 
 RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
 

@@ -14,7 +14,7 @@ from recorded_entries import EXPERIMENT, INFERENCE, TRAINING
 from vramlab.cli import main
 from vramlab.recordings import worker
 from vramlab.recordings.entries import all_entries, select, trace_group
-from vramlab.recordings.record import NoGPUError, Progress, record
+from vramlab.recordings.record import NoGPUError, RecordingProgress, record
 from vramlab.recordings.store import RecordingFile
 from vramlab.recordings.worker import MACHINE, Target
 
@@ -52,7 +52,7 @@ def test_record_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     names = ["context", EXPERIMENT, INFERENCE]
     seen: list[tuple[str, bool]] = []
 
-    def stop_after_two(progress: Progress) -> None:
+    def stop_after_two(progress: RecordingProgress) -> None:
         seen.append((progress.name, progress.known))
         if len(seen) == 2:
             raise KeyboardInterrupt

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vramlab import zoo
-from vramlab.recordings.origins import Origin, OriginReader
+from vramlab.recordings.origins import AllocationOrigin, OriginReader
 
 MODULE_PY = str(Path(torch.__file__).parent / "nn" / "modules" / "module.py")
 TORCHVISION_PY = str(Path(torch.__file__).parents[1] / "torchvision" / "resnet.py")
@@ -40,7 +40,7 @@ def frames(*names: str | tuple[str, int, str]) -> list[dict[str, Any]]:
                 (SUBJECTS_PY, 70, "Network.forward"),
                 ("/home/somebody/train.py", 3, "<module>"),
             ),
-            Origin(
+            AllocationOrigin(
                 "linear > addmm",
                 "at::native::structured_addmm_out_cuda::impl",
                 "",
@@ -56,26 +56,26 @@ def frames(*names: str | tuple[str, int, str]) -> list[dict[str, Any]]:
                 "torch::autograd::Engine::thread_main(...)",
                 "at::_ops::never::call(...)",
             ),
-            Origin("sum_dim_IntList", "at::native::sum_cuda", "AddmmBackward0", ""),
+            AllocationOrigin("sum_dim_IntList", "at::native::sum_cuda", "AddmmBackward0", ""),
         ),
         # As the virtual GPU tells what a rule takes.
         (
             frames("vramlab::take(staging buffer)", "at::_ops::sum::call"),
-            Origin("sum", "staging buffer", "", ""),
+            AllocationOrigin("sum", "staging buffer", "", ""),
         ),
-        ([], Origin("", "", "", "")),
+        ([], AllocationOrigin("", "", "", "")),
     ],
 )
-def test_frames_become_an_origin(told: list[dict[str, Any]], expected: Origin) -> None:
+def test_frames_become_an_origin(told: list[dict[str, Any]], expected: AllocationOrigin) -> None:
     assert OriginReader().read(told) == expected
 
 
 def test_a_package_whose_name_begins_with_torch_has_lines() -> None:
     told = frames((MODULE_PY, 1779, "_call_impl"), (TORCHVISION_PY, 3, "ResNet.forward"))
-    assert OriginReader().read(told) == Origin("", "", "", "resnet.py:3 forward")
+    assert OriginReader().read(told) == AllocationOrigin("", "", "", "resnet.py:3 forward")
 
 
 def test_an_origin_in_words() -> None:
-    origin = Origin("linear > addmm", "gemm", "AddmmBackward0", "train.py:3 step")
+    origin = AllocationOrigin("linear > addmm", "gemm", "AddmmBackward0", "train.py:3 step")
     assert str(origin) == "linear > addmm, in AddmmBackward0, by gemm, at train.py:3 step"
-    assert str(Origin("", "", "", "")) == "no op"
+    assert str(AllocationOrigin("", "", "", "")) == "no op"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from vramlab.recordings.store import (
-    Entry,
+    RecordedEntry,
+    RecordedStage,
     RecordingError,
     RecordingFile,
-    Stage,
     file_stem,
     replace_file,
 )
@@ -27,7 +27,7 @@ MACHINE: dict[str, Any] = {
     "cudnn": 9,
     "transformers": "5",
 }
-ENTRY = Entry("ok", 1.5, (Stage("forward", 512, 1024, 2**21, 2**21, 2**29),))
+ENTRY = RecordedEntry("ok", 1.5, (RecordedStage("forward", 512, 1024, 2**21, 2**21, 2**29),))
 TRACE = {"trace": {"actions": ""}, "statistics": {"keys": [], "stages": []}}
 
 
@@ -50,7 +50,7 @@ def test_files_are_named_after_gpu_and_torch(machine: dict[str, Any], stem: str)
 def test_entries_and_traces_are_found_again(tmp_path: Path) -> None:
     recording = RecordingFile.open_or_new(tmp_path, MACHINE)
     recording.put("zoo/a", ENTRY, TRACE, "text")
-    recording.put("zoo/b", Entry("failed", 0.1, error="ValueError: no"))
+    recording.put("zoo/b", RecordedEntry("failed", 0.1, error="ValueError: no"))
     recording.put("experiment/c", ENTRY, TRACE)
     again = RecordingFile.open_or_new(tmp_path, MACHINE)
     assert again.machine == MACHINE
@@ -77,7 +77,7 @@ def test_an_entry_recorded_again_replaces_the_one_before(tmp_path: Path) -> None
     for name in ("zoo/a", "zoo/b", "zoo/a"):
         recording.put(name, ENTRY, TRACE, "text")
     other = {"trace": {"actions": "other"}, "statistics": {}}
-    recording.put("zoo/a", Entry("ok", 9.0), other, "text")
+    recording.put("zoo/a", RecordedEntry("ok", 9.0), other, "text")
     again = RecordingFile.open(recording.path)
     assert again.entries["zoo/a"].seconds == 9.0
     assert again.read_traces() == {"zoo/a": other, "zoo/b": TRACE}

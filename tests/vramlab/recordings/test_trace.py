@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vramlab.recordings.trace import Event, Trace, TraceError, trace_of_history
+from vramlab.recordings.trace import Trace, TraceError, TraceEvent, trace_of_history
 from vramlab.units import KIB, MIB
 
 STAGES = {"0": "forward", "after 0": "after forward"}
@@ -129,5 +129,5 @@ def test_what_is_no_trace_is_refused(change: Any) -> None:
 
 def test_an_event_in_words() -> None:
     (event,) = [e for e in trace_of_history(history(0), STAGES).events if e.block == 1][:1]
-    assert isinstance(event, Event)
+    assert isinstance(event, TraceEvent)
     assert str(event) == "alloc 3,145,728 B at segment 1 + 0: mm"

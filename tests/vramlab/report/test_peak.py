@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from vramlab.allocator import Block, CachingAllocator, DeviceMemory
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.report.origins import Origin
+from vramlab.report.origins import BlockOrigin
 from vramlab.report.peak import LiveBlocks, PeakWatch
 from vramlab.units import GIB, MIB
 
-NOWHERE = Origin(line=None, caller=None, in_backward=False, recorded=False, owner=None)
+NOWHERE = BlockOrigin(line=None, caller=None, in_backward=False, recorded=False, owner=None)
 
 
 def watched(total_bytes: int = GIB) -> tuple[CachingAllocator, PeakWatch]:

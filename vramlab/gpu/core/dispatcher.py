@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ from vramlab.gpu.core.storage_record import (
     ATTRIBUTE,
     HOST,
     StorageRecord,
-    attach_record,
     has_values,
+    mark_as_host,
     record_of,
     remember,
     wraps,
@@ -73,7 +74,7 @@ class Dispatcher:
         self._paths: dict[OpOverload, Callable[..., Any] | None] = {}
 
     def path_of(self, func: OpOverload) -> Callable[..., Any] | None:
-        """What an op that consists of others does, where it has not been taken apart yet.
+        """Return what takes apart an op that consists of others; None where it is run as it is.
 
         Autograd takes it apart. In inference mode, from a nested tensor and from an operator that
         takes functions it comes whole, and the allocations are those of its parts.
@@ -97,13 +98,11 @@ class Dispatcher:
         handler = OPS[func].handler or Dispatcher.run_plain
         if not (observers := self.machine.observers):
             return handler(self, func, args, kwargs)
-        for observer in observers:
-            observer.op_begins(func, args, kwargs)
-        try:
+        with ExitStack() as stack:
+            for observer in observers:
+                observer.op_begins(func, args, kwargs)
+                stack.callback(observer.op_ends, func)
             return handler(self, func, args, kwargs)
-        finally:
-            for observer in reversed(observers):
-                observer.op_ends(func)
 
     def run_plain(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op that has no handler, or whose handler has done its part."""
@@ -257,16 +256,16 @@ class Dispatcher:
             record_of(tensor) is not None for tensor in tensors_in(args)
         ):
             result = func(*args, **{**kwargs, "device": torch.device("meta")})
-            self.mark_as_host(result)
+            mark_as_host(result)
         elif self._is_large(args, kwargs):
             if "generator" in kwargs:
                 kwargs["generator"] = None
             result = func(*args, **{**kwargs, "device": torch.device("meta"), "pin_memory": None})
-            self.mark_as_host(result)
+            mark_as_host(result)
         else:
             result = func(*args, **kwargs)
         if pinned:
-            pin(result)
+            mark_as_host(result).pinned = True
         return result
 
     def _is_large(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -297,13 +296,8 @@ class Dispatcher:
         result = self.compute(func, args, kwargs)
         for output in outputs_of(result):
             if output is not None and output.is_meta:
-                self.mark_as_host(output)
+                mark_as_host(output)
         return result
-
-    def mark_as_host(self, tensor: torch.Tensor) -> None:
-        """Mark a meta tensor as one of the host's that holds no values."""
-        if record_of(tensor) is None:
-            attach_record(tensor, StorageRecord(HOST))
 
     def allocate_storage(
         self, tensor: torch.Tensor, device_index: int, storage_bytes: int | None = None
@@ -323,7 +317,7 @@ class Dispatcher:
         attributes[ATTRIBUTE] = StorageRecord(device_index, block, self.machine)
 
     def allocate_sparse_storages(self, tensor: torch.Tensor, device_index: int) -> None:
-        """The same for the parts of a sparse tensor."""
+        """Allocate blocks for the indices and values of a sparse tensor."""
         if tensor.layout != torch.sparse_coo:
             raise UnsupportedOnVirtualGPU(
                 f"a tensor of layout {tensor.layout}: a virtual GPU models dense tensors, and "
@@ -344,7 +338,7 @@ class Dispatcher:
             record.block = larger
 
     def index_of(self, device: torch.device) -> int:
-        """The index that a cuda device stands for; `cuda` alone is the current device."""
+        """Return the index that a cuda device stands for; `cuda` alone is the current device."""
         index = self.machine.current_device() if device.index is None else device.index
         self.machine.device(index)
         return index
@@ -352,7 +346,7 @@ class Dispatcher:
     def find_device_index(
         self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> int | None:
-        """Where an op runs: the GPU of its operands, `HOST`, or None for ordinary host tensors.
+        """Find where an op runs: its operands' GPU, `HOST`, or None for ordinary host tensors.
 
         Raises:
             RuntimeError: the operands are on different devices, in torch's words. A CPU tensor of
@@ -376,25 +370,16 @@ class Dispatcher:
         return device_index
 
     def handle_owner(self) -> object:
-        """Whose library handle is used: the backward pass runs on a thread of its own on CUDA."""
+        """Say whose library handle is used: on CUDA the backward pass has a thread of its own."""
         if current_graph_task_id() != -1:
             return AUTOGRAD_THREAD
         return threading.get_ident()
 
 
 def _without_values(arg: Any) -> Any:
-    """A meta tensor in place of a host tensor with values; anything else as it is."""
+    """Make a meta tensor in place of a host tensor with values; return anything else as it is."""
     if isinstance(arg, torch.Tensor) and not arg.is_meta:
         return torch.empty_strided(arg.size(), arg.stride(), dtype=arg.dtype, device="meta")
     if isinstance(arg, list):
         return [_without_values(item) for item in arg]
     return arg
-
-
-def pin(tensor: torch.Tensor) -> None:
-    """Mark a host tensor as page-locked."""
-    record = record_of(tensor)
-    if record is None:
-        record = StorageRecord(HOST)
-        attach_record(tensor, record)
-    record.pinned = True

@@ -68,7 +68,7 @@ _DELEGATES = {
 
 
 def iterates(func: OpOverload) -> bool:
-    """Whether an op's CUDA kernel is TensorIterator's, which takes a CPU scalar for an operand."""
+    """Tell whether an op's CUDA kernel is TensorIterator's, which takes CPU scalars as operands."""
     name = _plain_name(func).removesuffix("_")
     if name in _ITERATES or name.startswith("_foreach_"):
         return True
@@ -80,7 +80,7 @@ def iterates(func: OpOverload) -> bool:
 def _operands(
     func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[tuple[str, torch.Tensor]]:
-    """The tensors that a kernel compares, in its order: `out` first. CPU scalars are let pass."""
+    """List the tensors that a kernel compares, in its order: `out` first, no CPU scalars."""
     names = _DELEGATES.get(_plain_name(func), ("", {}))[1]
     arguments = schema_of(func).arguments
     given = {a.name: arg for a, arg in zip(arguments, args, strict=False)} | dict(kwargs)
@@ -95,7 +95,7 @@ def _operands(
 def is_written_to(
     tensor: torch.Tensor, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> bool:
-    """Whether `tensor` is what the op changes, not an operand."""
+    """Tell whether `tensor` is what the op changes, not an operand."""
     if not schema_of(func).is_mutable:
         return False
     arguments = schema_of(func).arguments
@@ -155,7 +155,7 @@ def _types_differ(operands: list[tuple[str, torch.Tensor]]) -> RuntimeError:
 
 
 def type_name(tensor: torch.Tensor) -> str:
-    """What `tensor.type()` answers on the device that a program believes it to be on."""
+    """Name a tensor's type as `tensor.type()` does on the device that a program believes in."""
     name = torch.empty((), dtype=tensor.dtype, device="cpu").type()
     is_on_gpu = device_name(tensor).startswith("cuda")
     return name.replace("torch.", "torch.cuda.", 1) if is_on_gpu else name

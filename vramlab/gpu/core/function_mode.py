@@ -36,7 +36,7 @@ class Service:
     overrides: dict[Any, Override]
 
     def is_backing_device(self, device: Any) -> bool:
-        """Whether a device is the one that carries the tensors of GPUs."""
+        """Tell whether a device is the one that stands behind GPUs."""
         return torch.device(device).type == self.dispatcher.backing_device.type
 
 

@@ -23,7 +23,7 @@ class HandlePool:
         self._free: list[int] = []
 
     def reserve(self, thread: object) -> int:
-        """The thread's handle: the one it has, or the one last given back, or a new one."""
+        """Return the thread's handle: the one it has, or the one last given back, or a new one."""
         if (handle := self._lent.get(thread)) is not None:
             return handle
         with self._lock:

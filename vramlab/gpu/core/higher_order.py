@@ -1,7 +1,7 @@
 """Operators that take functions, such as `flex_attention`: they run as their eager programs do.
 
-Compiled by Inductor they are one kernel, which is not modelled (`compiling.py`). Run eagerly, on
-CUDA as anywhere, they are ordinary ops, written in Python, and those are counted.
+Compiled by Inductor they are one kernel, which is not modelled (`stand_ins/compile.py`). Run
+eagerly, on CUDA as anywhere, they are ordinary ops, written in Python, and those are counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vramlab.gpu.torch_internals import DispatchKey, HigherOrderOperator
 
 
 def in_eager(operator: HigherOrderOperator) -> Callable[..., Any]:
-    """The eager program of an operator that takes functions.
+    """Return the eager program of an operator that takes functions.
 
     Raises:
         UnsupportedOnVirtualGPU: it has none, because it exists for compilers only.

@@ -1,7 +1,7 @@
 """The machine that is pretended: its GPUs, what each thread of the program does with them.
 
-Knows the allocators and the drivers' side of memory; knows no tensors. `dispatch.py` brings tensors
-and devices together, `torch_c.py` lets torch.cuda ask about them.
+Knows the allocators and the drivers' side of memory; knows no tensors. `dispatcher.py` brings
+tensors and devices together, `stand_ins/torch_c.py` lets torch.cuda ask about them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from vramlab.allocator import AllocatorSettings, Block, CachingAllocator, DeviceMemory
@@ -18,7 +18,7 @@ from vramlab.catalogue import GPUModel
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.gpu.core.handles import HandlePool
 from vramlab.gpu.core.observers import Observer, RunningOps
-from vramlab.kernels import Launch
+from vramlab.kernels import KernelContext
 from vramlab.kernels.cublas import Workspace
 
 DEFAULT_STREAM = 0
@@ -78,7 +78,7 @@ class VirtualDevice:
         self.model = model
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
         self.allocator = CachingAllocator(self.memory, settings, device=index)
-        self.kernel_context = Launch(
+        self.kernel_context = KernelContext(
             model=model, torch_version=torch_version, environment=environment
         )
         self.handles = HandlePool()
@@ -90,7 +90,7 @@ class VirtualDevice:
         return self.memory.used_by_process_bytes
 
     def lacks_workspace(self, workspace: Workspace, thread: object, stream: int) -> bool:
-        """Whether the handle of `thread` keeps no workspace as large as this one for `stream`."""
+        """Tell whether the handle of `thread` keeps none as large as this one for `stream`."""
         kept = self._workspaces.get((workspace.pool, self.handles.reserve(thread), stream))
         return workspace.size_bytes > (0 if kept is None else kept.requested_bytes)
 
@@ -137,32 +137,27 @@ class ThreadState(threading.local):
     cpp_means_gpu: bool = False
     answer_healthy: bool = False
 
-    @contextmanager
-    def naming_backing_device(self) -> Iterator[None]:
+    def naming_backing_device(self) -> AbstractContextManager[None]:
         """Note that the program itself names the backing device in what follows."""
-        before, self.user_named_backing_device = self.user_named_backing_device, True
-        try:
-            yield
-        finally:
-            self.user_named_backing_device = before
+        return self._while_true("user_named_backing_device")
 
-    @contextmanager
-    def answering_healthy(self) -> Iterator[None]:
+    def answering_healthy(self) -> AbstractContextManager[None]:
         """Let what follows hear that nothing is wrong."""
-        before, self.answer_healthy = self.answer_healthy, True
-        try:
-            yield
-        finally:
-            self.answer_healthy = before
+        return self._while_true("answer_healthy")
+
+    def working_on(self, gpu: int) -> AbstractContextManager[None]:
+        """Note that C++ code means this GPU where it names the backing device."""
+        self.recent = gpu
+        return self._while_true("cpp_means_gpu")
 
     @contextmanager
-    def working_on(self, gpu: int) -> Iterator[None]:
-        """Note that C++ code means this GPU where it names the backing device."""
-        before, self.cpp_means_gpu, self.recent = self.cpp_means_gpu, True, gpu
+    def _while_true(self, name: str) -> Iterator[None]:
+        before = getattr(self, name)
+        setattr(self, name, True)
         try:
             yield
         finally:
-            self.cpp_means_gpu = before
+            setattr(self, name, before)
 
 
 class Machine:
@@ -199,7 +194,7 @@ class Machine:
         self._stream_ids = itertools.count(1)
 
     def current_device(self) -> int:
-        """Index of the calling thread's current device."""
+        """Return the index of the calling thread's current device."""
         return self.thread.device
 
     def set_device(self, index: int) -> int:
@@ -211,7 +206,7 @@ class Machine:
         return before
 
     def device(self, index: int) -> VirtualDevice:
-        """The GPU with this index; torch's own error where there is none."""
+        """Return the GPU with this index; raise torch's own error where there is none."""
         if not 0 <= index < len(self.devices):
             raise RuntimeError(
                 "CUDA error: invalid device ordinal\n"
@@ -221,11 +216,11 @@ class Machine:
         return self.devices[index]
 
     def new_stream(self) -> int:
-        """A fresh stream id. 0 is every device's default stream."""
+        """Make a stream id. 0 is every device's default stream."""
         return next(self._stream_ids)
 
     def current_stream(self, device: int) -> int:
-        """The calling thread's current stream on `device`."""
+        """Return the calling thread's current stream on `device`."""
         return self.thread.streams.get(device, DEFAULT_STREAM)
 
     def set_stream(self, device: int, stream: int) -> None:
@@ -233,7 +228,7 @@ class Machine:
         self.thread.streams[device] = stream
 
     def use(self, index: int) -> VirtualDevice:
-        """The GPU with this index, with a CUDA context: the first use of a GPU creates one."""
+        """Return the GPU with this index; the first use of a GPU creates its CUDA context."""
         gpu = self.device(index)
         if gpu.memory.context_bytes == 0:
             gpu.memory.context_bytes = gpu.model.context_bytes

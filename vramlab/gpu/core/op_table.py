@@ -193,7 +193,7 @@ def _decorator(part: str) -> Decorator:
 
 
 def _is_composite(func: OpOverload) -> bool:
-    """Whether C++ has one function for all devices, and none of the CPU's own."""
+    """Tell whether C++ has one function for all devices, and none of the CPU's own."""
     return (
         func.namespace != "prim"  # questions to a tensor; C++ has no functions for them
         and func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
@@ -202,7 +202,7 @@ def _is_composite(func: OpOverload) -> bool:
 
 
 def is_written(argument: Any) -> bool:
-    """Whether an op writes to an argument of its schema."""
+    """Tell whether an op writes to an argument of its schema."""
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 

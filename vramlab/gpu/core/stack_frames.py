@@ -43,7 +43,7 @@ class Frames:
 
     @classmethod
     def of_caller(cls, ops: Sequence[object], taking: str) -> Frames:
-        """The frames that led here.
+        """Gather the frames that led here.
 
         Args:
             ops: those that are running, outermost first.
@@ -52,7 +52,7 @@ class Frames:
         return cls(sys._getframe(1), ops, taking)
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The frames in the form of `torch.cuda.memory._snapshot()`."""
+        """Write the frames as `torch.cuda.memory._snapshot()` does."""
         return [
             {"filename": code.co_filename, "line": line, "name": code.co_qualname}
             for code, line in self._lines
@@ -79,7 +79,7 @@ class AllFrames(Frames):
         self._cpp_names = names
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The frames in the form of `torch.cuda.memory._snapshot()`."""
+        """Write the frames as `torch.cuda.memory._snapshot()` does."""
         cpp = [{"filename": "??", "line": 0, "name": name} for name in self._cpp_names]
         return cpp + super().as_dicts()
 

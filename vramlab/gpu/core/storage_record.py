@@ -81,13 +81,8 @@ def record_of_storage(storage: torch.UntypedStorage) -> StorageRecord | None:
     return storage.__dict__.get(ATTRIBUTE)
 
 
-def attach_record(tensor: torch.Tensor, record: StorageRecord) -> None:
-    """Write on `tensor`'s storage where it is."""
-    tensor.untyped_storage().__dict__[ATTRIBUTE] = record
-
-
 def record_of(tensor: torch.Tensor) -> StorageRecord | None:
-    """Where `tensor`'s storage is: None for what the virtual GPU does not manage.
+    """Read the record of a tensor's storage; None for what the virtual GPU does not manage.
 
     Must be called where torch functions are not intercepted (inside a kernel or a handler). A
     tensor that wraps others, such as a DTensor, is where the first of them is.
@@ -103,14 +98,23 @@ def record_of(tensor: torch.Tensor) -> StorageRecord | None:
         return None
 
 
+def mark_as_host(tensor: torch.Tensor) -> StorageRecord:
+    """Return the record of a host tensor's storage; write one where there is none yet."""
+    record = record_of(tensor)
+    if record is None:
+        record = StorageRecord(HOST)
+        tensor.untyped_storage().__dict__[ATTRIBUTE] = record
+    return record
+
+
 @cache
 def wraps(tensor_type: type) -> bool:
-    """Whether tensors of a type hold others, and ops on them become ops on those."""
+    """Tell whether tensors of a type wrap others, and ops on them become ops on those."""
     return hasattr(tensor_type, "__tensor_flatten__")
 
 
 def has_values(tensor: torch.Tensor) -> bool:
-    """Whether `tensor`'s elements can be read: not on meta, and not overwritten by unknown ones."""
+    """Tell whether a tensor's elements can be read: not meta, nor overwritten by unknown ones."""
     if tensor.is_meta:
         return False
     record = record_of(tensor)
@@ -126,7 +130,7 @@ def remember(tensor: torch.Tensor, value: Scalar) -> None:
 
 
 def known(tensor: torch.Tensor) -> Scalar | None:
-    """The value of every element of a tensor, where it is known."""
+    """Return the value of every element of a tensor, where it is known."""
     if has_values(tensor):
         return tensor.item() if tensor.numel() == 1 else None
     record = record_of(tensor)
@@ -159,7 +163,7 @@ def remember_numbers(source: torch.Tensor, copied: torch.Tensor) -> None:
 
 
 def known_numbers(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The numbers of a tensor on a GPU, as a host tensor, where they are known."""
+    """Return the numbers of a tensor on a GPU, as a host tensor, where they are known."""
     record = record_of(tensor)
     numbers = None if record is None else record.numbers
     if numbers is None or numbers.dtype != tensor.dtype:

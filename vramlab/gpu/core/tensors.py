@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
+_META = torch.device("meta")
+
+
+def empty_meta(size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Make a contiguous tensor without values: what an op without a meta kernel returns."""
+    return torch.empty(size, dtype=dtype, device=_META)
 
 
 def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] | None = None) -> Iterator[Any]:

@@ -1,8 +1,15 @@
-"""What ops do on a virtual GPU, a family a file. Importing them fills the table of ops."""
+"""What single ops need on a virtual GPU: copies, values, indexing, attention, autocast.
+
+A family a file. Importing this package fills the table of ops (`vramlab.gpu.core.op_table`).
+"""
+
+import importlib
 
 import torch
 
+from vramlab.gpu.core.op_table import OPS
 from vramlab.gpu.ops import (
+    attention_values,
     autocast,
     copies,
     cuda_paths,
@@ -19,6 +26,7 @@ from vramlab.gpu.ops import (
 )
 
 __all__ = [
+    "attention_values",
     "autocast",
     "copies",
     "cuda_paths",
@@ -29,6 +37,7 @@ __all__ = [
     "known_values",
     "layouts",
     "missing_meta",
+    "missing_ops",
     "operand_checks",
     "packed_sequence",
     "values",
@@ -38,3 +47,13 @@ if torch.distributed.is_available():  # not in every build of PyTorch
     from vramlab.gpu.ops import collectives
 
     __all__ += ["collectives"]
+
+
+def missing_ops() -> list[str]:
+    """Name the ops of the table that the installed PyTorch does not have: they are never met.
+
+    Not for each attach: it imports a module of PyTorch's that takes a while.
+    """
+    if torch.distributed.is_available():  # it defines ops of its own, in Python
+        importlib.import_module("torch.distributed._functional_collectives")
+    return OPS.missing()

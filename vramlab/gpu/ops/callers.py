@@ -39,7 +39,7 @@ class Caller:
     why: str
 
     def is_one(self, code: CodeType) -> bool:
-        """Whether it is the caller's."""
+        """Tell whether code is the caller's."""
         if self.function:
             return code is _code(self.module, self.function)
         return self.module in sys.modules and code.co_filename.startswith(_folder(self.module))
@@ -103,7 +103,7 @@ _MODES_OF_OTHERS = ("__torch_function__", "__torch_dispatch__")
 
 
 def asking(dtype: torch.dtype) -> Caller | None:
-    """The caller that reads a tensor of this dtype now; None if it is the program itself."""
+    """Find the caller that reads a tensor of this dtype; None if it is the program itself."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
@@ -117,7 +117,7 @@ def asking(dtype: torch.dtype) -> Caller | None:
 
 
 def _code(module: str, function: str) -> CodeType | None:
-    """The code of a function, if its module has been imported: nobody can be in it otherwise."""
+    """Find the code of a function in a module that has been imported; nobody is in another."""
     namespace = sys.modules.get(module)
     try:
         found = attrgetter(function)(namespace)

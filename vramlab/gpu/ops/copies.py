@@ -11,33 +11,33 @@ from typing import Any
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.dispatcher import Dispatcher, pin
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import (
     HOST,
-    StorageRecord,
-    attach_record,
     has_values,
     known,
     known_numbers,
+    mark_as_host,
     record_of,
     remember,
     remember_numbers,
 )
 from vramlab.gpu.torch_internals import OpOverload, current_graph_task_id, storage_id
+from vramlab.kernels.operands import is_dense
 
 aten = torch.ops.aten
 
 
 def device_index_of(tensor: torch.Tensor) -> int:
-    """GPU index, or `HOST` for any host tensor, with values or without."""
+    """Return the index of a tensor's GPU, or `HOST` for any host tensor, with values or without."""
     record = record_of(tensor)
     return HOST if record is None else record.device_index
 
 
 @handler("aten._to_copy.default")
 def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
-    """`tensor.to(...)` where it makes a new tensor: another device, another dtype, or both."""
+    """Make a new tensor for `tensor.to(...)`: on another device, of another dtype, or both."""
     (source,) = args
     if not isinstance(source, torch.Tensor):  # below vmap a number comes as it is
         return func(*args, **kwargs)
@@ -95,14 +95,14 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 
 @handler("aten.copy_.default")
 def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
-    """`target.copy_(source)`, also behind slice assignment and load_state_dict."""
+    """Copy in place, also behind slice assignment and load_state_dict."""
     target, source = args[0], args[1]
     non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
     target_index, source_index = device_index_of(target), device_index_of(source)
     if not target.is_meta or record_of(target) is not None:
         _must_have_data(source)
     if not target.is_meta and not has_values(source):
-        _overwrite(target)
+        mark_as_host(target).overwritten = True  # it has the memory for values, and lost them
     elif target.is_meta and not source.is_meta:
         func(target, _on_backing_device(dispatcher, source))
     else:
@@ -115,7 +115,7 @@ def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
 
 @handler("aten._foreach_copy_.default")
 def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
-    """Copies pair by pair, as the slow path of CUDA does across devices."""
+    """Copy pair by pair, as the slow path of CUDA does across devices."""
     targets, sources = args[0], args[1]
     for target, source in zip(targets, sources, strict=True):
         copy_(dispatcher, aten.copy_.default, (target, source), {})
@@ -123,25 +123,25 @@ def foreach_copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: A
 
 @handler("aten._pin_memory.default")
 def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
-    """A page-locked copy of a host tensor."""
+    """Copy a host tensor to page-locked memory."""
     (source, *_) = args
     result = source.clone()
     if result.is_meta:
-        dispatcher.mark_as_host(result)
-    pin(result)
+        mark_as_host(result)
+    mark_as_host(result).pinned = True
     return result
 
 
 @handler("aten.is_pinned.default")
 def is_pinned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Whether a host tensor is page-locked."""
+    """Tell whether a host tensor is page-locked."""
     record = record_of(args[0])
     return record is not None and record.pinned
 
 
 @handler("aten.record_stream.default")
 def record_stream(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
-    """`tensor.record_stream(stream)`: another stream uses the block too."""
+    """Let another stream use a tensor's block too."""
     tensor, stream = args
     use_on_stream(dispatcher, tensor, stream.stream_id)
 
@@ -168,9 +168,9 @@ def _within_host(
         kwargs = {**kwargs, "device": torch.device("meta")}
     result: torch.Tensor = func(source, **kwargs)
     if result.is_meta:
-        dispatcher.mark_as_host(result)
+        mark_as_host(result)
     if pinned:
-        pin(result)
+        mark_as_host(result).pinned = True
     return result
 
 
@@ -188,12 +188,12 @@ def _to_host(
     if current_graph_task_id() != -1:
         # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
         return torch.full(result.size(), float("nan"), dtype=result.dtype, device="cpu")
-    attach_record(result, StorageRecord(HOST))
+    mark_as_host(result)
     return result
 
 
 def _on_backing_device(dispatcher: Dispatcher, source: torch.Tensor) -> torch.Tensor:
-    """A host tensor's like on the backing device, where it takes no memory."""
+    """Make a host tensor's like on the backing device, where it takes no memory."""
     if dispatcher.backing_device.type == "meta" and not source.is_meta:
         return torch.empty_strided(
             source.size(), source.stride(), dtype=source.dtype, device="meta"
@@ -217,7 +217,7 @@ def _temporaries(
     same_dtype = source.dtype == target.dtype
     if same_dtype and source.is_contiguous() and target.is_contiguous():
         return
-    if same_dtype and source.stride() == target.stride() and _is_dense(source):
+    if same_dtype and source.stride() == target.stride() and is_dense(source):
         return
     converts_on_gpu = non_blocking or (source_index != HOST and target_index != HOST)
     convert_source = (source_index != HOST) == converts_on_gpu
@@ -238,26 +238,6 @@ def _temporaries(
     ]
     for device_index, block in reversed(blocks):
         machine.free(device_index, block)
-
-
-def _overwrite(target: torch.Tensor) -> None:
-    """Note that a host tensor has values no longer, though it has the memory for them."""
-    record = record_of(target)
-    if record is None:
-        record = StorageRecord(HOST)
-        attach_record(target, record)
-    record.overwritten = True
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill one stretch of memory, in whatever order of dimensions."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
 
 
 def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:

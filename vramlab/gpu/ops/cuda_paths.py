@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend
 
 from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.op_table import OPS, CudaPath, cuda_kernel, cuda_path
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import record_of
-from vramlab.gpu.ops.sdpa import AttentionCall, additive, run_attention
+from vramlab.gpu.ops.sdpa import AttentionCall, additive, choose_backend, run_attention
 from vramlab.gpu.torch_internals import DisableTorchFunction, OpOverload, OpOverloadPacket
 
 aten = torch.ops.aten
@@ -45,8 +46,8 @@ def install(session: Session) -> None:
 class CudaPaths:
     """CUDA's paths for the tensors of one machine.
 
-    Known limitation: where values are computed, attention is PyTorch's own math, since the fused
-    kernels exist on CUDA only.
+    Known limitation: where values are computed, attention that is not memory-efficient attention
+    without dropout is PyTorch's own math, since the other fused kernels exist on CUDA only.
     """
 
     def __init__(self, machine: Machine, backing_device: torch.device) -> None:
@@ -88,7 +89,7 @@ class CudaPaths:
 
 @cuda_path("aten.dropout.default")
 def dropout(where: PathContext, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-    """A fused kernel with a mask of one byte an element.
+    """Run a fused kernel with a mask of one byte an element.
 
     Source: `is_fused_kernel_acceptable` in aten/src/ATen/native/Dropout.cpp, PyTorch 2.13.
     """
@@ -113,7 +114,18 @@ def attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """The backend that CUDA chooses (`sdpa.py`)."""
-    if where.has_values:  # the fused kernels exist on CUDA only
+    call = AttentionCall(
+        query=query,
+        key=key,
+        value=value,
+        mask=attn_mask,
+        dropout_p=dropout_p,
+        is_causal=is_causal,
+        enable_gqa=enable_gqa,
+        capability=where.device.model.compute_capability,
+        torch_version=where.torch_version,
+    )
+    if where.has_values and not _is_efficient(call):
         if is_causal:  # PyTorch would make the mask where it takes the query to be: on the host
             lengths = (query.size(-2), key.size(-2))
             attn_mask = query.new_ones(lengths, dtype=torch.bool).tril()
@@ -130,18 +142,12 @@ def attention(
             scale=scale,
             enable_gqa=enable_gqa,
         )[0]
-    call = AttentionCall(
-        query=query,
-        key=key,
-        value=value,
-        mask=attn_mask,
-        dropout_p=dropout_p,
-        is_causal=is_causal,
-        enable_gqa=enable_gqa,
-        capability=where.device.model.compute_capability,
-        torch_version=where.torch_version,
-    )
     return run_attention(call, scale)
+
+
+def _is_efficient(call: AttentionCall) -> bool:
+    """Whether CUDA would take the kernel whose values are known: `attention_values.py`."""
+    return call.dropout_p == 0 and choose_backend(call) == SDPBackend.EFFICIENT_ATTENTION
 
 
 @cuda_path("aten.rms_norm.default")
@@ -152,7 +158,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
-    """One fused kernel.
+    """Run one fused kernel.
 
     Source: `rms_norm_symint` in aten/src/ATen/native/layer_norm.cpp, PyTorch 2.13.
     """
@@ -165,7 +171,7 @@ def rms_norm(
 def softmax(
     where: PathContext, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A kernel that reads float16 and writes float32, rather than one of a copy in float32."""
+    """Run a kernel that reads float16 and writes float32, instead of copying to float32 first."""
     return _softmax(where, aten.softmax.int, aten._softmax, tensor, dim, dtype)
 
 
@@ -173,7 +179,7 @@ def softmax(
 def log_softmax(
     where: PathContext, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A kernel that reads float16 and writes float32, as softmax's."""
+    """Run a kernel that reads float16 and writes float32, as softmax does."""
     return _softmax(where, aten.log_softmax.int, aten._log_softmax, tensor, dim, dtype)
 
 
@@ -234,7 +240,7 @@ def fused_rms_norm(
     weight: torch.Tensor | None,
     eps: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result and the scale of each row, which is float32 for inputs of 16 bit.
+    """Make the result, and the scale of each row, which is float32 for inputs of 16 bit.
 
     Source: `_fused_rms_norm_cuda` in aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13.
     """

@@ -15,8 +15,8 @@ import torch
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import OPS, MakeOutputs, op
-from vramlab.gpu.core.storage_record import HOST, has_values
-from vramlab.gpu.core.tensors import tensors_in
+from vramlab.gpu.core.storage_record import HOST, has_values, mark_as_host
+from vramlab.gpu.core.tensors import empty_meta, tensors_in
 from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 aten = torch.ops.aten
@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 
 
 def _empty(*size: int, dtype: torch.dtype = torch.int64) -> Tensor:
-    return torch.empty(size, dtype=dtype, device="meta")
+    return empty_meta(size, dtype)
 
 
 def _nonzero(self: Tensor) -> tuple[Tensor, ...]:
@@ -96,7 +96,7 @@ def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwarg
         result = outputs if len(outputs) > 1 else outputs[0]
     if device_index == HOST:
         for output in outputs:
-            dispatcher.mark_as_host(output)
+            mark_as_host(output)
     elif device_index is not None:
         dispatcher.seen[func] = dispatcher.seen.get(func, 0) + 1
         for output in outputs:
@@ -118,7 +118,7 @@ _largest(_repeat_interleave, "aten.repeat_interleave.Tensor")
 
 
 def all_of(dispatcher: Dispatcher, mask: Tensor) -> tuple[Tensor, ...]:
-    """The indices of a mask on a GPU whose every element is taken to be chosen, by dimension."""
+    """Make the indices, by dimension, of a mask on a GPU whose every element is taken as chosen."""
     device_index = dispatcher.find_device_index(aten.nonzero.default, (mask,), {})
     (indices,) = _nonzero(mask)
     assert device_index is not None

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from vramlab.gpu.core.op_table import fast_answer
+from vramlab.gpu.core.tensors import empty_meta
 from vramlab.gpu.torch_internals import len_torch_dispatch_stack
 
 Result = torch.Tensor | tuple[torch.Tensor, ...]
@@ -64,16 +65,16 @@ NEW = (
 )
 """Ops whose result is new, and like their first argument."""
 
-_META = torch.device("meta")
-
 
 @fast_answer(*IN_PLACE)
 def in_place(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Answer the operand that is changed."""
     return args[0] if _is_plain(args, kwargs) else None
 
 
 @fast_answer(*NEW)
 def new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """Make a tensor like the first operand."""
     if not _is_plain(args, kwargs):
         return None
     return _like(args[0])
@@ -81,7 +82,10 @@ def new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
 
 @fast_answer("aten.threshold_backward.default")
 def threshold_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Of tensors with the usual strides: strange ones of length 1 come out otherwise here."""
+    """Make the result of operands with the usual strides.
+
+    Strange strides of length 1 come out otherwise here.
+    """
     result = new(args, kwargs)
     if result is None or any(operand.stride() != result.stride() for operand in args[:2]):
         return None
@@ -90,7 +94,7 @@ def threshold_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result
 
 @fast_answer("aten.native_batch_norm.default")
 def batch_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Output, and mean and inverse deviation of each channel."""
+    """Make the output, and mean and inverse deviation of each channel."""
     if kwargs or not _is_plain_batch(args[0], args[1:5], args[5]):
         return None
     images = args[0]
@@ -99,7 +103,7 @@ def batch_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
 
 @fast_answer("aten.native_batch_norm_backward.default")
 def batch_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Gradients of input, weight and bias."""
+    """Make the gradients of input, weight and bias."""
     gradient, images, *channels, training, _, wanted = args
     if kwargs or not _is_plain_batch(images, channels, training):
         return None
@@ -110,17 +114,17 @@ def batch_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Resul
 
 @fast_answer("aten.native_layer_norm.default")
 def layer_norm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Output, and mean and inverse deviation of each row."""
+    """Make the output, and mean and inverse deviation of each row."""
     rows, shape, *parameters, _ = args
     if kwargs or not _are_plain_rows(rows, shape, parameters):
         return None
     each_row = rows.shape[: -len(shape)] + (1,) * len(shape)
-    return _like(rows), *(torch.empty(each_row, device=_META) for _ in range(2))
+    return _like(rows), *(empty_meta(each_row, torch.float32) for _ in range(2))
 
 
 @fast_answer("aten.native_layer_norm_backward.default")
 def layer_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Gradients of input, weight and bias."""
+    """Make the gradients of input, weight and bias."""
     gradient, rows, shape, _, _, *parameters, wanted = args
     if kwargs or not _are_plain_rows(rows, shape, parameters):
         return None
@@ -131,15 +135,16 @@ def layer_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Resul
 
 @fast_answer("aten.native_dropout.default")
 def dropout(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """Output and mask."""
+    """Make the output and the mask."""
     tensor, probability, training = args
     if kwargs or training is not True or not (0 < probability < 1 and _is_plain((tensor,), {})):
         return None
-    return _like(tensor), torch.empty(tensor.shape, dtype=torch.bool, device=_META)
+    return _like(tensor), empty_meta(tensor.shape, torch.bool)
 
 
 @fast_answer("aten.native_dropout_backward.default")
 def dropout_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Make the gradient of the input, whose mask is contiguous."""
     gradient, mask, scale = args
     if kwargs or not _is_plain((gradient, scale), {}):
         return None
@@ -150,6 +155,7 @@ def dropout_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result |
 
 @fast_answer("aten._softmax_backward_data.default")
 def softmax_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
+    """Make the gradient of the input, in the dtype of the output's."""
     gradient, output, dim, dtype = args
     if kwargs or dtype is not gradient.dtype or not _is_plain((gradient, output), {}):
         return None
@@ -158,7 +164,7 @@ def softmax_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result |
 
 @fast_answer("aten.addmm.default")
 def addmm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
-    """A bias of one number per column, and a product of matrices of any layout."""
+    """Make the product of matrices of any layout, and a bias of one number per column."""
     bias, *matrices = args
     if kwargs or not _is_plain((bias,), {}):
         return None
@@ -167,15 +173,15 @@ def addmm(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result | None:
     (rows, inner), (same_inner, columns) = (matrix.shape for matrix in matrices)
     if inner != same_inner or bias.shape != (columns,):
         return None
-    return torch.empty((rows, columns), dtype=bias.dtype, device=_META)
+    return empty_meta((rows, columns), bias.dtype)
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=_META)
+    return empty_meta(tensor.shape, tensor.dtype)
 
 
 def _is_plain_batch(images: object, channels: Sequence[object], training: object) -> bool:
-    """Whether it is float32 (N, C, ...) in training, with everything there that has C numbers."""
+    """Tell whether it is float32 (N, C, ...) in training, and all is there that has C numbers."""
     if training is not True or not isinstance(images, torch.Tensor) or images.dim() < 2:
         return False
     return (
@@ -186,7 +192,7 @@ def _is_plain_batch(images: object, channels: Sequence[object], training: object
 
 
 def _are_plain_rows(rows: torch.Tensor, shape: Sequence[int], parameters: Sequence[object]) -> bool:
-    """Whether they are float32 rows of `shape`, with a weight and a bias of that shape."""
+    """Tell whether they are float32 rows of `shape`, with a weight and a bias of that shape."""
     return (
         rows.dtype is torch.float32
         and _is_plain((rows,), {})
@@ -197,7 +203,7 @@ def _are_plain_rows(rows: torch.Tensor, shape: Sequence[int], parameters: Sequen
 
 
 def _are_float32(tensors: Sequence[object], shape: torch.Size) -> bool:
-    """Whether they are all there, contiguous, in float32 and of that shape."""
+    """Tell whether they are all there, contiguous, in float32 and of that shape."""
     return all(
         isinstance(tensor, torch.Tensor)
         and tensor.dtype is torch.float32
@@ -212,7 +218,7 @@ def _is_matrix(tensor: torch.Tensor) -> bool:
 
 
 def _is_plain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the operands are contiguous, alike, and of a dtype that the op keeps."""
+    """Tell whether the operands are contiguous, alike, and of a dtype that the op keeps."""
     first, *others = args
     dtype = first.dtype
     if not (dtype.is_floating_point and _is_contiguous(first)):

@@ -18,7 +18,7 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 def product(
     left: Tensor, right: Tensor, offsets: Tensor | None = None, *_: object, **named: Tensor | None
 ) -> tuple[Tensor]:
-    """The result of `aten::_grouped_mm`, whose rows begin at multiples of 16 bytes."""
+    """Make the result of `aten::_grouped_mm`, whose rows begin at multiples of 16 bytes."""
     _check(left, right)
     size = _size(left, right, named.get("offs", offsets))
     in_16_bytes = 16 // left.element_size()
@@ -28,7 +28,7 @@ def product(
 
 
 def _size(left: Tensor, right: Tensor, offsets: Tensor | None) -> tuple[int, ...]:
-    """Of the result. A matrix in place of a batch holds those of all groups, one after another."""
+    """Compute the result's size. A matrix for a batch holds all groups', one after another."""
     if left.dim() == right.dim() == 2 and offsets is not None:
         return offsets.size(0), left.size(0), right.size(1)
     if left.dim() == right.dim():

@@ -24,7 +24,7 @@ _IN_PLACE = ("aten.index_put_.default", "aten._index_put_impl_.default")
 
 @handler("aten.index.Tensor", "aten._unsafe_index.Tensor", *_IN_PLACE)
 def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """`tensor[indices]` and `tensor[indices] = values`."""
+    """Index by tensors, or assign to what they index; the indices may be on the host."""
     tensor, indices, *rest = args
     record = record_of(tensor)
     for each in indices:
@@ -75,7 +75,7 @@ def index(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> A
 def _fill_where(
     dispatcher: Dispatcher, tensor: torch.Tensor, indices: list[torch.Tensor | None], value: Any
 ) -> torch.Tensor:
-    """`tensor[mask] = number`, which is one kernel that needs no indices.
+    """Assign a number to `tensor[mask]`, which is one kernel that needs no indices.
 
     Source: `canDispatchToMaskedFill` in TensorAdvancedIndexingUtils.h, PyTorch 2.13.
     """
@@ -90,7 +90,7 @@ def _fill_where(
 
 @handler("aten.masked_fill.Tensor", "aten.masked_fill_.Tensor")
 def masked_fill(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """`tensor.masked_fill(mask, value)`: the value may be a scalar of the host."""
+    """Fill where a mask says so; the value may be a scalar of the host."""
     tensor, mask, value = args
     if tensor.is_meta and not value.is_meta and value.dim() == 0:
         value = torch.empty((), dtype=value.dtype, device="meta")

@@ -49,7 +49,7 @@ _SELECTING = {f"{name}Backward0" for name in ("Max", "Min", "Median", "Mode", "S
 
 @handler("aten.index_put.default")
 def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Out of place, unless it is the gradient of `x[i]`."""
+    """Assign out of place, unless it is the gradient of `x[i]`."""
     if _node() == "IndexBackward0" and _engine_asks():
         return dispatcher.run(aten._index_put_impl_.default, (*args, True), kwargs)
     return index(dispatcher, func, args, kwargs)
@@ -57,7 +57,7 @@ def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) 
 
 @handler("aten.scatter.src")
 def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Out of place, unless it is the gradient of a selection."""
+    """Scatter out of place, unless it is the gradient of a selection."""
     if _node() in _SELECTING and _engine_asks():
         return dispatcher.run(aten.scatter_.src, args, kwargs)
     return dispatcher.run_plain(func, args, kwargs)
@@ -65,14 +65,14 @@ def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 
 @handler("aten.add.Tensor")
 def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Out of place, unless it is the engine that adds up gradients of one tensor."""
+    """Add out of place, unless it is the engine that adds up gradients of one tensor."""
     if dispatcher.machine.torch_version >= (2, 0) and _accumulates(args, kwargs):
         return dispatcher.run(aten.add_.Tensor, args, kwargs)
     return dispatcher.run_plain(func, args, kwargs)
 
 
 def _accumulates(args: Any, kwargs: Any) -> bool:
-    """Whether the engine asks for a sum, and may have it in the first operand."""
+    """Tell whether the engine asks for a sum, and may have it in the first operand."""
     if kwargs or torch.is_grad_enabled() or not _node():
         return False
     first, second = args[:2]
@@ -99,7 +99,7 @@ class Holders(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Holders:
-        """Count."""
+        """Count who holds a tensor."""
         return cls(
             sys.getrefcount(tensor),
             use_count(tensor),
@@ -130,7 +130,7 @@ _OP = AllocationMode.__torch_dispatch__.__code__
 
 
 def _engine_asks() -> bool:
-    """Whether the op that is running was called by the engine, with no Python code in between."""
+    """Tell whether the engine itself called the op that is running, not Python code in between."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _OP:
         frame = frame.f_back

@@ -59,7 +59,7 @@ _REDUCTIONS = ("max", "min", "any", "all")
 def propagate_logic(
     dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
 ) -> torch.Tensor:
-    """One of these ops: its result is known where its operands, or the deciding one, are."""
+    """Run logic; its result is known where its operands, or the deciding one, are."""
     name = schema_of(func).name.removeprefix("aten::").removesuffix("_")
     values = [_value(arg) for arg in args]
     result: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
@@ -75,7 +75,7 @@ def propagate_logic(
 def propagate_count(
     dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
 ) -> torch.Tensor:
-    """`counter += 1`: a whole number goes on being known, as batch norm's number of batches."""
+    """Add in place; a whole number goes on being known, as batch norm's number of batches."""
     counter = args[0]
     if counter.dim() or counter.dtype.is_floating_point or not counter.is_meta:
         plain: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
@@ -92,7 +92,7 @@ def _value(arg: Any) -> Scalar | None:
 
 
 def _decides(name: str, values: list[Scalar | None], dtype: torch.dtype) -> bool:
-    """Whether one operand alone makes the result 0 (and), or True (or)."""
+    """Tell whether one operand alone makes the result 0 (and), or True (or)."""
     if name in ("bitwise_and", "logical_and"):
         return any(value is not None and not value for value in values)
     if name in ("bitwise_or", "logical_or"):

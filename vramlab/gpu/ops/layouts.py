@@ -16,7 +16,7 @@ from vramlab.kernels.convolution import memory_format
 
 @layout("aten.convolution.default")
 def convolution(args: Sequence[Any], output: torch.Tensor) -> torch.Tensor:
-    """Meta's is always contiguous, since it cannot know which library runs."""
+    """Lay the output out as the library does that CUDA runs; meta's is always contiguous."""
     input, weight, *_ = args
     return _in_format(output, memory_format(input, weight))
 
@@ -25,7 +25,10 @@ def convolution(args: Sequence[Any], output: torch.Tensor) -> torch.Tensor:
 def convolution_backward(
     args: Sequence[Any], gradients: tuple[torch.Tensor | None, ...]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Until 2.12 meta's gradient of the weight goes by the gradient of the output too."""
+    """Lay the gradients out as input and weight are.
+
+    Until 2.12 meta's gradient of the weight goes by the gradient of the output too.
+    """
     _, input, weight, *_ = args
     wanted = memory_format(input, weight)
     of_input, of_weight, of_bias = gradients

@@ -13,18 +13,15 @@ from torch import Tensor
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import OPS, MakeOutputs, op
+from vramlab.gpu.core.tensors import empty_meta
 from vramlab.gpu.ops import grouped_mm
 from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 Outputs = tuple[Tensor, ...]
 
 
-def _empty(*size: int, dtype: torch.dtype) -> Tensor:
-    return torch.empty(size, dtype=dtype, device="meta")
-
-
 def _like(tensor: Tensor, *_: object, **__: object) -> Outputs:
-    return (_empty(*tensor.shape, dtype=tensor.dtype),)
+    return (empty_meta(tensor.shape, tensor.dtype),)
 
 
 def _like_second(_: Tensor, tensor: Tensor, *__: object, **___: object) -> Outputs:
@@ -32,7 +29,7 @@ def _like_second(_: Tensor, tensor: Tensor, *__: object, **___: object) -> Outpu
 
 
 def _with_mask(tensor: Tensor, *_: object, **__: object) -> Outputs:
-    """The result, and which elements get a gradient.
+    """Make the result, and the mask of elements that get a gradient.
 
     Source: FakeQuantPerTensorAffine.cpp and FakeQuantPerChannelAffine.cpp in
     aten/src/ATen/native/quantized, PyTorch 2.13.
@@ -42,7 +39,7 @@ def _with_mask(tensor: Tensor, *_: object, **__: object) -> Outputs:
 
 
 def _least_squares(self: Tensor, b: Tensor, *_: object, **__: object) -> Outputs:
-    """Solution and residuals; rank and singular values are the CPU's alone.
+    """Make solution and residuals; rank and singular values are the CPU's alone.
 
     Source: `linalg_lstsq_out` in aten/src/ATen/native/BatchLinearAlgebra.cpp, PyTorch 2.13.
     """
@@ -53,10 +50,10 @@ def _least_squares(self: Tensor, b: Tensor, *_: object, **__: object) -> Outputs
     residuals = (*batch, right) if rows > columns else (0,)
     real = self.dtype.to_real()
     return (
-        _empty(*batch, columns, *(() if is_vector else (right,)), dtype=self.dtype),
-        _empty(*residuals, dtype=real),
-        _empty(0, dtype=torch.int64),
-        _empty(0, dtype=real),
+        empty_meta((*batch, columns, *(() if is_vector else (right,))), self.dtype),
+        empty_meta(residuals, real),
+        empty_meta((0,), torch.int64),
+        empty_meta((0,), real),
     )
 
 

@@ -45,12 +45,13 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def cpp_name(dtype: torch.dtype) -> str:
-    """What C++ calls a dtype in its messages."""
+    """Name a dtype as C++ does in its messages."""
     return _CPP_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
 @check("aten.mm.default", "aten.mm.out")
 def mm(self: Tensor, mat2: Tensor, *_: Any) -> None:
+    """Refuse operands of different dtypes."""
     if self.dtype != mat2.dtype:
         raise RuntimeError(
             "expected mat1 and mat2 to have the same dtype, but got: "
@@ -60,6 +61,7 @@ def mm(self: Tensor, mat2: Tensor, *_: Any) -> None:
 
 @check("aten.addmm.default", "aten.addmm.out", "aten.addmm_.default")
 def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *_: Any) -> None:
+    """Refuse operands of different dtypes."""
     for name, left in (("self", self), ("mat1", mat1)):
         if left.dtype != mat2.dtype:
             raise RuntimeError(
@@ -70,6 +72,7 @@ def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *_: Any) -> None:
 
 @check("aten.bmm.default", "aten.bmm.out")
 def bmm(self: Tensor, mat2: Tensor, *_: Any) -> None:
+    """Refuse operands of different dtypes."""
     if self.dtype != mat2.dtype:
         raise RuntimeError(
             f"expected scalar type {_name(self.dtype)} but found {_name(mat2.dtype)}"
@@ -78,7 +81,7 @@ def bmm(self: Tensor, mat2: Tensor, *_: Any) -> None:
 
 @check("aten.embedding.default")
 def embedding(weight: Tensor, indices: Tensor, *_: Any) -> None:
-    """Meta tensors are asked in C++ from PyTorch 2.13 on only."""
+    """Refuse indices that are no whole numbers, as C++ does for meta tensors from 2.13 on."""
     if indices.dtype not in (torch.int64, torch.int32):
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
@@ -89,9 +92,10 @@ def embedding(weight: Tensor, indices: Tensor, *_: Any) -> None:
 
 @check("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
 def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, *_: Any) -> None:
-    """One check for all devices from PyTorch 2.12 on; before, each kernel had words of its own.
+    """Refuse targets that are neither Long nor Byte.
 
-    Source of those: NLLLoss.cu and NLLLoss2d.cu in aten/src/ATen/native/cuda, PyTorch 2.11.
+    There is one check for all devices from PyTorch 2.12 on; before, each kernel had words of its
+    own. Source of those: NLLLoss.cu and NLLLoss2d.cu in aten/src/ATen/native/cuda, PyTorch 2.11.
     """
     if target.dtype in (torch.int64, torch.uint8):
         return
@@ -107,6 +111,7 @@ def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int
 
 @check("aten._softmax.default", "aten._log_softmax.default")
 def softmax(self: Tensor, dim: int, *_: Any) -> None:
+    """Refuse a dimension that the operand does not have."""
     size = max(self.dim(), 1)
     if not -size <= dim < size:
         raise IndexError(

@@ -52,7 +52,7 @@ def pack_padded_sequence(
 
 
 def _lengths(dispatcher: Dispatcher, lengths: Tensor, steps: Tensor) -> list[int]:
-    """The lengths, longest first. Where a GPU has computed them, they are taken to be longest."""
+    """List the lengths, longest first. Those that a GPU has computed are taken to be longest."""
     if has_values(lengths):
         return [int(length) for length in lengths]
     dispatcher.values.assume_all("pack_padded_sequence()", lengths)
@@ -61,7 +61,7 @@ def _lengths(dispatcher: Dispatcher, lengths: Tensor, steps: Tensor) -> list[int
 
 @handler("aten._ctc_loss_backward.default")
 def ctc_loss_backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
-    """The gradient of CTC loss, which has no meta kernel: as large as the log probabilities.
+    """Make the gradient of CTC loss, which has no meta kernel: as large as the log probabilities.
 
     The kernel fills a table of backward variables like the forward ones, and gives it back.
     Source: `ctc_loss_backward_gpu_template` in aten/src/ATen/native/cuda/LossCTC.cu, PyTorch 2.13.

@@ -59,7 +59,7 @@ class AttentionCall:
 
 
 def choose_backend(call: AttentionCall) -> SDPBackend:
-    """The first backend in CUDA's order of preference that can run `call`.
+    """Choose the first backend in CUDA's order of preference that can run `call`.
 
     Raises:
         RuntimeError: none that is switched on can run it; torch's words.
@@ -276,7 +276,7 @@ def _pad_last(tensor: torch.Tensor, multiple: int) -> torch.Tensor:
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A boolean mask as one to add: 0 to keep, -inf to leave out."""
+    """Make a boolean mask one to add: 0 to keep, -inf to leave out."""
     if mask.dtype != torch.bool:
         return mask
     leave_out = torch.scalar_tensor(float("-inf"), dtype=dtype, device=mask.device)

@@ -83,7 +83,7 @@ class AnswerNan(ValuePolicy):
 
 
 def unknown(dtype: torch.dtype) -> Scalar:
-    """What stands for a value that nobody knows: nan, or 0 where a dtype has no nan."""
+    """Return what stands for an unknown value: nan, or 0 where a dtype has no nan."""
     if dtype.is_floating_point:
         return float("nan")
     if dtype.is_complex:
@@ -93,7 +93,7 @@ def unknown(dtype: torch.dtype) -> Scalar:
 
 @handler("aten._local_scalar_dense.default")
 def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Scalar:
-    """`tensor.item()`, also behind float(), int(), bool() and formatting."""
+    """Read `tensor.item()`, also behind float(), int(), bool() and formatting."""
     (tensor,) = args
     if has_values(tensor):
         return func(tensor)
@@ -103,7 +103,7 @@ def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Sc
 
 @handler("aten.fill_.Scalar", "aten.fill_.Tensor", "aten.zero_.default")
 def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
-    """`tensor.fill_(value)` and `zero_()`: from now on the value is known, if it was."""
+    """Fill in place; from now on the value is known, if it was."""
     tensor, *given = args
     value: Any = given[0] if given else 0
     if isinstance(value, torch.Tensor):
@@ -116,7 +116,7 @@ def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
 
 @handler("aten.equal.default", "aten.allclose.default")
 def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """`torch.equal` and `torch.allclose`: shapes decide where they differ."""
+    """Answer `torch.equal` and `torch.allclose`: shapes decide where they differ."""
     left, right = args[:2]
     if has_values(left) and has_values(right):
         return bool(func(*args, **kwargs))
@@ -130,7 +130,7 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
 
 @handler("aten._nested_tensor_from_mask_left_aligned.default")
 def left_aligned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Whether a padding mask pads at the end only, so that nn.TransformerEncoder may cut it off.
+    """Tell whether a mask pads at the end only, so that nn.TransformerEncoder may cut it off.
 
     What is cut off, the values say. Without them, it stays.
     """
@@ -142,14 +142,14 @@ def left_aligned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: An
 
 @handler("aten._assert_async.default", "aten._assert_async.msg")
 def assert_async(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
-    """An assertion on the device: nothing to check without values."""
+    """Check an assertion on the device, where there are values."""
     if not args[0].is_meta:
         func(*args, **kwargs)
 
 
 @handler("aten._amp_foreach_non_finite_check_and_unscale_.default")
 def unscale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
-    """GradScaler's unscale: a healthy run finds no infinities."""
+    """Unscale gradients for GradScaler: a healthy run finds no infinities."""
     _, found_inf, _ = args
     if not found_inf.is_meta:
         func(*args, **kwargs)
@@ -160,7 +160,7 @@ def unscale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 
 @handler("aten._amp_update_scale_.default")
 def update_scale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
-    """GradScaler's update: the scale grows after `interval` steps without infinities.
+    """Update the scale for GradScaler: it grows after `interval` steps without infinities.
 
     Source: amp_update_scale_cuda_kernel in aten/src/ATen/native/cuda/AmpKernels.cu, PyTorch 2.13.
     """

@@ -19,10 +19,8 @@ import torch
 from vramlab.errors import NoValuesError
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import (
-    HOST,
-    StorageRecord,
-    attach_record,
     has_values,
+    mark_as_host,
     record_of,
 )
 from vramlab.gpu.torch_internals import (
@@ -127,7 +125,7 @@ def _without_values(numel: int, dtype: torch.dtype, device: torch.device) -> tor
         return torch.empty(numel, dtype=dtype, device=device)
     with DisableTorchFunction(), disable_current_modes():
         made = torch.empty(numel, dtype=dtype, device="meta")
-        attach_record(made, StorageRecord(HOST))
+        mark_as_host(made)
     return made
 
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.dispatcher import Dispatcher, pin
+from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import type_name
 from vramlab.gpu.core.function_mode import Override
 from vramlab.gpu.core.storage_record import (
@@ -21,6 +21,7 @@ from vramlab.gpu.core.storage_record import (
     has_values,
     known,
     known_numbers,
+    mark_as_host,
     record_of,
     remember,
 )
@@ -199,7 +200,7 @@ class TensorOverrides:
                 tensor, dtype=dtype, device=torch.device("meta")
             )
         with DisableTorchFunction():
-            self._dispatcher.mark_as_host(moved)
+            mark_as_host(moved)
         return moved
 
     def cuda(
@@ -267,7 +268,7 @@ class TensorOverrides:
             return torch.full(grad.size(), float("nan"), dtype=grad.dtype, device=_CPU)
         with self._dispatcher.machine.thread.naming_backing_device():
             result = torch.empty_like(grad, device="meta")
-        self._dispatcher.mark_as_host(result)
+        mark_as_host(result)
         return result
 
     def setitem(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
@@ -436,7 +437,7 @@ class TensorOverrides:
         pinned = kwargs.pop("pin_memory", False)
         made = make(data, device=_CPU, **kwargs)
         if pinned:
-            pin(made)
+            mark_as_host(made).pinned = True
         return self.to(made, device)
 
 

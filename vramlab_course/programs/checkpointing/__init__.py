@@ -14,9 +14,9 @@ from vramlab_course.programs.checkpointing.schedule import (
     Action,
     Do,
     InvalidSchedule,
-    Moment,
     Schedule,
-    Simulation,
+    ScheduleMoment,
+    ScheduleSimulation,
     simulate,
 )
 from vramlab_course.programs.checkpointing.strategies import (
@@ -32,9 +32,9 @@ __all__ = [
     "Action",
     "Do",
     "InvalidSchedule",
-    "Moment",
     "Schedule",
-    "Simulation",
+    "ScheduleMoment",
+    "ScheduleSimulation",
     "binomial",
     "recompute_all",
     "revolve",

@@ -24,7 +24,7 @@ Loss = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ActionReading:
     """What torch.cuda said about one action."""
 
     action: Action
@@ -41,7 +41,7 @@ class Execution:
     loss: Tensor
     forwards: int
     """How often a step was called."""
-    readings: tuple[Reading, ...]
+    readings: tuple[ActionReading, ...]
     """One per action, if they were asked for."""
 
 
@@ -80,7 +80,9 @@ def execute(
         run.act(action)
         if readings:
             allocated_bytes = torch.cuda.memory_allocated(x.device)
-            read.append(Reading(action, allocated_bytes, torch.cuda.max_memory_allocated(x.device)))
+            read.append(
+                ActionReading(action, allocated_bytes, torch.cuda.max_memory_allocated(x.device))
+            )
     assert run.value is not None  # a valid schedule goes back, and so through the loss
     return Execution(run.value, run.forwards, tuple(read))
 

@@ -65,7 +65,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Moment:
+class ScheduleMoment:
     """What is held after an action."""
 
     action: Action | None
@@ -89,11 +89,11 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Simulation:
+class ScheduleSimulation:
     """What a schedule holds and does, action by action."""
 
     schedule: Schedule
-    moments: tuple[Moment, ...]
+    moments: tuple[ScheduleMoment, ...]
     """Before the first action, and after each."""
 
     @property
@@ -107,16 +107,6 @@ class Simulation:
         return self.forwards - self.schedule.steps
 
     @property
-    def most_stored(self) -> int:
-        """Slots that are needed; state 0 takes one where it is stored."""
-        return max(len(moment.stored) for moment in self.moments)
-
-    @property
-    def most_recorded(self) -> int:
-        """Steps that have recorded at once."""
-        return max(len(moment.recorded) for moment in self.moments)
-
-    @property
     def most_states(self) -> int:
         """States held at once, while an action runs: an advance has its old and its new state."""
         return max(
@@ -126,19 +116,19 @@ class Simulation:
             for before, after in self.pairs()
         )
 
-    def pairs(self) -> Iterator[tuple[Moment, Moment]]:
+    def pairs(self) -> Iterator[tuple[ScheduleMoment, ScheduleMoment]]:
         """For each action, the moments before and after it."""
         return zip(self.moments, self.moments[1:], strict=False)
 
 
-def simulate(schedule: Schedule) -> Simulation:
+def simulate(schedule: Schedule) -> ScheduleSimulation:
     """Go through a schedule without computing anything.
 
     Raises:
         InvalidSchedule: an action asks for a state or a recording that is not there, or something
             is left undone; the message says which action.
     """
-    moment = Moment(None, 0, frozenset(), frozenset(), None, 0)
+    moment = ScheduleMoment(None, 0, frozenset(), frozenset(), None, 0)
     moments = [moment]
     for number, action in enumerate(schedule.actions):
         try:
@@ -157,10 +147,10 @@ def simulate(schedule: Schedule) -> Simulation:
         raise InvalidSchedule(
             f"{schedule.name!r} ends with states still stored: {sorted(moment.stored)}; free them"
         )
-    return Simulation(schedule, tuple(moments))
+    return ScheduleSimulation(schedule, tuple(moments))
 
 
-def _after(before: Moment, action: Action, steps: int) -> Moment:
+def _after(before: ScheduleMoment, action: Action, steps: int) -> ScheduleMoment:
     index = action.index
     current, stored, recorded = before.current, before.stored, before.recorded
     gradient, forwards = before.gradient, before.forwards
@@ -195,7 +185,7 @@ def _after(before: Moment, action: Action, steps: int) -> Moment:
             recorded -= {index}
             gradient = index
             current = None
-    return Moment(action, current, stored, recorded, gradient, forwards)
+    return ScheduleMoment(action, current, stored, recorded, gradient, forwards)
 
 
 def _require_current(current: int | None, index: int) -> None:

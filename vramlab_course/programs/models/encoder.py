@@ -15,7 +15,7 @@ ATTENTIONS = ("eager", "sdpa")
 """Step by step, or by torch.nn.functional.scaled_dot_product_attention."""
 
 
-class Layer(nn.Module):
+class EncoderLayer(nn.Module):
     """One layer: (B, S, W) to (B, S, W).
 
     Args:
@@ -81,14 +81,14 @@ class Outputs:
 
 
 class Encoder(nn.Module):
-    """Layers one after the other: (B, S, W) to (B, S, W). The other arguments are `Layer`'s."""
+    """Run layers one after the other: (B, S, W) to (B, S, W). Other arguments: `EncoderLayer`."""
 
     def __init__(
         self, layers: int, width: int, heads: int, feed_forward: int, **how: float
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            Layer(width, heads, feed_forward, **how)  # type: ignore[arg-type]
+            EncoderLayer(width, heads, feed_forward, **how)  # type: ignore[arg-type]
             for _ in range(layers)
         )
 
@@ -97,7 +97,7 @@ class Encoder(nn.Module):
         if attention not in ATTENTIONS:
             raise ValueError(f"no attention {attention!r}; there are: {', '.join(ATTENTIONS)}")
         for layer in self.layers:
-            assert isinstance(layer, Layer)
+            assert isinstance(layer, EncoderLayer)
             layer.attention = attention
 
     def forward(

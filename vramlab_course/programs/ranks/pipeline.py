@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
-from vramlab.measure.surroundings import surroundings
+from vramlab.measure.environment import gpu_environment
 from vramlab.programs.pipeline_schedules import Name, schedule_of_torch
 from vramlab_course.formulas.pipeline import Pipeline, even_stages
 from vramlab_course.programs.ranks.join import Rank, join
@@ -73,7 +73,7 @@ def peak_bytes(rank: Rank, schedule: Name) -> int:
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.reset_peak_memory_stats()
     lone.step()
-    workspaces_bytes = 2 * surroundings().matmul_workspace_bytes()
+    workspaces_bytes = 2 * gpu_environment().matmul_workspace_bytes()
     return torch.cuda.max_memory_allocated() - workspaces_bytes
 
 

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
-from vramlab.programs.tensor_parallel import Layer, Plan, optimizer_of, order_plan, plan
+from vramlab.programs.tensor_parallel import DividedLayer, Plan, optimizer_of, order_plan, plan
 from vramlab.programs.transformer import FeedForward
 from vramlab.programs.transformer_memory import Sizes
 from vramlab_course.formulas.tensor_parallel import ORDERS
@@ -31,7 +31,7 @@ SIZES = Sizes(width=16, heads=4)
 def make_layer() -> nn.Module:
     """A transformer layer without dropout, the same in every process: the seed says which."""
     torch.manual_seed(0)
-    return Layer(SIZES, dropout=0.0).double().to("cuda")
+    return DividedLayer(SIZES, dropout=0.0).double().to("cuda")
 
 
 def make_feed_forward() -> nn.Module:

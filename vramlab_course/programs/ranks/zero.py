@@ -47,7 +47,7 @@ def value_of(name: str) -> float:
 NAMES = {value_of(f"{layer}{part}"): f"{layer}{part}" for layer in LAYERS for part in range(PARTS)}
 
 
-class Layer(nn.Module):
+class ScalingLayer(nn.Module):
     """Three parameters, each of which scales a number: (rows, 3) to the same.
 
     Args:
@@ -71,7 +71,7 @@ class _Seen(torch.autograd.Function):
     """Passes a tensor on, and its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: Layer) -> Tensor:
+    def forward(ctx: Any, x: Tensor, layer: ScalingLayer) -> Tensor:
         ctx.layer = layer
         layer.look(f"forward, L{layer.letter}")
         return x.clone()
@@ -91,7 +91,7 @@ def watch_a_step() -> Held:
         values = [value for weight in model.parameters() for value in _here(weight)]
         held[moment] = [NAMES[value] for value in values]
 
-    model = nn.Sequential(*(Layer(letter, look) for letter in LAYERS))
+    model = nn.Sequential(*(ScalingLayer(letter, look) for letter in LAYERS))
     for layer in model:
         fully_shard(layer, reshard_after_forward=True)
     fully_shard(model, reshard_after_forward=True)

@@ -35,7 +35,7 @@ class WithLoss(nn.Module):
         return cross_entropy(self.model(x), labels).reshape(1)
 
 
-class Training:
+class DataParallelTraining:
     """A classifier that is trained by DataParallel, or by one rank with DDP, or by one process."""
 
     def __init__(self, sizes: Classifier, rows: int) -> None:

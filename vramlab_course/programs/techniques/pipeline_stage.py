@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vramlab.programs.pipeline_schedules import schedule_of_torch
-from vramlab_course.formulas.pipeline import Stage
+from vramlab_course.formulas.pipeline import PipelineStage
 
 # torch.distributed.pipelining is imported where it is needed: it brings torch.export and Dynamo,
 # which take a second that all else would wait for.
@@ -45,7 +45,7 @@ class LoneStage:
         schedule: PyTorch's, ready for steps.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: PipelineStage) -> None:
         from torch.distributed.pipelining import PipelineStage
 
         pipeline = stage.pipeline

@@ -27,7 +27,7 @@ def groups_of(model: nn.Sequential) -> Groups:
     return [[tuple(parameter.shape) for parameter in layer.parameters()] for layer in model]
 
 
-class Training:
+class ZeroTraining:
     """A chain of Linear layers that is trained at a stage of ZeRO, on the rank that this one is.
 
     Args:

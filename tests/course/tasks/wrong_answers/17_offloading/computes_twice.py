@@ -1,7 +1,7 @@
 """Fits by checkpointing, which the question rules out.
 
 loses: train_step
-says: It fits, but computes layers twice.
+says: it computes layers twice.
 """
 
 

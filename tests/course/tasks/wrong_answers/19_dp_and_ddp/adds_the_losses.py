@@ -1,7 +1,7 @@
 """Adds the four mean losses up instead of averaging them.
 
 loses: train_step
-says: It fits, but the gradients are not those of the mean loss
+says: They should be those of the mean loss of all rows.
 """
 
 

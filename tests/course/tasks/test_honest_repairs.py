@@ -1,0 +1,48 @@
+"""Right repairs in many styles pass, as answers do: the language lets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from repair_programs import our_own_runs_once
+
+from vramlab_classroom.judge import jobs
+from vramlab_classroom.judge.exercises import exercise_names, find_exercise
+from vramlab_classroom.judge.task import Fix
+
+__all__ = ["our_own_runs_once"]
+pytestmark = pytest.mark.usefixtures("our_own_runs_once")
+
+FOLDER = Path(__file__).parent / "honest_repairs"
+FILES = sorted(FOLDER.glob("*/*.py"))
+
+
+def task_of(path: Path) -> Fix:
+    """The `Fix` task whose name the file binds."""
+    source = path.read_text()
+    tasks = find_exercise(path.parent.name).tasks
+    found = [
+        task
+        for task in tasks
+        if isinstance(task, Fix)
+        and (f"\ndef {task.name}(" in source or f"\n{task.name} =" in source)
+    ]
+    (task,) = found
+    return task
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name[:2]}-{path.stem}")
+def test_it_passes(path: Path) -> None:
+    task = task_of(path)
+    replies = [jobs._trial(task, path.read_text(), case) for case in task.visible]
+    assert [reply for reply in replies if "achieved" not in reply] == []
+
+
+def test_there_are_two_of_each_program() -> None:
+    """And one of each choice, of which there are few that are right."""
+    for name in exercise_names():
+        for task in find_exercise(name).tasks:
+            if isinstance(task, Fix):
+                least = 1 if task.is_value or task.is_plain else 2
+                assert sum(task_of(path) is task for path in FILES) >= least, task.name

@@ -1,0 +1,149 @@
+"""One record for each op, by name; an op that PyTorch does not have breaks nothing."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vramlab
+from vramlab.gpu import ops
+from vramlab.gpu.core.op_table import OPS, AutocastPolicy, OpTable, Parts
+from vramlab.gpu.ops import operand_checks
+from vramlab.gpu.ops.describe import describe
+
+aten = torch.ops.aten
+
+
+def do_nothing(*args: Any, **kwargs: Any) -> Any:
+    return None
+
+
+def test_this_pytorch_has_every_op_of_the_table() -> None:
+    assert ops.missing_ops() == []
+
+
+def test_ops_that_pytorch_lacks_are_named_and_never_met() -> None:
+    table = OpTable()
+    table.op("aten.no_such_op.default", "aten.neg.no_such_overload", handler=do_nothing)
+    table.op("no_such_namespace.neg.default", "aten.neg.default", check=do_nothing)
+    assert table.missing() == [
+        "aten.neg.no_such_overload",
+        "aten.no_such_op.default",
+        "no_such_namespace.neg.default",
+    ]
+    assert list(table.having("handler")) == []
+    ((func, spec),) = table.having("check")
+    assert func is aten.neg.default
+    assert spec.check is do_nothing
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{part: do_nothing} for part in Parts.__annotations__],
+    ids=lambda part: next(iter(part)),
+)
+def test_a_gpu_is_attached_all_the_same(part: dict[str, Any], monkeypatch: Any) -> None:
+    if "autocast" in part:
+        part = {"autocast": AutocastPolicy.FLOAT32}
+    parts = {**OPS._parts, "aten.no_such_op.default": part}
+    monkeypatch.setattr(OPS, "_parts", parts)
+    with vramlab.VirtualGPU("T4"):
+        assert torch.zeros(3, device="cuda").neg().is_cuda
+
+
+def test_a_name_without_its_overload_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'aten\.neg' is no overload: write it like"):
+        OpTable().op("aten.neg", handler=do_nothing)
+
+
+def test_a_record_has_one_part_of_a_kind() -> None:
+    table = OpTable()
+    table.op("aten.neg.default", handler=do_nothing)
+    table.op("aten.neg.default", check=do_nothing)
+    with pytest.raises(ValueError, match=r"aten\.neg\.default has two parts of a kind"):
+        table.op("aten.neg.default", handler=operand_checks.mm)
+
+
+def test_what_is_filled_in_later_counts() -> None:
+    table = OpTable()
+    assert table[aten.neg.default].parts == {}
+    table.op("aten.neg.default", fast_answer=do_nothing)
+    assert table[aten.neg.default].parts == {"fast_answer": do_nothing}
+
+
+def test_a_record_joins_what_families_say() -> None:
+    mm = OPS[aten.mm.default]
+    assert mm.name == "aten.mm.default"
+    assert mm.check is operand_checks.mm
+    assert mm.autocast is AutocastPolicy.LOWER_PRECISION
+    assert mm.rule is not None
+    assert "aten.mm.default" in mm.rule.ops
+    assert (mm.handler, mm.layout, mm.cuda_path) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("func", "facts"),
+    [
+        (aten.zeros.default, "creates"),
+        (aten.add_.Tensor, "mutates"),
+        (aten.mm.out, "mutates resizes"),
+        (aten.resize_.default, "mutates resizes"),
+        (aten._foreach_add_.Scalar, "mutates skips"),
+        (aten.add.Tensor, ""),
+        (aten.matmul.default, "is_composite"),
+        (aten.repeat_interleave.Tensor, ""),
+        (torch.ops.prim.device.default, ""),
+    ],
+    ids=str,
+)
+def test_schemas_and_kernels_tell_the_rest(func: Any, facts: str) -> None:
+    spec = OPS[func]
+    told = {"creates", "mutates", "resizes", "skips", "is_composite"}
+    assert {fact for fact in told if getattr(spec, fact)} == set(facts.split())
+
+
+def test_an_op_that_says_all_of_itself() -> None:
+    assert describe(aten.addmm.default) == {
+        "op": "aten.addmm.default",
+        "schema": str(aten.addmm.default._schema),
+        "knowledge": "a rule says what its kernel takes beyond its outputs",
+        "handler": None,
+        "CUDA path": None,
+        "autocast": "casts them to autocast's dtype",
+        "check": "vramlab.gpu.ops.operand_checks.addmm: Refuse operands of different dtypes.",
+        "outputs": None,
+        "fast answer": "vramlab.gpu.ops.fast_meta.addmm: Make the product of matrices of any "
+        "layout, and a bias of one number per column.",
+        "layout": None,
+        "fill": None,
+        "takes": "as mm; the workspace is cuBLASLt's when it adds the bias itself",
+        "source": "aten/src/ATen/native/cuda/Blas.cpp, PyTorch 2.13",
+        "status": "equal to a recording from a real GPU",
+    }
+    assert describe(aten.matmul.default)["knowledge"] == (
+        "it consists of other ops, and takes what they take"
+    )
+
+
+ROOMS = {"core": ("ops", "stand_ins"), "ops": ("stand_ins",)}
+"""Rooms of vramlab/gpu, and those that they know nothing of."""
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_know_of_each_other_in_one_direction(room: str) -> None:
+    folder = Path(ops.__file__).parents[1] / room
+    modules = [path for path in folder.glob("*.py") if path.name != "virtual_gpu.py"]  # assembles
+    assert len(modules) > 10
+    found = {
+        (module.name, node.module)
+        for module in modules
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for other in ROOMS[room]
+        if f"{node.module}.".startswith(f"vramlab.gpu.{other}.")
+    }
+    assert found == set()

@@ -1,0 +1,13 @@
+"""Division and rounding of whole numbers, as C++'s `at::ceil_div` and `at::round_up` do it."""
+
+from __future__ import annotations
+
+
+def ceil_div(number: int, divisor: int) -> int:
+    """Divide and round up."""
+    return -(-number // divisor)
+
+
+def round_up(number: int, multiple: int) -> int:
+    """Round up to the next multiple."""
+    return -(-number // multiple) * multiple

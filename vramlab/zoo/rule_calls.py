@@ -1,0 +1,35 @@
+"""Run the calls of a rule's ops (`vramlab.kernels.calls`) on the attached GPU, each a stage."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import torch
+
+from vramlab.kernels import calls_of
+from vramlab.measure import Result, Stages
+
+
+def run(rule: str) -> Result:
+    """Make every call of a rule on the attached GPU, each a stage, on an empty cache.
+
+    Each call that needs a workspace of cuBLAS takes it anew. A call that PyTorch refuses is a
+    stage with an error.
+
+    Args:
+        rule: the first of the rule's ops, such as 'aten.mm.default'.
+
+    Raises:
+        KeyError: there are no calls of that rule.
+    """
+    torch.manual_seed(0)
+    stages = Stages(rule)
+    for call in calls_of(rule):
+        operands = [made() if callable(made) else made for made in call.operands]
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        result = None
+        with suppress(RuntimeError), stages.stage(call.label):
+            result = call.function(*operands)
+        del result, operands
+    return stages.result()

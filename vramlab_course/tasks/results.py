@@ -1,0 +1,138 @@
+"""What a repaired program gives back or leaves: taken to the host, and held against what is right.
+
+Nothing here runs code of an answer. Results are tensors of PyTorch's own class, which are computed
+already when the program ends; parameters are read where modules keep them, past all methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.task import NotFixed
+
+
+def is_plain(value: object) -> TypeGuard[torch.Tensor]:
+    """Tell whether a value is a tensor as PyTorch makes it: of no subclass but `Parameter`."""
+    return type(value) in (torch.Tensor, torch.nn.Parameter)
+
+
+def on_host(value: object, or_else: str) -> torch.Tensor:
+    """Take a result that has to be a tensor on the GPU to the host.
+
+    Raises:
+        NotFixed: it is none; says `or_else`, and what it is if it is a tensor of another class.
+    """
+    if isinstance(value, torch.Tensor) and not is_plain(value):
+        raise NotFixed(f"{or_else} It is a {type(value).__name__}, not a torch.Tensor.")
+    if not isinstance(value, torch.Tensor) or not value.is_cuda:
+        raise NotFixed(or_else)
+    return to_host(value)
+
+
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Take a tensor, wherever it is, to the host.
+
+    Raises:
+        NotFixed: it is of a class of its own, which could put off work until now.
+    """
+    if not is_plain(tensor):
+        raise NotFixed(f"It leaves a {type(tensor).__name__} where a torch.Tensor should be.")
+    return tensor.detach().cpu()
+
+
+def number(value: object, or_else: str) -> float:
+    """Read a result that has to be a number, or a tensor that holds one.
+
+    Raises:
+        NotFixed: it is neither; says `or_else`.
+    """
+    if is_plain(value) and value.numel() == 1:
+        return float(value)
+    if isinstance(value, int | float) and type(value) in (int, float):
+        return float(value)
+    raise NotFixed(or_else)
+
+
+def items(value: object, count: int, what: str) -> list[object]:
+    """Read a result that has to be a list, or a tensor, of so many items.
+
+    Raises:
+        NotFixed: it is none; says `what` it has to be.
+    """
+    found = list(value) if is_plain(value) and value.dim() else value
+    if not isinstance(found, list | tuple) or type(found) not in (list, tuple):
+        raise NotFixed(f"It has to return {what}; it gives a {type(value).__name__}.")
+    if len(found) != count:
+        raise NotFixed(f"It has to return {what}: {count}, not {len(found)}.")
+    return list(found)
+
+
+def numbers(value: object, count: int, what: str) -> list[float]:
+    """Read a result that has to be so many numbers, in a list or a tensor; see `items`."""
+    return [
+        number(each, f"It has to return {what}; item {index} is no number.")
+        for index, each in enumerate(items(value, count, what))
+    ]
+
+
+def parameters_of(model: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    """Give the parameters of a module and of those in it, each once, in PyTorch's order."""
+    yield from dict(named_parameters_of(model)).values()
+
+
+def named_parameters_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """The same with their names."""
+    seen: set[int] = set()
+
+    def walk(module: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        seen.add(id(module))
+        for name, parameter in vars(module)["_parameters"].items():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield prefix + name, parameter
+        for name, inner in vars(module)["_modules"].items():
+            if inner is not None and id(inner) not in seen:
+                yield from walk(inner, f"{prefix}{name}.")
+
+    return walk(model, "")
+
+
+def require_close(
+    found: torch.Tensor,
+    expected: torch.Tensor,
+    or_else: str,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+) -> None:
+    """Require the numbers of a tensor, both on the host, up to a tolerance: as `torch.allclose`.
+
+    Args:
+        found: what the answer's run has given.
+        expected: what the reference's has.
+        or_else: what to say where a number, or the shape, is another.
+        rtol: how far each number may be off, relative to it.
+        atol: how far it may be off besides.
+
+    Raises:
+        NotFixed: they are others; says `or_else`, and where, by how much and what is tolerated.
+    """
+    if found.shape != expected.shape:
+        shapes = f"{tuple(found.shape)} instead of {tuple(expected.shape)}"
+        raise NotFixed(f"{or_else} The shape is {shapes}.")
+    found, expected = found.double(), expected.double()
+    tolerated = atol + rtol * expected.abs()
+    off = (found - expected).abs()
+    wrong = ~((off <= tolerated) | (found == expected))
+    if wrong.any():
+        worst = int(torch.where(wrong, off.nan_to_num(nan=torch.inf), -1.0).argmax())
+        place = [int(index) for index in torch.unravel_index(torch.tensor(worst), off.shape)]
+        where = f" at {place}" if place else ""
+        count = f"{int(wrong.sum())} of {wrong.numel()} numbers are off, most" if place else "It is"
+        raise NotFixed(
+            f"{or_else} {count}{where}: {found.flatten()[worst]:.6g} instead of "
+            f"{expected.flatten()[worst]:.6g}, where {tolerated.flatten()[worst]:.2g} more or less "
+            "are tolerated."
+        )
