@@ -23,7 +23,7 @@ from typing import Any
 from vramlab.context import Closing
 from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
-from vramlab_classroom.judge import replies, warm_benches
+from vramlab_classroom.judge import replies, warm_job_server
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Task
 from vramlab_classroom.sandbox import packages
 from vramlab_classroom.sandbox.frames import read_frame, write_frame
@@ -248,7 +248,7 @@ class _Server(Closing):
             process.close()
 
     def _start(self) -> _Started | _Forked:
-        address = os.environ.get(warm_benches.VARIABLE)
+        address = os.environ.get(warm_job_server.VARIABLE)
         if address and self._may_be_forked:
             with contextlib.suppress(OSError):  # whoever gave them has ended
                 return _Forked(address, self._search_path)
@@ -288,7 +288,7 @@ class _Forked(Closing):
     """A bench's process that was forked of one which has imported everything already."""
 
     def __init__(self, address: str, search_path: Sequence[str]) -> None:
-        self._connection = warm_benches.connect(address)
+        self._connection = warm_job_server.connect(address)
         self.requests = self.replies = self._connection.fileno()
         write_frame(self.requests, json.dumps(search_path).encode())
 
