@@ -25,14 +25,14 @@ def _quick_collections() -> None:
 
 
 @pytest.fixture(scope="session")
-def warm_benches() -> Iterator[None]:
+def warm_job_server() -> Iterator[None]:
     """Fork the benches of all tests, also those in kernels, from a process that has torch imported.
 
     That is started by the first test that asks for a bench.
     """
     from vramlab_classroom.judge.job_pool import neutral_environment
-    from vramlab_classroom.judge.warm_benches import VARIABLE, WarmBenches
+    from vramlab_classroom.judge.warm_job_server import VARIABLE, WarmJobServer
 
-    with WarmBenches(neutral_environment()) as benches, pytest.MonkeyPatch.context() as patch:
+    with WarmJobServer(neutral_environment()) as benches, pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, f"{benches.address}")
         yield

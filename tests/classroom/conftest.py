@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warm_benches(warm_benches: None) -> None:
+def _warm_job_server(warm_job_server: None) -> None:
     """Start no bench from scratch, unless it is in a sandbox."""

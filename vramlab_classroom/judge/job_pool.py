@@ -23,11 +23,11 @@ from typing import Any
 from vramlab.context import Closing
 from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
-from vramlab_classroom.judge import replies, warm_benches
+from vramlab_classroom.judge import replies, warm_job_server
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Task
 from vramlab_classroom.sandbox import packages
 from vramlab_classroom.sandbox.frames import read_frame, write_frame
-from vramlab_classroom.sandbox.job_limits import Limits, Order
+from vramlab_classroom.sandbox.job_limits import JobSpec, Limits
 
 ANSWER_SECONDS = 10
 """An answer that takes longer than this does not end, as far as anybody can tell."""
@@ -106,7 +106,7 @@ class Bench(Closing):
         """
         limits = _limits(MEASURE_CPU_SECONDS)
         trusted = replace(limits, is_trusted=True, reply_bytes=MEASURE_REPLY_BYTES)
-        order = Order(trusted, TORCH_MODULES + self._imported)
+        order = JobSpec(trusted, TORCH_MODULES + self._imported)
         measured: dict[str, Any] = self._do("measure", exercise, task, order, config=config)
         self._imported += tuple(measured.pop("imported"))
         return measured
@@ -117,7 +117,7 @@ class Bench(Closing):
         Args:
             cells: by the name of each task, the sources of the cells to look in.
         """
-        order = Order(_limits(FIND_CPU_SECONDS))
+        order = JobSpec(_limits(FIND_CPU_SECONDS))
         reply = self._done({"job": "find", "cells": cells}, order)
         with _any_reply():
             return {task: replies.found(reply[task]) for task in cells}
@@ -139,7 +139,7 @@ class Bench(Closing):
         }
         server = self._plain[bool(named - {"numpy"})]
         try:
-            reply = self._done(job, Order(limits, tuple(sorted(named))), server)
+            reply = self._done(job, JobSpec(limits, tuple(sorted(named))), server)
             with _any_reply():
                 return replies.outcomes(reply, len(calls))
         except JobDied as death:
@@ -153,7 +153,7 @@ class Bench(Closing):
         """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
         limits = replace(_limits(TRIAL_CPU_SECONDS), runs_torch=True)
         ours = {"module": exercise.module, "task": task.name, "config": config}
-        order = Order(limits, TORCH_MODULES + self._imported, ours)
+        order = JobSpec(limits, TORCH_MODULES + self._imported, ours)
         reply = self._do("trial", exercise, task, order, source=source, config=config)
         with _any_reply():
             return replies.trial(reply)
@@ -174,18 +174,22 @@ class Bench(Closing):
         """
         limits = replace(_limits(cpu_seconds), reply_bytes=reply_bytes)
         request = {"job": "call", "module": module, "function": function, "arguments": arguments}
-        return self._done(request, Order(limits, (module,)))
+        return self._done(request, JobSpec(limits, (module,)))
 
     def close(self) -> None:
         """End the processes that there are."""
         for server in (self._server, *self._plain.values()):
             server.close()
 
-    def _do(self, job: str, exercise: Exercise, task: Task, order: Order, **arguments: Any) -> Any:
+    def _do(
+        self, job: str, exercise: Exercise, task: Task, order: JobSpec, **arguments: Any
+    ) -> Any:
         request = {"job": job, "module": exercise.module, "task": task.name, **arguments}
         return self._done(request, order)
 
-    def _done(self, request: Mapping[str, Any], order: Order, server: _Server | None = None) -> Any:
+    def _done(
+        self, request: Mapping[str, Any], order: JobSpec, server: _Server | None = None
+    ) -> Any:
         asked = json.dumps(request, default=dict).encode()
         end, payload = (server or self._server).ask(order.as_data(), asked)
         match end["ended"]:
@@ -248,7 +252,7 @@ class _Server(Closing):
             process.close()
 
     def _start(self) -> _Started | _Forked:
-        address = os.environ.get(warm_benches.VARIABLE)
+        address = os.environ.get(warm_job_server.VARIABLE)
         if address and self._may_be_forked:
             with contextlib.suppress(OSError):  # whoever gave them has ended
                 return _Forked(address, self._search_path)
@@ -288,7 +292,7 @@ class _Forked(Closing):
     """A bench's process that was forked of one which has imported everything already."""
 
     def __init__(self, address: str, search_path: Sequence[str]) -> None:
-        self._connection = warm_benches.connect(address)
+        self._connection = warm_job_server.connect(address)
         self.requests = self.replies = self._connection.fileno()
         write_frame(self.requests, json.dumps(search_path).encode())
 

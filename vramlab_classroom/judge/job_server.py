@@ -3,7 +3,7 @@
     python -P -m vramlab_classroom.judge.job_server
 
 Serves the judge that writes to its stdin (`sandbox/serving.py`); or, where stdin is a socket that
-judges connect to, is forked for each of them (`warm_benches.py`).
+judges connect to, is forked for each of them (`warm_job_server.py`).
 """
 
 from __future__ import annotations

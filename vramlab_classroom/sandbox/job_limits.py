@@ -58,7 +58,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Order:
+class JobSpec:
     """Goes before a job, for the bench itself."""
 
     limits: Limits

@@ -37,7 +37,7 @@ from vramlab_classroom.sandbox.confinement import (
     memory_of_job,
 )
 from vramlab_classroom.sandbox.frames import LENGTH, forget, read_frame, write_frame
-from vramlab_classroom.sandbox.job_limits import Limits, Order
+from vramlab_classroom.sandbox.job_limits import JobSpec, Limits
 from vramlab_classroom.sandbox.syscalls import FILES, SOCKETS, refuse_system_calls
 
 LOOK_SECONDS = 0.5
@@ -91,7 +91,7 @@ def serve(replies: int, run: Run, prepare: Callable[[Mapping[str, Any]], None] =
     confine_bench()
     while (order := read_frame(_REQUESTS)) and (job := read_frame(_REQUESTS)) is not None:
         try:
-            end = _serve(Order.from_data(order), job, run, prepare)
+            end = _serve(JobSpec.from_data(order), job, run, prepare)
         except _JudgeGone:
             return
         except Exception:
@@ -106,7 +106,7 @@ def serve(replies: int, run: Run, prepare: Callable[[Mapping[str, Any]], None] =
 
 
 def _serve(
-    order: Order, job: bytearray, run: Run, prepare: Callable[[Mapping[str, Any]], None]
+    order: JobSpec, job: bytearray, run: Run, prepare: Callable[[Mapping[str, Any]], None]
 ) -> _End:
     for module in order.preload:
         with suppress(*([ImportError] if order.limits.is_plain else [])):

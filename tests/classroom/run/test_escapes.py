@@ -23,7 +23,7 @@ from vramlab_classroom.judge import job_pool as bench_module
 from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.verdict import Grade
-from vramlab_classroom.judge.warm_benches import VARIABLE
+from vramlab_classroom.judge.warm_job_server import VARIABLE
 from vramlab_classroom.sandbox.bubblewrap import (
     SCRATCH,
     Bubblewrap,

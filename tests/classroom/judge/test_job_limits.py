@@ -6,13 +6,13 @@ import resource
 
 import pytest
 
-from vramlab_classroom.sandbox.job_limits import Limits, Order
+from vramlab_classroom.sandbox.job_limits import JobSpec, Limits
 
 
 def test_an_order_comes_back_as_it_went() -> None:
     limits = Limits(10, 60, 2**30, is_trusted=True, runs_torch=True, reply_bytes=7)
-    order = Order(limits, ("torch", "json"))
-    assert Order.from_data(order.as_data()) == order
+    order = JobSpec(limits, ("torch", "json"))
+    assert JobSpec.from_data(order.as_data()) == order
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 from vramlab.context import Closing
 from vramlab_classroom.sandbox.packages import search_path
 
-VARIABLE = "VRAMLAB_WARM_BENCHES"
+VARIABLE = "VRAMLAB_WARM_JOB_SERVER"
 """Environment variable with the path of the socket at which benches can be had."""
 
 
-class WarmBenches(Closing):
+class WarmJobServer(Closing):
     """Gives benches to whoever connects to its `address`, and ends them when it is closed."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:

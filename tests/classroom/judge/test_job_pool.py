@@ -11,7 +11,7 @@ import pytest
 import toy_exercise
 
 from vramlab_classroom.judge import job_pool as bench_module
-from vramlab_classroom.judge import warm_benches
+from vramlab_classroom.judge import warm_job_server
 from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
 from vramlab_classroom.judge.task import Exercise
 
@@ -133,7 +133,7 @@ def test_settings_of_this_machine_do_not_reach_the_bench(
 def test_a_bench_whose_process_is_gone_says_so_and_starts_another(
     toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(warm_benches.VARIABLE)
+    monkeypatch.delenv(warm_job_server.VARIABLE)
     with Bench() as bench:
         for server, asked in (
             (bench._plain[False], lambda: ask(bench, toy, "def double(size):\n    return 6")),
@@ -172,7 +172,7 @@ def test_forked_benches_end_with_who_gave_them_and_another_is_started(
     toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Bench() as bench:
-        with warm_benches.WarmBenches(bench_module.neutral_environment()) as warm:
-            monkeypatch.setenv(warm_benches.VARIABLE, f"{warm.address}")
+        with warm_job_server.WarmJobServer(bench_module.neutral_environment()) as warm:
+            monkeypatch.setenv(warm_job_server.VARIABLE, f"{warm.address}")
         assert bench.find({"double": ["double = 6"]})
         assert isinstance(bench._server._process, bench_module._Started)
