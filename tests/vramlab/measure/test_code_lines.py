@@ -32,7 +32,8 @@ def test_libraries_and_machinery_are_not_the_users() -> None:
     assert all(map(is_library_frame, (TORCH, STDLIB, DEBIAN, MACHINERY, FROZEN)))
     assert not is_library_frame(MINE)
     assert not is_library_frame(Frame("/tmp/ipykernel_12/345.py", 2, "<module>"))
-    experiment = str(Path(vramlab.__file__).parents[1] / "vramlab_course" / "experiments" / "training_step.py")
+    course = Path(vramlab.__file__).parents[1] / "vramlab_course"
+    experiment = str(course / "experiments" / "training_step.py")
     assert not is_library_frame(Frame(experiment, 2, "run"))
 
 
