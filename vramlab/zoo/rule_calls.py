@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import torch
 
+from vramlab.gpu.torch_internals import clear_cublas_workspaces
 from vramlab.kernels import calls_of
 from vramlab.measure import Result, Stages
 
@@ -26,7 +27,7 @@ def run(rule: str) -> Result:
     stages = Stages(rule)
     for call in calls_of(rule):
         operands = [made() if callable(made) else made for made in call.operands]
-        torch._C._cuda_clearCublasWorkspaces()
+        clear_cublas_workspaces()
         torch.cuda.empty_cache()
         result = None
         with suppress(RuntimeError), stages.stage(call.label):

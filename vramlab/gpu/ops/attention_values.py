@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
+from vramlab.gpu.torch_internals import OpOverload
 
 _SCORES_AT_A_TIME = 2**24
 """64 MiB in float32."""
