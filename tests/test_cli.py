@@ -59,7 +59,6 @@ def imported(code: str) -> set[str]:
         "from vramlab.cli import parser; parser().format_help()",
         "from vramlab.cli import main\ntry: main(['--version'])\nexcept SystemExit: pass",
         "from vramlab.cli import main; main(['gpus'])",
-        "from vramlab.cli import main; main(['plan', 'gpt2-xl'])",
         "from vramlab.cli import main; main(['run', 'no-such-script.py'])",
         "from vramlab.cli import main; main(['run', '--gpu', 'T5', '-m', 'this'])",
     ],

@@ -82,7 +82,7 @@ def _front_page(package: Path) -> str:
 def _defining_module(package: Path, module: str, name: str) -> str:
     """The module that defines what `module` may have from another one."""
     path = _file(package.parent, module)
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and name in {a.asname or a.name for a in node.names}:
             return _defining_module(package, str(node.module), name)
     return module

@@ -90,11 +90,12 @@ def _with_picture(text: str, runs: Mapping[str, Path]) -> str:
 def _with_downloads(
     name: str, text: str, pages: frozenset[str], root: Path, downloads: dict[str, bytes]
 ) -> str:
-    """Mark a page's links to files that are no pages, and note these files as `downloads`."""
+    """Mark a page's links to files, but to pages and pictures, and note these as `downloads`."""
 
     def mark(link: re.Match[str]) -> str:
         target = os.path.normpath(Path("/", name).parent / link["target"]).lstrip("/")
-        if target in pages or not (root / target).is_file():
+        is_page = target in pages or target.startswith("docs/_static/")
+        if is_page or not (root / target).is_file():
             return link[0]
         downloads[f"{DOWNLOADS}/{target}"] = (root / target).read_bytes()
         there = os.path.relpath(f"{DOWNLOADS}/{target}", Path(name).parent)

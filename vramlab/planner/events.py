@@ -27,7 +27,7 @@ CATEGORIES = (
 """As `vramlab.measure.Category` names them; what ranks gather and send stands apart."""
 
 
-class Event(NamedTuple):
+class BlockEvent(NamedTuple):
     """One block that is taken or given back."""
 
     size_bytes: int
@@ -38,10 +38,10 @@ class Event(NamedTuple):
     """What took the block: the part of the step, and PyTorch's op or autograd's node."""
 
 
-STEP_BEGINS = Event(0, "", "the step begins")
+STEP_BEGINS = BlockEvent(0, "", "the step begins")
 """Stands between the blocks that are there already and the events of the step."""
 
-Events = Sequence[Event]
+Events = Sequence[BlockEvent]
 """The blocks that live when a step begins, in the order in which they came; then
 `STEP_BEGINS`; then what the step takes and gives back."""
 
@@ -103,7 +103,7 @@ def _moment(events: Events, position: int) -> Moment:
     return Moment(events[position].place, _by_category(events[: position + 1]))
 
 
-def _by_category(events: Iterable[Event]) -> dict[str, int]:
+def _by_category(events: Iterable[BlockEvent]) -> dict[str, int]:
     sums = dict.fromkeys(CATEGORIES, 0)
     for event in events:
         if event.size_bytes:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from vramlab.planner.events import STEP_BEGINS, Event, Events
+from vramlab.planner.events import STEP_BEGINS, BlockEvent, Events
 
 _TRIES = 1000
 """How many choices of a repeated run are followed before giving up."""
@@ -58,14 +58,14 @@ def extend(step: Events, layers: Sequence[Longer] = (), passes: Sequence[Longer]
     Raises:
         NotRepeating: one of the longer steps is not `step` with some of its runs repeated.
     """
-    inserted: dict[int, list[Event]] = {}
+    inserted: dict[int, list[BlockEvent]] = {}
     for longer in layers:
         for after, begins, length in repeated_runs(step, longer.events) if longer.times else ():
             if after in inserted:
                 raise NotRepeating(f"two parts repeat what is before event {after} of {len(step)}")
             inserted[after] = list(longer.events[begins : begins + length]) * longer.times
 
-    def with_layers(first: int, end: int) -> Iterator[Event]:
+    def with_layers(first: int, end: int) -> Iterator[BlockEvent]:
         for position in range(first, end):
             yield step[position]
             yield from inserted.get(position + 1, ())
@@ -76,7 +76,7 @@ def extend(step: Events, layers: Sequence[Longer] = (), passes: Sequence[Longer]
         if longer.times
         for run in _runs_of_passes(step, longer.events)
     ]
-    extended: list[Event] = []
+    extended: list[BlockEvent] = []
     done = 0
     for after, length, times in sorted(repeated, key=lambda run: run[0]):
         extended += with_layers(done, after)
@@ -104,7 +104,7 @@ def repeated_runs(fewer: Events, more: Events) -> list[Repeated]:
         NotRepeating: there are no such runs.
     """
     # Numbers are compared faster than events.
-    numbers: dict[Event, int] = {}
+    numbers: dict[BlockEvent, int] = {}
     a, b = ([numbers.setdefault(event, len(numbers)) for event in each] for each in (fewer, more))
     search = _Search(a, b)
     runs = search.run()

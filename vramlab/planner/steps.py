@@ -20,7 +20,7 @@ QUICK_LAYERS = 16
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """One rank's training step."""
 
     events: Events
@@ -74,7 +74,7 @@ def is_quick(plan: Plan) -> bool:
 
 
 @lru_cache(maxsize=32)
-def step_of(plan: Plan, stage: int = 0) -> Step:
+def step_of(plan: Plan, stage: int = 0) -> TrainingStep:
     """The second step of the first rank of a stage.
 
     Layers are extended from two and three, or from three and four; where these do not do the same,
@@ -91,15 +91,17 @@ def step_of(plan: Plan, stage: int = 0) -> Step:
                 events = _extended(plan, stage, few)
             except NotRepeating:
                 continue
-            return Step(events, f"run with {few} and {few + 1} layers, and extended to {layers}")
+            return TrainingStep(
+                events, f"run with {few} and {few + 1} layers, and extended to {layers}"
+            )
     how = f"run with all {layers} layers" + (f": {why}" if why else "")
     try:
-        return Step(_extended(plan, stage, layers), how)
+        return TrainingStep(_extended(plan, stage, layers), how)
     except NotRepeating:
-        return Step(_run(plan, stage), how)
+        return TrainingStep(_run(plan, stage), how)
 
 
-def _step_of_custom(plan: Plan) -> Step:
+def _step_of_custom(plan: Plan) -> TrainingStep:
     """A step of a custom model: its lists of layers are shortened, if a third depth confirms it."""
     from vramlab.planner.custom_training import make_model
     from vramlab.planner.layers import layer_lists
@@ -123,7 +125,9 @@ def _step_of_custom(plan: Plan) -> Step:
                 events = extended({each.path: each.patterns - fewest for each in lists})
                 kept = " and ".join(str(each.kept(fewest)) for each in lists)
                 total = " and ".join(str(each.length) for each in lists)
-                return Step(events, f"run with {kept} layers and more, and extended to {total}")
+                return TrainingStep(
+                    events, f"run with {kept} layers and more, and extended to {total}"
+                )
             why = "a third depth was not what two others had led to expect"
         except NotRepeating as error:
             why = str(error)
@@ -132,7 +136,9 @@ def _step_of_custom(plan: Plan) -> Step:
         except Exception:  # the model does not run with fewer layers: perhaps with all
             why = "it does not run with fewer of its layers"
     try:
-        return Step(_run(plan, 0, min(plan.micro_batches, 2)), f"run with all layers: {why}")
+        return TrainingStep(
+            _run(plan, 0, min(plan.micro_batches, 2)), f"run with all layers: {why}"
+        )
     except VramlabError:
         raise
     except Exception as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import BlockLife, Category, Timeline, attribute, record_timeline
-from vramlab.planner.events import GATHERED, STEP_BEGINS, Event, Events
+from vramlab.planner.events import GATHERED, STEP_BEGINS, BlockEvent, Events
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import Training, first_rank_of
 
@@ -114,13 +114,13 @@ def no_collections() -> Iterator[None]:
 def events_of(timeline: Timeline) -> Events:
     """The second of two recorded steps, and the blocks that are there when it begins."""
     begins = begin_of_step(timeline)
-    held: list[Event] = []
-    by_position: dict[int, Event] = {}
+    held: list[BlockEvent] = []
+    by_position: dict[int, BlockEvent] = {}
     for block, attribution in zip(timeline.blocks, attribute(timeline), strict=True):
         if block.freed is not None and block.freed < begins:
             continue
         part = timeline.stage_at(block.born + 1) or ""
-        taken = Event(
+        taken = BlockEvent(
             block.rounded_bytes, _category(block, attribution.category), _place(block, part)
         )
         if block.born < begins:

@@ -27,7 +27,7 @@ def draw(task: Task, random: Random, measure: Callable[[Config], Measured]) -> l
         random: decides them.
         measure: gives the truth of a case, which grading needs anyway.
     """
-    cases = list(task.hidden(random))
+    cases = [case for case in task.hidden(random) if case not in task.visible]
     if not cases or not isinstance(task, Predict | Diagnose):
         return cases
     waiting = passing(task.mistakes, [measure(case) for case in cases])
@@ -35,6 +35,8 @@ def draw(task: Task, random: Random, measure: Callable[[Config], Measured]) -> l
         if not waiting:
             break
         for case in task.hidden(random):
+            if case in task.visible:
+                continue
             left = passing(waiting, [measure(case)])
             if len(left) < len(waiting):
                 cases.append(case)

@@ -143,9 +143,11 @@ class Judge:
             return []
         key = (exercise.module, task.name)
         if key not in self._hidden_cases:
-            random = Random(f"{self._seed}/{exercise.name}/{task.name}")
-            measure = partial(self._truth, exercise, task)
-            self._hidden_cases[key] = hidden_cases.draw(task, random, measure)
+            seed = f"{self._seed}/{exercise.name}/{task.name}"
+            if not isinstance(task, Fix):
+                self._measure_with_others(exercise, task, list(task.hidden(Random(seed))))
+            measure = partial(self._truth_with_others, exercise, task)
+            self._hidden_cases[key] = hidden_cases.draw(task, Random(seed), measure)
         return self._hidden_cases[key]
 
     def _judge_answers(self, exercise: Exercise, task: Predict | Diagnose, source: str) -> Verdict:
@@ -195,6 +197,10 @@ class Judge:
             return self._bench.measure(exercise, task, config)
         except JobLate as late:
             raise BenchError(f"{task.name} could not be measured: {late}") from late
+
+    def _truth_with_others(self, exercise: Exercise, task: Task, config: Config) -> Truth:
+        self._measure_with_others(exercise, task, [config])
+        return self._truth(exercise, task, config)
 
     def _measure_with_others(
         self, exercise: Exercise, task: Task, configs: Sequence[Config]

@@ -28,7 +28,7 @@ def test_a_right_answer_prints_its_verdict(executed: list[str], capsys) -> None:
     executed += [WRONG, RIGHT, f'check("{EXERCISE}", "block_bytes")']
     check(EXERCISE, "block_bytes")
     printed = capsys.readouterr()
-    assert printed.out.startswith("block_bytes: passed in 5 cases, 2 of 2 points\n")
+    assert printed.out.startswith("block_bytes: passed in 6 cases, 2 of 2 points\n")
     assert printed.err == ""
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.planner.events import STEP_BEGINS, Event, Events, moments, peak
+from vramlab.planner.events import STEP_BEGINS, BlockEvent, Events, moments, peak
 from vramlab.planner.extension import Longer, NotRepeating, extend, repeated_runs
 
 
 def events(letters: str) -> Events:
-    return [Event(ord(letter), "activations", letter) for letter in letters]
+    return [BlockEvent(ord(letter), "activations", letter) for letter in letters]
 
 
 def letters(found: Events) -> str:
@@ -74,11 +74,11 @@ def test_a_pass_that_repeats_what_is_not_in_the_shorter_step_is_refused() -> Non
 
 def test_the_peak_moves_with_depth_and_is_found_where_it_is() -> None:
     def step(layers: int) -> Events:
-        kept = [Event(10, "activations", "forward: layer")] * layers
-        freed = [Event(-10, "activations", "forward: layer")] * layers
-        loss = [Event(5, "temporaries", "backward: loss"), Event(-5, "temporaries", "")]
-        states = [Event(4, "optimizer states", "held")] * layers
-        update = [Event(9, "temporaries", "optimizer step: sqrt")] * layers
+        kept = [BlockEvent(10, "activations", "forward: layer")] * layers
+        freed = [BlockEvent(-10, "activations", "forward: layer")] * layers
+        loss = [BlockEvent(5, "temporaries", "backward: loss"), BlockEvent(-5, "temporaries", "")]
+        states = [BlockEvent(4, "optimizer states", "held")] * layers
+        update = [BlockEvent(9, "temporaries", "optimizer step: sqrt")] * layers
         return [*states, STEP_BEGINS, *kept, *loss, *freed, *update]
 
     many = extend(step(2), [Longer(step(3), 7)])

@@ -124,7 +124,9 @@ def in_flight_mib(layers: int, **options: int) -> float:
         **options,
     )
     found: Estimate = estimate_stage(plan, 0)
-    return found.bytes_by_category["activations"] / MIB
+    # What is gathered along the sequence for a matrix is kept for its backward pass.
+    kept = ("activations", "gathered and sent") if plan.tensor > 1 else ("activations",)
+    return sum(found.bytes_by_category[name] for name in kept) / MIB
 
 
 def test_nanotron_sixteen_stages() -> None:
@@ -145,9 +147,9 @@ def test_nanotron_four_stages_of_four_ranks() -> None:
         for size in (4, 16)
     )
     predicted = (sixteen - four) / 12 - 4 * 16 / 4  # without the stages' outputs, as above
-    # 5.2 % are missing. nanotron lays attention's output out anew: 2 of 50 numbers of each token's
-    # width. What the others are is not known.
-    assert predicted / measured == pytest.approx(0.948, abs=0.001)
+    # 2.7 % are missing. nanotron lays attention's output out anew: 2 of 50 numbers of each token's
+    # width. PyTorch holds buffers to receive into, too; what else differs is not known.
+    assert predicted / measured == pytest.approx(0.973, abs=0.001)
 
 
 # ---- torchtitan: Llama 3.1 8B on H100s, FSDP2, reserved ----

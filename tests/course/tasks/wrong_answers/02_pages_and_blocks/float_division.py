@@ -1,11 +1,11 @@
-"""Divides with /, and gets floats.
+"""Gives thousands of bytes, and so floats.
 
-loses: block_bytes, segment_bytes
-says: block_bytes gave the float 512.0, but bytes are counted in whole numbers
+loses: block_bytes, segment_bytes, reserved_bytes
+says: block_bytes gave the float 0.512, but bytes are counted in whole numbers
 """
 
 import math
 
 
 def block_bytes(requested_bytes):
-    return math.ceil(requested_bytes / 512) * 512.0
+    return math.ceil(requested_bytes / 512) * 512 / 1000
