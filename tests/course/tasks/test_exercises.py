@@ -3,7 +3,7 @@ wrong answer loses exactly what it should. Proven cell by cell, through nbgrader
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,27 +22,46 @@ WRONG = {
 # The '::' lets pytest-xdist's loadscope give each exercise to whichever worker is free.
 @pytest.mark.parametrize("name", exercise_names(), ids=lambda name: f"{name}::class")
 def test_a_class_is_graded_as_it_should(name: str, tmp_path: Path) -> None:
-    """Grade one class: the blank notebook, the solution, each wrong answer."""
+    """Grade one class: the blank notebook, the solution, and every wrong answer."""
     classroom = Classroom(tmp_path, name)
     classroom.submit("blank", classroom.released)
     classroom.submit("full", classroom.solution)
-    for wrong in WRONG[name]:
-        changed = with_cells(classroom.solution, {wrong.task: wrong.source})
-        classroom.submit(wrong.name, changed)
+    students = _students(WRONG[name])
+    for student, wrong in students.items():
+        cells = {each.task: each.source for each in wrong}
+        classroom.submit(student, with_cells(classroom.solution, cells))
     assert classroom.autograde()
     assert classroom.ungraded() == []
     full = {task.name: task.points for task in find_exercise(name).tasks}
     assert classroom.scores() == {
         "blank": dict.fromkeys(full, 0),
         "full": full,
-        **{wrong.name: _left_by(wrong, full) for wrong in WRONG[name]},
+        **{student: _left_by(wrong, full) for student, wrong in students.items()},
     }
-    told = {wrong: classroom.verdict(wrong.name, wrong.task) for wrong in WRONG[name]}
+    told = {
+        each: classroom.verdict(student, each.task)
+        for student, wrong in students.items()
+        for each in wrong
+    }
     assert [text for wrong, text in told.items() if wrong.says not in text] == []
 
 
-def _left_by(wrong: WrongAnswer, full: Mapping[str, int]) -> dict[str, int]:
-    return {task: 0 if task in wrong.loses else points for task, points in full.items()}
+def _students(wrong: Sequence[WrongAnswer]) -> dict[str, list[WrongAnswer]]:
+    """Give wrong answers to as few students as can be: to one of them, such as cost other tasks."""
+    students: list[list[WrongAnswer]] = []
+    for each in wrong:
+        free = (own for own in students if all(each.loses.isdisjoint(o.loses) for o in own))
+        own = next(free, None)
+        if own is None:
+            students.append([each])
+        else:
+            own.append(each)
+    return {f"wrong-{number}": own for number, own in enumerate(students)}
+
+
+def _left_by(wrong: Sequence[WrongAnswer], full: Mapping[str, int]) -> dict[str, int]:
+    lost = frozenset().union(*(each.loses for each in wrong))
+    return {task: 0 if task in lost else points for task, points in full.items()}
 
 
 @pytest.mark.parametrize("name", exercise_names())
