@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -459,21 +459,36 @@ def _best(**evidence: Any) -> str:
 
 
 def _hidden_changes(random: Random) -> list[Config]:
-    """For each answer one, in which it saves clearly more than the others."""
-    cases: list[Config] = []
-    for answer in (*CHANGES, "half the micro-batch"):
-        while True:
-            case = {
-                "layers": random.randrange(1, 5),
-                "width": 256 * random.randrange(2, 9),
-                "vocabulary": 4096 * random.randrange(1, 17),
-                "micro_batch": 2 * random.randrange(1, 9),
-                "ranks": random.choice((2, 2, 4, 8)),
-            }
-            if _is_clear(case, answer):
-                cases.append(case)
-                break
-    return cases
+    """For each answer one, in which it saves clearly more than the others; and one of two ranks, in
+    which it looks otherwise to who lets ZeRO-3 take all states away."""
+    cases = [
+        next(case for case in _draw_changes(random) if _is_clear(case, answer))
+        for answer in (*CHANGES, "half the micro-batch")
+    ]
+    misleading = (
+        case
+        for case in _draw_changes(random, ranks=(2,))
+        if any(_is_clear(case, answer) for answer in CHANGES) and _is_taken_for_zero(case)
+    )
+    return [*cases, next(misleading)]
+
+
+def _draw_changes(random: Random, ranks: Sequence[int] = (2, 2, 4, 8)) -> Iterator[Config]:
+    while True:
+        yield {
+            "layers": random.randrange(1, 5),
+            "width": 256 * random.randrange(2, 9),
+            "vocabulary": 4096 * random.randrange(1, 17),
+            "micro_batch": 2 * random.randrange(1, 9),
+            "ranks": random.choice(ranks),
+        }
+
+
+def _is_taken_for_zero(case: Config) -> bool:
+    """Tell whether ZeRO-3 would help most if it took all states away, and does not."""
+    evidence = _evidence(_changed_plan(**case), _about_loss_bytes)
+    mistaken = _saved(**evidence, zero_leaves=False)
+    return _best(**evidence) != "ZeRO-3" == max(mistaken, key=mistaken.__getitem__)
 
 
 def _is_clear(case: Mapping[str, int], answer: str) -> bool:
