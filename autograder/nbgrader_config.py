@@ -65,7 +65,7 @@ c.Autograde.autograde_preprocessors = [
 c.Autograde.pre_convert_hook = partial(forget_scores, c.CourseDirectory.db_url)
 c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")
 # In bubblewrap where that works, as `vramlab grade` does; elsewhere with a warning.
-c.JudgeTasks.bench_command = partial(best_command, HERE.parent)
+c.JudgeTasks.pool_command = partial(best_command, HERE.parent)
 
 # Lateness costs nothing as it stands. For a due date set in the formgrader, and for example 10 % of
 # the points earned for each day begun, 15 minutes of grace, and nothing left after 5 days:

@@ -26,13 +26,13 @@ def _quick_collections() -> None:
 
 @pytest.fixture(scope="session")
 def warm_job_server() -> Iterator[None]:
-    """Fork the benches of all tests, also those in kernels, from a process that has torch imported.
+    """Fork the pools of all tests, also those in kernels, from a process that has torch imported.
 
-    That is started by the first test that asks for a bench.
+    That is started by the first test that asks for a pool.
     """
     from vramlab_classroom.judge.job_pool import neutral_environment
     from vramlab_classroom.judge.warm_job_server import VARIABLE, WarmJobServer
 
-    with WarmJobServer(neutral_environment()) as benches, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, f"{benches.address}")
+    with WarmJobServer(neutral_environment()) as pools, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, f"{pools.address}")
         yield

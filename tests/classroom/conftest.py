@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm_job_server(warm_job_server: None) -> None:
-    """Start no bench from scratch, unless it is in a sandbox."""
+    """Start no pool from scratch, unless it is in a sandbox."""

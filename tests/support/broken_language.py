@@ -1,6 +1,6 @@
 """An exercise for which the language of answers has a hole the size of Python.
 
-A bench imports this module in the fork that does a job, so it is broken there and nowhere else. In
+A pool imports this module in the fork that does a job, so it is broken there and nowhere else. In
 the process of the tests, `EXERCISE` says what to ask for, and nothing is broken.
 """
 

@@ -52,7 +52,7 @@ class Classroom:
         self.config: Config = course_config(folder)
         self.config.CourseDirectory.assignment_id = exercise
         if not has_sandbox:
-            self.config.JudgeTasks.bench_command = lambda: (LimitsOnly().prefix(), "")
+            self.config.JudgeTasks.pool_command = lambda: (LimitsOnly().prefix(), "")
         gradebook = _empty_gradebook(self.config.CourseDirectory.course_id)
         (folder / "autograder" / "gradebook.db").write_bytes(gradebook)
         _convert(GenerateAssignment, self.config)

@@ -223,7 +223,7 @@ def exit_at_once() -> str:
     os._exit(0)
 
 
-def kill_the_bench() -> str:
+def kill_the_pool() -> str:
     import os
     import signal
 
@@ -236,7 +236,7 @@ def kill_the_bench() -> str:
 
 
 def kill_everything() -> str:
-    """Only where nothing but the bench can be seen."""
+    """Only where nothing but the pool can be seen."""
     import os
     import signal
 
@@ -262,7 +262,7 @@ def open_files() -> str:
 
 
 def forge_into_everything(forged: str) -> str:
-    """Write replies of one's own, framed as the bench does, wherever it can be written; and end."""
+    """Write replies of one's own, framed as the pool does, wherever it can be written; and end."""
     import os
     import struct
 
@@ -276,8 +276,8 @@ def forge_into_everything(forged: str) -> str:
     os._exit(0)
 
 
-def look_into_the_bench() -> str:
-    """Tell which ways there are into the memory of the bench's process."""
+def look_into_the_pool() -> str:
+    """Tell which ways there are into the memory of the pool's process."""
     import ctypes
     import os
 
@@ -299,7 +299,7 @@ def look_into_the_bench() -> str:
 
 
 def find_in_memory(reversed_text: str) -> str:
-    """Count how often a text is in what this process has inherited from the bench."""
+    """Count how often a text is in what this process has inherited from the pool."""
     import ctypes
     from pathlib import Path
 

@@ -89,7 +89,7 @@ _own_runs: dict[Any, Run] = {}
 def our_own_runs_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Remember the runs of our own programs, which are the same in every trial of a case.
 
-    And compute in one thread, as benches do: tests share the cores.
+    And compute in one thread, as pools do: tests share the cores.
     """
     run_anew = Repair._run
 

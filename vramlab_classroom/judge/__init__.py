@@ -12,7 +12,7 @@ What an answer is
     output without end) has nobody to do it to.
 
 Where it runs
-    On a bench (`job_pool.py`): processes of the package's own, which fork once per job. Predictions
+    On a job pool (`job_pool.py`): processes of its own, which fork once per job. Predictions
     and diagnoses are ordinary Python (`sandbox/plain_answers.py`), in a process that has never
     measured or seen what is right, and without the system calls for files, network and programs: so
     they cannot measure instead of predict, read the hidden cases' seed, or write to the gradebook.
@@ -22,15 +22,15 @@ Where it runs
 
 What if it breaks out
     Each job has limits (`sandbox/job_limits.py`), has no open file but its reply, can neither read
-    nor trace the bench, ends with all that it started (`sandbox/confinement.py`), and on Linux has
+    nor trace the pool, ends with all that it started (`sandbox/confinement.py`), and on Linux has
     no system calls for processes and signals (`sandbox/syscalls.py`). Truth is measured in forks
     that never ran a learner's code, from a server that never did and that remembers no answer and
     no truth (`sandbox/serving.py`); and a reply is data of one shape, or none (`replies.py`). So
-    code that broke out can alter no result but its own. Around the bench
+    code that broke out can alter no result but its own. Around the pool
     `vramlab_classroom.sandbox.bubblewrap` puts walls that keep it from files and network, too.
 
 Who decides
-    The judge (`judge.py`), which compares data of exact types with what the bench measured in a
+    The judge (`judge.py`), which compares data of exact types with what the pool measured in a
     fresh fork. Visible cases let the learner know where they stand; hidden ones, drawn from a seed
     that only the teacher's `autograder/` has, decide. A wrong answer is told its likely mistake.
     What could not be graded has no score at all, and is listed (`nbgrader/gradebooks.py`).

@@ -1,6 +1,6 @@
-"""The judge's side of the bench: processes of the package's own, where everything is done.
+"""The judge's side of the job pool: processes of the package's own, where everything is done.
 
-What a learner's kernel patched (torch, vramlab, builtins) is patched there, not here: the bench
+What a learner's kernel patched (torch, vramlab, builtins) is patched there, not here: the pool
 starts from fresh interpreters, and each job runs in a fork that has run nothing before. One process
 measures, tries repairs and reads notebooks (`job_server.py`). Answers in plain Python run in
 another one, which has never seen a measurement (`sandbox/plain_answers.py`).
@@ -39,7 +39,7 @@ MEASURE_CPU_SECONDS = 120
 MEASURE_REPLY_BYTES = 64 * MIB
 
 JOB_MEMORY_BYTES = 4 * GIB
-"""What a job may take beyond what the bench holds."""
+"""What a job may take beyond what the pool holds."""
 
 TORCH_MODULES = ("torch", "vramlab.gpu", "vramlab_course.tasks.preloaded")
 """Imported once, before the fork."""
@@ -59,17 +59,17 @@ KEPT_VARIABLES = (
     *("PATH", "HOME", "TMPDIR", "LANG", "LC_", "TZ", "LD_LIBRARY_PATH", "DYLD_"),
     *("DOCKER_", "CONTAINER", "XDG_RUNTIME_DIR"),  # how to reach the engine of containers
 )
-"""The variables, by the beginnings of their names, that a bench shares with the judge."""
+"""The variables, by the beginnings of their names, that a pool shares with the judge."""
 
 CLOSING_SECONDS = 2
-"""A bench ends by itself when nobody can ask it any more; after this it is killed."""
+"""A pool ends by itself when nobody can ask it any more; after this it is killed."""
 
 
-class BenchError(VramlabError):
+class JobPoolError(VramlabError):
     """A job could not be done, through no fault of the answer; the message says how it ended."""
 
 
-class JobDied(BenchError):
+class JobDied(JobPoolError):
     """The process of a job ended before it could reply."""
 
     def __init__(self, message: str, is_of_answer: bool = True) -> None:
@@ -82,7 +82,7 @@ class JobLate(VramlabError):
     """A job computed longer than it may."""
 
 
-class Bench(Closing):
+class JobPool(Closing):
     """Does jobs, one after another. Starts its process when the first job comes."""
 
     def __init__(self, command: Sequence[str] = (), search_path: Sequence[Path] = ()) -> None:
@@ -199,12 +199,12 @@ class Bench(Closing):
                 is_of_answer = end["how"] != "SIGKILL"  # the machine may have been out of memory
                 raise JobDied(f"its process ended with {end['how']}", is_of_answer)
             case "failed":
-                raise BenchError(f"the bench failed at it:\n{end['how']}")
+                raise JobPoolError(f"the judge's process failed at it:\n{end['how']}")
         with _any_reply():
             reply = json.loads(payload)
             if "failed" in reply:
                 failure = replies.printable(f"{reply['failed']}")
-                raise BenchError(f"the bench failed at it:\n{failure}")
+                raise JobPoolError(f"the judge's process failed at it:\n{failure}")
             return reply["done"]
 
 
@@ -242,7 +242,7 @@ class _Server(Closing):
             if facts["last"]:
                 self.close()
         if payload is None:
-            raise BenchError("the bench's process ended")
+            raise JobPoolError("the judge's process ended")
         return facts, payload
 
     def close(self) -> None:
@@ -260,7 +260,7 @@ class _Server(Closing):
 
 
 class _Started(Closing):
-    """A bench's process that was started for it."""
+    """A pool's process that was started for it."""
 
     def __init__(self, command: Sequence[str], search_path: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -289,7 +289,7 @@ class _Started(Closing):
 
 
 class _Forked(Closing):
-    """A bench's process that was forked of one which has imported everything already."""
+    """A pool's process that was forked of one which has imported everything already."""
 
     def __init__(self, address: str, search_path: Sequence[str]) -> None:
         self._connection = warm_job_server.connect(address)
@@ -315,7 +315,7 @@ def _any_reply() -> Iterator[None]:
 
 
 def neutral_environment() -> dict[str, str]:
-    """Give the variables that a bench gets: a grade depends on no machine.
+    """Give the variables that a pool gets: a grade depends on no machine.
 
     The few that interpreters and sandboxes need, so neither settings that change what is measured
     nor anybody's passwords. One thread, because sums in another order give other results, and

@@ -27,7 +27,7 @@ from vramlab_classroom.sandbox.serving import serve
 _REQUESTS = 0
 
 WARM_MODULES = ("torch._dynamo", "vramlab.gpu", "vramlab_course.tasks.preloaded")
-"""What a process has imported of which benches are forked, besides all exercises."""
+"""What a process has imported of which pools are forked, besides all exercises."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The work of the bench that has torch, each job in a fresh process: find, measure, try a repair.
+"""Jobs of the pool that has torch, each in a fresh process: find, measure, try a repair.
 
 `call` is for those who build upon grading: it calls a function of theirs with data.
 
@@ -49,7 +49,7 @@ def run(request: Mapping[str, Any]) -> Reply:
         case "trial":
             return _trial(task, request["source"], request["config"])
         case unknown:
-            raise ValueError(f"a bench knows no job {unknown!r}")
+            raise ValueError(f"a job pool knows no job {unknown!r}")
 
 
 def prepare(asked: Mapping[str, Any]) -> None:

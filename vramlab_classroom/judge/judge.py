@@ -12,7 +12,7 @@ from typing import Any
 
 from vramlab.units import mib
 from vramlab_classroom.judge import hidden_cases
-from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied, JobLate
+from vramlab_classroom.judge.job_pool import JobDied, JobLate, JobPool, JobPoolError
 from vramlab_classroom.judge.mistakes import Mistake
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
 from vramlab_classroom.judge.truths import SharedTruths, Truth
@@ -33,7 +33,7 @@ class Try:
 
     arguments: Mapping[str, Any]
     outcome: Outcome
-    """From the bench: exact `type`, plain `value`, text; or the `problem`."""
+    """From the pool: exact `type`, plain `value`, text; or the `problem`."""
 
     truth: int | str
 
@@ -59,17 +59,17 @@ class Judge:
     """
 
     def __init__(
-        self, bench: Bench, seed: str | None = None, shared: SharedTruths | None = None
+        self, pool: JobPool, seed: str | None = None, shared: SharedTruths | None = None
     ) -> None:
         """Prepare.
 
         Args:
-            bench: where answers are tried and truths are measured.
+            pool: where answers are tried and truths are measured.
             seed: decides the hidden cases; without one, only the visible cases are tried.
             shared: what judges of this machine have measured.
         """
         self._shared = shared
-        self._bench = bench
+        self._pool = pool
         self._seed = seed
         self._truths: dict[str, Truth] = {}
         self._hidden_cases: dict[tuple[str, str], list[Config]] = {}
@@ -80,7 +80,7 @@ class Judge:
         return self._verdict(exercise, name, cells, None)
 
     def judge_found(self, exercise: Exercise, name: str, found: Mapping[str, Any]) -> Verdict:
-        """Judge the answer to the task `name` that a bench has found: see `Bench.find`."""
+        """Judge the answer to the task `name` that a pool has found: see `JobPool.find`."""
         return self._verdict(exercise, name, (), found)
 
     def judge_all(
@@ -93,8 +93,8 @@ class Judge:
             cells: by the name of each task, the sources of the code cells to find its answer in.
         """
         try:
-            found = self._bench.find(cells)
-        except (BenchError, JobLate):
+            found = self._pool.find(cells)
+        except (JobPoolError, JobLate):
             # A cell can be written so that who parses it does not end. Only its task should suffer.
             return {name: self.judge(exercise, name, cells[name]) for name in cells}
         return {name: self.judge_found(exercise, name, found[name]) for name in cells}
@@ -108,7 +108,7 @@ class Judge:
     ) -> Verdict:
         task = exercise.task(name)
         try:
-            found = found or self._bench.find({name: cells})[name]
+            found = found or self._pool.find({name: cells})[name]
             if "problem" in found:
                 grade = Grade.UNANSWERED if found.get("unanswered") else Grade.FAILED
                 return Verdict(task.name, task.points, grade, found["problem"])
@@ -123,7 +123,7 @@ class Judge:
         except JobDied as death:
             message = f"The answer could not be tried: {death}."
             return Verdict(task.name, task.points, Grade.UNGRADED, message)
-        except BenchError as failure:
+        except JobPoolError as failure:
             return Verdict(task.name, task.points, Grade.UNGRADED, str(failure))
 
     def _judge(self, exercise: Exercise, task: Task, source: str) -> Verdict:
@@ -157,7 +157,7 @@ class Judge:
             calls = configs
         else:
             calls = [self._truth(exercise, task, config)["arguments"] for config in configs]
-        outcomes = self._bench.answers(exercise, task, source, calls)
+        outcomes = self._pool.answers(exercise, task, source, calls)
         if any(outcome.get("unanswered") for outcome in outcomes):
             return Verdict(task.name, task.points, Grade.UNANSWERED, outcomes[0]["problem"])
         tries = [
@@ -176,7 +176,7 @@ class Judge:
         results: list[CaseResult] = []
         for visible, configs in ((True, task.visible), (False, self._hidden(exercise, task))):
             for config in configs:
-                outcome = self._bench.trial(exercise, task, source, config)
+                outcome = self._pool.trial(exercise, task, source, config)
                 if outcome.get("unanswered"):
                     return Verdict(task.name, task.points, Grade.UNANSWERED, outcome["problem"])
                 if "problem" in outcome:
@@ -194,9 +194,9 @@ class Judge:
 
     def _measured(self, exercise: Exercise, task: Task, config: Config) -> Truth:
         try:
-            return self._bench.measure(exercise, task, config)
+            return self._pool.measure(exercise, task, config)
         except JobLate as late:
-            raise BenchError(f"{task.name} could not be measured: {late}") from late
+            raise JobPoolError(f"{task.name} could not be measured: {late}") from late
 
     def _truth_with_others(self, exercise: Exercise, task: Task, config: Config) -> Truth:
         self._measure_with_others(exercise, task, [config])
@@ -279,13 +279,13 @@ def shared_judge(seed: str | None = None, command: tuple[str, ...] = ()) -> Judg
 
     Args:
         seed: see `Judge`.
-        command: of its bench; see `Bench`.
+        command: of its pool; see `JobPool`.
     """
-    return Judge(_shared_bench(command), seed)
+    return Judge(_shared_pool(command), seed)
 
 
 @cache
-def _shared_bench(command: tuple[str, ...]) -> Bench:
-    bench = Bench(command)
-    atexit.register(bench.close)
-    return bench
+def _shared_pool(command: tuple[str, ...]) -> JobPool:
+    pool = JobPool(command)
+    atexit.register(pool.close)
+    return pool

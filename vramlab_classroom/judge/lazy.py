@@ -1,7 +1,7 @@
 """torch, for modules that are read without it: imported when one of its names is first used.
 
 The cases, points and messages of an exercise are read wherever a class is listed or collected. Only
-a bench measures, so an exercise says `from vramlab_classroom.judge.lazy import torch`.
+a pool measures, so an exercise says `from vramlab_classroom.judge.lazy import torch`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ rewritten before it runs, and speaks a smaller language:
   vramlab or Python can be patched.
 - The only names are the builtins and modules of its `Vocabulary`.
 
-Limits of time and memory are the operating system's work (`bench.py`), not this module's.
+Limits of time and memory are the operating system's work (`job_pool.py`), not this module's.
 """
 
 from __future__ import annotations

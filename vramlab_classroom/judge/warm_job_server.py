@@ -1,8 +1,8 @@
-"""A process that has imported all that jobs need, of which benches are forked.
+"""A process that has imported all that jobs need, of which pools are forked.
 
-A bench of its own process imports torch, which takes longer than judging a notebook. Where many
-benches are started on one machine without a sandbox each, they are forked of one process instead.
-Like a bench that was started, a forked one has never run a learner's code; it differs in nothing
+A pool of its own process imports torch, which takes longer than judging a notebook. Where many
+pools are started on one machine without a sandbox each, they are forked of one process instead.
+Like a pool that was started, a forked one has never run a learner's code; it differs in nothing
 but what it has imported.
 """
 
@@ -20,20 +20,20 @@ from vramlab.context import Closing
 from vramlab_classroom.sandbox.packages import search_path
 
 VARIABLE = "VRAMLAB_WARM_JOB_SERVER"
-"""Environment variable with the path of the socket at which benches can be had."""
+"""Environment variable with the path of the socket at which pools can be had."""
 
 
 class WarmJobServer(Closing):
-    """Gives benches to whoever connects to its `address`, and ends them when it is closed."""
+    """Gives pools to whoever connects to its `address`, and ends them when it is closed."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Start the process; it imports while others go on.
 
         Args:
-            environment: of the process, and of all benches; where packages lie is added.
+            environment: of the process, and of all pools; where packages lie is added.
         """
         self._folder = TemporaryDirectory(prefix="vramlab-")
-        self.address = Path(self._folder.name, "benches")
+        self.address = Path(self._folder.name, "pools")
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(f"{self.address}")
             listening.listen()
@@ -56,7 +56,7 @@ class WarmJobServer(Closing):
 
 
 def connect(address: str | os.PathLike[str]) -> socket.socket:
-    """Connect to where benches can be had.
+    """Connect to where pools can be had.
 
     Raises:
         OSError: there is none any more.

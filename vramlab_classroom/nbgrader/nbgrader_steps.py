@@ -74,7 +74,7 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
         "learners. The same seed grades the same way.",
     ).tag(config=True)
 
-    bench_command = Callable(
+    pool_command = Callable(
         _no_sandbox,
         help="Gives the command that starts Python where answers are judged, and a warning to "
         "print about it if there is any. By default, this Python without a sandbox.",
@@ -98,7 +98,7 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
 
     def _judge(self) -> Judge:
         """Give the one judge of this process: nbgrader makes its steps anew for every notebook."""
-        command, warning = self.bench_command()
+        command, warning = self.pool_command()
         if warning:
             _warn_once(self.log, warning)
         return shared_judge(hidden_seed(Path(self.seed_file)), tuple(command))

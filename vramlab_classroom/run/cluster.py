@@ -153,7 +153,7 @@ class Workers(Closing):
                 n_workers=count or CPU_COUNT,
                 threads_per_worker=1,
                 processes=True,
-                memory_limit=0,  # the bench limits what a submission takes
+                memory_limit=0,  # the pool limits what a submission takes
                 dashboard_address="127.0.0.1:0",  # any free port: other clusters may run here
                 silence_logs=logging.CRITICAL,
             )

@@ -1,7 +1,7 @@
 """Makes feedback pages with nbgrader's template.
 
 The writer gives an order (`page_orders.py`), a worker fulfils it: a page takes longer than
-everything else that is done after marking. It is made on the worker's bench, because text can be
+everything else that is done after marking. It is made on the worker's pool, because text can be
 written so that its rendering does not end.
 """
 

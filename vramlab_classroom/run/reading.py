@@ -1,6 +1,6 @@
 """Reads a submitted file: bytes in; a clean notebook, or the reason why it is none, out.
 
-`read` is done on a bench, because a file can be made to take all time and memory of who parses it.
+`read` is done on a pool, because a file can be made to take all time and memory of who parses it.
 What comes out is plain: known cells with known fields, no outputs, no metadata but nbgrader's names
 of cells. So everybody further on, nbgrader's converters and the formgrader included, meets nothing
 that a learner could have thought up, except text.

@@ -1,7 +1,7 @@
 """What a worker does: marks one submission, or makes one page, from data alone.
 
-A worker is a process that grades many submissions. It keeps one bench, so that what is slow to
-start is started once; all that a learner has written is read and run there, in forks. A bench does
+A worker is a process that grades many submissions. It keeps one job pool, so that what is slow to
+start is started once; all that a learner has written is read and run there, in forks. A pool does
 one thing at a time: workers of a cluster that have several threads use it in turn.
 """
 
@@ -21,7 +21,7 @@ from vramlab.errors import VramlabError
 from vramlab.units import MIB
 from vramlab_classroom.judge import replies
 from vramlab_classroom.judge.exercises import find_exercise
-from vramlab_classroom.judge.job_pool import Bench, BenchError, JobLate
+from vramlab_classroom.judge.job_pool import JobLate, JobPool, JobPoolError
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.task import Exercise
 from vramlab_classroom.judge.truths import SharedTruths
@@ -39,7 +39,7 @@ PAGE_CPU_SECONDS = 30
 PAGE_REPLY_BYTES = 64 * MIB
 
 
-_bench_is_busy = Lock()
+_pool_is_busy = Lock()
 
 
 class UnfitWorkerError(VramlabError):
@@ -94,17 +94,17 @@ def mark(work: Work, conditions: Conditions) -> dict[str, Any]:
     Raises:
         UnfitWorkerError: this worker's verdicts would not be those of another.
     """
-    with _bench_is_busy:
+    with _pool_is_busy:
         return _mark(work, conditions)
 
 
 def _mark(work: Work, conditions: Conditions) -> dict[str, Any]:
     _check_versions(conditions.versions)
     exercise = find_exercise(work.assignment)
-    bench = _bench(conditions.sandbox, conditions.hidden)
+    pool = _pool(conditions.sandbox, conditions.hidden)
     judge = _judge(conditions.sandbox, conditions.hidden, conditions.seed, conditions.truths)
     marked = Marked(work.student, work.assignment, sha256(work.notebook).hexdigest())
-    read = _read(bench, exercise, work)
+    read = _read(pool, exercise, work)
     if "problem" in read:
         return replace(marked, problem=read["problem"]).as_data()
     verdicts = tuple(_verdict(judge, exercise, task.name, read) for task in exercise.tasks)
@@ -125,29 +125,29 @@ def page(order: Mapping[str, Any], conditions: Conditions) -> str:
         UnfitWorkerError: this worker cannot make any.
         VramlabError: it could not be made, not even without the learner's own text.
     """
-    with _bench_is_busy:
+    with _pool_is_busy:
         return _page(order, conditions)
 
 
 def _page(order: Mapping[str, Any], conditions: Conditions) -> str:
-    bench = _bench(conditions.sandbox, conditions.hidden)
+    pool = _pool(conditions.sandbox, conditions.hidden)
     for plainly in (False, True):
         try:
-            made = bench.call(
+            made = pool.call(
                 "vramlab_classroom.run.pages",
                 "render",
                 cpu_seconds=PAGE_CPU_SECONDS,
                 reply_bytes=PAGE_REPLY_BYTES,
                 arguments={"order": order, "plainly": plainly},
             )
-        except (BenchError, JobLate) as error:
+        except (JobPoolError, JobLate) as error:
             failure = error
         else:
             return str(made["html"])
     raise VramlabError(f"{failure}")
 
 
-def _read(bench: Bench, exercise: Exercise, work: Work) -> Mapping[str, Any]:
+def _read(pool: JobPool, exercise: Exercise, work: Work) -> Mapping[str, Any]:
     arguments = {
         "data": base64.b64encode(work.notebook).decode(),
         "released": [asdict(cell) for cell in work.released],
@@ -155,14 +155,14 @@ def _read(bench: Bench, exercise: Exercise, work: Work) -> Mapping[str, Any]:
     }
     for finding in (True, False):
         try:
-            read: dict[str, Any] = bench.call(
+            read: dict[str, Any] = pool.call(
                 "vramlab_classroom.run.reading",
                 "read",
                 cpu_seconds=READ_CPU_SECONDS,
                 reply_bytes=READ_REPLY_BYTES,
                 arguments={**arguments, "finding": finding},
             )
-        except (BenchError, JobLate) as error:
+        except (JobPoolError, JobLate) as error:
             failure = error
             continue
         if "problem" in read:
@@ -195,14 +195,14 @@ def _check_versions(expected: Mapping[str, str]) -> None:
 
 
 @cache
-def _bench(sandbox: Sandbox, hidden: tuple[Path, ...]) -> Bench:
+def _pool(sandbox: Sandbox, hidden: tuple[Path, ...]) -> JobPool:
     try:
         sandbox.try_out()
     except SandboxError as error:
         raise OtherSandboxError(f"on a worker, {error}") from None
-    bench = Bench(sandbox.prefix(hidden=hidden))
-    atexit.register(bench.close)
-    return bench
+    pool = JobPool(sandbox.prefix(hidden=hidden))
+    atexit.register(pool.close)
+    return pool
 
 
 @cache
@@ -210,6 +210,4 @@ def _judge(
     sandbox: Sandbox, hidden: tuple[Path, ...], seed: str | None, truths: Path | None
 ) -> Judge:
     is_here = truths is not None and truths.is_dir()
-    return Judge(
-        _bench(sandbox, hidden), seed, SharedTruths(truths) if truths and is_here else None
-    )
+    return Judge(_pool(sandbox, hidden), seed, SharedTruths(truths) if truths and is_here else None)

@@ -16,7 +16,7 @@ all of their forks, for the day when one of that has a hole:
   all files that the teacher can; a repaired program at the network, too; and where there is no
   Linux, any answer at files, network, programs and processes.
 
-In the first three the bench is the first process of a PID namespace, which is what lets it kill
+In the first three the job pool is the first process of a PID namespace, which is what lets it kill
 everything that a job leaves behind.
 
 What none of them can keep: a repaired program that breaks out of its language still shares a
@@ -43,13 +43,13 @@ from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
 from vramlab_classroom.sandbox.packages import judging_packages, search_path
 
-SCRATCH = "/bench"
+SCRATCH = "/jobs"
 """The private folder for temporary files. Not /tmp, in which a course or Python itself may lie."""
 
 SCRATCH_BYTES = 64 * MIB
 CONTAINER_MEMORY_BYTES = 8 * GIB
 PROCESSES = 128
-"""Processes and threads of a bench with its job: ranks that exchange values have most."""
+"""Processes and threads of a pool with its job: ranks that exchange values have most."""
 
 NOBODY = 65534
 
@@ -66,7 +66,7 @@ _ALL_FILES = (
     "the solutions, the seed of the hidden cases."
 )
 
-TRIAL = "import os, vramlab_classroom.judge.job_server; print('bench of', os.getpid())"
+TRIAL = "import os, vramlab_classroom.judge.job_server; print('pool of', os.getpid())"
 TRIAL_SECONDS = 60
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
@@ -80,7 +80,7 @@ class SandboxError(VramlabError):
 
 @dataclass(frozen=True)
 class Sandbox(ABC):
-    """Where a bench runs. Plain data, so that it can be sent to another machine."""
+    """Where a pool runs. Plain data, so that it can be sent to another machine."""
 
     name: ClassVar[str]
     warning: ClassVar[str] = ""
@@ -88,7 +88,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:
-        """Give the command line that starts Python inside, for `Bench(command=...)`.
+        """Give the command line that starts Python inside, for `JobPool(command=...)`.
 
         Args:
             visible: folders that can be read inside, besides what Python needs.
@@ -113,7 +113,7 @@ class Sandbox(ABC):
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise self._error(f"{error}") from error
-        if trial.returncode or not trial.stdout.startswith("bench of "):
+        if trial.returncode or not trial.stdout.startswith("job server of "):
             reasons = trial.stderr.strip().splitlines() or [f"exit status {trial.returncode}"]
             raise self._error(reasons[-1])
 
@@ -131,9 +131,9 @@ class Bubblewrap(Sandbox):
 
     def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:
         return [
-            # Not --die-with-parent, which goes by the thread that started it: a bench ends when
+            # Not --die-with-parent, which goes by the thread that started it: a pool ends when
             # its stdin does.
-            *("bwrap", "--as-pid-1", "--new-session", "--hostname", "bench"),
+            *("bwrap", "--as-pid-1", "--new-session", "--hostname", "judge"),
             *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
             "--unshare-cgroup-try",
             *("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"),
@@ -141,7 +141,7 @@ class Bubblewrap(Sandbox):
             *("--perms", "1777", "--size", f"{SCRATCH_BYTES}", "--tmpfs", SCRATCH),
             *("--remount-ro", "/", "--chdir", SCRATCH),
             *("--setenv", "HOME", SCRATCH, "--setenv", "TMPDIR", SCRATCH),
-            *("--setenv", "USER", "bench", "--setenv", "PYTHONUSERBASE", site.getuserbase()),
+            *("--setenv", "USER", "judge", "--setenv", "PYTHONUSERBASE", site.getuserbase()),
             *_without_privileges(),
             sys.executable,
         ]
@@ -247,7 +247,7 @@ def best() -> tuple[Sandbox, str]:
 def best_command(course: Path) -> tuple[list[str], str]:
     """Give the command that starts Python in the best sandbox, and the warning to print.
 
-    For nbgrader's own commands: see `JudgeTasks.bench_command`. It is found out once.
+    For nbgrader's own commands: see `JudgeTasks.pool_command`. It is found out once.
 
     Args:
         course: the folder of which nothing may be seen inside.
@@ -316,11 +316,11 @@ def _environment() -> set[Path]:
 
 
 def _without_privileges() -> list[str]:
-    """Give the words for bwrap by which the bench has no privileges, not even those of root.
+    """Give the words for bwrap by which the pool has no privileges, not even those of root.
 
-    An ordinary user gets a user namespace, where the bench is that user. Root, whom limits of
+    An ordinary user gets a user namespace, where the pool is that user. Root, whom limits of
     processes do not bind, becomes a user without name: another one for each process that starts
-    benches, since Linux counts processes per user.
+    pools, since Linux counts processes per user.
     """
     if not os.geteuid():
         user = NAMELESS_USERS[os.getpid() % len(NAMELESS_USERS)]

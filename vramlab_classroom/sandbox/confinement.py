@@ -1,10 +1,10 @@
-"""What the operating system does to keep the jobs of a bench apart, and away from the bench.
+"""What the operating system does to keep jobs apart, and away from the pool.
 
 Linux has all of it; elsewhere a job is a process group, which is killed as one.
 
 Best is to be the first process of a PID namespace, as in the sandboxes of `vramlab_classroom`:
-then the bench can kill whatever a job leaves behind with one call, however deep it hides, and the
-kernel lets no job signal the bench. Otherwise what a job leaves behind comes to the bench, as to a
+then the pool can kill whatever a job leaves behind with one call, however deep it hides, and the
+kernel lets no job signal the pool. Otherwise what a job leaves behind comes to the pool, as to a
 subreaper, which kills it.
 """
 
@@ -29,9 +29,9 @@ _PR_SET_NO_NEW_PRIVS = 38
 STANDARD_STREAMS = 3
 
 
-def confine_bench() -> None:
+def confine_pool() -> None:
     """Make this process one that its jobs can neither read nor trace, and that inherits theirs."""
-    # An interrupt is for the judge, who then closes the bench. The first process of a namespace
+    # An interrupt is for the judge, who then closes the pool. The first process of a namespace
     # is safe from all signals that it has no handler for, and Python has one for this.
     signal.signal(signal.SIGINT, signal.SIG_DFL if _is_first_process() else signal.SIG_IGN)
     _prctl(_PR_SET_DUMPABLE, 0)
@@ -65,7 +65,7 @@ def end_job(job: int) -> int:
 
 
 def memory_of_job() -> int:
-    """Sum up what all processes of a job hold, in bytes, beyond what one has from the bench.
+    """Sum up what all processes of a job hold, in bytes, beyond what one has from the pool.
 
     Known in a PID namespace only; elsewhere 0.
     """
@@ -76,7 +76,7 @@ def memory_of_job() -> int:
 
 
 def clear_temporary_folder() -> None:
-    """Remove what a trusted job has left in the temporary folder, where that is the bench's own."""
+    """Remove what a trusted job has left in the temporary folder, where that is the pool's own."""
     for entry in _temporary_entries():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -1,4 +1,4 @@
-"""Messages between the judge and the bench: eight bytes that say how long, then so many bytes.
+"""Messages between the judge and the job pool: eight bytes that say how long, then so many bytes.
 
 Each side reads exactly what a message has, so nothing inside a message can pass for another one.
 """

@@ -1,4 +1,4 @@
-"""What the bench has to know about a job: how much of the machine it may take."""
+"""What the job pool has to know about a job: how much of the machine it may take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Limits:
     """Seconds after which a job that waits, rather than computes, is given up."""
 
     memory_bytes: int
-    """Memory beyond what the bench's process has: address space of each process, which Linux
+    """Memory beyond what the pool's process has: address space of each process, which Linux
     limits and macOS does not, and in a sandbox what all processes of the job hold together."""
 
     is_trusted: bool = False
@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Goes before a job, for the bench itself."""
+    """Goes before a job, for the pool itself."""
 
     limits: Limits
 

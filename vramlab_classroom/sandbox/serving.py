@@ -30,8 +30,8 @@ from typing import Any
 
 from vramlab_classroom.sandbox.confinement import (
     clear_temporary_folder,
-    confine_bench,
     confine_job,
+    confine_pool,
     end_job,
     is_spoiled,
     memory_of_job,
@@ -88,7 +88,7 @@ def serve(replies: int, run: Run, prepare: Callable[[Mapping[str, Any]], None] =
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
-    confine_bench()
+    confine_pool()
     while (order := read_frame(_REQUESTS)) and (job := read_frame(_REQUESTS)) is not None:
         try:
             end = _serve(JobSpec.from_data(order), job, run, prepare)

@@ -43,15 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     """
     with working("reading the notebook"):
         from vramlab_classroom.judge.exercises import find_exercise
-        from vramlab_classroom.judge.job_pool import Bench
+        from vramlab_classroom.judge.job_pool import JobPool
         from vramlab_classroom.judge.judge import Judge
         from vramlab_classroom.judge.notebooks import cells_of_answers
 
         exercise = find_exercise(arguments.exercise)
         notebook = _read(arguments.notebook or _find_notebook(exercise.name))
         cells = cells_of_answers(notebook, [task.name for task in exercise.tasks])
-    with working("checking") as step, Bench() as bench:
-        judge = Judge(bench)
+    with working("checking") as step, JobPool() as pool:
+        judge = Judge(pool)
         earned = 0
         for task in exercise.tasks:
             step.tell(task.name)

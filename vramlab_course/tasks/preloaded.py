@@ -1,4 +1,4 @@
-"""What attaching a GPU does once in a process: the bench imports this before it forks.
+"""What attaching a GPU does once in a process: the pool imports this before it forks.
 
 The catalogue, safetensors where that is installed, the look-up of operators, and the trial of what
 a virtual GPU assumes of PyTorch: half of the time of a small measurement, if every fork did it

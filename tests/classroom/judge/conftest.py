@@ -1,4 +1,4 @@
-"""What the tests of grading share: a bench, the toy exercise, and classes that nbgrader grades."""
+"""What the tests of grading share: a pool, the toy exercise, and classes that nbgrader grades."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import toy_exercise
 from sqlalchemy import Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from vramlab_classroom.judge.job_pool import Bench
+from vramlab_classroom.judge.job_pool import JobPool
 from vramlab_classroom.judge.task import Exercise
 
 SUPPORT = Path(toy_exercise.__file__).parent
 
 
 @pytest.fixture(scope="session")
-def bench() -> Iterator[Bench]:
-    with Bench(search_path=[SUPPORT]) as bench:
-        yield bench
+def pool() -> Iterator[JobPool]:
+    with JobPool(search_path=[SUPPORT]) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from classroom import Classroom, with_cells
 from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 
-from vramlab_classroom.judge.job_pool import Bench, JobDied
+from vramlab_classroom.judge.job_pool import JobDied, JobPool
 from vramlab_classroom.nbgrader.feedback_pages import as_float, rounded
 
 EXERCISE = "02_pages_and_blocks"
@@ -34,7 +34,7 @@ def feedback(tmp_path_factory: pytest.TempPathFactory) -> Path:
     classroom = Classroom(tmp_path_factory.mktemp("class"), EXERCISE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VRAMLAB_HIDDEN_SEED", "a judge that remembers nothing yet")
-        patch.setattr(Bench, "trial", _die)
+        patch.setattr(JobPool, "trial", _die)
         classroom.submit("ada", classroom.solution)
         classroom.submit("bob", with_cells(classroom.solution, WRONG))
         assert classroom.autograde()

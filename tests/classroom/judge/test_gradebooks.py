@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from classroom import Classroom
 
-from vramlab_classroom.judge.job_pool import Bench, JobDied
+from vramlab_classroom.judge.job_pool import JobDied, JobPool
 from vramlab_classroom.nbgrader.gradebooks import Ungraded
 
 EXERCISE = "02_pages_and_blocks"
@@ -22,7 +22,7 @@ def test_a_job_that_died_leaves_its_cell_open_and_the_others_graded(
     classroom: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VRAMLAB_HIDDEN_SEED", "a judge that remembers nothing yet")
-    monkeypatch.setattr(Bench, "trial", _die)
+    monkeypatch.setattr(JobPool, "trial", _die)
     classroom.submit("ada", classroom.solution)
     assert classroom.autograde()
     scores = classroom.scores()["ada"]
@@ -45,7 +45,7 @@ def test_a_teacher_settles_it_by_hand(
     classroom: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VRAMLAB_HIDDEN_SEED", "a judge that remembers nothing yet")
-    monkeypatch.setattr(Bench, "trial", _die)
+    monkeypatch.setattr(JobPool, "trial", _die)
     classroom.submit("ada", classroom.solution)
     classroom.autograde()
     with classroom.gradebook() as gradebook:

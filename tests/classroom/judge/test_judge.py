@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_classroom.judge.job_pool import Bench, JobDied, JobLate
+from vramlab_classroom.judge.job_pool import JobDied, JobLate, JobPool
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.task import Exercise
 from vramlab_classroom.judge.verdict import Grade, Verdict
 
 
 @pytest.fixture
-def judge(bench: Bench, toy: Exercise):
+def judge(pool: JobPool, toy: Exercise):
     def judge(task: str, *cells: str, seed: str | None = None) -> Verdict:
-        return Judge(bench, seed).judge(toy, task, cells)
+        return Judge(pool, seed).judge(toy, task, cells)
 
     return judge
 
@@ -150,46 +150,46 @@ def test_an_answer_without_end_earns_nothing(judge, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_measurement_without_end_is_not_the_learners_fault(
-    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+    pool: JobPool, toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def late(*arguments: object) -> None:
         raise JobLate("it did not end within 120 seconds of computing")
 
-    monkeypatch.setattr(bench, "measure", late)
-    verdict = Judge(bench).judge(toy, "double", ["def double(size):\n    return 2 * size"])
+    monkeypatch.setattr(pool, "measure", late)
+    verdict = Judge(pool).judge(toy, "double", ["def double(size):\n    return 2 * size"])
     assert (verdict.grade, verdict.score) == (Grade.UNGRADED, None)
     assert "double could not be measured" in verdict.message
 
 
 def test_the_same_source_is_tried_once(
-    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+    pool: JobPool, toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = Judge(bench)
+    judge = Judge(pool)
     source = "def shrink(rows):\n    return rows[::2]"
     first = judge.judge(toy, "shrink", [source])
-    monkeypatch.setattr(bench, "trial", None)
+    monkeypatch.setattr(pool, "trial", None)
     assert judge.judge(toy, "shrink", ["unrelated = 1", source]) is first
 
 
 def test_what_could_not_be_graded_is_tried_again(
-    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+    pool: JobPool, toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*arguments: object) -> None:
         raise JobDied("its process ended with SIGKILL")
 
-    judge = Judge(bench)
+    judge = Judge(pool)
     source = "def shrink(rows):\n    return rows[::2]"
     with monkeypatch.context() as patch:
-        patch.setattr(bench, "trial", die)
+        patch.setattr(pool, "trial", die)
         assert judge.judge(toy, "shrink", [source]).grade is Grade.UNGRADED
     assert judge.judge(toy, "shrink", [source]).grade is Grade.PASSED
 
 
 def test_it_remembers_a_bounded_number_of_verdicts(
-    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+    pool: JobPool, toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vramlab_classroom.judge.judge.MAX_REMEMBERED", 2)
-    judge = Judge(bench)
+    judge = Judge(pool)
     for number in range(4):
         judge.judge(toy, "cause", [f"cause = 'leak {number}'"])
     assert [source for _, _, source in judge._verdicts] == ["cause = 'leak 2'", "cause = 'leak 3'"]
@@ -199,17 +199,17 @@ RIGHT = "def double(size):\n    return 2 * size"
 
 
 def test_answers_to_several_tasks_are_found_at_once(
-    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+    pool: JobPool, toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[str]] = []
-    find = bench.find
+    find = pool.find
 
     def count(cells: dict[str, list[str]]) -> object:
         asked.append(list(cells))
         return find(cells)
 
-    monkeypatch.setattr(bench, "find", count)
-    verdicts = Judge(bench).judge_all(toy, {"double": [RIGHT], "cause": ["x = 1"]})
+    monkeypatch.setattr(pool, "find", count)
+    verdicts = Judge(pool).judge_all(toy, {"double": [RIGHT], "cause": ["x = 1"]})
     assert {task: verdict.grade for task, verdict in verdicts.items()} == {
         "double": Grade.PASSED,
         "cause": Grade.UNANSWERED,
@@ -218,17 +218,17 @@ def test_answers_to_several_tasks_are_found_at_once(
 
 
 def test_a_cell_that_ends_whoever_parses_it_costs_no_other_task_its_points(
-    bench: Bench, toy: Exercise, monkeypatch: pytest.MonkeyPatch
+    pool: JobPool, toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = bench.find
+    find = pool.find
 
     def die_of_deadly(cells: dict[str, list[str]]) -> object:
         if ["deadly"] in cells.values():
             raise JobDied("its process ended with SIGSEGV")
         return find(cells)
 
-    monkeypatch.setattr(bench, "find", die_of_deadly)
-    verdicts = Judge(bench).judge_all(toy, {"double": [RIGHT], "cause": ["deadly"]})
+    monkeypatch.setattr(pool, "find", die_of_deadly)
+    verdicts = Judge(pool).judge_all(toy, {"double": [RIGHT], "cause": ["deadly"]})
     assert {task: verdict.grade for task, verdict in verdicts.items()} == {
         "double": Grade.PASSED,
         "cause": Grade.UNGRADED,

@@ -37,7 +37,7 @@ def test_a_warning_about_the_sandbox_is_logged_once_for_a_class(
     for student in ("ada", "bob"):
         step = JudgeTasks(
             seed_file=f"{tmp_path / 'seed'}",
-            bench_command=lambda: (["a", "python"], "There are no walls."),
+            pool_command=lambda: (["a", "python"], "There are no walls."),
             log=log,
         )
         step.preprocess(notebook, {"nbgrader": {"notebook": EXERCISE, "student": student}})

@@ -11,7 +11,7 @@ import pytest
 import toy_exercise
 
 from vramlab_classroom.judge import job_pool
-from vramlab_classroom.judge.job_pool import Bench
+from vramlab_classroom.judge.job_pool import JobPool
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.verdict import Grade, Verdict
 
@@ -20,10 +20,10 @@ TOY = toy_exercise.EXERCISE
 
 
 @pytest.fixture(scope="module")
-def judge(bench: Bench) -> Iterator[Judge]:
+def judge(pool: JobPool) -> Iterator[Judge]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job_pool, "ANSWER_SECONDS", 5)
-        yield Judge(bench, "the seed of the tests")
+        yield Judge(pool, "the seed of the tests")
 
 
 def verdict(judge: Judge, *cells: str) -> Verdict:
@@ -389,10 +389,10 @@ def test_a_stub_is_not_answered(judge: Judge) -> None:
     assert verdict(judge, stub).grade is Grade.UNANSWERED
 
 
-def test_the_order_of_cases_is_not_that_of_the_exercise(bench: Bench) -> None:
+def test_the_order_of_cases_is_not_that_of_the_exercise(pool: JobPool) -> None:
     source = "calls = []\ndef double(size):\n    calls.append(size)\n    return len(calls)"
     configs = [{"size": size} for size in range(8)]
-    outcomes = bench.answers(TOY, TOY.task("double"), source, configs)
+    outcomes = pool.answers(TOY, TOY.task("double"), source, configs)
     places = [outcome["value"] for outcome in outcomes]
     assert sorted(places) == list(range(1, 9))
     assert places != sorted(places)

@@ -140,7 +140,7 @@ def test_submissions_are_collected_with_the_due_date_of_the_gradebook(
 
 def test_a_summary_says_what_happened_and_not_where() -> None:
     reason = (
-        "the bench failed at it:\n"
+        "the judge's process failed at it:\n"
         "Traceback (most recent call last):\n"
         '  File "pages.py", line 1, in render\n'
         "    raise KeyError\n"
@@ -160,7 +160,8 @@ def test_a_summary_says_what_happened_and_not_where() -> None:
     assert summary(outcome).splitlines() == [
         "graded 1 submission in 1 min 0 s (1 per minute); 0 were graded before",
         "for a human to look at (1):",
-        f"  ada, {EXERCISE} feedback: the bench failed at it: NoTemplate: none in the folders",
+        f"  ada, {EXERCISE} feedback: the judge's process failed at it: "
+        "NoTemplate: none in the folders",
         "not copied to autograded/ with the notebook (1):",
         "  'ada/\\x1b[2J': it is a link to somewhere else",
     ]

@@ -68,10 +68,10 @@ def listener() -> Iterator[socket.socket]:
 def attacked(folder: Path, listener: socket.socket, *, boxed: bool) -> Classroom:
     """Let nbgrader grade somebody who has broken out of the language."""
     classroom = Classroom(folder, EXERCISE, has_sandbox=True)
-    command, warning = classroom.config.JudgeTasks.bench_command()
+    command, warning = classroom.config.JudgeTasks.pool_command()
     if not boxed:
         command = LimitsOnly().prefix()
-    classroom.config.JudgeTasks.bench_command = lambda: (
+    classroom.config.JudgeTasks.pool_command = lambda: (
         [*command, "-c", WITHOUT_WALLS],
         warning,
     )

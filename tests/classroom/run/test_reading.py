@@ -165,7 +165,7 @@ def test_a_file_that_is_none_gives_its_problem() -> None:
     assert read(data, [], ["f"], True) == {"problem": "The file is empty."}
 
 
-def test_no_source_is_longer_than_what_the_bench_gives_back() -> None:
+def test_no_source_is_longer_than_what_the_pool_gives_back() -> None:
     # JSON writes a character beyond the first plane with twelve: \ud83d\ude00. Each source comes
     # back in the notebook, and again as an answer.
     from vramlab_classroom.run.worker import READ_REPLY_BYTES

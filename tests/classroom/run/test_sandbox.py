@@ -122,7 +122,7 @@ def test_a_container_shuts_out_everything(monkeypatch: pytest.MonkeyPatch) -> No
     assert options(command, "--ipc") == ["none"]
     assert options(command, "--cap-drop") == ["ALL"]
     assert options(command, "--security-opt") == ["no-new-privileges"]
-    assert options(command, "--tmpfs") == [f"/bench:size={64 * 2**20},mode=1777"]
+    assert options(command, "--tmpfs") == [f"/jobs:size={64 * 2**20},mode=1777"]
     assert options(command, "--pids-limit") == ["128"]
     assert options(command, "--memory") == options(command, "--memory-swap") == [f"{8 * 2**30}"]
     assert options(command, "--user") == ["1000:100"]

@@ -25,10 +25,10 @@ def test_a_worker_without_the_sandbox_says_so(
 
     monkeypatch.setattr(LimitsOnly, "try_out", refuse)
     with pytest.raises(OtherSandboxError, match="on a worker, the sandbox limits does not work"):
-        mark(WORK, replace(CONDITIONS, hidden=(tmp_path,)))  # no bench was made for these
+        mark(WORK, replace(CONDITIONS, hidden=(tmp_path,)))  # no pool was made for these
 
 
-def test_threads_of_a_worker_use_its_bench_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_a_worker_use_its_pool_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     inside: list[int] = []
 
     class Watched:
@@ -39,7 +39,7 @@ def test_threads_of_a_worker_use_its_bench_in_turn(monkeypatch: pytest.MonkeyPat
             inside.pop()
             return {"problem": "seen"}
 
-    monkeypatch.setattr(worker, "_bench", lambda sandbox, hidden: Watched())
+    monkeypatch.setattr(worker, "_pool", lambda sandbox, hidden: Watched())
     with ThreadPoolExecutor(4) as threads:
         marked = list(threads.map(lambda _: mark(WORK, CONDITIONS), range(8)))
     assert [each["problem"] for each in marked] == ["seen"] * 8

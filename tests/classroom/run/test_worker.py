@@ -15,7 +15,7 @@ from course_folder import EXERCISE, notebook, with_answers
 from vramlab import cli
 from vramlab_classroom.judge import notebook_api
 from vramlab_classroom.judge.exercises import find_exercise
-from vramlab_classroom.judge.job_pool import Bench, BenchError, JobDied
+from vramlab_classroom.judge.job_pool import JobDied, JobPool, JobPoolError
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.notebooks import tasks_with_cells
 from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
@@ -61,15 +61,15 @@ def work(content: bytes) -> Work:
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    """Judge everything on one bench: starting one takes longer than judging."""
-    with Bench() as bench, pytest.MonkeyPatch.context() as patch:
-        judges = {seed: Judge(bench, seed) for seed in (None, CONDITIONS.seed)}
-        patch.setattr(worker, "_bench", lambda sandbox, hidden: bench)
+def pool() -> Iterator[JobPool]:
+    """Judge everything on one pool: starting one takes longer than judging."""
+    with JobPool() as pool, pytest.MonkeyPatch.context() as patch:
+        judges = {seed: Judge(pool, seed) for seed in (None, CONDITIONS.seed)}
+        patch.setattr(worker, "_pool", lambda sandbox, hidden: pool)
         patch.setattr(worker, "_judge", lambda sandbox, hidden, seed, truths: judges[seed])
         patch.setattr(notebook_api, "shared_judge", lambda: judges[None])
-        patch.setattr("vramlab_classroom.judge.judge.Judge", lambda bench: judges[None])
-        yield bench
+        patch.setattr("vramlab_classroom.judge.judge.Judge", lambda pool: judges[None])
+        yield pool
 
 
 def submissions() -> dict[str, dict[str, Any]]:
@@ -111,7 +111,7 @@ def on_visible_cases(verdict: Verdict) -> Verdict:
 
 @pytest.mark.parametrize("name", ["blank", *ANSWERS])
 def test_cell_command_and_grader_come_to_one_verdict(
-    bench: Bench,
+    pool: JobPool,
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -135,10 +135,10 @@ def test_cell_command_and_grader_come_to_one_verdict(
             assert table == shown.split("\n\n")[-1]
 
 
-def test_an_answer_that_only_knows_the_visible_cases_earns_nothing(bench: Bench) -> None:
+def test_an_answer_that_only_knows_the_visible_cases_earns_nothing(pool: JobPool) -> None:
     task = find_exercise(EXERCISE).task("block_bytes")
     known = {
-        case["requested_bytes"]: bench.measure(find_exercise(EXERCISE), task, case)["truth"]
+        case["requested_bytes"]: pool.measure(find_exercise(EXERCISE), task, case)["truth"]
         for case in task.visible
     }
     answer = f"def block_bytes(requested_bytes):\n    return {known}.get(requested_bytes, -1)"
@@ -150,7 +150,7 @@ def test_an_answer_that_only_knows_the_visible_cases_earns_nothing(bench: Bench)
     assert all(case.right == case.visible for case in verdict.cases)
 
 
-def test_a_notebook_that_cannot_be_read_has_a_problem(bench: Bench) -> None:
+def test_a_notebook_that_cannot_be_read_has_a_problem(pool: JobPool) -> None:
     marked = Marked.from_data(mark(work(b"\x1b]0;{"), CONDITIONS))
     assert marked.verdicts == ()
     assert marked.problem.startswith("It is not a notebook: it is not JSON")
@@ -164,30 +164,30 @@ def test_other_versions_are_named_on_both_sides() -> None:
 
 
 class Dying:
-    """A bench whose process ends when it looks for answers while it reads."""
+    """A pool whose process ends when it looks for answers while it reads."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, pool: JobPool) -> None:
+        self._pool = pool
 
     def call(self, module: str, function: str, **named: Any) -> Any:
         if named["arguments"].get("finding") or named["arguments"].get("plainly") is False:
             raise JobDied("its process ended with SIGSEGV")
-        return self._bench.call(module, function, **named)
+        return self._pool.call(module, function, **named)
 
 
 def test_a_cell_that_kills_its_reader_costs_only_its_own_points(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    pool: JobPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = json.dumps(notebook()).encode()
     usual = mark(work(content), CONDITIONS)
-    monkeypatch.setattr(worker, "_bench", lambda sandbox, hidden: Dying(bench))
+    monkeypatch.setattr(worker, "_pool", lambda sandbox, hidden: Dying(pool))
     assert mark(work(content), CONDITIONS) == usual
 
 
 def test_what_could_not_be_judged_is_tried_once_more(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    pool: JobPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures = [BenchError("the bench's process ended")]
+    failures = [JobPoolError("the judge's process ended")]
     judge_once = Judge._judge
 
     def failing(self: Judge, *arguments: Any) -> Verdict:
@@ -230,7 +230,7 @@ ORDER = {
 }
 
 
-def test_a_page_shows_what_a_learner_wrote_and_runs_none_of_it(bench: Bench) -> None:
+def test_a_page_shows_what_a_learner_wrote_and_runs_none_of_it(pool: JobPool) -> None:
     html = page(ORDER, CONDITIONS)
     assert "<em>mine</em>" in html
     assert "<script>x" not in html
@@ -238,9 +238,9 @@ def test_a_page_shows_what_a_learner_wrote_and_runs_none_of_it(bench: Bench) -> 
 
 
 def test_text_that_cannot_be_rendered_is_shown_as_it_is(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    pool: JobPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_bench", lambda sandbox, hidden: Dying(bench))
+    monkeypatch.setattr(worker, "_pool", lambda sandbox, hidden: Dying(pool))
     html = page(ORDER, CONDITIONS)
     assert "<em>mine</em>" not in html
     assert "*mine*" in html
