@@ -83,7 +83,7 @@ def step_of(plan: Plan, stage: int = 0) -> TrainingStep:
     if plan.is_custom:
         return _step_of_custom(plan)
     layers = plan.stage_sizes(stage).layers
-    fewest = 3 if plan.zero >= 2 else 2  # FSDP2 gathers the next layer, and scatters the last one
+    fewest = _fewest_layers(plan)
     why = _why_layers_differ(plan)
     for few in (fewest, fewest + 1):
         if not why and few + 1 < layers:
@@ -106,13 +106,16 @@ def _step_of_custom(plan: Plan) -> TrainingStep:
     from vramlab.planner.custom_training import make_model
     from vramlab.planner.layers import layer_lists
 
-    fewest = 3 if plan.zero >= 2 else 2
+    fewest = _fewest_layers(plan)
     lists = layer_lists(make_model(plan.custom), fewest + 2)
     why = _why_layers_differ(plan) if lists else "no list of its layers repeats itself often enough"
 
+    def run_all(plan: Plan) -> Events:
+        return _run(plan, 0, min(plan.micro_batches, 2))
+
     def run(patterns: dict[str, int]) -> Events:
         kept = {each.path: each.kept(fewest + patterns.get(each.path, 0)) for each in lists}
-        return _run(plan.but(sizes=plan.custom.cut(kept)), 0, min(plan.micro_batches, 2))
+        return run_all(plan.but(sizes=plan.custom.cut(kept)))
 
     def extended(patterns: dict[str, int]) -> Events:
         """With so many patterns more in each list."""
@@ -136,15 +139,17 @@ def _step_of_custom(plan: Plan) -> TrainingStep:
         except Exception:  # the model does not run with fewer layers: perhaps with all
             why = "it does not run with fewer of its layers"
     try:
-        return TrainingStep(
-            _run(plan, 0, min(plan.micro_batches, 2)), f"run with all layers: {why}"
-        )
+        return TrainingStep(run_all(plan), f"run with all layers: {why}")
     except VramlabError:
         raise
     except Exception as error:
         raise UnusableModel(
             f"{plan.custom.name} cannot be trained: {type(error).__name__}: {error}"
         ) from error
+
+
+def _fewest_layers(plan: Plan) -> int:
+    return 3 if plan.zero >= 2 else 2  # FSDP2 gathers the next layer, and scatters the last one
 
 
 def _why_layers_differ(plan: Plan) -> str:

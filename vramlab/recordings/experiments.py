@@ -1,12 +1,11 @@
 """Experiments to record: those of every package that names some by an entry point.
 
-The group is `vramlab.experiments`. What an entry point names is `RecordableExperiments`: the
+The group is `vramlab.experiments`. What an entry point names is `Experiments`: the
 course's is the module `vramlab_course.experiments`. Without the course there are none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Protocol
@@ -14,44 +13,21 @@ from typing import Any, Protocol
 GROUP = "vramlab.experiments"
 
 
-class RecordableOutcome(Protocol):
-    """What came of an experiment."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as what JSON can carry."""
-
-
-class RecordableConditions(Protocol):
-    """Under which conditions an experiment is recorded."""
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """Return the parameters that it is run with."""
-
-
-class RecordableExperiment(Protocol):
-    """One of them."""
-
-    @property
-    def conditions(self) -> RecordableConditions:
-        """Under which it is recorded."""
-
-
-class RecordableExperiments(Protocol):
+class Experiments(Protocol):
     """Experiments that have names."""
 
     def names(self) -> tuple[str, ...]:
         """List them, in the order in which they are recorded."""
 
-    def get(self, name: str) -> RecordableExperiment:
-        """Find one by its name."""
+    def get(self, name: str) -> Any:
+        """Find one: its `conditions.parameters` are what it is recorded with."""
 
-    def run(self, name: str, **parameters: Any) -> RecordableOutcome:
-        """Run one on the attached GPU."""
+    def run(self, name: str, **parameters: Any) -> Any:
+        """Run one on the attached GPU; its outcome's `to_dict()` is what JSON can carry."""
 
 
 @cache
-def all_experiments() -> tuple[RecordableExperiments, ...]:
+def all_experiments() -> tuple[Experiments, ...]:
     """Import the experiments of all packages."""
     return tuple(entry.load() for entry in entry_points(group=GROUP))
 
@@ -61,7 +37,7 @@ def names() -> tuple[str, ...]:
     return tuple(name for package in all_experiments() for name in package.names())
 
 
-def run_for_recording(name: str) -> RecordableOutcome:
+def run_for_recording(name: str) -> Any:
     """Run an experiment on the attached GPU, with the parameters that it is recorded with.
 
     Raises:

@@ -27,21 +27,23 @@ def draw(task: Task, random: Random, measure: Callable[[Config], Measured]) -> l
         random: decides them.
         measure: gives the truth of a case, which grading needs anyway.
     """
-    cases = [case for case in task.hidden(random) if case not in task.visible]
+    cases = _draw_once(task, random)
     if not cases or not isinstance(task, Predict | Diagnose):
         return cases
     waiting = passing(task.mistakes, [measure(case) for case in cases])
     for _ in range(MOST_DRAWS):
         if not waiting:
             break
-        for case in task.hidden(random):
-            if case in task.visible:
-                continue
+        for case in _draw_once(task, random):
             left = passing(waiting, [measure(case)])
             if len(left) < len(waiting):
                 cases.append(case)
                 waiting = left
     return cases
+
+
+def _draw_once(task: Task, random: Random) -> list[Config]:
+    return [case for case in task.hidden(random) if case not in task.visible]
 
 
 def passing(

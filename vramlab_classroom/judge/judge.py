@@ -146,7 +146,7 @@ class Judge:
             seed = f"{self._seed}/{exercise.name}/{task.name}"
             if not isinstance(task, Fix):
                 self._measure_with_others(exercise, task, list(task.hidden(Random(seed))))
-            measure = partial(self._truth_with_others, exercise, task)
+            measure = partial(self._truth, exercise, task)
             self._hidden_cases[key] = hidden_cases.draw(task, Random(seed), measure)
         return self._hidden_cases[key]
 
@@ -189,6 +189,8 @@ class Judge:
     def _truth(self, exercise: Exercise, task: Task, config: Config) -> Truth:
         key = _key(exercise, task, config)
         if key not in self._truths:
+            self._measure_with_others(exercise, task, [config])
+        if key not in self._truths:
             self._truths[key] = self._measured(exercise, task, config)
         return self._truths[key]
 
@@ -197,10 +199,6 @@ class Judge:
             return self._pool.measure(exercise, task, config)
         except JobLate as late:
             raise JobPoolError(f"{task.name} could not be measured: {late}") from late
-
-    def _truth_with_others(self, exercise: Exercise, task: Task, config: Config) -> Truth:
-        self._measure_with_others(exercise, task, [config])
-        return self._truth(exercise, task, config)
 
     def _measure_with_others(
         self, exercise: Exercise, task: Task, configs: Sequence[Config]
