@@ -12,7 +12,8 @@ from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.task import Fix, Task
 
 HEADING = re.compile(
-    r"## \d\. .+ \((?P<kind>predict|diagnose|fix), (?P<points>\d+) points, about (?P<minutes>\d+) minutes\)"
+    r"## \d\. .+ \((?P<kind>predict|diagnose|fix), (?P<points>\d+) points,"
+    r" about (?P<minutes>\d+) minutes\)"
 )
 MARKS = re.compile(
     r"Difficulty (?P<difficulty>[●○]{5}) \((?P<d>\d) of 5\)"
