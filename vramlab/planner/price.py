@@ -40,7 +40,7 @@ class Price:
     """To other GPUs; collectives go around a ring."""
 
     def least_seconds(self, plan: Plan) -> tuple[float, float]:
-        """For the FLOPs, and for what is sent, by the catalogue's peak figures.
+        """Give the times for the FLOPs, and for what is sent, by the catalogue's peak figures.
 
         Sent by the fastest way between two GPUs of one machine.
         """
@@ -156,7 +156,7 @@ def compared_table(plans: Plans, simulations: Mapping[str, Simulation], caption:
 
 
 def price_table(plans: Plans, caption: str) -> Table:
-    """Memory beside its price."""
+    """Give memory beside its price."""
     rows = []
     for name, plan in plans.items():
         price = measure_price(plan)
