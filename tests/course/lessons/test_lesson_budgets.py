@@ -33,7 +33,6 @@ STILL_TO_COME = {
     "02_pages_and_blocks",
     "03_fragmentation_and_oom",
     "04_parameters",
-    "05_one_training_step",
     "06_optimizer_states",
     "07_inference",
     "08_what_operators_save",
