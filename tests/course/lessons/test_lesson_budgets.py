@@ -30,7 +30,6 @@ LEAST_PICTURES = 3
 
 STILL_TO_COME = {
     "01_cuda_context",
-    "02_pages_and_blocks",
     "03_fragmentation_and_oom",
     "04_parameters",
     "06_optimizer_states",
