@@ -47,7 +47,7 @@ def ring_sent_bytes(kind: Kind, whole_bytes: int, ranks: int) -> int:
 
 
 def interconnects_of(gpu: GPUModel) -> tuple[Interconnect, ...]:
-    """The ways between GPUs of this model on one machine, the fastest first."""
+    """Give the ways between GPUs of this model on one machine, the fastest first."""
     if gpu.nvlink_bandwidth_bytes_per_s is None:
         return ("PCI Express",)
     return ("NVLink", "PCI Express")

@@ -35,7 +35,7 @@ from vramlab_course.formulas.packing import stranded_fraction
     figures=("fragment-800",),
 )
 def fragment_800() -> Outcome:
-    """The document's picture of fragmentation, and two cases in which it does not hold.
+    """Rebuild the document's picture of fragmentation, and two cases in which it does not hold.
 
     The process may take no more than the two segments. In each of them 500 MiB are free, and a
     tensor still lives: 800 MiB are refused. With the two free blocks side by side they merge, and
@@ -231,7 +231,7 @@ def _others_on_the_gpu(gpu: VirtualGPU) -> None:
     ),
 )
 def oom_anatomy() -> Outcome:
-    """A run that ends in the document's out-of-memory message.
+    """Run into the document's out-of-memory message.
 
     Four tensors of one size are replaced by smaller ones, as when a batch of long sequences is
     followed by shorter ones: what is left of each segment is free, but none of the four pieces is

@@ -173,7 +173,7 @@ def _time(step: Callable[[], None]) -> float | None:
     conditions=Conditions(gpu="A100-40GB"),
 )
 def backward_flops() -> Outcome:
-    """One layer after an op that needs its gradient, and one that is the first of a model."""
+    """Run one layer after an op that needs its gradient, and one that is the first of a model."""
     trial = Trial("backward-flops")
     linear = nn.Linear(512, 1024).to("cuda")
     convolution = nn.Conv2d(64, 128, 3, padding=1).to("cuda")
@@ -262,7 +262,7 @@ ZeRO's first stage, on one of four GPUs: it holds a quarter of the optimizer's s
     conditions=Conditions(gpu="A100-40GB"),
 )
 def method_table() -> Outcome:
-    """Every method of the document's table on one program, with a small and a large batch."""
+    """Run every method of the document's table on one program, with a small and a large batch."""
     trial = Trial("method-table", small=SMALL, large=LARGE, helps_from=HELPS_FROM)
     trial.record(*measure_methods().findings())
     return trial.outcome()
@@ -286,7 +286,7 @@ class MethodTable:
         return "Yes" if all(helped) else "(No)" if any(helped) else "No"
 
     def findings(self) -> Iterator[Finding]:
-        """The document's cells, row by row, held against the measured ones."""
+        """Give the document's cells, row by row, held against the measured ones."""
         for name, (speed, memory) in figure("method-table").value.items():
             for column, published in (("speed", speed), ("memory", memory)):
                 yield self._finding(name, column, published)

@@ -680,7 +680,7 @@ class Problem:
         )
 
     def plans(self) -> list[Plan]:
-        """All that may be chosen, the cheapest first."""
+        """Give all that may be chosen, the cheapest first."""
         ways = product(("none", "full"), (0, 3), reversed(_divisors(self.share)))
         return [
             self.plan.but(checkpointing=checkpointing, zero=zero, micro_batch=micro_batch)
@@ -688,7 +688,7 @@ class Problem:
         ]
 
     def facts(self, loss_bytes: Callable[[Plan], int] = _loss_bytes) -> dict[str, int]:
-        """What steps 1 and 2 of the lesson find."""
+        """Give what steps 1 and 2 of the lesson find."""
         one = self.plan.but(micro_batch=1, batch=self.ranks)
         sizes = one.transformer
         inputs = one.but(checkpointing="full").run
