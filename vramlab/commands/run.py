@@ -117,7 +117,7 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, st
     with working("starting a virtual GPU"):
         from vramlab.gpu import VirtualGPU
         from vramlab.report.collect import summarize
-        from vramlab.report.limit import stop_after
+        from vramlab.report.steps import stop_after
         from vramlab.report.text import as_text
         from vramlab.report.watch import Watch
 
