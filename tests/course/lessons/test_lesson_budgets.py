@@ -37,7 +37,6 @@ STILL_TO_COME = {
     "09_bert_in_training",
     "10_batch_size",
     "11_sequence_length",
-    "12_estimating_large_models",
     "13_gradient_accumulation",
     "14_gradient_checkpointing",
     "15_mixed_precision",
