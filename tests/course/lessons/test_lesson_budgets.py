@@ -32,8 +32,6 @@ STILL_TO_COME = {
     "01_cuda_context",
     "03_fragmentation_and_oom",
     "04_parameters",
-    "06_optimizer_states",
-    "08_what_operators_save",
     "09_bert_in_training",
     "10_batch_size",
     "11_sequence_length",
