@@ -19,10 +19,15 @@
     draw_shards(held)           which GPU holds which parameters when
     draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
 
+and pictures of ideas, drawn from what runs:
+
+    draw_autograd(graph)        the graph that backward walks, and what each op saves for it
+
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
 `describe_...` that gives the same text without drawing.
 """
 
+from vramlab_course.plots.autograd import describe_autograd, draw_autograd
 from vramlab_course.plots.breakdown import describe_breakdown, draw_breakdown
 from vramlab_course.plots.curves import describe_curves, draw_curves
 from vramlab_course.plots.device import describe_device, draw_device
@@ -49,6 +54,7 @@ from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
 __all__ = [
     "Picture",
     "Trade",
+    "describe_autograd",
     "describe_breakdown",
     "describe_curves",
     "describe_device",
@@ -66,6 +72,7 @@ __all__ = [
     "describe_stages",
     "describe_timeline",
     "describe_trades",
+    "draw_autograd",
     "draw_breakdown",
     "draw_curves",
     "draw_device",

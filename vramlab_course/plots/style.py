@@ -29,6 +29,8 @@ PURPLE = "#CC79A7"
 GREY = "#BBBBBB"
 PALE = "#F4F4F4"
 INK = "#222222"
+FAINT = "#5A5A5A"
+"""Of words that may be passed over; dark enough to read on white."""
 
 FONT_SIZE = 9.0
 """Points; 12.5 pixels where pictures are shown at 100 pixels per inch."""
