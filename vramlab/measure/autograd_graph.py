@@ -5,7 +5,7 @@
     graph.kept_bytes             # what would not live without the backward pass
     graph.ops[0].saved           # (what the op calls it, bytes, parameter, input or activation)
 
-Ask before the backward pass: it lets go of what was saved. Works on a real GPU and on a virtual one.
+Ask before the backward pass: it lets go of what was saved. Works on any GPU.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ def _in_forward_order(last: Any) -> list[Any]:
         elif node not in met:
             met.add(node)
             waiting.append((node, True))
-            waiting += [(before, False) for before, _ in node.next_functions if before is not None]
+            sources = [before for before, _ in node.next_functions if before is not None]
+            waiting += [(before, False) for before in reversed(sources)]
     return order
 
 
