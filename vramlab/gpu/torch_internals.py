@@ -704,7 +704,7 @@ def clear_dtensor_caches() -> None:
 
 
 def internals() -> Iterator[Internal]:
-    """Every name that is declared here."""
+    """Give every name that is declared here."""
     yield from READ.values()
     for namespace in (Replaced, _Reached):
         yield from (each for each in vars(namespace).values() if isinstance(each, Internal))
