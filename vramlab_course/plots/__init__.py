@@ -48,7 +48,7 @@ from vramlab_course.plots.shards import describe_shards, draw_shards
 from vramlab_course.plots.stack import describe_stack, draw_stack
 from vramlab_course.plots.stacks import describe_stacks, draw_stacks
 from vramlab_course.plots.stages import describe_stages, draw_stages
-from vramlab_course.plots.timeline import describe_timeline, draw_timeline
+from vramlab_course.plots.timeline import describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
 
 __all__ = [
@@ -91,4 +91,5 @@ __all__ = [
     "draw_stages",
     "draw_timeline",
     "draw_trades",
+    "largest_born",
 ]
