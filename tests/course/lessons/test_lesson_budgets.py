@@ -44,7 +44,6 @@ STILL_TO_COME = {
     "16_lean_optimizers",
     "17_offloading",
     "18_memory_against_speed",
-    "20_zero",
     "21_tensor_parallel",
     "22_pipeline_parallel",
     "23_capstone",
