@@ -64,6 +64,7 @@ c.Autograde.autograde_preprocessors = [
 ]
 c.Autograde.pre_convert_hook = partial(forget_scores, c.CourseDirectory.db_url)
 c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")
+c.JudgeTasks.masters = str(HERE.parent / "solutions")
 # In bubblewrap where that works, as `vramlab grade` does; elsewhere with a warning.
 c.JudgeTasks.pool_command = partial(best_command, HERE.parent)
 

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
+from vramlab_classroom.judge.follow_through import right_answers
 from vramlab_classroom.judge.seeds import hidden_seed
 from vramlab_classroom.nbgrader.course import Course
 from vramlab_classroom.nbgrader.released_cells import ReleasedCell, changed_since_release
@@ -136,6 +137,9 @@ class _Exercise:
     """What a run has to know about an exercise."""
 
     released: tuple[ReleasedCell, ...]
+    rights: Mapping[str, str]
+    """Right answers that later ones may build on."""
+
     fingerprint: str
     due: datetime | None
     entered: Mapping[str, timedelta | None]
@@ -243,9 +247,12 @@ class _Run:
             exercise = find_exercise(assignment)
             if stale := changed_since_release(exercise, released):
                 self._progress.say(f"warning: {stale}")
+            master = self._course.solutions / assignment / f"{assignment}.ipynb"
+            rights = right_answers(exercise, master)
             self._exercises[assignment] = _Exercise(
                 released,
-                fingerprint(exercise, self._seed, released),
+                rights,
+                fingerprint(exercise, self._seed, released, rights),
                 self._book.due_date(assignment),
                 self._book.extensions(assignment),
                 frozenset(each.student for each in self._book.ungraded(assignment)),
@@ -277,8 +284,8 @@ class _Run:
             marked = Marked(submission.student, submission.assignment, "", problem=problem)
             self._enter(step, self._journal.record(marked, exercise.fingerprint), marked)
         else:
-            work = Work(submission.student, submission.assignment, content, exercise.released)
-            self._order(step, mark, work)
+            who = (submission.student, submission.assignment)
+            self._order(step, mark, Work(*who, content, exercise.released, exercise.rights))
 
     def _tell_of_regrading(self, assignment: str) -> None:
         if assignment not in self._regraded:

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             verdict = judge.judge(exercise, task.name, cells[task.name])
             earned += verdict.score or 0
             step.say(f"{verdict}\n")
-    print(f"{exercise.name}: {earned} of {exercise.points} points on the visible cases")
+    print(f"{exercise.name}: {earned:g} of {exercise.points} points on the visible cases")
     return _EXIT_OK if earned == exercise.points else _EXIT_NOT_SOLVED
 
 

@@ -384,14 +384,14 @@ def test_text_of_a_forged_reply_is_made_safe_to_show(unboxed: JobPool) -> None:
 
 
 @pytest.mark.parametrize("escape", [escapes.exit_at_once, escapes.flood, escapes.wait_long])
-def test_a_program_that_breaks_its_process_gets_no_zero_and_the_next_is_graded(
+def test_a_program_that_breaks_its_process_earns_nothing_and_the_next_is_graded(
     unboxed: JobPool, escape: Escape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_pool, "WALL_TO_CPU", 0.25)
     judge = Judge(unboxed)
     verdict = judge.judge(EXERCISE, "program", [escapes.as_answer(escape, "program")])
-    assert (verdict.grade, verdict.score) == (Grade.UNGRADED, None)
-    assert verdict.message
+    assert (verdict.grade, verdict.score) == (Grade.FAILED, 0)
+    assert verdict.message.startswith("No answer: ")
     assert judge.judge(EXERCISE, "answer", [RIGHT]).score == 1
 
 

@@ -33,7 +33,6 @@ STILL_TO_COME = {
     "03_fragmentation_and_oom",
     "04_parameters",
     "06_optimizer_states",
-    "07_inference",
     "08_what_operators_save",
     "09_bert_in_training",
     "10_batch_size",

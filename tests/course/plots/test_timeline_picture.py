@@ -23,7 +23,10 @@ TIMELINE = Timeline(
     event_count=4,
     blocks=(life(4, -1, None), life(8, 0, 3), life(2, 1, 2)),
     stages=(TimelineStage("forward", 0, 2), TimelineStage("backward", 2, 4)),
-    sightings=(Sighting(0, 999, "parameters", "weight"),),
+    sightings=(
+        Sighting(0, 999, "parameters", "weight"),
+        *(Sighting(2, 1000 + born, "activations", "saved by ReluBackward0") for born in (0, 1)),
+    ),
     allocated_bytes=(4 * MIB, 12 * MIB, 14 * MIB, 12 * MIB, 4 * MIB),
     reserved_bytes=(20 * MIB,) * 5,
     out_of_memory=(),
@@ -48,8 +51,7 @@ def written(picture: Picture) -> list[str]:
 
 
 def test_areas_are_bytes_times_events() -> None:
-    # parameters 4 MiB for 4 events; the activation 8 MiB from 1 to 4; 2 MiB live at the backward
-    # pass's start, position 2, and until 3
+    # parameters 4 MiB for 4 events; activations: 8 MiB from 1 to 4, and 2 MiB from 2 to 3
     assert areas(draw_timeline(TIMELINE)) == {"parameters": 16.0, "activations": 8 * 3 + 2 * 1}
 
 
