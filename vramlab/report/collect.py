@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -41,7 +42,9 @@ def summarize(
         seconds=seconds,
         status=ending.status,
         error=None if ending.error is None else _named(ending.error),
-        stopped=ending.stopped,
+        stopped_by=ending.stopped_by,
+        stuck_at=ending.stuck_at,
+        counts=replace(watch.steps.counts),
         ended_out_of_memory=out_of_memory,
         devices=tuple(
             _device_use(device, seen, watch.turns, out_of_memory)

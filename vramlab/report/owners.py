@@ -34,10 +34,11 @@ class Owners:
 
     Args:
         claim: is told of every tensor that was seen.
-        backward_begins: is called when an outermost backward pass begins.
+        backward_begins: is called when an outermost backward pass begins, with what PyTorch calls
+            its engine with.
     """
 
-    def __init__(self, claim: Claim, backward_begins: Callable[[], None]) -> None:
+    def __init__(self, claim: Claim, backward_begins: Callable[..., None]) -> None:
         self._claim = claim
         self._backward_begins = backward_begins
         self._modules: WeakSet[torch.nn.Module] = WeakSet()
@@ -108,7 +109,7 @@ class Owners:
         def mark_and_look(*args: Any, **kwargs: Any) -> Any:
             depth = getattr(self._thread, "backward_depth", 0)
             if depth == 0:
-                self._backward_begins()
+                self._backward_begins(*args, **kwargs)
             self._thread.backward_depth = depth + 1
             try:
                 return run(*args, **kwargs)

@@ -10,6 +10,7 @@ For example:
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
@@ -17,6 +18,7 @@ from vramlab.report.attribution import ForwardEnd
 from vramlab.report.origins import Origins
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
+from vramlab.report.steps import Steps
 
 _PRECEDENCE = (
     Category.PARAMETERS,
@@ -34,16 +36,19 @@ class Watch:
 
     Args:
         gpu: attached already or not.
+        most_steps: end the program by `Stopped` after so many training steps; None: never.
 
     Attributes:
         devices: one watch for each GPU, by index.
+        steps: counts the steps and passes of the training.
         turns: the moments at which forward passes were over: an outermost backward pass began, or
             memory ran out.
     """
 
-    def __init__(self, gpu: VirtualGPU) -> None:
+    def __init__(self, gpu: VirtualGPU, most_steps: int | None = None) -> None:
         self._tick = itertools.count(1).__next__
         self.turns: list[ForwardEnd] = []
+        self.steps = Steps(most_steps)
         self._machine = gpu.machine
         self._origins = Origins()
         self.devices = tuple(
@@ -57,14 +62,21 @@ class Watch:
     def __enter__(self) -> Watch:
         self._machine.add_observer(self._origins)
         self._owners.install()
+        self.steps.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.steps.__exit__()
         self._owners.look_everywhere()
         self._owners.remove()
         self._machine.remove_observer(self._origins)
 
-    def _backward_begins(self) -> None:
+    def look_everywhere(self) -> None:
+        """Claim all that is known to be a parameter, a buffer, a gradient or an optimizer state."""
+        self._owners.look_everywhere()
+
+    def _backward_begins(self, *args: Any, **kwargs: Any) -> None:
+        self.steps.backward_begins(*args, **kwargs)
         self.turns.append(ForwardEnd(self._tick(), is_backward=True))
 
     def _memory_runs_out(self, *_: int) -> None:
