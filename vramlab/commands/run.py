@@ -48,10 +48,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--on-value",
-        choices=("nan", "error"),
+        choices=("nan", "zero", "error"),
         default="nan",
         help="what a read of a value that does not exist gets, such as loss.item(): nan (0 for "
-        "whole numbers), and a note in the report; or an error (default: %(default)s)",
+        "whole numbers and arrays), and a note in the report; or 0; or an error (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--alloc-conf",

@@ -52,6 +52,7 @@ def summarize(
         ),
         out_of_memory=tuple(_out_of_memory(watch.devices)),
         value_reads=_value_reads(gpu),
+        last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
         counted_by_outputs=gpu.unreviewed(),
     )
 

@@ -136,6 +136,8 @@ class Summary:
     """One for each GPU that ran out of memory."""
     value_reads: dict[str, dict[str, int]]
     """'file:line: text' -> what was read there and how often, where no value exists."""
+    last_read: str | None
+    """The line that read such a value last."""
     counted_by_outputs: dict[str, int]
     """Ops whose kernels nobody has read yet, and how often each ran: counted by outputs only."""
 

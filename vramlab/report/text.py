@@ -165,7 +165,7 @@ def notes(summary: Summary) -> Iterator[str]:
     """Say what to know of the numbers."""
     if summary.value_reads:
         yield ""
-        yield "Values were read that a virtual GPU does not have; nan (or 0) was answered:"
+        yield "Values were read that a virtual GPU does not have; nan or 0 was answered:"
     for line, reads in summary.value_reads.items():
         yield f"  {line}"
         yield f"      {', '.join(f'{how} {times(count)}' for how, count in reads.items())}"

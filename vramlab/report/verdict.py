@@ -58,6 +58,12 @@ def _ending(summary: Summary) -> Iterator[str]:
         yield f"The program was interrupted. {_UNTIL_THEN}"
     elif summary.error is not None:
         yield f"The program failed: {_first_line(summary.error)}"
+        if summary.last_read is not None:
+            yield (
+                "It may follow from a value that a virtual GPU does not have, read last at "
+                f"{summary.last_read}"
+            )
+            yield "Try --on-value zero, which answers 0, or --on-value error, which stops there."
         yield _UNTIL_THEN
     elif summary.stopped_by in _OPTIONS:
         yield _OPTIONS[summary.stopped_by]

@@ -149,7 +149,8 @@ def test_processes_that_the_program_forks_are_left_alone(
         "def wait(): time.sleep(60)\n"
         "context = torch.multiprocessing.get_context('fork')\n"
         "leaving, waiting = context.Process(target=leave), context.Process(target=wait)\n"
-        "leaving.start(); leaving.join(); waiting.start(); waiting.terminate(); waiting.join()\n"
+        "leaving.start(); leaving.join(); waiting.start()\n"
+        "time.sleep(0.2); waiting.terminate(); waiting.join()\n"
         "time.sleep(0.5)\n"
         "print(leaving.exitcode, waiting.exitcode)\n",
     )
@@ -184,3 +185,16 @@ def test_seconds_that_are_none_are_refused(
     with pytest.raises(SystemExit):
         main(["run", f"--seconds={seconds}", "x.py"])
     assert f"{seconds} is not above 0" in capsys.readouterr().err
+
+
+def test_an_error_says_which_answer_it_may_follow_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = run(tmp_path, "loss = (x + 1).sum()\nassert loss.item() < 5\n")
+    assert status == 1
+    assert (
+        "The program failed: AssertionError\n"
+        "It may follow from a value that a virtual GPU does not have, read last at program.py:4: "
+        "assert loss.item() < 5\n"
+    ) in capsys.readouterr().err
+    assert run(tmp_path, "assert (x + 1).sum().item() < 5\n", "--on-value", "zero")[0] == 0
