@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -41,7 +42,9 @@ def summarize(
         seconds=seconds,
         status=ending.status,
         error=None if ending.error is None else _named(ending.error),
-        stopped=ending.stopped,
+        stopped_by=ending.stopped_by,
+        stuck_at=ending.stuck_at,
+        counts=replace(watch.steps.counts),
         ended_out_of_memory=out_of_memory,
         devices=tuple(
             _device_use(device, seen, out_of_memory)
@@ -49,6 +52,7 @@ def summarize(
         ),
         out_of_memory=tuple(_out_of_memory(watch.devices)),
         value_reads=_value_reads(gpu),
+        last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
         counted_by_outputs=gpu.unreviewed(),
     )
 
