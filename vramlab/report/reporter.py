@@ -6,12 +6,14 @@ import json
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from vramlab import streams
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu.torch_internals import dump_snapshot, record_memory_history
 from vramlab.progress import working
+from vramlab.report.children import Children
 from vramlab.report.collect import summarize
 from vramlab.report.program import Ending
 from vramlab.report.text import as_text
@@ -26,6 +28,7 @@ class Reporter:
     Args:
         gpu: where the program runs.
         watch: what is seen of it.
+        children: the processes that it starts.
         command: the program's command line.
         folder: where it is started.
         stream: where the report goes.
@@ -37,6 +40,7 @@ class Reporter:
         self,
         gpu: VirtualGPU,
         watch: Watch,
+        children: Children,
         command: str,
         folder: str,
         stream: Any,
@@ -45,6 +49,7 @@ class Reporter:
     ) -> None:
         self._gpu = gpu
         self._watch = watch
+        self._children = children
         self._command = command
         self._folder = folder
         self._stream = stream
@@ -66,6 +71,8 @@ class Reporter:
         """
         self._lines_of_progress += 1
         hint = "; Ctrl-C ends it with a report" if self._lines_of_progress == 1 else ""
+        if self._children.count:
+            return f"waits for processes that it has started ({self._children.count}){hint}"
         done = steps_done(self._watch.steps.counts)
         return f"{done}; {self._needed()} on {self._gpu.name} (virtual){hint}"
 
@@ -92,6 +99,7 @@ class Reporter:
             summary = summarize(
                 self._gpu, self._watch, self._command, self._folder, ending, seconds
             )
+            summary = replace(summary, child_count=self._children.count)
         if self._json_path:
             with open(self._json_path, "w", encoding="utf-8") as file:
                 json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
