@@ -163,12 +163,12 @@ class GPUModel:
         return self.nvml_total_bytes - self.total_bytes
 
     def is_estimated(self, figure: str) -> bool:
-        """Whether the figure is an estimate, for want of a published measurement."""
+        """Tell whether the figure is an estimate, for want of a published measurement."""
         return self.sources[figure].startswith("estimated:")
 
 
 def link_bytes_per_s(generation: int, lanes: int) -> int:
-    """Bytes a second over PCI Express in one direction, at best; packets' headers count as bytes.
+    """Give bytes a second over PCI Express in one direction, at best, packets' headers counted.
 
     lanes x transfers/s x 128/130 / 8 bits. Both directions together carry twice as much.
 
@@ -186,12 +186,12 @@ def link_bytes_per_s(generation: int, lanes: int) -> int:
 
 
 def models() -> tuple[GPUModel, ...]:
-    """Every GPU in the catalogue, oldest architecture first."""
+    """Give every GPU in the catalogue, oldest architecture first."""
     return _read()
 
 
 def names() -> tuple[str, ...]:
-    """The name of every GPU in the catalogue."""
+    """Give the name of every GPU in the catalogue."""
     return tuple(model.name for model in models())
 
 

@@ -73,7 +73,7 @@ class ShownAsTable(ABC):
 
     @abstractmethod
     def table(self) -> Table:
-        """The table that says it all."""
+        """Give the table that says it all."""
 
     def __str__(self) -> str:
         return str(self.table())

@@ -37,7 +37,7 @@ def signed_bytes(difference_bytes: int) -> str:
 
 
 def short_size(size_bytes: int) -> str:
-    """Bytes for a label: `512 B`, `8.125 MiB`, `1.5 GiB`; at most three decimals, no idle zeros."""
+    """Write bytes for a label: `512 B`, `8.125 MiB`, `1.5 GiB`; at most three decimals."""
     for name, unit_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(size_bytes) >= unit_bytes:
             return f"{size_bytes / unit_bytes:,.3f}".rstrip("0").rstrip(".") + f" {name}"

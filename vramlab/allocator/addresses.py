@@ -44,7 +44,7 @@ class _Chunk:
         return max((end - start for start, end in self.holes), default=0)
 
     def take(self, size_bytes: int) -> int:
-        """The start of the smallest hole that is large enough; the lowest of several."""
+        """Give the start of the smallest hole that is large enough; the lowest of several."""
         at = min(
             (end - start, index)
             for index, (start, end) in enumerate(self.holes)

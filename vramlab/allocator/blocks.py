@@ -141,11 +141,11 @@ class BlockPool:
         self._unmapped: defaultdict[int, list[tuple[int, Block]]] = defaultdict(list)
 
     def free_blocks(self) -> list[Block]:
-        """All free blocks, by stream, then size, then address."""
+        """Give all free blocks, by stream, then size, then address."""
         return [block for stream in sorted(self.cached) for _, _, block in self.cached[stream]]
 
     def unmapped_blocks(self, stream: int) -> list[Block]:
-        """The unmapped ranges of a stream's expandable segments, by address."""
+        """Give the unmapped ranges of a stream's expandable segments, by address."""
         return [block for _, block in self._unmapped[stream]]
 
     def add(self, block: Block) -> None:

@@ -100,7 +100,7 @@ class Tally:
         return {name: getattr(self, name) for name in POOLED}
 
     def block_taken(self, size_bytes: int, requested_bytes: int) -> None:
-        """A block went to the program."""
+        """Count a block that went to the program."""
         self.allocation.current += 1
         self.allocated_bytes.current += size_bytes
         self.active.current += 1
@@ -108,7 +108,7 @@ class Tally:
         self.requested_bytes.current += requested_bytes
 
     def block_freed(self, size_bytes: int, requested_bytes: int) -> None:
-        """The program is done with a block, and so is everybody else: `decrease`, five times."""
+        """Count a block that nobody uses any more: `decrease`, five times."""
         counter = self.allocation
         current = counter.current
         if current > counter.highest:
@@ -141,12 +141,12 @@ class Tally:
         counter.freed += requested_bytes
 
     def free_requested(self, size_bytes: int) -> None:
-        """The program is done with a block, but a stream may still be using it."""
+        """Count a block given back that a stream may still be using."""
         self.allocation.decrease(1)
         self.allocated_bytes.decrease(size_bytes)
 
     def free_completed(self, size_bytes: int, requested_bytes: int) -> None:
-        """A block that the program gave back earlier is not in use any more."""
+        """Count a block given back earlier that no stream uses any more."""
         self.active.decrease(1)
         self.active_bytes.decrease(size_bytes)
         self.requested_bytes.decrease(requested_bytes)

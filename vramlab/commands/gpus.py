@@ -57,12 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def as_dict(gpu: GPUModel) -> dict[str, Any]:
-    """All that is known of a GPU, in types that JSON has; sizes in bytes."""
+    """Give all that is known of a GPU, in types that JSON has; sizes in bytes."""
     return asdict(gpu) | {"sources": dict(gpu.sources)}
 
 
 def table(gpus: Iterable[GPUModel]) -> list[str]:
-    """One line for each GPU, under a line of headings. `~` marks estimates."""
+    """Give one line for each GPU, under a line of headings. `~` marks estimates."""
     rows = [_COLUMNS, *(_row(gpu) for gpu in gpus)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -104,7 +104,7 @@ def _estimate_mark(gpu: GPUModel, field: str) -> str:
 
 
 def details(gpu: GPUModel) -> list[str]:
-    """Every figure of one GPU, grouped under the source that gives it, and its past contexts."""
+    """Give every figure of one GPU, grouped under its source, and its past contexts."""
     lines = [f"{gpu.name}: {gpu.product_name}"]
     if gpu.aliases:
         lines.append(f"also found as {', '.join(gpu.aliases)}")

@@ -216,7 +216,7 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
 
 
 def as_text(found: Report) -> str:
-    """The whole report as text."""
+    """Give the whole report as text."""
     from vramlab.planner import describe
 
     parts = [describe(found.plan), str(found.table()), found.verdict(), str(found.changes())]
@@ -224,7 +224,7 @@ def as_text(found: Report) -> str:
 
 
 def as_dict(found: Report) -> dict[str, Any]:
-    """The whole report in types that JSON has; sizes in bytes."""
+    """Give the whole report in types that JSON has; sizes in bytes."""
     simulation = found.simulation
     return {
         "plan": _plan_as_dict(found.plan),

@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def as_dict(line: Rule) -> dict[str, Any]:
-    """A rule in types that JSON has."""
+    """Give a rule in types that JSON has."""
     return {
         "ops": list(line.ops),
         "takes": line.takes,
@@ -87,7 +87,7 @@ def as_dict(line: Rule) -> dict[str, Any]:
 
 
 def text(lines: Iterable[Rule]) -> Iterable[str]:
-    """A paragraph for each rule, under a heading for each status."""
+    """Give a paragraph for each rule, under a heading for each status."""
     for status, group in groupby(lines, key=lambda line: line.status):
         yield f"{status.value}:"
         for line in group:
@@ -99,7 +99,7 @@ def text(lines: Iterable[Rule]) -> Iterable[str]:
 
 
 def markdown(lines: Iterable[Rule]) -> str:
-    """A table, one line for each rule."""
+    """Give a table, one line for each rule."""
     rows = [
         (", ".join(f"`{name}`" for name in _short(line.ops)), line.takes, line.source, word)
         for line in lines
@@ -112,7 +112,7 @@ def markdown(lines: Iterable[Rule]) -> str:
 
 
 def summary(lines: Iterable[Rule]) -> str:
-    """How many rules have which status."""
+    """Give how many rules have which status."""
     counts = Counter(line.status for line in lines)
     parts = [f"{count} {status.value}" for status, count in counts.items()]
     return f"{counts.total()} rules: " + "; ".join(parts)
@@ -155,7 +155,7 @@ def _is_called(func: OpOverload) -> bool:
 
 
 def record_text(record: Description) -> Iterable[str]:
-    """A paragraph for an op, with a line for each part of its record."""
+    """Give a paragraph for an op, with a line for each part of its record."""
     parts = dict(record)
     yield f"{parts.pop('op')}: {parts.pop('knowledge')}"
     for heading, said in parts.items():

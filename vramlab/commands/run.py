@@ -85,6 +85,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON, in bytes")
     parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write the report as a page, with a timeline of every block that can be asked",
+    )
+    parser.add_argument(
         "--snapshot",
         metavar="FILE",
         help="record every allocation, and write a snapshot for pytorch.org/memory_viz",
@@ -105,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_module and not os.path.exists(words[0]):
         streams.print_error(f"vramlab: can't open file {words[0]!r}: there is none")
         return _EXIT_USAGE
-    for path in filter(None, (arguments.json, arguments.snapshot)):
+    for path in filter(None, (arguments.json, arguments.html, arguments.snapshot)):
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
             return _EXIT_USAGE
@@ -124,7 +129,7 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, st
         from vramlab.gpu import VirtualGPU
         from vramlab.report.children import Children
         from vramlab.report.overseer import Overseer
-        from vramlab.report.reporter import Reporter
+        from vramlab.report.reporter import Files, Reporter
         from vramlab.report.watch import Watch
 
         gpu = VirtualGPU(
@@ -136,13 +141,13 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, st
         )
     watch = Watch(gpu, arguments.steps)
     children = Children(_options(arguments))
-    json_path, snapshot_path = (
-        path and os.path.join(folder, _of_rank(path))
-        for path in (arguments.json, arguments.snapshot)
+    files = Files(
+        *(
+            path and os.path.join(folder, _of_rank(path))
+            for path in (arguments.json, arguments.html, arguments.snapshot)
+        )
     )
-    reporter = Reporter(
-        gpu, watch, children, program.command, folder, stderr, json_path, snapshot_path
-    )
+    reporter = Reporter(gpu, watch, children, program.command, folder, stderr, files)
     overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds)
     with overseer, watch, gpu, children:
         reporter.begin()

@@ -54,7 +54,7 @@ def memory_seconds(moved_bytes: int, gpu: GPUModel) -> float:
 
 
 def arithmetics_of(gpu: GPUModel) -> tuple[Arithmetic, ...]:
-    """The formats that the GPU has units for."""
+    """Give the formats that the GPU has units for."""
     formats: tuple[Arithmetic, ...] = get_args(Arithmetic)
     return tuple(name for name in formats if getattr(gpu, _PEAKS[name]) is not None)
 
@@ -97,7 +97,7 @@ def ridge_flops_per_byte(gpu: GPUModel, arithmetic: Arithmetic = "float32") -> f
 
 
 def roof_flops_per_s(intensity: float, gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float:
-    """The roof: FLOPs a second that work of this many FLOPs per byte reaches at best."""
+    """Give the roof: FLOPs a second that work of this many FLOPs per byte reaches at best."""
     return min(peak_flops_per_s(gpu, arithmetic), intensity * gpu.memory_bandwidth_bytes_per_s)
 
 

@@ -275,7 +275,7 @@ def _key_splits(batch_heads: int, key_blocks: int) -> int:
 def safe_softmax(
     call: Call, self: Tensor, dim: int, dtype: torch.dtype | None = None
 ) -> Iterator[Step]:
-    """The result is the softmax, in which rows where everything is masked are set to zero."""
+    """Answer the softmax, in which rows where everything is masked are set to zero."""
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS

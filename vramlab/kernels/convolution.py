@@ -20,7 +20,7 @@ _SOURCE = "aten/src/ATen/native/Convolution.cpp and cudnn/ConvShared.cpp, PyTorc
 
 
 def memory_format(input: Tensor, weight: Tensor) -> torch.memory_format:
-    """The memory format in which a convolution works, and in which all its results are.
+    """Give the memory format in which a convolution works, and in which all its results are.
 
     Channels last where input or weight is. PyTorch's own depthwise kernels, which know no other
     than contiguous tensors, step aside then.

@@ -48,7 +48,7 @@ WORTHWHILE = 0.01
 
 
 def next_changes(plan: Plan) -> list[Change]:
-    """What would lower the peak: what makes it fit before what does not, fewer GPUs before more.
+    """List what would lower the peak: what makes it fit first, fewer GPUs before more.
 
     Of a custom model, which has no closed form, changes are run until one makes it fit.
     Among equals the change that lowers it most comes first. The first one's peak is exact if a step
@@ -118,7 +118,7 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
     if plan.checkpointing != "full":
         yield (
             "checkpoint every layer",
-            "the forward pass twice: a third more FLOPs (lesson 14)",
+            "the forward pass twice: at most a third more FLOPs (lesson 14)",
             {"checkpointing": "full"},
         )
     can_select = not plan.is_custom and plan.checkpointing == "none"

@@ -65,7 +65,7 @@ class Input:
         return self._parts["dtype"]
 
     def shape(self, batch: int, sequence: int) -> tuple[int, ...]:
-        """The shape for so many sequences of so many tokens."""
+        """Give the shape for so many sequences of so many tokens."""
         known = {"B": batch, "S": sequence}
         return tuple(known.get(length) or int(length) for length in self._lengths)
 
@@ -111,5 +111,5 @@ class CustomModel:
     """How many layers are kept of which list of layers; of all others, all."""
 
     def cut(self, kept: Mapping[str, int]) -> CustomModel:
-        """The same with so many layers in each of these lists."""
+        """Give the same with so many layers in each of these lists."""
         return replace(self, kept=tuple(sorted(kept.items())))

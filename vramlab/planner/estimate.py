@@ -23,7 +23,7 @@ CLOSE = 0.85
 
 
 def fitting_of(peak_bytes: int, available_bytes: int) -> Fitting:
-    """Whether a GPU has room for a sum of blocks.
+    """Tell whether a GPU has room for a sum of blocks.
 
     Args:
         peak_bytes: the blocks together.
@@ -35,7 +35,7 @@ def fitting_of(peak_bytes: int, available_bytes: int) -> Fitting:
 
 
 def available_bytes(plan: Plan) -> int:
-    """What a GPU of the plan has beside its CUDA context."""
+    """Give what a GPU of the plan has beside its CUDA context."""
     return plan.model.total_bytes - plan.model.context_bytes
 
 
@@ -77,7 +77,7 @@ class Estimate:
 
 
 def estimate(plan: Plan) -> Estimate:
-    """The rank that holds most: of the first stage, the second, or the last.
+    """Give the rank that holds most: of the first stage, the second, or the last.
 
     In a schedule the first stages have most micro-batches in flight, and the stages between the
     second and the last one have no more of anything.
@@ -94,7 +94,7 @@ def estimate(plan: Plan) -> Estimate:
 
 @lru_cache(maxsize=1024)
 def estimate_stage(plan: Plan, stage: int) -> Estimate:
-    """One rank of a stage; imports torch.
+    """Trace one rank of a stage; imports torch.
 
     Its peak is that of the second step, to the byte but for unsplit remainders
     (`vramlab.planner.steps`).
@@ -106,7 +106,7 @@ def estimate_stage(plan: Plan, stage: int) -> Estimate:
 
 
 def largest_moments(plan: Plan, stage: int = 0) -> dict[str, Moment]:
-    """The largest moment of a step at each place in it, in order; imports torch."""
+    """Give the largest moment of a step at each place in it, in order; imports torch."""
     from vramlab.planner.steps import step_of
 
     return moments(step_of(plan, stage).events)

@@ -62,18 +62,18 @@ class Moment:
 
 
 def peak_bytes(events: Events) -> int:
-    """The most that is there at any moment of a step."""
+    """Give the most that is there at any moment of a step."""
     position = _position_of_peak(events)
     return sum(event.size_bytes for event in events[: position + 1])
 
 
 def peak(events: Events) -> Moment:
-    """The first moment of a step at which most is there."""
+    """Give the first moment of a step at which most is there."""
     return _moment(events, _position_of_peak(events))
 
 
 def moments(events: Events) -> dict[str, Moment]:
-    """The largest moment of each place in a step, in the order in which places come first.
+    """Give the largest moment of each place in a step, in the order in which places come first.
 
     Args:
         events: of a step; what has the same `place` in all layers is one place.

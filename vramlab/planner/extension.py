@@ -96,7 +96,7 @@ def _runs_of_passes(fewer: Events, more: Events) -> list[Repeated]:
 
 
 def repeated_runs(fewer: Events, more: Events) -> list[Repeated]:
-    """The runs of events that stand once more in `more` than in `fewer`, which is the same else.
+    """Find the runs of events that stand once more in `more` than in `fewer`, the same else.
 
     Each is equal to as many events as it has right before it.
 
@@ -130,7 +130,7 @@ class _Search:
         self._tries = _TRIES
 
     def run(self) -> list[Repeated] | None:
-        """The repeated runs; None if there is no way to the end of both."""
+        """Give the repeated runs; None if there is no way to the end of both."""
         runs: list[Repeated] = []
         waiting = [self._choices(0, 0)]
         while waiting:

@@ -53,7 +53,7 @@ def one_rank_of(sizes: Sizes, tensor: int = 1, pipeline: int = 1, stage: int = 0
 
 
 def layers_of_stages(layers: int, pipeline: int) -> list[int]:
-    """How many layers each stage has; where they do not come out even, earlier ones have one more.
+    """Give how many layers each stage has; earlier ones have one more if there is a rest.
 
     Raises:
         UnevenParts: there are more stages than layers.

@@ -93,7 +93,7 @@ class Plan:
 
     @classmethod
     def of_run(cls, sizes: Sizes, run: Run, gpu: str | GPUModel) -> Plan:
-        """A run on one GPU."""
+        """Give a run on one GPU."""
         return cls(
             sizes,
             gpu,
@@ -182,15 +182,15 @@ class Plan:
         )
 
     def part(self, stage: int = 0) -> Sizes:
-        """What a GPU of a stage has of the model, before ZeRO divides it further."""
+        """Give what a GPU of a stage has of the model, before ZeRO divides it further."""
         return one_rank_of(self.transformer, self.tensor, self.pipeline, stage)
 
     def stage_sizes(self, stage: int) -> Sizes:
-        """What a stage has of the model, before anything else divides it."""
+        """Give what a stage has of the model, before anything else divides it."""
         return one_rank_of(self.transformer, 1, self.pipeline, stage)
 
     def in_flight(self, stage: int = 0, *, after_first: bool = False) -> int:
-        """The most micro-batches whose activations a stage holds at the same time.
+        """Give the most micro-batches whose activations a stage holds at the same time.
 
         Args:
             stage: which one.
@@ -202,11 +202,11 @@ class Plan:
         return schedule.in_flight(stage, after_first=after_first)
 
     def cut(self, layers: int, stages: int = 1) -> Plan:
-        """The same for a shorter model: so many layers in each of so many stages."""
+        """Give the same for a shorter model: so many layers in each of so many stages."""
         return self.but(sizes=replace(self.transformer, layers=layers * stages), pipeline=stages)
 
     def but(self, **changes: object) -> Plan:
-        """The same with some changes."""
+        """Give the same with some changes."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     # ---- Whether it can be ----

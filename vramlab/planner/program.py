@@ -119,7 +119,7 @@ class Training:
             self.optimizer.zero_grad()
 
     def states(self) -> list[Tensor]:
-        """What the optimizer keeps on the GPU: states, and copies of parameters."""
+        """Give what the optimizer keeps on the GPU: states, and copies of parameters."""
         optimizer = self.optimizer
         if self.plan.zero == 1:  # a ZeroRedundancyOptimizer
             optimizer = optimizer.optim
@@ -130,7 +130,7 @@ class Training:
         return states_of(optimizer)
 
     def forward_and_backward(self) -> None:
-        """All micro-batches of a step, whose gradients add up."""
+        """Run all micro-batches of a step, whose gradients add up."""
         with self._sharing_loss():
             if self._schedule is not None:
                 self._run_pipeline(self._schedule)
@@ -275,7 +275,7 @@ class Training:
             plan.pipeline,
             torch.device("cuda", torch.cuda.current_device()),
             input_args=(tokens if part.embeds else self._hidden(),),
-            output_args=(self._hidden(),),
+            output_args=(self._logits() if part.predicts else self._hidden(),),
             group=self._mesh.get_group("pipeline"),
         )
         for work in ("forward", "backward"):
@@ -304,7 +304,19 @@ class Training:
             requires_grad=True,
         )
 
+    def _logits(self) -> Tensor:
+        """What the last stage gives its loss, without memory: PyTorch 2.11 holds it to that."""
+        plan = self.plan
+        return torch.empty(
+            plan.at_a_time,
+            plan.sequence,
+            plan.transformer.vocabulary,
+            dtype=getattr(torch, plan.run.dtypes.compute),
+            device="meta",
+            requires_grad=True,
+        )
+
 
 def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean cross entropy of logits (B, S, V) and targets (B, S)."""
+    """Give the mean cross entropy of logits (B, S, V) and targets (B, S)."""
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())

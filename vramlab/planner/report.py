@@ -40,7 +40,7 @@ class Report:
         return self.estimate.fitting != "does not fit"
 
     def verdict(self) -> str:
-        """Whether it fits, in a sentence."""
+        """Tell whether it fits, in a sentence."""
         if self.simulation is not None and not self.simulation.fits:
             return f"It does not fit. {self.simulation.problem}"
         peak_bytes, has_bytes = self.estimate.peak_bytes, self.estimate.available_bytes
@@ -62,7 +62,7 @@ class Report:
         return f"It fits, at {share:.0%}: {has}."
 
     def table(self) -> Table:
-        """The peak by category; estimated, and simulated if it was and fitted."""
+        """Give the peak by category; estimated, and simulated if it was and fitted."""
         if self.simulation is not None and self.simulation.fits:
             return self._comparison(self.simulation)
         found = self.estimate.bytes_by_category
@@ -105,11 +105,11 @@ class Report:
         return f"One GPU{stage} at its peak ({self.estimate.peak.name})"
 
     def next_changes(self) -> list[Change]:
-        """What would lower the peak, the best first."""
+        """Give what would lower the peak, the best first."""
         return next_changes(self.plan)
 
     def changes(self, count: int = 6) -> Table:
-        """The first of them."""
+        """Give the first of them."""
         changes = self.next_changes()[:count]
         return Table(
             "What would lower the peak, one change at a time",
@@ -142,7 +142,7 @@ def report(plan: Plan, *, simulated: bool = False) -> Report:
 
 
 def describe(plan: Plan) -> str:
-    """A plan in one sentence."""
+    """Give a plan in one sentence."""
     parts = [
         *_model_and_batch(plan),
         plan.precision,

@@ -38,7 +38,7 @@ def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simul
 
 
 def in_short(error: torch.OutOfMemoryError) -> str:
-    """What torch says, without where to read more."""
+    """Give what torch says, without where to read more."""
     return str(error).split(" See documentation")[0]
 
 

@@ -42,7 +42,7 @@ class Passes:
 
 
 def passes_of(plan: Plan, stage: int) -> Passes:
-    """What is run of a stage's passes: its first one, one that repeats it, the last one.
+    """Give what is run of a stage's passes: its first one, one that repeats it, the last one.
 
     1F1B has as many forward passes ahead as there are stages from this one on; then backward and
     forward passes follow each other by turns. Source: `Schedule1F1B` in
@@ -63,7 +63,7 @@ def passes_of(plan: Plan, stage: int) -> Passes:
 
 
 def is_quick(plan: Plan) -> bool:
-    """Whether a step is known in about a second.
+    """Tell whether a step is known in about a second.
 
     DTensor and pipelines take longer, and shards on the host are updated there, with values.
     """
@@ -75,7 +75,7 @@ def is_quick(plan: Plan) -> bool:
 
 @lru_cache(maxsize=32)
 def step_of(plan: Plan, stage: int = 0) -> TrainingStep:
-    """The second step of the first rank of a stage.
+    """Give the second step of the first rank of a stage.
 
     Layers are extended from two and three, or from three and four; where these do not do the same,
     all are run.
@@ -118,7 +118,7 @@ def _step_of_custom(plan: Plan) -> TrainingStep:
         return run_all(plan.but(sizes=plan.custom.cut(kept)))
 
     def extended(patterns: dict[str, int]) -> Events:
-        """With so many patterns more in each list."""
+        """Extend by so many patterns more in each list."""
         return extend(run({}), [Longer(run({path: 1}), more) for path, more in patterns.items()])
 
     if not why:

@@ -54,7 +54,7 @@ def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Event
 
 
 def gpu_of(plan: Plan, model: GPUModel, alloc_conf: str | None = None) -> VirtualGPU:
-    """A fresh virtual GPU for a plan; values that a custom model reads are answered nan and 0."""
+    """Give a fresh virtual GPU for a plan; values that a model reads are nan and 0."""
     return VirtualGPU(
         model,
         on_value="nan" if plan.is_custom else "error",
@@ -95,7 +95,7 @@ def _kind_of_training(plan: Plan) -> type[Training]:
 
 
 def begin_of_step(timeline: Timeline) -> int:
-    """The position at which the second of two recorded steps begins."""
+    """Give the position at which the second of two recorded steps begins."""
     return next(stage.start for stage in timeline.stages if stage.name == _STEP)
 
 
@@ -112,7 +112,7 @@ def no_collections() -> Iterator[None]:
 
 
 def events_of(timeline: Timeline) -> Events:
-    """The second of two recorded steps, and the blocks that are there when it begins."""
+    """Give the second of two recorded steps, and the blocks that are there when it begins."""
     begins = begin_of_step(timeline)
     held: list[BlockEvent] = []
     by_position: dict[int, BlockEvent] = {}

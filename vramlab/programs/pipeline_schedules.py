@@ -94,7 +94,7 @@ class PipelineSchedule:
         return [cell.work for cell in self.cells if cell.rank == rank]
 
     def in_flight(self, rank: int, *, after_first: bool = False) -> int:
-        """The most micro-batches (of a stage) that a rank holds at once.
+        """Give the most micro-batches (of a stage) that a rank holds at once.
 
         One is in flight from the beginning of its forward pass to the end of its backward pass.
 
@@ -165,7 +165,7 @@ def plan(
 
 
 def bubble_fraction(ranks: int, micro_batches: int, stages_per_rank: int = 1) -> Fraction:
-    """The share of time in which ranks wait, in closed form; GPipe and 1F1B have the same.
+    """Give the share of time in which ranks wait, in closed form; GPipe and 1F1B have the same.
 
     A rank works for `micro_batches x stages_per_rank` micro-batches, forward and backward. It waits
     for `ranks - 1` of them: until the first one arrives, and after the last one has left.
@@ -175,7 +175,7 @@ def bubble_fraction(ranks: int, micro_batches: int, stages_per_rank: int = 1) ->
 
 
 def in_flight(name: Name, rank: int, ranks: int, micro_batches: int) -> int:
-    """The most micro-batches that a rank holds at once, in closed form, with a stage per rank."""
+    """Give the most micro-batches that a rank holds at once, with a stage per rank."""
     return micro_batches if name == "GPipe" else min(micro_batches, ranks - rank)
 
 

@@ -62,7 +62,7 @@ class ExtraAllocation:
 
 
 def stages_of(*traces: Trace) -> list[str]:
-    """The stages that have events, in order of appearance."""
+    """Give the stages that have events, in order of appearance."""
     return list(dict.fromkeys(event.stage for trace in traces for event in trace.events))
 
 

@@ -92,7 +92,7 @@ class Comparison:
         return max((abs(number.relative) for number in self.numbers), default=0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, in bytes."""
+        """Give what JSON can carry, in bytes."""
         return {
             "entry": self.entry,
             "equal": self.equal,

@@ -18,7 +18,7 @@ class NothingToDoError(VramlabError):
 
 
 def all_entries() -> tuple[str, ...]:
-    """The ids of all entries, in the order in which they are recorded."""
+    """Give the ids of all entries, in the order in which they are recorded."""
     from vramlab import zoo
     from vramlab.kernels import rules_called
     from vramlab.recordings import experiments

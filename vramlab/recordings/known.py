@@ -129,7 +129,7 @@ def names_and_reasons() -> tuple[tuple[str, str, str], ...]:
 
 
 def known_difference(entry: str, stage: str, quantity: str) -> KnownDifference | None:
-    """The named reason for a difference, or None."""
+    """Give the named reason for a difference, or None."""
     for known in KNOWN:
         if known.explains(entry, stage, quantity):
             return known

@@ -116,7 +116,7 @@ class _Observer:
 
 
 def unique_names(stages: list[StageMeasurement] | tuple[StageMeasurement, ...]) -> list[str]:
-    """The stages' names, with a number where a name comes again."""
+    """Give the stages' names, with a number where a name comes again."""
     seen: dict[str, int] = {}
     names = []
     for stage in stages:

@@ -78,7 +78,7 @@ class RecordedEntry:
     """Why it has no trace, if it has none."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; a stage is a list, in the order of `RecordedStage`'s fields."""
+        """Give what JSON can carry; a stage is a list, in the order of `RecordedStage`'s fields."""
         data: dict[str, Any] = {"status": self.status, "seconds": self.seconds}
         if self.error is not None:
             data["error"] = self.error
@@ -176,7 +176,7 @@ class RecordingFile:
     def open_or_new(
         cls, folder: Path, machine: dict[str, Any], writer: Writer = replace_file
     ) -> RecordingFile:
-        """The recording of a machine in a folder, to be added to.
+        """Give the recording of a machine in a folder, to be added to.
 
         Raises:
             RecordingError: the file there is of another machine, driver or library, or is none.
@@ -286,7 +286,7 @@ def file_stem(machine: Mapping[str, Any]) -> str:
 
 
 def trace_of(line: Mapping[str, Any]) -> Trace:
-    """The trace in what `read_traces` gives.
+    """Give the trace in what `read_traces` gives.
 
     Raises:
         RecordingError: it is damaged.

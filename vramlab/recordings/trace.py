@@ -74,7 +74,7 @@ class Trace:
     events: tuple[TraceEvent, ...]
 
     def in_stage(self, stage: str) -> tuple[TraceEvent, ...]:
-        """The events of one stage."""
+        """Give the events of one stage."""
         return tuple(event for event in self.events if event.stage == stage)
 
     def to_dict(self) -> dict[str, Any]:

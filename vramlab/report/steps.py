@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch.optim import optimizer as optimizer_hooks
 
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.storage_record import known
-from vramlab.gpu.torch_internals import DisableTorchFunction
+from vramlab.gpu.torch_internals import DisableTorchFunction, Replaced
 from vramlab.report.stopped import Stopped
 from vramlab.report.summary import StepCounts
 
@@ -55,6 +56,9 @@ class Steps:
             make(optimizer, *args, **kwargs)
 
         self._patches.set(Optimizer, "__init__", make_and_note)
+        run = self._counting(Replaced.ENGINE_OF_GRAPH.value())
+        for engine in (Replaced.ENGINE_OF_AUTOGRAD, Replaced.ENGINE_OF_GRAPH):
+            self._patches.set(*engine.at, run)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -62,7 +66,23 @@ class Steps:
         for hook in self._hooks:
             hook.remove()
 
-    def backward_begins(
+    def _counting(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the function that runs autograd's engine."""
+
+        @functools.wraps(run)
+        def count_and_run(*args: Any, **kwargs: Any) -> Any:
+            depth = getattr(self._thread, "backward_depth", 0)
+            if depth == 0:
+                self._backward_begins(*args, **kwargs)
+            self._thread.backward_depth = depth + 1
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self._thread.backward_depth = depth
+
+        return count_and_run
+
+    def _backward_begins(
         self,
         outputs: Sequence[Any],
         gradients: Any,

@@ -10,11 +10,9 @@ For example:
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
-from vramlab.report.attribution import ForwardEnd
 from vramlab.report.origins import Origins
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
@@ -27,6 +25,7 @@ _PRECEDENCE = (
     Category.GRADIENTS,
     Category.WORKSPACES,
     Category.INPUTS,
+    Category.ACTIVATIONS,
 )
 """Which category a block has that several tensors share."""
 
@@ -41,21 +40,18 @@ class Watch:
     Attributes:
         devices: one watch for each GPU, by index.
         steps: counts the steps and passes of the training.
-        turns: the moments at which forward passes were over: an outermost backward pass began, or
-            memory ran out.
     """
 
     def __init__(self, gpu: VirtualGPU, most_steps: int | None = None) -> None:
-        self._tick = itertools.count(1).__next__
-        self.turns: list[ForwardEnd] = []
         self.steps = Steps(most_steps)
+        self._tick = itertools.count(1).__next__
         self._machine = gpu.machine
         self._origins = Origins()
         self.devices = tuple(
             PeakWatch(device.allocator, self._tick, self._origins.of_allocation)
             for device in gpu.machine.devices
         )
-        self._owners = Owners(self._claim, self._backward_begins)
+        self._owners = Owners(self._claim)
         for device in gpu.machine.devices:
             device.allocator.add_oom_observer(self._memory_runs_out)
 
@@ -72,16 +68,11 @@ class Watch:
         self._machine.remove_observer(self._origins)
 
     def look_everywhere(self) -> None:
-        """Claim all that is known to be a parameter, a buffer, a gradient or an optimizer state."""
+        """Claim all that is known to be a parameter, a gradient, an optimizer state or the like."""
         self._owners.look_everywhere()
-
-    def _backward_begins(self, *args: Any, **kwargs: Any) -> None:
-        self.steps.backward_begins(*args, **kwargs)
-        self.turns.append(ForwardEnd(self._tick(), is_backward=True))
 
     def _memory_runs_out(self, *_: int) -> None:
         self._owners.look_everywhere()
-        self.turns.append(ForwardEnd(self._tick(), is_backward=False))
 
     def _claim(self, device: int, address: int, category: Category) -> None:
         block = self.devices[device].block_at(address)

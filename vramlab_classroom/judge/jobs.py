@@ -12,11 +12,11 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vramlab_classroom.judge.answers import BrokenCell, NoAnswer, find_answer
+from vramlab_classroom.judge.follow_through import find_following
 from vramlab_classroom.judge.restricted import load
 from vramlab_classroom.judge.task import (
     Diagnose,
@@ -28,8 +28,7 @@ from vramlab_classroom.judge.task import (
     attached_for,
 )
 from vramlab_classroom.judge.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
-
-MAX_SHOWN_CHARACTERS = 200
+from vramlab_classroom.sandbox.problems import own_line, problem
 
 Reply = dict[str, Any]
 
@@ -40,7 +39,8 @@ def run(request: Mapping[str, Any]) -> Reply:
         function = getattr(importlib.import_module(request["module"]), request["function"])
         return dict(function(**request["arguments"]))
     if request["job"] == "find":
-        return {task: find(task, cells) for task, cells in request["cells"].items()}
+        rights = request["rights"]
+        return {task: find(task, cells, rights) for task, cells in request["cells"].items()}
     exercise: Exercise = importlib.import_module(request["module"]).EXERCISE
     task = exercise.task(request["task"])
     match request["job"]:
@@ -96,16 +96,25 @@ def _checked_truth(task: Task, truth: int | str) -> int | str:
     return truth
 
 
-def find(task: str, cells: Sequence[str]) -> Reply:
-    """Give the `source` of the answer to a task, or the `problem` that there is with it."""
+def find(task: str, cells: Sequence[str], rights: Mapping[str, str]) -> Reply:
+    """Give the `source` of the answer to a task, or the `problem` that there is with it.
+
+    Besides, what `find_following` gives.
+    """
+    found = _find(lambda: {"source": find_answer(cells, task)})
+    following = _find(lambda: find_following(task, cells, rights))
+    return {**found, **following} if "followed" in following else found
+
+
+def _find(finding: Callable[[], Reply]) -> Reply:
     try:
-        return {"source": find_answer(cells, task)}
+        return finding()
     except NoAnswer as error:
         return {"problem": str(error), "unanswered": True}
     except BrokenCell as error:
         return {"problem": str(error)}
     except Exception as error:
-        return _problem(error, "")
+        return problem(error, "", OWN_MODULE)
 
 
 def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
@@ -118,10 +127,10 @@ def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
         return {"achieved": task.trial(bound["answer"], **config)}
     except NotFixed as failure:
         return {"problem": str(failure)}
-    except Exception as error:
-        if _own_line(error, source) is None:
+    except BaseException as error:
+        if own_line(error, source, OWN_MODULE) is None:
             raise  # a fault of the task, not of the answer
-        return _problem(error, source)
+        return problem(error, source, OWN_MODULE, own=NotAllowed)
 
 
 def _bind(task: Task, source: str) -> Reply:
@@ -130,27 +139,5 @@ def _bind(task: Task, source: str) -> Reply:
     vocabulary = torch_vocabulary() if has_torch else PLAIN
     try:
         return {"answer": load(source, vocabulary)[task.name]}
-    except Exception as error:
-        return _problem(error, source)
-
-
-def _problem(error: BaseException, source: str) -> Reply:
-    """Say what kept an answer from being given, with the learner's line where it happened."""
-    if isinstance(error, NotImplementedError):
-        return {"problem": "", "unanswered": True}
-    text = str(error)[:MAX_SHOWN_CHARACTERS]
-    if not isinstance(error, NotAllowed):
-        text = f"{type(error).__name__}: {text}"
-    line = _own_line(error, source)
-    return {"problem": f"{text}\n    in the line: {line}" if line else text}
-
-
-def _own_line(error: BaseException, source: str) -> str | None:
-    """Find the innermost line of the answer in an error's traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    numbers = [frame.lineno for frame in frames if frame.filename == OWN_MODULE]
-    number = numbers[-1] if numbers else getattr(error, "lineno", None)
-    lines = source.splitlines()
-    if number is None or not 0 < number <= len(lines):
-        return None
-    return lines[number - 1].strip()
+    except BaseException as error:
+        return problem(error, source, OWN_MODULE, own=NotAllowed)

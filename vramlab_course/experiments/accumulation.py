@@ -188,7 +188,7 @@ TRAININGS = (
     ),
 )
 def accumulation_bert_large(set_to_none: bool = True) -> Outcome:
-    """The document's two runs, as a plain loop that allocates what the Trainer allocates.
+    """Repeat the document's two runs, as a plain loop that allocates what the Trainer allocates.
 
     The Trainer itself would need the accelerate package; its loop is: forward, loss / steps,
     backward, clip, step, zero_grad. Both trainings begin with an empty cache.
@@ -270,6 +270,6 @@ def _find(trial: Trial, training: AccumulationRun, used_bytes: int) -> None:
 
 
 def published_difference_bytes() -> int:
-    """How much less the document's second run took: 4196 MiB."""
+    """Give how much less the document's second run took: 4196 MiB."""
     before, after = (figure(training.figure).nearest_bytes(0) for training in TRAININGS)
     return before - after

@@ -35,7 +35,7 @@ BATCHES = (1, 2, 4, 8, 16, 24, 32)
     ),
 )
 def bert_batch(batches: Sequence[int] = BATCHES, *, train: bool = False) -> Outcome:
-    """A training step of BERT-base with AdamW for one batch after the other, 512 tokens each.
+    """Run a training step of BERT-base with AdamW for one batch after the other, 512 tokens each.
 
     Workspaces and optimizer states come in a step before the first that is measured. Every batch
     starts with an empty cache and no gradients. What blocks hold because it was not split off is
@@ -112,7 +112,7 @@ STEP = "the optimizer's step"
 def step_peak(
     sizes: Bert, here: GPUEnvironment, batch: int, trained_bytes: Sequence[int], *, train: bool
 ) -> StepPeak:
-    """Where a step with AdamW (foreach) peaks: in the backward pass, or in the optimizer.
+    """Give where a step with AdamW (foreach) peaks: in the backward pass, or in the optimizer.
 
     The states are there already.
 

@@ -159,7 +159,7 @@ def bert_inference() -> Outcome:
 
 
 def gathered_types() -> Difference:
-    """What today's transformers keeps beyond what the document's did."""
+    """Give what today's transformers keeps beyond what the document's did."""
     return Difference(
         block_bytes(tensor_bytes((1, SEQUENCE), "int64")),
         "today's transformers gathers the default token types, 512 of 8 B, for the positions",

@@ -129,7 +129,7 @@ def _measure(chain: nn.Module, train: Callable[[], object]) -> tuple[int, int]:
     source="000 §5.3, 001 §4.2, 004",
 )
 def checkpoint_strategies(steps: int = STEPS, batch: int = BATCH, width: int = WIDTH) -> Outcome:
-    """A chain of MLP steps under every schedule, as executed with real recomputation.
+    """Run a chain of MLP steps under every schedule, as executed with real recomputation.
 
     Args:
         steps: length of the chain.
@@ -207,7 +207,7 @@ def checkpoint_sqrt(
 def checkpoint_sequential_both(
     steps: int = 12, counts: Sequence[int] = (3, 4, 12), batch: int = BATCH, width: int = WIDTH
 ) -> Outcome:
-    """A chain of MLP steps through torch's own checkpointing, forward and backward.
+    """Run a chain of MLP steps through torch's own checkpointing, forward and backward.
 
     Args:
         steps: length of the chain.

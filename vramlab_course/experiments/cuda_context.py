@@ -23,7 +23,7 @@ from vramlab_course.experiments.trial import Trial, expected
     figures=("tiny-allocated", "tiny-reserved", "context-3090", "context-v100"),
 )
 def cuda_context() -> Outcome:
-    """One number on the GPU, and what the driver counts for the process besides.
+    """Put one number on the GPU, and what the driver counts for the process besides.
 
     The context is measured as the documents do: what the device has in use, less PyTorch's reserved
     memory. Whatever other processes use is in it, so measure on an idle GPU. Document 003 prints
@@ -57,7 +57,7 @@ def cuda_context() -> Outcome:
 
 
 def contexts_table(names: Iterable[str]) -> Table:
-    """How large the CUDA contexts of some GPUs are, today and under drivers of the past.
+    """Give how large the CUDA contexts of some GPUs are, today and under drivers of the past.
 
     Args:
         names: of GPUs in the catalogue.

@@ -43,7 +43,7 @@ def data_parallel_step(
     classes: int = 8192,
     loss_inside: bool = False,
 ) -> Outcome:
-    """The second step of a classifier with AdamW, once for each GPU that is looked at.
+    """Run the second step of a classifier with AdamW, once for each GPU that is looked at.
 
     Args:
         gpus: how many share the batch; so many must be attached.
@@ -100,7 +100,7 @@ def data_parallel_step(
     conditions=Conditions(count=4, why="the document has no figures; its model and its batch"),
 )
 def data_parallel_bert(gpus: int = 4, batch: int = 32, sequence: int = 512) -> Outcome:
-    """A step of BERT-base with AdamW, for GPU 0 and for GPU 1; the others are as GPU 1.
+    """Run a step of BERT-base with AdamW, for GPU 0 and for GPU 1; the others are as GPU 1.
 
     As in `bert-training`, which is the same on one GPU. Of a replica, what no gradient needs has
     gone when forward has ended: the piece with the word embeddings, and the last bias.
@@ -159,7 +159,7 @@ def data_parallel_bert(gpus: int = 4, batch: int = 32, sequence: int = 512) -> O
     source="001 §5.1, §5.12",
 )
 def ddp_step(rows: int = 256, width: int = 1024, layers: int = 4, classes: int = 8192) -> Outcome:
-    """The second step of a classifier with AdamW: alone, and as a rank with DDP in two ways.
+    """Run the second step of a classifier with AdamW: alone, and as a rank with DDP in two ways.
 
     Args:
         rows: of each rank's own batch.

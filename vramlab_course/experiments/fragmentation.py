@@ -19,7 +19,7 @@ from vramlab.cuda_rules.sizes import (
 )
 from vramlab.gpu import VirtualGPU
 from vramlab.measure.figures import UNIT_BYTES
-from vramlab.units import MIB
+from vramlab.units import MIB, format_bytes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -35,7 +35,7 @@ from vramlab_course.formulas.packing import stranded_fraction
     figures=("fragment-800",),
 )
 def fragment_800() -> Outcome:
-    """The document's picture of fragmentation, and two cases in which it does not hold.
+    """Rebuild the document's picture of fragmentation, and two cases in which it does not hold.
 
     The process may take no more than the two segments. In each of them 500 MiB are free, and a
     tensor still lives: 800 MiB are refused. With the two free blocks side by side they merge, and
@@ -231,7 +231,7 @@ def _others_on_the_gpu(gpu: VirtualGPU) -> None:
     ),
 )
 def oom_anatomy() -> Outcome:
-    """A run that ends in the document's out-of-memory message.
+    """Run into the document's out-of-memory message.
 
     Four tensors of one size are replaced by smaller ones, as when a batch of long sequences is
     followed by shorter ones: what is left of each segment is free, but none of the four pieces is
@@ -277,11 +277,13 @@ def oom_anatomy() -> Outcome:
         tried_bytes = _tried_bytes(str(error))
     measured = smaller.measurement
     del ballast, kept
+    # The message rounds, so what it will say is predicted, not what is behind it.
+    to_print = format_bytes(segment_size(block_bytes(plan.request_bytes)))
     more = (Difference(ballast_bytes, "ballast: this GPU has more memory than was in play"),)
     trial.find(
         "oom-anatomy",
         tried_bytes,
-        predicted=segment_size(block_bytes(plan.request_bytes)),
+        predicted=_tried_bytes(f"Tried to allocate {to_print}"),
         index=_TRIED,
         part="tried to allocate",
     )

@@ -47,7 +47,7 @@ MODES = (
     source="001 §2.41 and §2.42",
 )
 def inference_modes(batch: int = 32, sequence: int = 512) -> Outcome:
-    """The same forward pass of BERT-base in four modes: with and without dropout, and autograd.
+    """Run the same forward pass of BERT-base in four modes: with and without dropout, and autograd.
 
     Args:
         batch, sequence: of the tokens; from 384 tokens on, attention decides the peak.
@@ -105,7 +105,7 @@ def gpt2_like() -> GeneratingModel:
 
 
 def llama_like() -> GeneratingModel:
-    """A small Llama in float16, whose 32 query heads share 8 key-value heads."""
+    """Give a small Llama in float16, whose 32 query heads share 8 key-value heads."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -127,7 +127,7 @@ def llama_like() -> GeneratingModel:
     source="001 §2.26",
 )
 def kv_cache(prompt: int = 100, new_tokens: int = 8, beams: int = 4) -> Outcome:
-    """A prompt and some tokens through GPT-2 and through a Llama with grouped heads, then beams.
+    """Generate with GPT-2 and with a Llama that has grouped heads, then with beams.
 
     Args:
         prompt: tokens that are read at once.
@@ -192,5 +192,5 @@ def _measure_beams(
 
 
 def with_sequences(cache: KVCache, sequences: int) -> KVCache:
-    """The same cache for another number of sequences."""
+    """Give the same cache for another number of sequences."""
     return KVCache(cache.layers, cache.kv_heads, cache.head_size, sequences, cache.dtype)

@@ -116,7 +116,7 @@ def gpt2_xl_states() -> Outcome:
     ),
 )
 def gpt2_xl_activations() -> Outcome:
-    """The forward pass in three ways, all in float16: what is kept until the backward pass.
+    """Run the forward pass in three ways, all in float16: what is kept until the backward pass.
 
     Fused attention without dropout is the leanest without recomputation. Step by step and with
     dropout no GPU holds 32 texts; 8 tell as much. And checkpoints: the paper says 8 GB.
@@ -236,7 +236,7 @@ def t4_params() -> Outcome:
 
 
 def most_layers(run: Run, gpu: GPUModel, sizes: Sizes | None = None) -> int:
-    """The most layers whose blocks have room in the free memory of the current GPU.
+    """Give the most layers whose blocks have room in the free memory of the current GPU.
 
     Args:
         run: how the model is trained.
@@ -253,7 +253,7 @@ def most_layers(run: Run, gpu: GPUModel, sizes: Sizes | None = None) -> int:
 
 
 def does_fit(sizes: Sizes, run: Run) -> bool:
-    """Whether two training steps fit on the current GPU."""
+    """Tell whether two training steps fit on the current GPU."""
     try:
         take_steps(sizes, run)
     except torch.OutOfMemoryError:
@@ -262,7 +262,7 @@ def does_fit(sizes: Sizes, run: Run) -> bool:
 
 
 def gpu_model(here: GPUEnvironment) -> GPUModel:
-    """A GPU with the facts of the attached one that a peak depends on."""
+    """Give a GPU with the facts of the attached one that a peak depends on."""
     return replace(
         catalogue.find("A100-80GB"),
         compute_capability=here.compute_capability,

@@ -97,7 +97,7 @@ def _parameters(shapes: Iterable[Shape]) -> list[nn.Parameter]:
     conditions=Conditions(why="what tensors take is the same on every GPU"),
 )
 def lean_optimizers(rows: int = 4096, columns: int = 1024) -> Outcome:
-    """One matrix with each optimizer: what its first step leaves behind."""
+    """Train one matrix with each optimizer: what its first step leaves behind."""
     trial = Trial("lean-optimizers", rows=rows, columns=columns)
     shape = (rows, columns)
     _meet_cublas()
@@ -128,7 +128,7 @@ _NOMINAL = 3 * 10**9
     conditions=Conditions(gpu="A100-80GB", why="weights, gradients and AdamW's states are 48 GB"),
 )
 def optimizers_3b(layers: int = LAYERS_3B, width: int = WIDTH_3B) -> Outcome:
-    """A GPT-2 of nearly 3 billion parameters in float32, one step with each optimizer.
+    """Run a GPT-2 of nearly 3 billion parameters in float32, one step with each optimizer.
 
     What is measured for its parameters is scaled to 3 billion, as the document rounds them.
     """
@@ -200,7 +200,7 @@ def optimizers_3b(layers: int = LAYERS_3B, width: int = WIDTH_3B) -> Outcome:
     conditions=Conditions(why="what tensors take is the same on every GPU"),
 )
 def steps_in_backward(layers: int = 8, width: int = 2048, batch: int = 32) -> Outcome:
-    """The second step of fused AdamW on a chain of Linear layers: after backward, and within it.
+    """Run a chain's second step with fused AdamW: after backward, and within it.
 
     Beyond what stays from step to step, a step after the backward pass has all gradients at its
     peak, and three tensors of the batch: the output, its gradient and that of the first layer's

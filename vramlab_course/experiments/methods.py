@@ -75,6 +75,8 @@ class Setting:
     """Whether blocks are computed anew in backward."""
     autocast: bool = False
     """Mixed precision: products in float16, parameters in float32."""
+    tf32: bool = False
+    """Whether products of float32 matrices run on tensor cores."""
     optimizer: str = "adamw"
     """A name in `OPTIMIZERS`."""
     owners: int = 1
@@ -146,21 +148,24 @@ def read_step(setting: Setting) -> MethodReading:
         setting,
         sum(parameter.nbytes for parameter in parameters),
         peak_bytes,
-        least_time(calls.calls, catalogue_model()),
-        _time(step),
+        least_time(calls.calls, catalogue_model(), tf32=setting.tf32),
+        _time(step, setting.tf32),
     )
 
 
-def _time(step: Callable[[], None]) -> float | None:
+def _time(step: Callable[[], None], tf32: bool) -> float | None:
     """How long a step takes on a real GPU; no time passes on a virtual one."""
     gpu = attached()
     if gpu is None or gpu.virtual:
         return None
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     step()
     end.record()
     torch.cuda.synchronize()
+    torch.set_float32_matmul_precision(before)
     return float(start.elapsed_time(end)) / 1000
 
 
@@ -173,7 +178,7 @@ def _time(step: Callable[[], None]) -> float | None:
     conditions=Conditions(gpu="A100-40GB"),
 )
 def backward_flops() -> Outcome:
-    """One layer after an op that needs its gradient, and one that is the first of a model."""
+    """Run one layer after an op that needs its gradient, and one that is the first of a model."""
     trial = Trial("backward-flops")
     linear = nn.Linear(512, 1024).to("cuda")
     convolution = nn.Conv2d(64, 128, 3, padding=1).to("cuda")
@@ -262,7 +267,7 @@ ZeRO's first stage, on one of four GPUs: it holds a quarter of the optimizer's s
     conditions=Conditions(gpu="A100-40GB"),
 )
 def method_table() -> Outcome:
-    """Every method of the document's table on one program, with a small and a large batch."""
+    """Run every method of the document's table on one program, with a small and a large batch."""
     trial = Trial("method-table", small=SMALL, large=LARGE, helps_from=HELPS_FROM)
     trial.record(*measure_methods().findings())
     return trial.outcome()
@@ -286,7 +291,7 @@ class MethodTable:
         return "Yes" if all(helped) else "(No)" if any(helped) else "No"
 
     def findings(self) -> Iterator[Finding]:
-        """The document's cells, row by row, held against the measured ones."""
+        """Give the document's cells, row by row, held against the measured ones."""
         for name, (speed, memory) in figure("method-table").value.items():
             for column, published in (("speed", speed), ("memory", memory)):
                 yield self._finding(name, column, published)

@@ -36,7 +36,7 @@ def autocast(enabled: bool = True) -> AbstractContextManager[Any]:
     source="001 §4.3, 003",
 )
 def autocast_chain(batch: int = 1024, widths: tuple[int, ...] = (1024,) * 5) -> Outcome:
-    """A chain of Linear layers in float32, then under autocast: forward, end of region, backward.
+    """Run a chain in float32, then under autocast: forward, end of region, backward.
 
     Args:
         batch: rows of the input.
@@ -123,7 +123,7 @@ _PARAMETERS = _WIDTH * _WIDTH
     source="003",
 )
 def precision_modes() -> Outcome:
-    """One weight of 4096 x 4096 with AdamW: what is there after a step, gradients included."""
+    """Train one weight of 4096 x 4096 with AdamW: what is there after a step, gradients too."""
     trial = Trial("precision-modes")
     for mode, parts in STATES_PER_PARAMETER.items():
         half = mode.startswith("16 bit")

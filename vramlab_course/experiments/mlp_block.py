@@ -46,7 +46,7 @@ class MLP(nn.Module):
     source="001 §3.2",
 )
 def mlp_block(batch: int = 8, sequence: int = 512, width: int = 1024) -> Outcome:
-    """The block in float32 and float16, with two activation functions, with and without dropout.
+    """Run the block in two dtypes, with two activation functions, with and without dropout.
 
     Args:
         batch, sequence, width: of its input.

@@ -31,7 +31,7 @@ def relu_chain(layers: int, width: int) -> nn.Sequential:
 
 
 def saving(way: Saving, parameters: Sequence[Tensor]) -> AbstractContextManager[object]:
-    """The context in which forward has to run."""
+    """Give the context in which forward has to run."""
     if way == "on the GPU":
         return nullcontext()
     return save_on_cpu() if way == "save_on_cpu" else SavedOnHost(parameters)
@@ -45,7 +45,7 @@ def saving(way: Saving, parameters: Sequence[Tensor]) -> AbstractContextManager[
     conditions=Conditions(gpu="T4"),
 )
 def offload_activations(layers: int = 8, width: int = 1024, batch: int = 8192) -> Outcome:
-    """A chain of Linear and ReLU: forward and backward with its saved tensors in three places."""
+    """Run a chain of Linear and ReLU with its saved tensors in three places."""
     trial = Trial("offload-activations", layers=layers, width=width, batch=batch)
     model = relu_chain(layers, width).to("cuda")
     x = torch.zeros(batch, width, device="cuda")
@@ -128,7 +128,7 @@ def _workspaces(
     conditions=Conditions(gpu="T4"),
 )
 def stream_layers(layers: int = 8, width: int = 2048, batch: int = 64) -> Outcome:
-    """A chain of Linear and ReLU whose weights are on the host: what forward leaves, at most."""
+    """Run a chain whose weights are on the host: what forward leaves, at most."""
     trial = Trial("stream-layers", layers=layers, width=width, batch=batch)
     weight_bytes, rows_bytes = tensor_bytes((width, width)), tensor_bytes((batch, width))
     for way, at_once in (("all on the GPU", layers), ("one by one", 1), ("one ahead", 2)):
@@ -177,7 +177,7 @@ class _GpuOptimizer:
         self._optimizer = torch.optim.AdamW(self.masters, lr=1e-3, fused=True)
 
     def states(self) -> list[Tensor]:
-        """Every tensor of the states."""
+        """Give every tensor of the states."""
         kept = self._optimizer.state.values()
         return [value for state in kept for value in state.values() if isinstance(value, Tensor)]
 

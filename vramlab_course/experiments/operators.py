@@ -45,7 +45,7 @@ class Operator:
     """Whether it is tried in float16 too; there, some keep their statistics in float16."""
 
     def bind(self, dtype: torch.dtype) -> tuple[Callable[..., Tensor], nn.Module | None]:
-        """The operator as a function of its inputs, and its module, on the GPU, if it has one."""
+        """Give the operator as a function of its inputs, and its module if it has one."""
         if self.make is None:
             assert self.apply is not None
             return self.apply, None
@@ -174,7 +174,7 @@ LEFT_TO_CUDNN = ("batch_norm",)
 
 
 def operator(name: str) -> Operator:
-    """The operator of that name; KeyError with the known ones if there is none."""
+    """Give the operator of that name; KeyError with the known ones if there is none."""
     for known in OPERATORS:
         if known.name == name:
             return known
@@ -182,7 +182,7 @@ def operator(name: str) -> Operator:
 
 
 def saved_by_operator(name: str, dtype: torch.dtype = torch.float32) -> SavedTensors:
-    """What one operator saves, through torch's hooks; its inputs and output are told apart."""
+    """Give what one operator saves, through torch's hooks; its inputs and output are told apart."""
     chosen = operator(name)
     function, module = chosen.bind(dtype)
     inputs = chosen.inputs(dtype)
@@ -206,7 +206,7 @@ def _run(function: Callable[..., Tensor], leaves: Inputs) -> Tensor:
     source="001 §2.23 and §3.1, 003",
 )
 def operators_save(dtype: str = "float32") -> Outcome:
-    """The operators of `KEEPS` on 4096 x 1024 numbers, or as many in images.
+    """Run the operators of `KEEPS` on 4096 x 1024 numbers, or as many in images.
 
     Inputs and output lose their names, so that the allocator alone tells what the operator holds on
     to; `operators_table` asks autograd's hooks the same. Batch norm is left out: on a real GPU,
@@ -234,7 +234,7 @@ def operators_save(dtype: str = "float32") -> Outcome:
 
 
 def operators_table(*names: str, dtype: torch.dtype = torch.float32) -> Table:
-    """What operators keep, through torch's hooks: one row each.
+    """Give what operators keep, through torch's hooks: one row each.
 
     Args:
         names: of operators; all if none are given.

@@ -59,7 +59,7 @@ OPTIMIZERS_COMPARED = (
     figures=("bytes-per-param",),
 )
 def optimizer_states() -> Outcome:
-    """One weight of 4096 x 4096 with each optimizer; states appear in the first step()."""
+    """Train one weight of 4096 x 4096 with each optimizer; states appear in the first step()."""
     trial = Trial("optimizer-states")
     weight_bytes = WEIGHTS["float32"] * _PARAMETERS
     per_parameter: dict[str, int] = {}

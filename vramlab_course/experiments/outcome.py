@@ -147,7 +147,7 @@ class Outcome:
         return self.result[stage]
 
     def finding(self, figure: str, part: str = "") -> Finding:
-        """The finding on a published figure; KeyError with those there are if it has none."""
+        """Give the finding on a published figure; KeyError with those there are if it has none."""
         for finding in self.findings:
             if finding.figure == figure and finding.part == part:
                 return finding
@@ -155,7 +155,7 @@ class Outcome:
         raise KeyError(f"{self.experiment!r} found nothing on {figure!r} {part!r}; it has: {there}")
 
     def findings_on(self, figure: str) -> tuple[Finding, ...]:
-        """The findings on all parts of a published figure."""
+        """Give the findings on all parts of a published figure."""
         return tuple(finding for finding in self.findings if finding.figure == figure)
 
     def findings_table(self) -> Table:
@@ -175,7 +175,7 @@ class Outcome:
         }
 
     def to_json(self) -> str:
-        """The outcome as JSON text."""
+        """Give the outcome as JSON text."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     @classmethod
@@ -231,7 +231,7 @@ def findings_table(findings: tuple[Finding, ...], caption: str) -> Table:
 
 
 def reasons(finding: Finding) -> tuple[str, ...]:
-    """What there is to say about a finding, a line each."""
+    """Give what there is to say about a finding, a line each."""
     name = f"{finding.figure} {finding.part}".strip()
     lines = [
         ": ".join((name, *_amount_in_words(difference, finding), difference.why))
@@ -248,7 +248,7 @@ def reasons(finding: Finding) -> tuple[str, ...]:
 
 
 def format_number(value: Number | str | None, finding: Finding) -> str:
-    """A predicted or measured number: memory in MiB and bytes, anything else in its unit."""
+    """Give a predicted or measured number: memory in MiB and bytes, anything else in its unit."""
     if value is None or isinstance(value, str):
         return value or ""
     if finding.is_memory and value < KIB:
@@ -259,7 +259,7 @@ def format_number(value: Number | str | None, finding: Finding) -> str:
 
 
 def format_amount(amount: Number, finding: Finding) -> str:
-    """A difference with its sign and unit."""
+    """Give a difference with its sign and unit."""
     unit = "B" if finding.is_memory else finding.unit
     if float(amount).is_integer():  # a count, such as of parameters
         return f"{int(amount):+,} {unit}"

@@ -85,7 +85,7 @@ class PackableLayer(nn.Module):
 
 
 def kept_by_rows_bytes(rows: int, width: int = WIDTH) -> int:
-    """What `PackableLayer` keeps for each row (token or filling), without attention; float32.
+    """Give what `PackableLayer` keeps for each row (token or filling), without attention; float32.
 
     The first norm's output, query, key and value; the sum after attention, which is the second
     norm's input, and its output; GELU's input and output; the layer's output. And each norm's mean
@@ -103,7 +103,7 @@ def kept_by_rows_bytes(rows: int, width: int = WIDTH) -> int:
     source="003",
 )
 def padding(texts: int = 32, longest: int = LONGEST) -> Outcome:
-    """One transformer layer and one prediction layer, over texts of mixed lengths, float32.
+    """Run one transformer layer and one prediction layer, over texts of mixed lengths, float32.
 
     Padded to the longest that the model takes, to the longest of the batch, in four buckets (what
     the largest of them keeps: they run one after the other), and packed. Then the prediction layer,

@@ -31,7 +31,7 @@ class CountedLayer:
 
 
 def layers() -> list[CountedLayer]:
-    """The layers that document 001 §2.21 lists, with and without parameters."""
+    """Give the layers that document 001 §2.21 lists, with and without parameters."""
 
     def float32(*counts: int) -> tuple[int, ...]:
         return tuple(tensor_bytes((elements,)) for elements in counts)

@@ -84,7 +84,7 @@ def pipeline_stages(
     checkpointed: bool = False,
     returns_outputs: bool = False,
 ) -> Outcome:
-    """The first step of a chain of equal Linear layers in equal stages, once for each stage.
+    """Run the first step of a chain of equal Linear layers in equal stages, once for each stage.
 
     Args:
         schedule: GPipe or 1F1B.
@@ -145,7 +145,7 @@ def pipeline_stages(
 def model_parallel(
     gpus: int = 4, batch: int = 4096, width: int = 1024, layers: int = 16
 ) -> Outcome:
-    """The first step of the same chain in one process, once for each GPU that is looked at.
+    """Run the first step of the same chain in one process, once for each GPU that is looked at.
 
     Args:
         gpus: on which the layers are, one after the other; so many must be attached.

@@ -77,12 +77,12 @@ def experiment(
 
 
 def names() -> tuple[str, ...]:
-    """The names of all experiments, in the order of the lessons."""
+    """Give the names of all experiments, in the order of the lessons."""
     return tuple(sorted(_EXPERIMENTS, key=lambda name: _EXPERIMENTS[name].lesson))
 
 
 def get(name: str) -> Experiment:
-    """The experiment of that name; KeyError with the known ones if there is none."""
+    """Give the experiment of that name; KeyError with the known ones if there is none."""
     try:
         return _EXPERIMENTS[name]
     except KeyError:

@@ -68,7 +68,7 @@ def long_bert(attention: str = "eager") -> nn.Module:
 def bert_sequence_fit(
     lengths: Sequence[int] = LENGTHS, training: bool = True, fused: bool = False
 ) -> Outcome:
-    """One forward pass at each length, batch 1, in float32; a parabola through all.
+    """Run one forward pass at each length, batch 1, in float32; a parabola through all.
 
     What is allocated is predicted to the byte at each length. Only unsplit
     remainders, of at most 1 MiB, are read from torch's snapshot: they depend on everything that
@@ -138,7 +138,7 @@ class AttentionMemory:
     forward_peak_bytes: int
     """Most at a time in the forward pass, beyond query, key and value."""
     backward_peak_bytes: int
-    """Likewise in the backward pass, gradients included."""
+    """Likewise in the backward pass, gradients too."""
 
 
 def attend(
@@ -204,7 +204,7 @@ def _meet_cublas() -> None:
 
 
 def can_run(kind: AttentionKind, dtype: torch.dtype, training: bool, dropout: float) -> bool:
-    """Whether the attached GPU has a kernel for it: asked with a few tokens."""
+    """Tell whether the attached GPU has a kernel for it: asked with a few tokens."""
     query = torch.zeros(1, 1, 64, 64, dtype=dtype, device="cuda", requires_grad=training)
     try:
         attend(kind, query, query, query, dropout)
@@ -214,7 +214,7 @@ def can_run(kind: AttentionKind, dtype: torch.dtype, training: bool, dropout: fl
 
 
 def chosen_by_torch(dtype: torch.dtype, dropout: float = 0.0, head_size: int = 64) -> AttentionKind:
-    """Which kind scaled_dot_product_attention takes on the attached GPU, without a mask.
+    """Give which kind scaled_dot_product_attention takes on the attached GPU, without a mask.
 
     Told from the graph: the node that the output comes from is named after the backend.
     """

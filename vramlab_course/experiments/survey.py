@@ -73,7 +73,7 @@ class Survey:
     """Numbers that differ for no known reason; empty if all is well."""
 
     def table(self) -> Table:
-        """For a terminal or a notebook."""
+        """Show for a terminal or a notebook."""
         remarks = tuple(remark for line in self.lines for remark in line.remarks)
         return Table(
             "The documents' figures, each under the conditions it was published under",
@@ -83,14 +83,14 @@ class Survey:
         )
 
     def markdown(self) -> str:
-        """For a README: a table, and the remarks as a list below it."""
+        """Show for a README: a table, and the remarks as a list below it."""
         rows = [_HEADER, ("---",) * len(_HEADER), *(line.cells for line in self.lines)]
         table = ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in rows]
         remarks = [f"- {remark}" for line in self.lines for remark in line.remarks]
         return "\n".join([*table, "", *remarks, "", self.summary()])
 
     def summary(self) -> str:
-        """How many lines have which verdict."""
+        """Give how many lines have which verdict."""
         counts = Counter(line.verdict for line in self.lines)
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 

@@ -171,7 +171,7 @@ def tensor_parallel_activations(
     conditions=Conditions(gpu="A100-40GB"),
 )
 def tensor_parallel_weights(width: int = 4096, heads: int = 32) -> Outcome:
-    """A layer in float16 with AdamW in float16, on one of 1, 2, 4 and 8 ranks."""
+    """Run a layer in float16 with AdamW in float16, on one of 1, 2, 4 and 8 ranks."""
     trial = Trial("tensor-parallel-weights", width=width, heads=heads)
     for ranks in (1, 2, 4, 8):
         division: Division = "tensor" if ranks > 1 else "whole"
@@ -222,7 +222,7 @@ def read_order(order: Order, ranks: int, rows: int, width: int) -> OrderReading:
 
 
 def read_orders(ranks: int, rows: int, width: int) -> dict[Order, OrderReading]:
-    """The same for every order."""
+    """Give the same for every order."""
     return {order: read_order(order, ranks, rows, width) for order in ORDERS}
 
 
@@ -239,7 +239,7 @@ def read_orders(ranks: int, rows: int, width: int) -> dict[Order, OrderReading]:
 def vocabulary_parallel(
     ranks: int = 8, rows: int = 2048, width: int = 1024, vocabulary: int = 32768
 ) -> Outcome:
-    """A head cut by columns, and the loss: with logits gathered, and without."""
+    """Run a head cut by columns, and the loss: with logits gathered, and without."""
     trial = Trial("vocabulary-parallel", ranks=ranks, rows=rows, width=width, vocabulary=vocabulary)
     scalars_bytes = 2 * block_bytes(tensor_bytes(()))  # the loss, and its divisor
     for gathered in (True, False):

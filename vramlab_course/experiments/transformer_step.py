@@ -46,18 +46,18 @@ class TransformerTraining:
         self.targets = torch.zeros_like(self.tokens)
 
     def states(self) -> list[Tensor]:
-        """What the optimizer keeps: states, and float32 copies of parameters."""
+        """Give what the optimizer keeps: states, and float32 copies of parameters."""
         optimizer = self.optimizer
         return optimizer.states() if isinstance(optimizer, MasterWeights) else states_of(optimizer)
 
     def forward(self) -> Tensor:
-        """The loss, with its graph."""
+        """Give the loss, with its graph."""
         with self._precision():
             loss: Tensor = self.model(self.tokens, self.targets)
         return loss
 
     def step(self) -> None:
-        """A whole training step."""
+        """Run a whole training step."""
         loss = self.forward()
         loss.backward()
         self.optimizer.step()

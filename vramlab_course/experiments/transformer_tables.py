@@ -19,7 +19,7 @@ from vramlab_course.experiments.transformer_step import TransformerTraining, tak
 
 
 def layer_terms_table(sizes: Sizes, runs: Mapping[str, Run]) -> Table:
-    """What a layer keeps, term by term, in bytes for each number of the hidden state or the scores.
+    """Give what a layer keeps, in bytes for each number of the hidden state or the scores.
 
     Args:
         sizes: of the model.
@@ -67,7 +67,7 @@ def _unit_of(term: str) -> str:
 
 
 def measure_layer(sizes: Sizes, run: Run) -> int:
-    """What one more layer keeps on the current GPU, without remainders: two layers against one."""
+    """Measure what one more layer keeps on the current GPU: two layers against one."""
     kept = []
     for layers in (1, 2):
         training = TransformerTraining(replace(sizes, layers=layers), run)
@@ -80,7 +80,7 @@ def measure_layer(sizes: Sizes, run: Run) -> int:
 
 
 def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
-    """Which GPUs of the catalogue hold a training run, as planned; some are tried.
+    """Give which GPUs of the catalogue hold a training run, as planned; some are tried.
 
     Args:
         sizes: of the model.

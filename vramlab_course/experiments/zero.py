@@ -53,7 +53,7 @@ def warm_up(precision: Precision = "float32", bias: bool = False) -> None:
 def read_kept(
     stage: Stage, ranks: int, rank: int = 0, *, layers: int = 4, width: int = 1024
 ) -> int:
-    """Measure what one rank of many keeps between its first two steps, gradients included."""
+    """Measure what one rank of many keeps between its first two steps, gradients too."""
     start_afresh()
     with rank_alone(rank, ranks):
         warm_up()
@@ -136,7 +136,7 @@ def read_rank(
     conditions=Conditions(gpu="A100-40GB"),
 )
 def zero_stages(ranks: int = 8, rank: int = 0, layers: int = 4, width: int = 1024) -> Outcome:
-    """A chain of Linear layers with AdamW in float32, at each stage of ZeRO."""
+    """Run a chain of Linear layers with AdamW in float32, at each stage of ZeRO."""
     trial = Trial("zero-stages", ranks=ranks, rank=rank, layers=layers, width=width)
     stages: tuple[Stage, ...] = (0, 1, 2, 3)
     for number in stages:
@@ -163,7 +163,7 @@ def zero_stages(ranks: int = 8, rank: int = 0, layers: int = 4, width: int = 102
     conditions=Conditions(gpu="A100-40GB"),
 )
 def zero_peak(ranks: int = 8, layers: int = 6, width: int = 2048) -> Outcome:
-    """A first step of a chain under FSDP2, with parameters that stay gathered, and that do not."""
+    """Run a first step under FSDP2, with parameters that stay gathered, and that do not."""
     trial = Trial("zero-peak", ranks=ranks, layers=layers, width=width)
     stages: tuple[Literal[2, 3], ...] = (2, 3)
     for number in stages:
@@ -201,7 +201,7 @@ PAPER_LAYERS, PAPER_WIDTH, PAPER_RANKS = 48, 12_500, 64
 def zero_table(
     layers: int = PAPER_LAYERS, width: int = PAPER_WIDTH, ranks: int = PAPER_RANKS
 ) -> Outcome:
-    """What rank 0 holds in mixed precision when forward has ended, with gradients and states."""
+    """Measure what rank 0 holds in mixed precision when forward has ended."""
     trial = Trial("zero-table", layers=layers, width=width, ranks=ranks)
     stages: tuple[Stage, ...] = (0, 1, 2, 3)
     for number in stages:

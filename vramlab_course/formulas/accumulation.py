@@ -39,7 +39,7 @@ def later_moments(chain: LinearChain, sum_buffers_bytes: SumBuffers) -> dict[str
 def micro_batch_peak_bytes(
     chain: LinearChain, sum_buffers_bytes: SumBuffers, *, accumulated: bool
 ) -> int:
-    """The peak of one micro-batch's backward pass, without workspaces and optimizer states.
+    """Give the peak of one micro-batch's backward pass, without workspaces and optimizer states.
 
     Args:
         chain: with the size of a micro-batch as `batch`.

@@ -27,7 +27,7 @@ _RANDOM_STATE_BLOCKS = 2
 
 
 def score_bytes(kind: AttentionKind, dtype: str = "float32", dropout: bool = False) -> int:
-    """Bytes that are kept for every score, that is for every pair of tokens in every head.
+    """Give bytes that are kept for every score, that is for every pair of tokens in every head.
 
     The softmax keeps its result. Dropout keeps a mask of one byte, and its own result is kept by
     the product with the values. The math path computes in float32, whatever it is given.
@@ -47,7 +47,7 @@ def kept_bytes(
     dtype: str = "float32",
     dropout: bool = False,
 ) -> int:
-    """What attention keeps beyond query, key and value; its output is part of it.
+    """Give what attention keeps beyond query, key and value; its output is part of it.
 
     Queries and keys are equally long, and nothing is masked. Head sizes that are no multiple of 8
     are padded by flash attention, which then keeps padded copies of all three: not counted here.
@@ -74,7 +74,7 @@ def kept_bytes(
 def quadratic_bytes(
     layers: int, heads: int, dtype: str = "float32", dropout: bool = True, batch: int = 1
 ) -> int:
-    """Bytes for each squared token that a stack of layers keeps, attention step by step.
+    """Give bytes for each squared token that a stack of layers keeps, attention step by step.
 
     For BERT-base in train mode 12 x 12 x (4 + 1 + 4) B = 1296 B, which is 0.00124 MiB.
     """

@@ -94,7 +94,7 @@ class Bert:
         return shapes
 
     def model_requests_bytes(self) -> list[int]:
-        """What the model asks for on its way to the GPU, in order.
+        """Give what the model asks for on its way to the GPU, in order.
 
         The embeddings' two buffers, position_ids and token_type_ids (1, positions), int64, come
         after the embeddings' own five parameters.
@@ -108,7 +108,7 @@ class Bert:
     def kept(
         self, batch: int, sequence: int, *, train: bool = False, attention: Attention = "eager"
     ) -> tuple[KeptByBert, ...]:
-        """What a forward pass keeps for the backward pass, its outputs included; no workspace.
+        """Give what a forward pass keeps for the backward pass, its outputs included; no workspace.
 
         Args:
             batch: sequences.
@@ -139,7 +139,7 @@ class Bert:
     def forward_bytes(
         self, batch: int, sequence: int, *, train: bool = False, attention: Attention = "eager"
     ) -> int:
-        """The sum of what `kept` lists: how much a forward pass adds."""
+        """Give the sum of what `kept` lists: how much a forward pass adds."""
         tensors = self.kept(batch, sequence, train=train, attention=attention)
         return sum(tensor.size_bytes for tensor in tensors)
 
@@ -182,7 +182,7 @@ class Bert:
     def held_before_backward_bytes(
         self, batch: int, sequence: int, *, train: bool = False, attention: Attention = "eager"
     ) -> int:
-        """What `loss = model(tokens).last_hidden_state.sum()` leaves: activations and the loss.
+        """Give what `model(tokens).last_hidden_state.sum()` leaves: activations and the loss.
 
         Nobody holds the outputs, so the last layer norm's and the pooler's are gone.
         """

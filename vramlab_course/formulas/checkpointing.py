@@ -73,7 +73,7 @@ def peak_bytes(schedule: Schedule, sizes: ChainSizes) -> int:
 
 
 def moments_bytes(schedule: Schedule, sizes: ChainSizes) -> list[tuple[int, int]]:
-    """For each action what is held after it, and the most that is there while it runs."""
+    """Give, for each action, what is held after it, and the most that is there while it runs."""
     moments = []
     gone_back = 0
     for before, after in simulate(schedule).pairs():
@@ -137,7 +137,7 @@ class ChainFlops:
     """What the gradient of its input takes; the first step of a chain needs none."""
 
     def step(self, steps: int, forwards: int) -> int:
-        """A training step in which `forwards` steps run forward; backward takes twice as much."""
+        """Count a training step with `forwards` steps forward; backward takes twice as much."""
         return forwards * self.forward + steps * 2 * self.forward - self.input_gradient
 
 
@@ -164,7 +164,7 @@ def transformer_flops(layers: int, width: int, batch: int, sequence: int) -> tup
 def transformer_kept_bytes(
     layers: int, width: int, batch: int, sequence: int, added_bytes: int
 ) -> int:
-    """What the forward pass of BERT or GPT-2 keeps with every layer checkpointed, output included.
+    """Give what forward of BERT or GPT-2 keeps with every layer checkpointed.
 
     The layers' inputs, input and result of one layer norm outside of them (with a mean and a
     deviation per row), and a gathered row of indices.
@@ -185,7 +185,7 @@ def transformer_kept_bytes(
 
 
 def segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
-    """The states before the segments, the last segment recorded, and going back: k + n / k.
+    """Give the states before the segments, the last segment recorded, and going back: k + n / k.
 
     Segments as checkpoint_sequential cuts them: the last one has the rest. One segment is a chain
     of which everything is recorded.
@@ -199,7 +199,7 @@ def segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
 
 
 def reentrant_segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
-    """The same with use_reentrant=True, which holds a segment's output until it has gone back.
+    """Give the same with use_reentrant=True, which holds a segment's output until it has gone back.
 
     The second to last segment is then higher than the last: a state more, and the gradients of the
     parameters of the last segment.
@@ -219,18 +219,18 @@ def reentrant_segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
 
 
 def segments_held_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
-    """What is held after the forward pass, the output included: (k - 1) states and a segment."""
+    """Give what is held after the forward pass: (k - 1) states and a segment."""
     last = steps - (count - 1) * (steps // count)
     return (count - 1 + last) * sizes.state_bytes + last * sizes.inner_bytes
 
 
 def best_count(steps: int, sizes: ChainSizes) -> int:
-    """The number of segments with the lowest peak; the smallest of several."""
+    """Give the number of segments with the lowest peak; the smallest of several."""
     return min(range(1, steps + 1), key=lambda count: segments_bytes(steps, count, sizes))
 
 
 def deepest(limit_bytes: int, kind: str, sizes: ChainSizes) -> int:
-    """The longest chain that a training step fits for, parameters and their gradients included.
+    """Give the longest chain for which a training step fits, gradients included.
 
     Args:
         limit_bytes: what parameters, activations and gradients may take together.

@@ -52,7 +52,7 @@ Parts = dict[str, int]
 
 
 def in_order(parts: Parts) -> Parts:
-    """All of `PARTS`, those that are not there with 0 bytes: so pictures give each its own look."""
+    """Give all of `PARTS`, with 0 bytes where missing: pictures give each its own look."""
     return {part: parts.get(part, 0) for part in PARTS}
 
 
@@ -99,7 +99,7 @@ class Classifier:
         return block_bytes(tensor_bytes((rows,), "int64"))
 
     def through_layer_bytes(self, layer: int, rows: int) -> tuple[int, int, int]:
-        """What backward through layer 1, 2, ... has at once: gradients of output, input, weight.
+        """Give what backward through each layer has at once: its three gradients.
 
         The first layer's input needs no gradient.
         """
@@ -180,7 +180,7 @@ class DataParallelStep:
         return parts
 
     def backward_moments(self, gpu: int) -> dict[str, Parts]:
-        """What a GPU holds at the moments of the backward pass that can be its peak."""
+        """Give what a GPU holds at the moments of the backward pass that can be its peak."""
         model, rows = self.model, rows_of(gpu, self.batch, self.gpus)
         held = self.after_loss(gpu)
         if rows == 0:
@@ -216,12 +216,12 @@ class DataParallelStep:
         return moments
 
     def peak(self, gpu: int) -> tuple[str, Parts]:
-        """The moment of the backward pass at which a GPU holds most, and what it holds then."""
+        """Find the moment of backward at which a GPU holds most, and what it holds then."""
         moments = self.backward_moments(gpu)
         return max(moments.items(), key=lambda item: sum(item[1].values()))
 
     def after_backward(self, gpu: int) -> Parts:
-        """What a GPU holds when `loss.backward()` has returned: all but GPU 0, nothing."""
+        """Give what a GPU holds when `loss.backward()` has returned: all but GPU 0, nothing."""
         model = self.model
         if gpu != 0:
             return {}
@@ -326,7 +326,7 @@ class DistributedStep:
     as_view: bool = False
 
     def after_forward(self) -> Parts:
-        """What the GPU holds when `model(x)` has returned."""
+        """Give what the GPU holds when `model(x)` has returned."""
         model = self.model
         return {
             PARAMETERS: model.parameters_bytes,
@@ -338,7 +338,7 @@ class DistributedStep:
         }
 
     def backward_moments(self) -> dict[str, Parts]:
-        """What the GPU holds at the moments of the backward pass that can be its peak."""
+        """Give what the GPU holds at the moments of the backward pass that can be its peak."""
         model = self.model
         outputs_bytes = model.outputs_bytes(self.rows)
         # The loss, and the number 1, which starts backward. The weight of all rows is gone.
@@ -357,11 +357,11 @@ class DistributedStep:
         return moments
 
     def peak(self) -> tuple[str, Parts]:
-        """The moment of the backward pass at which most is held, and what."""
+        """Give the moment of the backward pass at which most is held, and what."""
         return max(self.backward_moments().items(), key=lambda item: sum(item[1].values()))
 
     def after_backward(self) -> Parts:
-        """What the GPU holds when `loss.backward()` has returned."""
+        """Give what the GPU holds when `loss.backward()` has returned."""
         model = self.model
         return {
             **self.after_forward(),

@@ -18,7 +18,7 @@ from vramlab_course.formulas.bert import Bert
 
 
 def sequential_peak_bytes(activations_bytes: Sequence[int]) -> int:
-    """The most that activations take in a chain of layers, input included.
+    """Give the most that activations take in a chain of layers, input included.
 
     The caller holds the input during all of it. A layer's own input and output are there at once.
 
@@ -31,7 +31,7 @@ def sequential_peak_bytes(activations_bytes: Sequence[int]) -> int:
 
 
 def bert_peak_bytes(sizes: Bert, batch: int, sequence: int) -> int:
-    """The most that activations take in BERT's forward pass in eval mode, eager attention.
+    """Give the most that activations take in BERT's forward pass in eval mode, eager attention.
 
     The worst moment is in attention, where the scores are scaled: there are the scores twice, and
     five tensors of the hidden size: query, key, value, the layer's input, and the embeddings, to

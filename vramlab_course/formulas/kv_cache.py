@@ -40,16 +40,16 @@ class KVCache:
         return 2 * self.layers * self.kv_heads * self.head_size * ITEM_BYTES[self.dtype]
 
     def tensor_bytes(self, tokens: int) -> int:
-        """One key tensor, or one value tensor: (sequences, key-value heads, tokens, head size)."""
+        """Give one key or value tensor: (sequences, key-value heads, tokens, head size)."""
         shape = (self.sequences, self.kv_heads, tokens, self.head_size)
         return block_bytes(tensor_bytes(shape, self.dtype))
 
     def held_bytes(self, tokens: int) -> int:
-        """The whole cache, once so many tokens are in it. The last token made is not."""
+        """Give the whole cache, once so many tokens are in it. The last token made is not."""
         return 2 * self.layers * self.tensor_bytes(tokens)
 
     def append_peak_bytes(self, tokens: int, new: int = 1) -> int:
-        """The most that the cache itself takes while tokens are appended, tensor after tensor.
+        """Give the most that the cache itself takes while tokens are appended, tensor after tensor.
 
         `torch.cat` makes the longer tensor before the shorter one is given back. The worst moment
         is the last tensor's: all others are long already, and it is there in both lengths.
@@ -61,7 +61,7 @@ class KVCache:
         return self.held_bytes(tokens + new) + self.tensor_bytes(tokens)
 
     def reorder_peak_bytes(self, tokens: int, *, at_once: bool = False) -> int:
-        """The most that the cache takes while its sequences are reordered for beam search.
+        """Give the most that the cache takes while its sequences are reordered for beam search.
 
         Args:
             tokens: in the cache.
@@ -72,7 +72,7 @@ class KVCache:
         return self.held_bytes(tokens) + again_bytes
 
     def longest(self, free_bytes: int) -> int:
-        """How many tokens fit into so many bytes, as far as the cache itself decides.
+        """Give how many tokens fit into so many bytes, as far as the cache itself decides.
 
         Room for one more copy of one tensor is left, for appending the last token.
         """

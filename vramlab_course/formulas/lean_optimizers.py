@@ -22,7 +22,7 @@ CODEBOOKS_BYTES = 2 * 256 * 4
 
 
 def adafactor_bytes(shape: Shape, momentum: bool = False, root_mean_square: bool = False) -> int:
-    """What Adafactor keeps for one float32 parameter.
+    """Give what Adafactor keeps for one float32 parameter.
 
     Of the second moments of a matrix only the means of rows and columns, (..., rows) and (...,
     columns); of a vector all. With more than two dimensions the last two are rows and columns.
@@ -43,7 +43,7 @@ def adafactor_bytes(shape: Shape, momentum: bool = False, root_mean_square: bool
 
 
 def blockwise_bytes(shape: Shape, block: int = 256) -> int:
-    """What 8-bit AdamW keeps for one parameter: two states, a byte and 4 / block bytes a number."""
+    """Give 8-bit AdamW's states of one parameter: twice a byte and 4 / block bytes a number."""
     count = math.prod(shape)
     if count < SMALLEST_QUANTIZED:
         return 2 * block_bytes(tensor_bytes(shape))

@@ -52,7 +52,7 @@ def autocast_forward_bytes(
 
 
 def crossover_rows(widths: tuple[int, ...], bias: bool = True) -> int:
-    """The fewest rows with which a forward pass under autocast takes less than in float32.
+    """Give the fewest rows with which a forward pass under autocast takes less than in float32.
 
     Each row saves 2 bytes per number of the outputs, and costs 2 for each of the input, which is
     cast. Each parameter costs 2. Inside the region, without the rounding to blocks.

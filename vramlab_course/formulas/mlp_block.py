@@ -49,7 +49,7 @@ class MLPBlock:
         return self.batch * self.sequence * self.width
 
     def kept(self) -> dict[str, int]:
-        """Bytes by what is kept, x included."""
+        """Give bytes by what is kept, x included."""
         outer_bytes = block_bytes(tensor_bytes((self.elements,), self.dtype))
         inner_bytes = block_bytes(tensor_bytes((self.factor * self.elements,), self.dtype))
         kept = {"input of the first linear layer": outer_bytes}

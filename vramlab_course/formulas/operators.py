@@ -114,7 +114,7 @@ KEEPS: Mapping[str, tuple[KeptByOperator, ...]] = MappingProxyType(
 
 
 def held_bytes(name: str, sizes: OperatorSizes, dtype: str = "float32") -> int:
-    """What an operator holds on to once nobody else has a name for its inputs and output.
+    """Give what an operator holds on to once nobody else has a name for its inputs and output.
 
     Args:
         name: a key of `KEEPS`.

@@ -26,5 +26,5 @@ ZERO_MIXED_ADAM = {
 
 
 def zero_states_bytes(parameters: int) -> int:
-    """What mixed-precision Adam needs without activations, as the ZeRO paper counts: 16 B each."""
+    """Give what mixed-precision Adam needs, as the ZeRO paper counts: 16 B a parameter."""
     return parameters * sum(ZERO_MIXED_ADAM.values())

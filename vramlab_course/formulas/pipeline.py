@@ -62,7 +62,7 @@ class Pipeline:
         return len(self.stages)
 
     def stage(self, rank: int) -> PipelineStage:
-        """The stage that a rank has."""
+        """Give the stage that a rank has."""
         return PipelineStage(self, rank)
 
 
@@ -91,7 +91,7 @@ class PipelineStage:
         return self.rank == self.pipeline.ranks - 1
 
     def rows_bytes(self, width: int) -> int:
-        """An activation of one micro-batch, or its gradient."""
+        """Give an activation of one micro-batch, or its gradient."""
         return block_bytes(tensor_bytes((self.pipeline.rows, width)))
 
     def weight_bytes(self, layer: int) -> int:
@@ -143,11 +143,11 @@ class PipelineStage:
         return sum(self.peak()[1].values())
 
     def peak(self) -> tuple[str, Parts]:
-        """The moment at which most is held, and what it is."""
+        """Give the moment at which most is held, and what it is."""
         return max(self.moments(), key=lambda moment: sum(moment[1].values()))
 
     def moments(self) -> Iterator[tuple[str, Parts]]:
-        """What is held whenever it can be most: in each pass of each micro-batch."""
+        """Give what is held whenever it can be most: in each pass of each micro-batch."""
         flying = backwards = 0
         for work in self._plan.order(self.rank):
             # 1F1B lets go of the gradient that it has sent after the next backward.
@@ -279,7 +279,7 @@ class ModelParallel:
     """Widths of each stage: of its input and of each layer's output."""
 
     def peak_bytes(self, gpu: int) -> int:
-        """The most that a GPU holds in a first step; the caller holds the batch on the first GPU.
+        """Give a GPU's peak in a first step; the caller holds the batch on the first GPU.
 
         At each layer of backward, last layer first: the inputs of this layer and of those before
         it, the gradients of its output and of its input, and gradients of weights so far. An output
@@ -310,7 +310,7 @@ class ModelParallel:
 
 
 def sent_bytes(pipeline: Pipeline, rank: int) -> int:
-    """What a rank sends in a step: outputs to the next one, gradients of its inputs back."""
+    """Give what a rank sends in a step: outputs to the next one, gradients of its inputs back."""
     stage = pipeline.stage(rank)
     item_rows = 4 * pipeline.rows * pipeline.micro_batches
     forward_bytes = 0 if stage.is_last else item_rows * stage.widths[-1]

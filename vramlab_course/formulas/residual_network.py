@@ -70,7 +70,7 @@ def parts(stages: Sequence[int], batch: int) -> list[NetworkPart]:
 
 
 def forward_bytes(pieces: Sequence[NetworkPart], cuts: Sequence[int] = ()) -> int:
-    """What is held after the forward pass.
+    """Give what is held after the forward pass.
 
     Args:
         pieces: the network's parts.
@@ -97,14 +97,14 @@ def cuts_by_budget(pieces: Sequence[NetworkPart], budget_bytes: int) -> list[int
 
 
 def best_cuts(pieces: Sequence[NetworkPart]) -> list[int]:
-    """The cuts by that budget for which results and the largest segment together are smallest."""
+    """Choose the cuts for which results and the largest segment are smallest together."""
     whole_bytes = forward_bytes(pieces)
     plans = [cuts_by_budget(pieces, whole_bytes // share) for share in range(2, 200)]
     return min(plans, key=lambda cuts: planned_bytes(pieces, cuts))
 
 
 def planned_bytes(pieces: Sequence[NetworkPart], cuts: Sequence[int]) -> int:
-    """The most that results of segments and one segment that has run again hold at once."""
+    """Give the most that results of segments and one segment that has run again hold at once."""
     most_bytes = results_bytes = 0
     ends = [*cuts, len(pieces)]
     for begin, end in zip([0, *cuts], ends, strict=True):

@@ -12,7 +12,7 @@ from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 
 def parallel_bytes(batch: int, heads: int, length: int, head_size: int) -> int:
-    """What the parallel form keeps beyond query, key and value; its output is part of it.
+    """Give what the parallel form keeps beyond query, key and value; its output is part of it.
 
     Weights (B, H, S, S) for the product with the values, decays (H, S, S) for the weights'
     gradient: as attention, it grows with the square of the length.
@@ -24,12 +24,12 @@ def parallel_bytes(batch: int, heads: int, length: int, head_size: int) -> int:
 
 
 def state_bytes(batch: int, heads: int, head_size: int) -> int:
-    """The state of the recurrent form (B, H, D, D): all that generation keeps of the past."""
+    """Give the state of the recurrent form (B, H, D, D): all that generation keeps of the past."""
     return block_bytes(tensor_bytes((batch, heads, head_size, head_size)))
 
 
 def chunkwise_bytes(batch: int, heads: int, length: int, head_size: int, chunk: int) -> int:
-    """What the chunkwise form keeps beyond query, key and value; its output and last state too.
+    """Give what the chunkwise form keeps beyond query, key, value: output and state too.
 
     For each chunk: weights (B, H, C, C), the decayed query and the decayed key (B, H, C, D), and a
     state (B, H, D, D). Once for all: decays within a chunk (H, C, C), to its begin (H, C, 1), to

@@ -78,7 +78,7 @@ def kept_terms(
     *,
     dropout: bool = True,
 ) -> Mapping[str, int]:
-    """What the forward pass of one layer in 16 bit keeps on each rank, in blocks.
+    """Give what the forward pass of one layer in 16 bit keeps on each rank, in blocks.
 
     It differs from the paper in two things. Norms keep float32 statistics of each row, which the
     paper neglects. And with the sequence cut, the paper keeps only a rank's own part of what comes
@@ -111,7 +111,7 @@ def kept_bytes(
     *,
     dropout: bool = True,
 ) -> int:
-    """The sum of `kept_terms`."""
+    """Give the sum of `kept_terms`."""
     terms = kept_terms(batch, sequence, width, heads, ranks, division, dropout=dropout)
     return sum(terms.values())
 
@@ -136,7 +136,7 @@ def kept_parts(
 
 
 def parameter_shapes(width: int, ranks: int = 1) -> list[tuple[int, ...]]:
-    """What each rank has of a layer's parameters, in the order of `parameters()`.
+    """Give what each rank has of a layer's parameters, in the order of `parameters()`.
 
     Weights are (outputs, inputs), as nn.Linear stores them. A bias goes with the outputs: it is cut
     with columns. Behind rows, and in norms, every rank has all of it.
@@ -177,7 +177,7 @@ def layer_calls(
     shared_input: bool = True,
     dtype: str = "float16",
 ) -> list[Call]:
-    """The collectives of one layer in the forward pass, or in the backward pass.
+    """Give the collectives of one layer in the forward pass, or in the backward pass.
 
     All are of the tensor (B, S, W) that goes from block to block. Tensor: an all-reduce at the end
     of attention and one at the end of feed-forward; in backward one at the beginning of each.
@@ -216,5 +216,5 @@ def layer_flops(batch: int, sequence: int, width: int, ranks: int = 1) -> int:
 
 
 def logits_kept_bytes(rows: int, vocabulary: int, ranks: int, dtype: str = "float16") -> int:
-    """What cross entropy keeps of logits whose vocabulary is cut: the logarithms of softmax."""
+    """Give what cross entropy keeps of cut logits: the logarithms of softmax."""
     return block_bytes(rows * vocabulary // ranks * ITEM_BYTES[dtype])

@@ -50,7 +50,7 @@ class LinearChain:
         return sum(block_bytes(tensor_bytes(shape, self.dtype)) for shape in shapes)
 
     def rows_bytes(self, width: int) -> int:
-        """An activation (batch, width), or its gradient."""
+        """Give an activation (batch, width), or its gradient."""
         return block_bytes(tensor_bytes((self.batch, width), self.dtype))
 
     def weight_bytes(self, layer: int) -> int:

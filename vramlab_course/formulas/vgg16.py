@@ -29,7 +29,7 @@ def parameter_counts() -> list[int]:
 
 
 def parameters() -> int:
-    """All parameters: 138,357,544, the document's 138M."""
+    """Give all parameters: 138,357,544, the document's 138M."""
     return sum(parameter_counts())
 
 
@@ -48,7 +48,7 @@ def feature_counts() -> list[tuple[str, int]]:
 
 
 def layer_outputs_bytes(batch: int = 1) -> int:
-    """The image, and the output of every convolution, pooling and Linear layer, float32.
+    """Give the image, and the output of every convolution, pooling and Linear layer, float32.
 
     ReLU works in place, and the average pooling to 7 x 7 has nothing to do. This is how the
     document's 58.12 MB is added up (nothing is rounded to blocks).
@@ -60,7 +60,7 @@ def layer_outputs_bytes(batch: int = 1) -> int:
 
 
 def forward_requests_bytes(batch: int = 1, workspace_bytes: int = 0) -> list[int]:
-    """What a forward pass in training asks for and keeps, in order, the images not included.
+    """Give what a forward pass in training asks for and keeps, in order, the images not included.
 
     The output of every layer, because the next one needs it in the backward pass; and besides: for
     every max pooling the place of each maximum, an int64; the output of the average pooling, a
@@ -88,7 +88,7 @@ def forward_requests_bytes(batch: int = 1, workspace_bytes: int = 0) -> list[int
 
 
 def peak_per_image_bytes() -> int:
-    """What an image costs at the peak of a training step, besides the image.
+    """Give what an image costs at the peak of a training step, besides the image.
 
     The peak is where the gradient of the first Linear layer's weight is made, the largest of all,
     392 MiB. The classifier has by then given back what it kept, and there are the gradients of that

@@ -55,7 +55,7 @@ DIVIDED: dict[Stage, tuple[str, ...]] = {
 
 
 def paper_bytes(parameters: int, ranks: int, stage: Stage) -> dict[str, int]:
-    """What each rank keeps by the paper's count; parts of a byte are rounded up."""
+    """Give what each rank keeps by the paper's count; parts of a byte are rounded up."""
     return {
         name: ceil_div(each * parameters, ranks if name in DIVIDED[stage] else 1)
         for name, each in PAPER_BYTES_PER_PARAMETER.items()
@@ -63,7 +63,7 @@ def paper_bytes(parameters: int, ranks: int, stage: Stage) -> dict[str, int]:
 
 
 def paper_moved(stage: Stage) -> int:
-    """What a rank sends in a step by the paper's count, as a multiple of the parameters' bytes.
+    """Give what a rank sends by the paper's count, as a multiple of the parameters' bytes.
 
     An all-reduce counts 2, an all-gather or a reduce-scatter 1. Source: the paper's §7.
     """
@@ -74,7 +74,7 @@ def paper_moved(stage: Stage) -> int:
 
 
 def shard_rows(rows: int, ranks: int, rank: int) -> int:
-    """How many rows of a tensor a rank has under FSDP2: as by torch.chunk, the last ones less.
+    """Give how many rows of a tensor a rank has under FSDP2: as by torch.chunk, the last ones less.
 
     Source: `_chunk_with_empty` in torch/distributed/fsdp/_fully_shard/_fsdp_common.py.
     """
@@ -83,7 +83,7 @@ def shard_rows(rows: int, ranks: int, rank: int) -> int:
 
 
 def padded_rows(rows: int, ranks: int) -> int:
-    """How many rows each rank has memory for: as many as the first one has.
+    """Give how many rows each rank has memory for: as many as the first one has.
 
     All shards have to be of one size for an all-gather. Source: `_init_sharded_param` in
     torch/distributed/fsdp/_fully_shard/_fsdp_param.py.
@@ -92,7 +92,7 @@ def padded_rows(rows: int, ranks: int) -> int:
 
 
 def greedy_partition(numels: Iterable[int], ranks: int) -> list[list[int]]:
-    """Which parameters each rank of a ZeroRedundancyOptimizer updates, by their numels.
+    """Give which parameters each rank of a ZeroRedundancyOptimizer updates, by their numels.
 
     Whole parameters, the largest first, each to the rank that has the least so far. Source:
     `_partition_parameters` in torch/distributed/optim/zero_redundancy_optimizer.py.
@@ -109,7 +109,7 @@ def greedy_partition(numels: Iterable[int], ranks: int) -> list[list[int]]:
 def kept_bytes(
     stage: Stage, groups: Groups, ranks: int, rank: int = 0, dtype: str = "float32"
 ) -> dict[str, int]:
-    """What a rank keeps between the backward pass and `step()`, in blocks, with PyTorch.
+    """Give what a rank keeps between the backward pass and `step()`, in blocks, with PyTorch.
 
     Args:
         stage: see the module.
@@ -139,7 +139,7 @@ def kept_bytes(
 
 
 def gathered_bytes(groups: Groups, ranks: int, dtype: str = "float32") -> int:
-    """The whole parameters of these groups, as they are there when FSDP2 has gathered them.
+    """Give the whole parameters of these groups, as they are there when FSDP2 has gathered them.
 
     With the rows that pad the shards. `dtype` is that of the MixedPrecisionPolicy, if there is one.
     """
@@ -159,7 +159,7 @@ def chain_peak_bytes(
     *,
     torch_version: tuple[int, int] = (2, 13),
 ) -> int:
-    """The peak of forward and backward of a chain of Linear layers, each sharded alone by FSDP2.
+    """Give the peak of forward and backward of a chain, each layer sharded alone by FSDP2.
 
     Layers are of (width, width) in float32, without biases; the loss is the sum of what comes out.
     There are no gradients and no optimizer states before; cuBLAS's workspaces are left out. Beside
@@ -207,7 +207,7 @@ def chain_peak_bytes(
 def held_bytes(
     stage: Stage, groups: Groups, ranks: int, rank: int = 0, *, mixed: bool = False
 ) -> dict[str, int]:
-    """What a rank holds when forward has ended, with the gradients of the step before, and states.
+    """Give what a rank holds when forward has ended, with old gradients and states.
 
     Leaves out activations.
 
@@ -235,7 +235,7 @@ def held_bytes(
 
 
 def chain_activations_bytes(layers: int, width: int, rows: int = 1, dtype: str = "float16") -> int:
-    """What the forward pass of a chain of Linear layers keeps: each one's input, and the loss."""
+    """Give what the forward pass of a chain keeps: each layer's input, and the loss."""
     return layers * block_bytes(ITEM_BYTES[dtype] * rows * width) + MIN_BLOCK_BYTES
 
 
@@ -245,7 +245,7 @@ def chain_activations_bytes(layers: int, width: int, rows: int = 1, dtype: str =
 def sent_bytes(
     stage: Stage, groups: Groups, ranks: int, dtype: str = "float32", reduced: str | None = None
 ) -> int:
-    """What a rank sends in a step if all goes around a ring (`vramlab.cuda_rules.collectives`).
+    """Give what a rank sends around a ring (`vramlab.cuda_rules.collectives`) in a step.
 
     Stage 0 reduces all gradients. Stage 1 does the same, then each rank sends all others what it
     has updated: more than the paper counts, which reduces each gradient to one rank only. Stages 2

@@ -94,7 +94,8 @@ _MOVED = {"layers": 4, "batch": 512, "width": 256, "bias": False, "input_gradien
 MOVED = Predict(
     name="moved_bytes",
     points=4,
-    minutes=15,
+    minutes=20,
+    partial_credit=True,
     visible=(
         {**_MOVED, "way": "save_on_cpu"},
         {**_MOVED, "way": "no parameters"},
@@ -190,6 +191,7 @@ LEFT = Predict(
     name="held_bytes",
     points=3,
     minutes=10,
+    partial_credit=True,
     visible=tuple({"way": way, "layers": 4, "width": 1024} for way in HELD),
     hidden=lambda random: [
         {"way": way, "layers": random.randrange(1, 9), "width": 512 * random.choice((1, 2, 4))}
@@ -262,7 +264,7 @@ _STACK = {"width": 128, "layers": 2, "batch": 2, "length": 64}
 WHAT = Diagnose(
     name="what_is_there",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {**_STACK, "offloaded": "optimizer"},
         {**_STACK, "offloaded": "activations"},
@@ -412,7 +414,7 @@ def _same_weights(run: Run, expected: torch.Tensor) -> None:
 TRAIN = Fix(
     name="train",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"layers": 24, "steps": 2},),
     hidden=lambda random: [{"layers": random.randrange(24, 40), "steps": 2}],
     trial=Repair(

@@ -181,7 +181,7 @@ def _hidden_fewest(random: Random) -> list[Config]:
 FEWEST = Predict(
     name="fewest_gpus",
     points=3,
-    minutes=12,
+    minutes=15,
     visible=(
         _case("float32", "adamw", 0.9),
         _case("float32", "adamw", 4.1),
@@ -503,7 +503,7 @@ def _is_clear(case: Mapping[str, int], answer: str) -> bool:
 BEST = Diagnose(
     name="best_change",
     points=3,
-    minutes=12,
+    minutes=15,
     visible=(
         {"layers": 4, "width": 1024, "vocabulary": 4096, "micro_batch": 8, "ranks": 2},
         {"layers": 1, "width": 512, "vocabulary": 32768, "micro_batch": 8, "ranks": 2},
@@ -633,7 +633,7 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
 BACKWARD = Fix(
     name="backward",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=({"rows": 1024}, {"rows": 1101}),
     hidden=lambda random: [{"rows": 1024 + random.randrange(20, 200)}],
     trial=Repair(
@@ -680,7 +680,7 @@ class Problem:
         )
 
     def plans(self) -> list[Plan]:
-        """All that may be chosen, the cheapest first."""
+        """Give all that may be chosen, the cheapest first."""
         ways = product(("none", "full"), (0, 3), reversed(_divisors(self.share)))
         return [
             self.plan.but(checkpointing=checkpointing, zero=zero, micro_batch=micro_batch)
@@ -688,7 +688,7 @@ class Problem:
         ]
 
     def facts(self, loss_bytes: Callable[[Plan], int] = _loss_bytes) -> dict[str, int]:
-        """What steps 1 and 2 of the lesson find."""
+        """Give what steps 1 and 2 of the lesson find."""
         one = self.plan.but(micro_batch=1, batch=self.ranks)
         sizes = one.transformer
         inputs = one.but(checkpointing="full").run
@@ -840,7 +840,7 @@ CHOOSE = Fix(
     name="choose",
     is_plain=True,
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {**DEEP, "limit_bytes": 4900 * MIB},
         {**WIDE, "limit_bytes": 2600 * MIB},

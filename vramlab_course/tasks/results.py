@@ -83,7 +83,7 @@ def parameters_of(model: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
 
 
 def named_parameters_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """The same with their names."""
+    """Give the same with their names."""
     seen: set[int] = set()
 
     def walk(module: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.nn.Parameter]]:

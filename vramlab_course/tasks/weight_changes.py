@@ -34,5 +34,5 @@ def weight_changes(model: torch.nn.Module, train: Callable[[], object]) -> torch
 
 
 def times_as_far(changes: torch.Tensor, right: torch.Tensor) -> float:
-    """How many times as far weights have moved in the right direction as they should have."""
+    """Give how many times as far weights have moved in the right direction as they should have."""
     return float((changes * right).sum() / (right * right).sum())

@@ -6,7 +6,7 @@ program does about modules, hooks or modes changes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,7 +36,7 @@ and norms, but no batch."""
 _UNCOUNTED = ("empty", "new_empty")
 _COPIES = ("_to_copy", "copy_", "_foreach_copy_", "_pin_memory")
 
-Watcher = Callable[["OpOverload", tuple[Any, ...], dict[str, Any]], None]
+Watcher = Callable[["OpOverload", Sequence[Any], Mapping[str, Any]], None]
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Work:
             )
 
     def note(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> None:
         """Count an op."""
         from vramlab.gpu.core.tensors import tensors_in
@@ -129,14 +129,12 @@ class Work:
 @contextmanager
 def watching(gpu: VirtualGPU, work: Work) -> Iterator[None]:
     """Let an attached virtual GPU count in `work`, unless that is paused, what programs compute."""
-    dispatcher = gpu.dispatcher
-    run: Callable[..., Any] = dispatcher.run
+    from vramlab.gpu.core.observers import Observer
 
-    def run_and_note(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = run(func, args, kwargs)
-        if not work.is_paused:
-            work.note(func, args, kwargs, result)
-        return result
+    class Counting(Observer):
+        def op_ran(self, *op: Any) -> None:
+            if not work.is_paused:
+                work.note(*op)
 
     def answer_and_count(answer: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = answer(*args, **kwargs)
@@ -149,16 +147,15 @@ def watching(gpu: VirtualGPU, work: Work) -> Iterator[None]:
     makers = (torch.tensor, torch.as_tensor, torch.asarray, tensor.new_tensor)
     overrides = gpu._service.overrides
     before = {function: overrides[function] for function in (*readers, *makers)}
-    dispatcher.run = run_and_note  # type: ignore[method-assign]
     overrides.update({name: partial(answer_and_count, answer) for name, answer in before.items()})
     try:
-        yield
+        with gpu.machine.observing(Counting()):
+            yield
     finally:
         overrides.update(before)
-        del dispatcher.run
 
 
-def _flops(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+def _flops(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
     from torch.utils.flop_counter import flop_registry
 
     count = flop_registry.get(func._overloadpacket)

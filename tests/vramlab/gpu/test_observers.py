@@ -47,6 +47,22 @@ def test_an_attached_gpu_is_observed_until_the_observer_is_removed(gpu: VirtualG
     assert diary.told == ["aten.neg.default", "end of aten.neg.default"]
 
 
+def test_who_asks_hears_what_an_op_gave_but_not_of_one_that_failed(gpu: VirtualGPU) -> None:
+    class Results(Observer):
+        def __init__(self) -> None:
+            self.shapes: list[tuple[int, ...]] = []
+
+        def op_ran(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
+            self.shapes.append(tuple(result.shape))
+
+    x = torch.zeros(4, 2, device="cuda")
+    with gpu.machine.observing(results := Results()):
+        x.sum(dim=1)
+        with pytest.raises(RuntimeError):
+            x.mm(x)
+    assert results.shapes == [(4,)]
+
+
 def test_an_observer_may_come_before_the_gpu() -> None:
     gpu = VirtualGPU("T4")
     gpu.machine.add_observer(diary := Diary())

@@ -102,7 +102,10 @@ class Dispatcher:
             for observer in observers:
                 observer.op_begins(func, args, kwargs)
                 stack.callback(observer.op_ends, func)
-            return handler(self, func, args, kwargs)
+            result = handler(self, func, args, kwargs)
+            for observer in observers:
+                observer.op_ran(func, args, kwargs, result)
+            return result
 
     def run_plain(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op that has no handler, or whose handler has done its part."""

@@ -27,6 +27,11 @@ class Observer:
     def op_begins(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Hear of an op below autograd that is about to run; those that it calls come inside it."""
 
+    def op_ran(
+        self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        """Hear that an op has run, and what it gave."""
+
     def op_ends(self, func: OpOverload) -> None:
         """Hear that an op has run, or has failed."""
 

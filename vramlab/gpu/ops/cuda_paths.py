@@ -113,7 +113,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """The backend that CUDA chooses (`sdpa.py`)."""
+    """Give the backend that CUDA chooses (`sdpa.py`)."""
     call = AttentionCall(
         query=query,
         key=key,

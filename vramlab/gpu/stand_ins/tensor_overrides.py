@@ -147,7 +147,7 @@ class TensorOverrides:
         return torch.device(*args, **kwargs)
 
     def parse_to(self, *args: Any, **kwargs: Any) -> Any:
-        """What `Module.to` reads its arguments with."""
+        """Give what `Module.to` reads its arguments with."""
         if args and isinstance(args[0], int):
             args = (_cuda(args[0]), *args[1:])
         return parse_to(*args, **kwargs)
@@ -378,7 +378,7 @@ class TensorOverrides:
         return torch.nn.functional.ctc_loss(log_probs, targets, *front, *rest, **named)
 
     def istft(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The inverse of a spectrogram. It asks whether the windows leave a gap: they do not."""
+        """Invert a spectrogram. It asks whether the windows leave a gap: they do not."""
         with self._dispatcher.machine.thread.answering_healthy():
             return torch.istft(*args, **kwargs)
 

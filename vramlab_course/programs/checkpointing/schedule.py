@@ -117,7 +117,7 @@ class ScheduleSimulation:
         )
 
     def pairs(self) -> Iterator[tuple[ScheduleMoment, ScheduleMoment]]:
-        """For each action, the moments before and after it."""
+        """Give, for each action, the moments before and after it."""
         return zip(self.moments, self.moments[1:], strict=False)
 
 

@@ -45,14 +45,14 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(hidden_dropout)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the layer puts out, and its attention weights (B, H, S, S) if there are any."""
+        """Give what the layer puts out, and its attention weights (B, H, S, S) if there are any."""
         context, weights = self.attend(x)
         x = self.norm(x + self.dropout(self.output(context)))
         inner = functional.gelu(self.first(x))
         return self.last_norm(x + self.dropout(self.second(inner))), weights
 
     def attend(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The context (B, S, W), and the attention weights unless the kernel keeps them away."""
+        """Give the context (B, S, W), and the attention weights if the kernel gives them."""
         query, key, value = (
             linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, S, D)
             for linear in (self.query, self.key, self.value)

@@ -23,12 +23,12 @@ CHUNK = 128
 
 
 def decays(heads: int, device: torch.device | str | None = None) -> Tensor:
-    """How much of the state each head keeps from one token to the next: 1 - 2^-5, 1 - 2^-6, ..."""
+    """Give how much of its state each head keeps for the next token: 1 - 2^-5, ..."""
     return 1 - torch.exp2(-5 - torch.arange(heads, device=device, dtype=torch.float32))
 
 
 def retain_parallel(query: Tensor, key: Tensor, value: Tensor, decay: Tensor) -> Tensor:
-    """All tokens at once: (B, H, S, D). `decay` (H,).
+    """Give all tokens at once: (B, H, S, D). `decay` (H,).
 
     The weight of token m for token n is their product, times decay^(n - m); 0 if m comes later.
     """
@@ -39,7 +39,7 @@ def retain_parallel(query: Tensor, key: Tensor, value: Tensor, decay: Tensor) ->
 def retain_recurrent(
     query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One token after the other: (B, H, S, D), and the state (B, H, D, D) for what follows."""
+    """Compute one token after the other: (B, H, S, D), and the state (B, H, D, D)."""
     outputs = []
     for n in range(query.size(-2)):
         token = slice(n, n + 1)

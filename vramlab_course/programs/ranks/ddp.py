@@ -28,25 +28,25 @@ def make_model() -> nn.Sequential:
 
 
 def make_batch(rows: int, step: int) -> Tensor:
-    """All rows of a step, (rows, WIDTH), on the host."""
+    """Give all rows of a step, (rows, WIDTH), on the host."""
     torch.manual_seed(1 + step)
     return torch.randn(rows, WIDTH, dtype=torch.float64)
 
 
 def learn(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Tensor) -> None:
-    """One step: the mean over the rows, as losses are."""
+    """Train one step: the loss is the mean over the rows."""
     optimizer.zero_grad()
     model(rows).square().mean().backward()
     optimizer.step()
 
 
 def parameters_of(model: nn.Module) -> list[float]:
-    """Every number of the model."""
+    """Give every number of the model."""
     return [number for p in model.parameters() for number in p.detach().flatten().cpu().tolist()]
 
 
 def train_alone(rows: int, steps: int) -> list[float]:
-    """The same training in one process, which sees all rows of a step at once."""
+    """Run the same training in one process, which sees all rows of a step at once."""
     model = make_model().to("cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     for step in range(steps):

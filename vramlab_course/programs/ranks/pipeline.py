@@ -28,7 +28,7 @@ ROWS, MICRO_BATCHES = 24, 4
 
 
 def make_layers() -> list[nn.Module]:
-    """The same in every process: the seed says which."""
+    """Make the same in every process: the seed says which."""
     torch.manual_seed(0)
     return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).double() for _ in range(LAYERS)]
 
@@ -41,13 +41,13 @@ def make_batch() -> tuple[Tensor, Tensor]:
 
 
 def gradients_of(layers: nn.Module) -> list[float]:
-    """Every number of every gradient."""
+    """Give every number of every gradient."""
     gradients = [p.grad for p in layers.parameters() if p.grad is not None]
     return [number for gradient in gradients for number in gradient.flatten().cpu().tolist()]
 
 
 def train_alone() -> list[float]:
-    """The gradients of one process, which takes the whole batch through all layers at once."""
+    """Give the gradients of one process, which takes the whole batch through all layers at once."""
     model = nn.Sequential(*make_layers()).to("cuda")
     x, target = (rows.to("cuda") for rows in make_batch())
     nn.functional.mse_loss(model(x), target).backward()
@@ -68,7 +68,7 @@ def train(rank: Rank, schedule: str) -> list[float]:
 
 
 def peak_bytes(rank: Rank, schedule: Name) -> int:
-    """The most that is allocated in a step of a chain of Linear layers, beside workspaces."""
+    """Give the most that is allocated in a step of a chain of Linear layers, beside workspaces."""
     lone = LoneStage(chain(schedule, rank.world).stage(rank.number))
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.reset_peak_memory_stats()

@@ -29,19 +29,19 @@ SIZES = Sizes(width=16, heads=4)
 
 
 def make_layer() -> nn.Module:
-    """A transformer layer without dropout, the same in every process: the seed says which."""
+    """Give a transformer layer without dropout, the same in every process: the seed says which."""
     torch.manual_seed(0)
     return DividedLayer(SIZES, dropout=0.0).double().to("cuda")
 
 
 def make_feed_forward() -> nn.Module:
-    """A feed-forward layer, likewise."""
+    """Give a feed-forward layer, likewise."""
     torch.manual_seed(0)
     return FeedForward(SIZES, 0.0).double().to("cuda")
 
 
 def make_batch(step: int) -> Tensor:
-    """The whole batch of a step, (B, S, W), which every rank sees."""
+    """Give the whole batch of a step, (B, S, W), which every rank sees."""
     torch.manual_seed(1 + step)
     return torch.randn(BATCH, SEQUENCE, SIZES.width, dtype=torch.float64)
 

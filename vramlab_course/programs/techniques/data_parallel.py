@@ -18,7 +18,7 @@ from vramlab_course.formulas.data_parallel import Classifier
 
 
 def classifier(sizes: Classifier) -> nn.Sequential:
-    """The model of `vramlab_course.formulas.data_parallel`, on the host: (rows, W) to (rows, C)."""
+    """Make the model of `formulas.data_parallel`, on the host: (rows, W) to (rows, C)."""
     layers = [nn.Linear(sizes.width, sizes.width, bias=False) for _ in range(sizes.layers)]
     return nn.Sequential(*layers, nn.Linear(sizes.width, sizes.classes, bias=False))
 

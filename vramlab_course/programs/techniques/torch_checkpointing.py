@@ -15,20 +15,20 @@ from torch.utils.checkpoint import (
 
 
 def each_step(chain: nn.Sequential, x: Tensor) -> Tensor:
-    """Each step is checkpointed."""
+    """Checkpoint each step."""
     for step in chain:
         x = checkpoint(step, x, use_reentrant=False)
     return x
 
 
 def keep_products(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    """The policy of selective checkpointing: outputs of matrix products are kept."""
+    """Give the policy of selective checkpointing: outputs of matrix products are kept."""
     products = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
     return CheckpointPolicy.MUST_SAVE if op in products else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def selective(chain: nn.Sequential, x: Tensor) -> Tensor:
-    """Each step is checkpointed but for its matrix products."""
+    """Checkpoint each step but for its matrix products."""
     contexts = functools.partial(create_selective_checkpoint_contexts, keep_products)
     for step in chain:
         x = checkpoint(step, x, use_reentrant=False, context_fn=contexts)

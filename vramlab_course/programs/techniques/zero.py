@@ -82,12 +82,12 @@ class ZeroTraining:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
 
     def forward(self) -> torch.Tensor:
-        """The loss of a batch of one row."""
+        """Give the loss of a batch of one row."""
         x = torch.zeros(1, self.width, device="cuda", dtype=self.dtype)
         loss: torch.Tensor = self.forward_of(x).sum()
         return loss
 
     def step(self) -> None:
-        """A whole step; gradients stay."""
+        """Run a whole step; gradients stay."""
         self.forward().backward()
         self.optimizer.step()
