@@ -39,7 +39,6 @@ STILL_TO_COME = {
     "10_batch_size",
     "11_sequence_length",
     "12_estimating_large_models",
-    "15_mixed_precision",
     "16_lean_optimizers",
     "17_offloading",
     "18_memory_against_speed",
