@@ -2,6 +2,7 @@
 
 $ vramlab run train.py --lr 0.1
 $ vramlab run --gpu L4 --steps 3 train.py
+$ vramlab run --seconds 60 train.py
 $ vramlab run --gpu T4 --alloc-conf expandable_segments:True train.py
 $ vramlab run --gpu A100-80GB --count 4 -m package.train
 
@@ -12,12 +13,8 @@ the script's own stdout stays as it is.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
 import sys
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from vramlab import catalogue, streams
@@ -51,10 +48,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--on-value",
-        choices=("nan", "error"),
+        choices=("nan", "zero", "error"),
         default="nan",
         help="what a read of a value that does not exist gets, such as loss.item(): nan (0 for "
-        "whole numbers), and a note in the report; or an error (default: %(default)s)",
+        "whole numbers and arrays), and a note in the report; or 0; or an error (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--alloc-conf",
@@ -72,9 +70,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--steps",
         type=_at_least_one,
         metavar="N",
-        help="stop the program after N steps of its optimizers, with exit status 0",
+        help="stop the program after N training steps, with exit status 0: steps of its optimizers "
+        "or, if it has none, backward passes with gradients of their own",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        metavar="S",
+        help="stop the program after S seconds, with exit status 0",
     )
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON, in bytes")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write the report as a page, with a timeline of every block that can be asked",
+    )
     parser.add_argument(
         "--snapshot",
         metavar="FILE",
@@ -96,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_module and not os.path.exists(words[0]):
         streams.print_error(f"vramlab: can't open file {words[0]!r}: there is none")
         return _EXIT_USAGE
-    for path in filter(None, (arguments.json, arguments.snapshot)):
+    for path in filter(None, (arguments.json, arguments.html, arguments.snapshot)):
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
             return _EXIT_USAGE
@@ -111,14 +121,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, stderr: Any) -> int:
-    json_path, snapshot_path = (
-        path and os.path.join(folder, path) for path in (arguments.json, arguments.snapshot)
-    )
     with working("starting a virtual GPU"):
         from vramlab.gpu import VirtualGPU
-        from vramlab.report.collect import summarize
-        from vramlab.report.limit import stop_after
-        from vramlab.report.text import as_text
+        from vramlab.report.overseer import Overseer
+        from vramlab.report.reporter import Reporter
         from vramlab.report.watch import Watch
 
         gpu = VirtualGPU(
@@ -128,25 +134,17 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, st
             torch_version=arguments.torch_version,
             alloc_conf=arguments.alloc_conf,
         )
-    with Watch(gpu) as watch, gpu:
-        if snapshot_path:
-            _record()
-        started = time.perf_counter()
-        with stop_after(arguments.steps):
-            ending = program.run()
-        seconds = time.perf_counter() - started
-        if snapshot_path:
-            _dump(snapshot_path)
-    command = shlex.join([*(["-m"] if program.is_module else []), program.name, *program.arguments])
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # whatever it is now, and whoever reads it
-            stream.flush()
-    with working("adding up what the program held", stderr):
-        summary = summarize(gpu, watch, command, folder, ending, seconds)
-    streams.write(f"\n{as_text(summary)}\n", stderr, sys.stderr, sys.__stderr__)
-    if json_path:
-        with open(json_path, "w", encoding="utf-8") as file:
-            json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
+    watch = Watch(gpu, arguments.steps)
+    files = (
+        path and os.path.join(folder, path)
+        for path in (arguments.json, arguments.html, arguments.snapshot)
+    )
+    reporter = Reporter(gpu, watch, program.command, folder, stderr, *files)
+    overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds)
+    with overseer, watch, gpu:
+        reporter.begin()
+        ending = program.run()
+        overseer.tell(ending)
     return ending.status
 
 
@@ -157,13 +155,8 @@ def _at_least_one(text: str) -> int:
     return number
 
 
-def _record() -> None:
-    from vramlab.gpu.torch_internals import record_memory_history
-
-    record_memory_history("all", context="alloc", stacks="python")
-
-
-def _dump(path: str) -> None:
-    from vramlab.gpu.torch_internals import dump_snapshot
-
-    dump_snapshot(path)
+def _positive(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number

@@ -13,10 +13,10 @@ import itertools
 
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
-from vramlab.report.attribution import ForwardEnd
 from vramlab.report.origins import Origins
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
+from vramlab.report.steps import Steps
 
 _PRECEDENCE = (
     Category.PARAMETERS,
@@ -25,6 +25,7 @@ _PRECEDENCE = (
     Category.GRADIENTS,
     Category.WORKSPACES,
     Category.INPUTS,
+    Category.ACTIVATIONS,
 )
 """Which category a block has that several tensors share."""
 
@@ -34,42 +35,44 @@ class Watch:
 
     Args:
         gpu: attached already or not.
+        most_steps: end the program by `Stopped` after so many training steps; None: never.
 
     Attributes:
         devices: one watch for each GPU, by index.
-        turns: the moments at which forward passes were over: an outermost backward pass began, or
-            memory ran out.
+        steps: counts the steps and passes of the training.
     """
 
-    def __init__(self, gpu: VirtualGPU) -> None:
+    def __init__(self, gpu: VirtualGPU, most_steps: int | None = None) -> None:
         self._tick = itertools.count(1).__next__
-        self.turns: list[ForwardEnd] = []
+        self.steps = Steps(most_steps)
         self._machine = gpu.machine
         self._origins = Origins()
         self.devices = tuple(
             PeakWatch(device.allocator, self._tick, self._origins.of_allocation)
             for device in gpu.machine.devices
         )
-        self._owners = Owners(self._claim, self._backward_begins)
+        self._owners = Owners(self._claim)
         for device in gpu.machine.devices:
             device.allocator.add_oom_observer(self._memory_runs_out)
 
     def __enter__(self) -> Watch:
         self._machine.add_observer(self._origins)
         self._owners.install()
+        self.steps.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.steps.__exit__()
         self._owners.look_everywhere()
         self._owners.remove()
         self._machine.remove_observer(self._origins)
 
-    def _backward_begins(self) -> None:
-        self.turns.append(ForwardEnd(self._tick(), is_backward=True))
+    def look_everywhere(self) -> None:
+        """Claim all that is known to be something, such as a parameter or an activation."""
+        self._owners.look_everywhere()
 
     def _memory_runs_out(self, *_: int) -> None:
         self._owners.look_everywhere()
-        self.turns.append(ForwardEnd(self._tick(), is_backward=False))
 
     def _claim(self, device: int, address: int, category: Category) -> None:
         block = self.devices[device].block_at(address)
