@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from accessibility import violations
 
+from vramlab.cli import main
 from vramlab.measure import Category
 from vramlab.units import MIB
 from vramlab.viz import TimelineView, ViewBlock, timeline_html
@@ -99,3 +101,12 @@ def test_it_fits_a_phone(phone: Page) -> None:
     )
     phone.locator("canvas").wait_for()
     assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_axe_finds_nothing_in_the_report_of_a_run(page: Page, axe: str, tmp_path: Path) -> None:
+    script, report = tmp_path / "train.py", tmp_path / "report.html"
+    script.write_text("import torch\nx = torch.zeros(2**20, device='cuda')\n")
+    assert main(["run", "--html", str(report), str(script)]) == 0
+    page.goto(report.as_uri())
+    page.get_by_role("application").wait_for()
+    assert violations(page, axe, ("body",)) == []
