@@ -92,7 +92,7 @@ def describe_cut_matrices(
     return (
         f"{title or _finding(tokens, width, inner, ranks, item_bytes)}. X ({tokens:,} x {width:,}) "
         f"is on each of {ranks} GPUs. A is cut by columns, B by rows: {short_size(weights)} of "
-        f"each on a GPU. The hidden layer is never whole: {short_size(hidden)} on a GPU. Each has a "
+        f"each on a GPU. The hidden layer is never whole: {short_size(hidden)} there. Each has a "
         "part of the sum Y: an all-reduce in forward, and one of the gradient of X in backward, of "
         f"{short_size(tokens * width * item_bytes)} each."
     )
