@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.text import Annotation
 from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
 
 from vramlab.units import MIB
 from vramlab_course.plots import Picture, describe_stacks, draw_stacks
