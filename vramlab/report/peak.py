@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vramlab.allocator.caching import CachingAllocator
 from vramlab.allocator.history import AllocatorEvent
 from vramlab.measure import Category
 from vramlab.report.origins import BlockOrigin
+
+if TYPE_CHECKING:
+    from vramlab.report.history import History
 
 
 class LiveBlock:
@@ -97,6 +101,7 @@ class PeakWatch:
     Attributes:
         out_of_memory_count: how many requests could not be served.
         last_out_of_memory: the last of them.
+        history: is given every block, if anybody asks for that.
     """
 
     def __init__(
@@ -107,6 +112,7 @@ class PeakWatch:
     ) -> None:
         self.out_of_memory_count = 0
         self.last_out_of_memory: OutOfMemory | None = None
+        self.history: History | None = None
         self._allocator = allocator
         self._clock = clock
         self._origin = origin
@@ -162,6 +168,8 @@ class PeakWatch:
             self._live[event.address] = block
             self._born_since_peak.add(block)
             self._newest = block
+            if self.history is not None:
+                self.history.add(block, self._allocator.reserved_bytes)
             self._allocated_before_bytes = self._allocator.allocated_bytes
         elif event.action == "free_requested":
             block = self._live.pop(event.address)
