@@ -158,7 +158,7 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, st
         with open(json_path, "w", encoding="utf-8") as file:
             json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
     if html_path:
-        write_page(html_path, summary, watch.devices, watch.turns)
+        write_page(html_path, summary, watch.devices)
     return ending.status
 
 

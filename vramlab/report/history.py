@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from vramlab.report.attribution import ForwardEnd, category_of
+from vramlab.report.attribution import category_of
 from vramlab.report.origins import BlockOrigin
 from vramlab.report.peak import LiveBlock, PeakWatch
 from vramlab.report.text import place, source
@@ -60,14 +60,11 @@ def keep_histories(watches: Iterable[PeakWatch]) -> None:
         watch.history = History()
 
 
-def history_view(
-    watch: PeakWatch, turns: Sequence[ForwardEnd], folder: str, title: str
-) -> TimelineView:
+def history_view(watch: PeakWatch, folder: str, title: str) -> TimelineView:
     """Make the view of what one GPU held.
 
     Args:
         watch: of the GPU, with a history.
-        turns: the moments at which forward passes were over.
         folder: where the program was started.
         title: what stands above it.
     """
@@ -89,7 +86,7 @@ def history_view(
         event_count=len(moments),
         blocks=tuple(
             ViewBlock(
-                category=category_of(block, turns),
+                category=category_of(block),
                 name="",
                 line=lines[block.origin],
                 size_bytes=block.size_bytes,

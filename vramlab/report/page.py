@@ -7,7 +7,6 @@ from html import escape
 from pathlib import Path
 
 from vramlab.measure import Category
-from vramlab.report.attribution import ForwardEnd
 from vramlab.report.history import history_view
 from vramlab.report.peak import PeakWatch
 from vramlab.report.summary import DeviceUse, LineUse, Summary
@@ -29,22 +28,19 @@ pre { overflow-x: auto; }
 """
 
 
-def write_page(
-    path: str, summary: Summary, watches: Sequence[PeakWatch], turns: Sequence[ForwardEnd]
-) -> None:
+def write_page(path: str, summary: Summary, watches: Sequence[PeakWatch]) -> None:
     """Write the report as a page that loads nothing.
 
     Args:
         path: of the file.
         summary: what the run found.
         watches: of the GPUs, by index; each with a history.
-        turns: the moments at which forward passes were over.
 
     Raises:
         OSError: the file cannot be written.
     """
     views = {
-        device.index: history_view(watches[device.index], turns, summary.folder, _finding(device))
+        device.index: history_view(watches[device.index], summary.folder, _finding(device))
         for device in _used(summary)
     }
     Path(path).write_text(as_page(summary, views), encoding="utf-8")

@@ -247,8 +247,11 @@
     if (from <= peak && peak < to) {
       const x = xOf(peak + 0.5), right = x > width / 2;
       pen.textBaseline = 'bottom'; pen.textAlign = right ? 'right' : 'left';
-      pen.fillText(`${right ? '' : '▾ '}peak ${size(allocated[peak])}${right ? ' ▾' : ''}`,
-        x + (right ? 5 : -5), yOf(allocated[peak]) - 2);
+      const words = `${right ? '' : '▾ '}peak ${size(allocated[peak])}${right ? ' ▾' : ''}`;
+      const wide = pen.measureText(words).width, y = yOf(allocated[peak]) - 2;
+      const at = x + (right ? 5 : -5);
+      pen.clearRect(right ? at - wide : at, y - 14, wide, 14);  // no block is as high as that
+      pen.fillText(words, at, y);
     }
     for (const [position, bytes] of data.out_of_memory) {
       if (position < from || position > to) continue;

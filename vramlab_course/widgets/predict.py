@@ -399,5 +399,8 @@ def _counters(allocated_before_bytes: int) -> Counters | None:
     if not _has_gpu():
         return None
     return Counters(
-        allocated_before_bytes, torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
+        allocated_before_bytes=allocated_before_bytes,
+        allocated_bytes=torch.cuda.memory_allocated(),
+        peak_bytes=torch.cuda.max_memory_allocated(),
+        reserved_bytes=torch.cuda.memory_reserved(),
     )

@@ -31,7 +31,7 @@ def watch() -> Iterator[Watch]:
 
 
 def view(watch: Watch) -> TimelineView:
-    return history_view(watch.devices[0], watch.turns, __file__.rpartition("/")[0], "A run")
+    return history_view(watch.devices[0], __file__.rpartition("/")[0], "A run")
 
 
 def test_all_bytes_are_there_at_every_position(watch: Watch) -> None:
