@@ -71,6 +71,28 @@ def nodes_of(roots: Iterable[torch.Tensor]) -> Iterator[Any]:
             waiting += [before for before, _ in node.next_functions]
 
 
+def kept_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Give what one node keeps, as (what the op calls it, tensor); nothing once it has run."""
+    for name in _names_of_saved(node):
+        try:
+            saved = getattr(node, name)
+        except RuntimeError:
+            continue  # it has run backward and let go
+        for one in saved if isinstance(saved, (list, tuple)) else (saved,):
+            for tensor in _tensors_in(getattr(one, "data", None)):
+                yield name.removeprefix(_SAVED), tensor
+    for name, value in getattr(node, "__dict__", {}).items():  # ctx.x = x in a custom function
+        for tensor in _tensors_in(value):
+            yield name, tensor
+
+
+def storages_of(tensor: torch.Tensor) -> Iterator[int]:
+    """Give a number for each storage that stands behind a tensor."""
+    for plain in plain_tensors(tensor):
+        with contextlib.suppress(NotImplementedError, RuntimeError):  # a layout that has none
+            yield storage_id(plain.untyped_storage())
+
+
 def saved_in(roots: Iterable[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
     """Give what the graph of some tensors keeps for backward: (name of the op, tensor).
 
@@ -83,9 +105,9 @@ def saved_in(roots: Iterable[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
         for node in nodes_of(roots):
             leaf = getattr(node, "variable", None)  # of an AccumulateGrad
             if isinstance(leaf, torch.Tensor):
-                leaves.update(_storages(leaf))
-            for tensor in _kept_by(node):
-                for key in _storages(tensor):
+                leaves.update(storages_of(leaf))
+            for _, tensor in kept_by(node):
+                for key in storages_of(tensor):
                     found.setdefault(key, (node.name(), tensor))
     return [entry for key, entry in found.items() if key not in leaves]
 
@@ -201,19 +223,6 @@ def _enter_hooks(hooks: Any) -> None:
     push_saved_tensors_hooks(pack, unpack)
 
 
-def _kept_by(node: Any) -> Iterator[torch.Tensor]:
-    """What one node has saved; nothing once it has run backward and let go."""
-    for name in _names_of_saved(node):
-        try:
-            saved = getattr(node, name)
-        except RuntimeError:
-            continue
-        for one in saved if isinstance(saved, (list, tuple)) else (saved,):
-            yield from _tensors_in(getattr(one, "data", None))
-    for value in getattr(node, "__dict__", {}).values():  # ctx.x = x in a custom function
-        yield from _tensors_in(value)
-
-
 _names: dict[type, tuple[str, ...]] = {}
 
 
@@ -223,12 +232,6 @@ def _names_of_saved(node: Any) -> tuple[str, ...]:
     if kind not in _names:
         _names[kind] = tuple(name for name in dir(kind) if name.startswith(_SAVED))
     return _names[kind]
-
-
-def _storages(tensor: torch.Tensor) -> Iterator[int]:
-    for plain in plain_tensors(tensor):
-        with contextlib.suppress(NotImplementedError, RuntimeError):  # a layout that has none
-            yield storage_id(plain.untyped_storage())
 
 
 def _tensors_in(value: Any, depth: int = _DEPTH) -> Iterator[torch.Tensor]:

@@ -79,6 +79,18 @@ class Judge:
         self._truths: dict[str, Truth] = {}
         self._hidden_cases: dict[tuple[str, str], list[Config]] = {}
         self._verdicts: dict[tuple[str, str, str], Verdict] = {}
+        self._visible: Judge | None = None
+
+    def variant(self, name: str) -> Judge:
+        """Give a judge with hidden cases of its own, who has the visible ones from this one.
+
+        Args:
+            name: of the variant, such as a student's; the same name gives the same cases.
+        """
+        seed = None if self._seed is None else f"{self._seed}/{name}"
+        other = Judge(self._pool, seed, self._shared)
+        other._visible = self
+        return other
 
     def judge(
         self,
@@ -247,6 +259,8 @@ class Judge:
         return Verdict(task.name, task.points, Grade.PASSED, "", tuple(results))
 
     def _truth(self, exercise: Exercise, task: Task, config: Config) -> Truth:
+        if self._visible is not None and config in task.visible:
+            return self._visible._truth(exercise, task, config)
         key = _key(exercise, task, config)
         if key not in self._truths:
             self._measure_with_others(exercise, task, [config])

@@ -19,13 +19,13 @@ from typing import Any
 import nbformat
 from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
-from traitlets import Callable, Unicode
+from traitlets import Bool, Callable, Unicode
 
 from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.follow_through import right_answers
 from vramlab_classroom.judge.judge import Judge, shared_judge
-from vramlab_classroom.judge.notebooks import TEST_SUFFIX, tasks_with_cells
-from vramlab_classroom.judge.seeds import hidden_seed
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX, is_read_by_hand, tasks_with_cells
+from vramlab_classroom.judge.seeds import hidden_seed, variant_of
 from vramlab_classroom.judge.verdict import Grade, Verdict
 from vramlab_classroom.judge.verdict_picture import describe, picture_html
 from vramlab_classroom.nbgrader.released_cells import released_cells, restore
@@ -38,6 +38,10 @@ PAGE_CHARACTERS = 96
 
 VERDICTS = "vramlab_verdicts"
 """Key of nbgrader's resources under which the verdicts travel from step to step."""
+
+
+PROBLEM = "vramlab_problem"
+"""Key under which travels why nothing of a submission could be graded, if so."""
 
 
 def _no_sandbox() -> tuple[Sequence[str], str]:
@@ -81,6 +85,11 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
         "build on.",
     ).tag(config=True)
 
+    variant_per_student = Bool(
+        False,
+        help="Draw other hidden cases for each student, so that what one tells helps no other.",
+    ).tag(config=True)
+
     pool_command = Callable(
         _no_sandbox,
         help="Gives the command that starts Python where answers are judged, and a warning to "
@@ -95,7 +104,10 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
             exercise = find_exercise(resources["nbgrader"]["notebook"])
             cells = {task: cells for task, (_, cells) in tests.items()}
             master = Path(self.masters, exercise.name, f"{exercise.name}.ipynb")
-            verdicts = self._judge().judge_all(exercise, cells, right_answers(exercise, master))
+            judge = self._judge()
+            if self.variant_per_student:
+                judge = judge.variant(variant_of(resources["nbgrader"]["student"]))
+            verdicts = judge.judge_all(exercise, cells, right_answers(exercise, master))
         for task, (cell, _) in tests.items():
             verdict = verdicts[task]
             if verdict.grade is Grade.UNGRADED:
@@ -128,6 +140,12 @@ class SaveGrades(SaveAutoGrades):  # type: ignore[misc]
                     grade.needs_manual_grade = True
                     # Also where the submission has lost the answer's cell.
                     gradebook.find_comment(task, *place).auto_comment = str(verdict)
+            if problem := resources.get(PROBLEM):
+                for grade in gradebook.find_submission_notebook(*place).grades:
+                    if is_read_by_hand(grade.name):
+                        grade.auto_score = None
+                        grade.needs_manual_grade = True
+                        gradebook.find_comment(grade.name, *place).auto_comment = problem
             gradebook.db.commit()
         return nb, resources
 

@@ -88,6 +88,9 @@ class Work:
     rights: Mapping[str, str] = field(default_factory=dict)
     """Right answers that later ones may build on: see `follow_through.py`."""
 
+    variant: str = ""
+    """Decides the hidden cases besides the seed; see `Judge.variant`."""
+
 
 def mark(work: Work, conditions: Conditions) -> dict[str, Any]:
     """Mark a submission.
@@ -107,6 +110,7 @@ def _mark(work: Work, conditions: Conditions) -> dict[str, Any]:
     exercise = find_exercise(work.assignment)
     pool = _pool(conditions.sandbox, conditions.hidden)
     judge = _judge(conditions.sandbox, conditions.hidden, conditions.seed, conditions.truths)
+    judge = judge.variant(work.variant) if work.variant else judge
     marked = Marked(work.student, work.assignment, sha256(work.notebook).hexdigest())
     read = _read(pool, exercise, work)
     if "problem" in read:

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         cells = cells_of_answers(notebook, [task.name for task in exercise.tasks])
     with working("checking") as step, JobPool() as pool:
         judge = Judge(pool)
-        earned = 0
+        earned: float = 0
         for task in exercise.tasks:
             step.tell(task.name)
             verdict = judge.judge(exercise, task.name, cells[task.name])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from matplotlib.collections import PolyCollection
 
 from vramlab.measure import BlockLife, Category, Sighting, Timeline, TimelineStage
 from vramlab.units import MIB
-from vramlab_course.plots import Picture, describe_timeline, draw_timeline
+from vramlab_course.plots import Picture, describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.style import CATEGORY_LOOKS
 
 
@@ -56,7 +57,13 @@ def test_areas_are_bytes_times_events() -> None:
 
 
 def test_stages_and_peak_are_named() -> None:
-    assert written(draw_timeline(TIMELINE)) == ["forward", "backward", "peak 14 MiB"]
+    assert written(draw_timeline(TIMELINE)) == [
+        "forward",
+        "backward",
+        "parameters",  # in their areas
+        "activations",
+        "peak 14 MiB",
+    ]
 
 
 def test_reserved_and_capacity_are_lines() -> None:
@@ -94,7 +101,9 @@ def test_names_of_short_stages_do_not_overlap() -> None:
     )
     texts = draw_timeline(timeline).axes[0].texts
     levels = {
-        text.get_text(): text.get_position()[1] for text in texts if "peak" not in text.get_text()
+        text.get_text(): text.get_position()[1]
+        for text in texts
+        if text.get_text() in ("first", "second", "third")
     }
     assert levels == {"first": 4, "second": 4 + 11, "third": 4 + 22}
 
@@ -102,7 +111,9 @@ def test_names_of_short_stages_do_not_overlap() -> None:
 def test_axes_have_units() -> None:
     axes = draw_timeline(TIMELINE).axes[0]
     assert axes.get_ylabel() == "MiB"
-    assert axes.get_xlabel() == "allocator events (allocations, frees, segments)"
+    assert axes.get_xlabel() == (
+        "one step to the right: a block is taken or given back, or a segment is"
+    )
 
 
 def test_every_category_has_a_hatch_or_a_colour_of_its_own() -> None:
@@ -126,3 +137,12 @@ def test_words_hold_peak_breakdown_and_stages() -> None:
 def test_an_empty_timeline_is_drawn() -> None:
     empty = Timeline(0, 0, (), (), (), (0,), (0,), ())
     assert "peak at 0 B" in draw_timeline(empty).alt
+
+
+def test_a_note_points_at_a_block_and_says_its_size() -> None:
+    number = largest_born(TIMELINE, "forward")
+    picture = draw_timeline(TIMELINE, notes={number: "what relu saved"})
+    assert "what relu saved: 8 MiB" in written(picture)
+    assert picture.alt.endswith(" what relu saved: 8 MiB.")
+    with pytest.raises(ValueError, match="no block is taken in stage 'backward'"):
+        largest_born(TIMELINE, "backward")
