@@ -326,9 +326,10 @@ class Answer:
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         html = self._html()
         if not self._prediction.is_decided:
+            measured = ", ".join(self.table().rows[0][2].split("\n"))
             html = (
                 f"<details><summary>The answer to: {escape(self._prediction.question)}</summary>"
-                f"<p>{escape(self.table().rows[0][2])}</p></details>"
+                f"<p>{escape(measured)}</p></details>"
             )
         return person.display_bundle(self.box, html, str(self), **options)
 

@@ -215,7 +215,7 @@ def test_a_page_without_a_kernel_asks_and_has_the_answer_folded(prediction: Pred
     assert WIDGET in answer
     assert answer["text/html"] == (
         f"<details><summary>The answer to: {QUESTION}</summary>"
-        "<p>168.125 MiB\n176,291,840 B</p></details>"
+        "<p>168.125 MiB, 176,291,840 B</p></details>"
     )
     assert "168" not in answer["text/plain"]
 
