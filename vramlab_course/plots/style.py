@@ -93,7 +93,7 @@ GATHERED_LOOK = Look(BLUE, "//", text_color="white")
 """Parameters of other ranks, while a layer needs them."""
 
 _MEANINGS: dict[str, Look] = {
-    **CATEGORY_LOOKS,
+    **{str(category): look for category, look in CATEGORY_LOOKS.items()},
     "weights": CATEGORY_LOOKS[Category.PARAMETERS],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
