@@ -5,6 +5,7 @@ $ vramlab run --gpu L4 --steps 3 train.py
 $ vramlab run --seconds 60 train.py
 $ vramlab run --gpu T4 --alloc-conf expandable_segments:True train.py
 $ vramlab run --gpu A100-80GB --count 4 -m package.train
+$ vramlab run -m torch.distributed.run --nproc_per_node 2 train.py
 
 The script runs unmodified; its exit status is this command's. The report goes to stderr, so that
 the script's own stdout stays as it is.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramlab import catalogue, streams
 from vramlab.progress import working
+from vramlab.report.ranks import launched_on_this_machine, launched_rank
 
 if TYPE_CHECKING:
     from vramlab.report.program import Program
@@ -44,7 +46,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the GPU; see `vramlab gpus` (default: %(default)s)",
     )
     parser.add_argument(
-        "--count", type=_at_least_one, default=1, help="how many of them (default: 1)"
+        "--count",
+        type=_at_least_one,
+        help="how many of them (default: 1, or as many as torchrun starts ranks on a machine)",
     )
     parser.add_argument(
         "--on-value",
@@ -123,29 +127,51 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, stderr: Any) -> int:
     with working("starting a virtual GPU"):
         from vramlab.gpu import VirtualGPU
+        from vramlab.report.children import Children
         from vramlab.report.overseer import Overseer
-        from vramlab.report.reporter import Reporter
+        from vramlab.report.reporter import Files, Reporter
         from vramlab.report.watch import Watch
 
         gpu = VirtualGPU(
             arguments.gpu,
-            arguments.count,
+            arguments.count or launched_on_this_machine(),
             on_value=arguments.on_value,
             torch_version=arguments.torch_version,
             alloc_conf=arguments.alloc_conf,
         )
     watch = Watch(gpu, arguments.steps)
-    files = (
-        path and os.path.join(folder, path)
-        for path in (arguments.json, arguments.html, arguments.snapshot)
+    children = Children(_options(arguments))
+    files = Files(
+        *(
+            path and os.path.join(folder, _of_rank(path))
+            for path in (arguments.json, arguments.html, arguments.snapshot)
+        )
     )
-    reporter = Reporter(gpu, watch, program.command, folder, stderr, *files)
+    reporter = Reporter(gpu, watch, children, program.command, folder, stderr, files)
     overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds)
-    with overseer, watch, gpu:
+    with overseer, watch, gpu, children:
         reporter.begin()
         ending = program.run()
         overseer.tell(ending)
     return ending.status
+
+
+def _options(arguments: argparse.Namespace) -> list[str]:
+    """Write the options that the program's own processes get."""
+    names = ("gpu", "count", "on_value", "alloc_conf", "torch_version", "steps", "seconds")
+    given = {name: getattr(arguments, name) for name in names}
+    pairs = [
+        (f"--{name.replace('_', '-')}", str(value))
+        for name, value in given.items()
+        if value is not None
+    ]
+    return [word for pair in pairs for word in pair]
+
+
+def _of_rank(path: str) -> str:
+    """Name a file that each rank writes: `report.json`, `report.rank1.json`."""
+    stem, ending = os.path.splitext(path)
+    return f"{stem}.rank{launched_rank()}{ending}" if launched_rank() else path
 
 
 def _at_least_one(text: str) -> int:

@@ -52,13 +52,8 @@ class Observer(Protocol):
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Called with tensors that a backward pass needs, each with the name of its op."""
 
-    def backward_begins(self, roots: Any, *how: Any, **named: Any) -> None:
-        """Called when an outermost backward pass begins, after `saved`.
-
-        Args:
-            roots: the tensors that it begins at.
-            how, named: what else PyTorch calls its engine with.
-        """
+    def backward_begins(self) -> None:
+        """Called when an outermost backward pass begins, after `saved`."""
 
     def backward_ended(self) -> None:
         """Called when it is over, whether or not it raised."""
@@ -196,10 +191,10 @@ def _telling_of_backward(run: Callable[..., Any]) -> Callable[..., Any]:
         _tell(saved_in(root for root in roots if isinstance(root, torch.Tensor)))
         is_outermost = _thread.depth == 0
         _thread.depth += 1
+        if is_outermost:
+            for observer in _observers:
+                observer.backward_begins()
         try:
-            if is_outermost:
-                for observer in _observers:
-                    observer.backward_begins(roots, *args, **kwargs)
             return run(roots, *args, **kwargs)
         finally:
             _thread.depth -= 1

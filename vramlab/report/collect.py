@@ -15,6 +15,7 @@ from vramlab.measure import Category, Frame
 from vramlab.report.attribution import category_of
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
+from vramlab.report.ranks import launched_rank, rank_of_world
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
 from vramlab.report.watch import Watch
 
@@ -33,6 +34,7 @@ def summarize(
         seconds: how long it ran.
     """
     out_of_memory = _ran_out(ending.error)
+    rank, world_size = rank_of_world()
     return Summary(
         program=program,
         folder=folder,
@@ -54,6 +56,9 @@ def summarize(
         value_reads=_value_reads(gpu),
         last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
         counted_by_outputs=gpu.unreviewed(),
+        rank=rank,
+        world_size=world_size,
+        is_told_by_first_rank=launched_rank() > 0,
     )
 
 

@@ -76,7 +76,7 @@ class Owners:
                 for plain in plain_tensors(tensor):
                     self._see(plain, Category.ACTIVATIONS)
 
-    def backward_begins(self, *how: Any, **named: Any) -> None:
+    def backward_begins(self) -> None:
         """Part of `graph.Observer`."""
 
     def backward_ended(self) -> None:

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +21,7 @@ from torch.optim import optimizer as optimizer_hooks
 
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.storage_record import known
-from vramlab.gpu.torch_internals import DisableTorchFunction
-from vramlab.measure import graph
+from vramlab.gpu.torch_internals import DisableTorchFunction, Replaced
 from vramlab.report.stopped import Stopped
 from vramlab.report.summary import StepCounts
 
@@ -56,37 +56,56 @@ class Steps:
             make(optimizer, *args, **kwargs)
 
         self._patches.set(Optimizer, "__init__", make_and_note)
-        graph.add_observer(self)
+        run = self._counting(Replaced.ENGINE_OF_GRAPH.value())
+        for engine in (Replaced.ENGINE_OF_AUTOGRAD, Replaced.ENGINE_OF_GRAPH):
+            self._patches.set(*engine.at, run)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        graph.remove_observer(self)
         self._patches.undo()
         for hook in self._hooks:
             hook.remove()
 
-    def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Part of `graph.Observer`."""
+    def _counting(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the function that runs autograd's engine."""
 
-    def backward_ended(self) -> None:
-        """Part of `graph.Observer`."""
+        @functools.wraps(run)
+        def count_and_run(*args: Any, **kwargs: Any) -> Any:
+            depth = getattr(self._thread, "backward_depth", 0)
+            if depth == 0:
+                self._backward_begins(*args, **kwargs)
+            self._thread.backward_depth = depth + 1
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self._thread.backward_depth = depth
 
-    def backward_begins(self, roots: Sequence[Any], *how: Any, **named: Any) -> None:
+        return count_and_run
+
+    def _backward_begins(
+        self,
+        outputs: Sequence[Any],
+        gradients: Any,
+        retain_graph: bool,
+        create_graph: bool,
+        inputs: Sequence[Any],
+        *_: Any,
+        **how: Any,
+    ) -> None:
         """Count an outermost backward pass.
 
         Args:
-            roots, how, named: what PyTorch calls its engine with: `_engine_run_backward` in
-                torch/autograd/graph.py, PyTorch 2.13.
+            outputs, gradients, retain_graph, create_graph, inputs, how: what PyTorch calls its
+                engine with.
 
         Raises:
             Stopped: as many steps as were asked for have been made.
         """
-        _gradients, _retain_graph, create_graph, inputs, *_ = how
         self.counts.backward_passes += 1
         if self.counts.has_optimizer or create_graph:
             return
         with DisableTorchFunction():
-            if named.get("accumulate_grad") and _adds_to_gradients(inputs or roots):
+            if how.get("accumulate_grad") and _adds_to_gradients(inputs or outputs):
                 return
         self._stop_after(self.counts.updates_by_hand)  # what an earlier pass began is done
         self.counts.updates_by_hand += 1

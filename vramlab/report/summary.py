@@ -140,6 +140,14 @@ class Summary:
     """The line that read such a value last."""
     counted_by_outputs: dict[str, int]
     """Ops whose kernels nobody has read yet, and how often each ran: counted by outputs only."""
+    rank: int = 0
+    """Which rank of `torch.distributed` it was meant to be."""
+    world_size: int = 1
+    """Of how many."""
+    is_told_by_first_rank: bool = False
+    """Whether a first rank ran beside it, whose report says where the bytes are."""
+    child_count: int = 0
+    """How many Python programs it started, which report for themselves."""
 
     @property
     def fits(self) -> bool | None:

@@ -36,6 +36,8 @@ def _paragraphs(summary: Summary) -> Iterator[str]:
     yield from heading(summary)
     yield ""
     yield from verdict(summary)
+    if summary.is_told_by_first_rank:
+        return
     for device in used_devices(summary):
         yield ""
         yield from _where_the_bytes_are(device)
@@ -48,7 +50,8 @@ def heading(summary: Summary) -> Iterator[str]:
     """Say which program ran on which GPU, for how long and how far."""
     count = f"{summary.gpu_count} x " if summary.gpu_count > 1 else ""
     total = format_bytes(summary.devices[0].total_bytes)
-    yield f"vramlab run: {summary.program}"
+    ranks = f" (rank {summary.rank} of {summary.world_size})" if summary.world_size > 1 else ""
+    yield f"vramlab run: {summary.program}{ranks}"
     yield (
         f"on {count}{summary.gpu} (virtual, {total}), rules of PyTorch {summary.torch_version}, "
         f"{steps_done(summary.counts)}, {summary.seconds:.1f} s"

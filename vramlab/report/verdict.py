@@ -25,9 +25,11 @@ def verdict(summary: Summary) -> Iterator[str]:
     """Say line by line how the program ended and whether it fits."""
     used = [device for device in summary.devices if device.context_bytes]
     yield from _ending(summary)
-    if not used:
+    if summary.child_count:
+        yield f"It started {_plural(summary.child_count, 'program')}, which reported by themselves."
+    elif not used:
         yield "The program used no GPU: nothing was put on a cuda device."
-    elif summary.ended_out_of_memory:
+    if used and summary.ended_out_of_memory:
         last = summary.out_of_memory[-1]
         yield f"does NOT fit: out of memory on cuda:{last.device}{_at(last, summary.folder)}"
         yield f"  {summary.error}"

@@ -43,8 +43,8 @@ class Watch:
     """
 
     def __init__(self, gpu: VirtualGPU, most_steps: int | None = None) -> None:
-        self._tick = itertools.count(1).__next__
         self.steps = Steps(most_steps)
+        self._tick = itertools.count(1).__next__
         self._machine = gpu.machine
         self._origins = Origins()
         self.devices = tuple(
@@ -68,7 +68,7 @@ class Watch:
         self._machine.remove_observer(self._origins)
 
     def look_everywhere(self) -> None:
-        """Claim all that is known to be something, such as a parameter or an activation."""
+        """Claim all that is known to be a parameter, a gradient, an optimizer state or the like."""
         self._owners.look_everywhere()
 
     def _memory_runs_out(self, *_: int) -> None:

@@ -29,9 +29,6 @@ LEAST_PICTURES = 3
 """In the whole lesson; the explorer's are not counted."""
 
 STILL_TO_COME = {
-    "01_cuda_context",
-    "03_fragmentation_and_oom",
-    "04_parameters",
     "09_bert_in_training",
     "10_batch_size",
     "11_sequence_length",
