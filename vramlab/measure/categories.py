@@ -13,6 +13,9 @@ A block is named in one of three ways, and every attribution says which:
     rest        Neither. It was there before the recording began (other), or it is a temporary: so
                 are outputs that backward does not need, and the gradients of activations.
 
+Copies of parameters that autograd saves (casts to 16 bits, layers that visit the GPU) are
+activations: backward alone needs them.
+
 No stage's name plays a part. Knows nothing of torch.
 """
 

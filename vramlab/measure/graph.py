@@ -42,7 +42,7 @@ from vramlab.measure.tensors import plain_tensors
 _SAVED = "_raw_saved_"
 _DEPTH = 3
 """How deep a variable is searched for tensors: lists and mappings in it, attributes of objects."""
-_ITEMS = 4096
+_ITEMS = 1024
 """How many items of one list or mapping are looked at."""
 
 

@@ -31,8 +31,8 @@ def draw_bar(
     unit: MemoryUnit,
     plot_width_in: float,
     height: float = 0.8,
-) -> None:
-    """Lay parts end to end; those of 0 bytes are left out.
+) -> set[str]:
+    """Lay parts end to end; those of 0 bytes are left out. Give the names that stand on parts.
 
     Args:
         axes: whose x axis is in `unit`, with its limits set.
@@ -43,6 +43,7 @@ def draw_bar(
         height: of the bar, where rows are 1 apart.
     """
     start = 0.0
+    named = set()
     for part in parts:
         width = unit.of(part.size_bytes)
         if not width:
@@ -62,7 +63,10 @@ def draw_bar(
         label = next((text for text in labels if fits(axes, text, width, plot_width_in)), "")
         if label:
             style.write_label(axes, start + width / 2, row, label, part.look, pad=1.5)
+        if label.startswith(part.name) and label.endswith(short_size(part.size_bytes)):
+            named.add(part.name)
         start += width
+    return named
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -41,9 +41,11 @@ def draw_stack(
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.02)
-        draw_bar(axes, 0, drawn, unit, _PLOT_WIDTH_IN)
+        named = draw_bar(axes, 0, drawn, unit, _PLOT_WIDTH_IN)
         handles: list[Artist] = [
-            part.look.patch(f"{part.name}: {short_size(part.size_bytes)}") for part in drawn
+            part.look.patch(f"{part.name}: {short_size(part.size_bytes)}")
+            for part in drawn
+            if part.name not in named
         ]
         handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(f"{unit.name} ({sums or f'{short_size(total_bytes)} in all'})")
@@ -73,7 +75,8 @@ def _parts(parts: Mapping[str, int] | Sequence[BarPart]) -> list[BarPart]:
         looks = style.looks_for(list(parts))
         parts = [BarPart(name, size_bytes, looks[name]) for name, size_bytes in parts.items()]
     return [
-        replace(part, labels=(f"{part.name} {short_size(part.size_bytes)}", part.name))
+        replace(part, labels=(f"{part.name} {size}", f"{part.name}\n{size}", part.name))
         for part in parts
+        for size in (short_size(part.size_bytes),)
         if part.size_bytes > 0
     ]

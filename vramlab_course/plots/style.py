@@ -197,8 +197,8 @@ def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: floa
 
 
 def text_width_in(text: str, font_size: float = SMALL_FONT_SIZE) -> float:
-    """About how wide a line of text is, in inches (DejaVu Sans is 0.6 em wide on average)."""
-    return len(text) * 0.6 * font_size / 72
+    """About how wide the longest line is, in inches (DejaVu Sans is 0.6 em wide on average)."""
+    return max(map(len, text.split("\n"))) * 0.6 * font_size / 72
 
 
 def fits(axes: Axes, text: str, width: float, axes_width_in: float) -> bool:
