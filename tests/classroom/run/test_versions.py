@@ -31,8 +31,6 @@ def test_the_same_judges_the_same(exercise: Exercise) -> None:
 
 
 def test_all_that_judges_counts(exercise: Exercise, tmp_path: Path) -> None:
-    exercise: Exercise, tmp_path: Path
-) -> None:
     seen = {
         fingerprint(exercise, "seed", [CELL]),
         fingerprint(exercise, "another seed", [CELL]),
