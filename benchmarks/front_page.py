@@ -142,7 +142,8 @@ def report() -> str:
 
 def first_part(text: str) -> str:
     """The part of a report that is the same each time, up to the first lines that hold most."""
-    without_time = re.sub(r", \d+\.\d s$", "", text.strip(), flags=re.MULTILINE)
+    _, report, text = text.partition("vramlab run: ")  # lines of progress come before it
+    without_time = re.sub(r", \d+\.\d s$", "", f"{report}{text}".strip(), flags=re.MULTILINE)
     head, heading, lines = without_time.partition("Lines that hold most of it")
     shown = "\n".join(lines.splitlines()[:_LINES])
     return f"{head}{heading}{shown}\n  ..."

@@ -107,7 +107,8 @@ def test_the_plan_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_larger_batch_does_not_fit() -> None:
     # That the command as it stands gives the report on the page, the test of generated parts says.
-    (words,) = (words for words in commands(PAGE, "vramlab") if words[0] == "run")
+    words, ranks = (words for words in commands(PAGE, "vramlab") if words[0] == "run")
+    assert "torch.distributed.run" in ranks  # tests/vramlab/commands/test_run_ranks.py runs that
     assert words[-1] == SCRIPT
     (more,) = (code.split() for code in IN_BACKTICKS if code.startswith("--batch-size"))
     ran = subprocess.run(

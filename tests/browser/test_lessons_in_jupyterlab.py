@@ -96,6 +96,7 @@ def test_a_prediction_of_a_lesson_is_committed_with_the_keyboard(lesson: Noteboo
     keyboard.press("Enter")
     cell.get_by_role("status").filter(has_text="Committed: 150 to 160 ").wait_for()
     answer.get_by_role("cell", name="150 to 160 ").wait_for()
+    assert cell.get_by_role("alert").count() == 0
 
 
 def test_axe_finds_nothing_in_what_a_lesson_shows(lesson: NotebookPage, axe: str) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from accessibility import violations
+from notebook_page import ANSWER_MS, NotebookPage
+from running_lab import RunningLab
 
 from vramlab.cli import main
 from vramlab.measure import Category
@@ -93,6 +95,43 @@ def test_axe_finds_nothing(timeline: Page, axe: str, scheme: str) -> None:
     timeline.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     timeline.keyboard.press("Home")
     assert violations(timeline, axe, ("main",)) == []
+
+
+RECORDED = """\
+import torch
+from torch import nn
+import vramlab
+from vramlab.measure import record_timeline
+from vramlab_course.widgets import show_timeline
+
+vramlab.attach("T4", quiet=True)
+model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(3))).cuda()
+with record_timeline() as recording:
+    recording.watch(model=model)
+    recording.stage("forward")
+    loss = model(torch.ones(1024, 1024, device="cuda")).sum()
+    recording.stage("backward")
+    loss.backward()
+show_timeline(recording.timeline, "Three layers")
+"""
+
+
+def test_a_notebook_shows_it_and_its_page_has_it_too(lab: RunningLab, page: Page) -> None:
+    lesson = NotebookPage(page, lab, "lessons/05_one_training_step.ipynb")
+    _colab, cell_id, *_ = [cell.id for cell in lesson.cells if cell.cell_type == "code"]
+    lesson.fill_in(cell_id, RECORDED)
+    page.keyboard.press("Control+Enter")
+    cell = lesson.cell(cell_id)
+    canvas = cell.get_by_role("application", name="Three layers")
+    canvas.wait_for(timeout=ANSWER_MS)
+    canvas.focus()
+    page.keyboard.press("Home")  # cuBLAS's workspace; all others have 4 MiB
+    cell.get_by_role("status").filter(has_text="8.125 MiB (8,519,680 B)").wait_for()
+    assert cell.locator("img").count() == 0  # the picture for pages without scripts
+    (output,) = next(each for each in lesson.save().cells if each.id == cell_id).outputs
+    page.set_content(output.data["text/html"])
+    page.get_by_role("application", name="Three layers").wait_for()
+    lesson.close()
 
 
 def test_it_fits_a_phone(phone: Page) -> None:

@@ -2,8 +2,10 @@
 
 $ vramlab run train.py --lr 0.1
 $ vramlab run --gpu L4 --steps 3 train.py
+$ vramlab run --seconds 60 train.py
 $ vramlab run --gpu T4 --alloc-conf expandable_segments:True train.py
 $ vramlab run --gpu A100-80GB --count 4 -m package.train
+$ vramlab run -m torch.distributed.run --nproc_per_node 2 train.py
 
 The script runs unmodified; its exit status is this command's. The report goes to stderr, so that
 the script's own stdout stays as it is.
@@ -12,16 +14,13 @@ the script's own stdout stays as it is.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
 import sys
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from vramlab import catalogue, streams
 from vramlab.progress import working
+from vramlab.report.ranks import launched_on_this_machine, launched_rank
 
 if TYPE_CHECKING:
     from vramlab.report.program import Program
@@ -47,14 +46,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the GPU; see `vramlab gpus` (default: %(default)s)",
     )
     parser.add_argument(
-        "--count", type=_at_least_one, default=1, help="how many of them (default: 1)"
+        "--count",
+        type=_at_least_one,
+        help="how many of them (default: 1, or as many as torchrun starts ranks on a machine)",
     )
     parser.add_argument(
         "--on-value",
-        choices=("nan", "error"),
+        choices=("nan", "zero", "error"),
         default="nan",
         help="what a read of a value that does not exist gets, such as loss.item(): nan (0 for "
-        "whole numbers), and a note in the report; or an error (default: %(default)s)",
+        "whole numbers and arrays), and a note in the report; or 0; or an error (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--alloc-conf",
@@ -72,7 +74,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--steps",
         type=_at_least_one,
         metavar="N",
-        help="stop the program after N steps of its optimizers, with exit status 0",
+        help="stop the program after N training steps, with exit status 0: steps of its optimizers "
+        "or, if it has none, backward passes with gradients of their own",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        metavar="S",
+        help="stop the program after S seconds, with exit status 0",
     )
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON, in bytes")
     parser.add_argument(
@@ -116,50 +125,53 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, stderr: Any) -> int:
-    json_path, html_path, snapshot_path = (
-        path and os.path.join(folder, path)
-        for path in (arguments.json, arguments.html, arguments.snapshot)
-    )
     with working("starting a virtual GPU"):
         from vramlab.gpu import VirtualGPU
-        from vramlab.report.collect import summarize
-        from vramlab.report.history import keep_histories
-        from vramlab.report.page import write_page
-        from vramlab.report.steps import stop_after
-        from vramlab.report.text import as_text
+        from vramlab.report.children import Children
+        from vramlab.report.overseer import Overseer
+        from vramlab.report.reporter import Files, Reporter
         from vramlab.report.watch import Watch
 
         gpu = VirtualGPU(
             arguments.gpu,
-            arguments.count,
+            arguments.count or launched_on_this_machine(),
             on_value=arguments.on_value,
             torch_version=arguments.torch_version,
             alloc_conf=arguments.alloc_conf,
         )
-    with Watch(gpu) as watch, gpu:
-        if html_path:
-            keep_histories(watch.devices)
-        if snapshot_path:
-            _record()
-        started = time.perf_counter()
-        with stop_after(arguments.steps):
-            ending = program.run()
-        seconds = time.perf_counter() - started
-        if snapshot_path:
-            _dump(snapshot_path)
-    command = shlex.join([*(["-m"] if program.is_module else []), program.name, *program.arguments])
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # whatever it is now, and whoever reads it
-            stream.flush()
-    with working("adding up what the program held", stderr):
-        summary = summarize(gpu, watch, command, folder, ending, seconds)
-    streams.write(f"\n{as_text(summary)}\n", stderr, sys.stderr, sys.__stderr__)
-    if json_path:
-        with open(json_path, "w", encoding="utf-8") as file:
-            json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
-    if html_path:
-        write_page(html_path, summary, watch.devices)
+    watch = Watch(gpu, arguments.steps)
+    children = Children(_options(arguments))
+    files = Files(
+        *(
+            path and os.path.join(folder, _of_rank(path))
+            for path in (arguments.json, arguments.html, arguments.snapshot)
+        )
+    )
+    reporter = Reporter(gpu, watch, children, program.command, folder, stderr, files)
+    overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds)
+    with overseer, watch, gpu, children:
+        reporter.begin()
+        ending = program.run()
+        overseer.tell(ending)
     return ending.status
+
+
+def _options(arguments: argparse.Namespace) -> list[str]:
+    """Write the options that the program's own processes get."""
+    names = ("gpu", "count", "on_value", "alloc_conf", "torch_version", "steps", "seconds")
+    given = {name: getattr(arguments, name) for name in names}
+    pairs = [
+        (f"--{name.replace('_', '-')}", str(value))
+        for name, value in given.items()
+        if value is not None
+    ]
+    return [word for pair in pairs for word in pair]
+
+
+def _of_rank(path: str) -> str:
+    """Name a file that each rank writes: `report.json`, `report.rank1.json`."""
+    stem, ending = os.path.splitext(path)
+    return f"{stem}.rank{launched_rank()}{ending}" if launched_rank() else path
 
 
 def _at_least_one(text: str) -> int:
@@ -169,13 +181,8 @@ def _at_least_one(text: str) -> int:
     return number
 
 
-def _record() -> None:
-    from vramlab.gpu.torch_internals import record_memory_history
-
-    record_memory_history("all", context="alloc", stacks="python")
-
-
-def _dump(path: str) -> None:
-    from vramlab.gpu.torch_internals import dump_snapshot
-
-    dump_snapshot(path)
+def _positive(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number

@@ -109,7 +109,7 @@ class VirtualGPU:
         values: compute real values on the CPU. For small tensors: they take host memory.
         on_value: what a program gets where it reads a value that does not exist: "error" says what
             to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`); to `math`
-            that nan passes for a number, as in a healthy run.
+            that nan passes for a number, as in a healthy run; "zero" answers 0 in its place.
         torch_version: the PyTorch whose rules are meant, from "1.13" on; by default the installed.
         alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; by default those of the
             environment variable that PyTorch reads (`AllocatorSettings.from_environment`).
@@ -141,7 +141,7 @@ class VirtualGPU:
         count: int = 1,
         *,
         values: bool = False,
-        on_value: Literal["error", "nan"] = "error",
+        on_value: Literal["error", "nan", "zero"] = "error",
         torch_version: str | None = None,
         alloc_conf: str | None = None,
         host_values_below_bytes: int = HOST_VALUES_BELOW_BYTES,
@@ -162,7 +162,9 @@ class VirtualGPU:
             "host_values_below_bytes": host_values_below_bytes,
         }
         self.model = name if isinstance(name, GPUModel) else catalogue.find(name)
-        self.values: ValuePolicy = AnswerNan() if on_value == "nan" else RefuseValues()
+        self.values: ValuePolicy = (
+            RefuseValues() if on_value == "error" else AnswerNan(zero=on_value == "zero")
+        )
         self.machine = Machine(
             [self.model] * count,
             settings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -14,6 +15,7 @@ from vramlab.measure import Category, Frame
 from vramlab.report.attribution import category_of
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
+from vramlab.report.ranks import launched_rank, rank_of_world
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
 from vramlab.report.watch import Watch
 
@@ -32,6 +34,7 @@ def summarize(
         seconds: how long it ran.
     """
     out_of_memory = _ran_out(ending.error)
+    rank, world_size = rank_of_world()
     return Summary(
         program=program,
         folder=folder,
@@ -41,7 +44,9 @@ def summarize(
         seconds=seconds,
         status=ending.status,
         error=None if ending.error is None else _named(ending.error),
-        stopped=ending.stopped,
+        stopped_by=ending.stopped_by,
+        stuck_at=ending.stuck_at,
+        counts=replace(watch.steps.counts),
         ended_out_of_memory=out_of_memory,
         devices=tuple(
             _device_use(device, seen, out_of_memory)
@@ -49,7 +54,11 @@ def summarize(
         ),
         out_of_memory=tuple(_out_of_memory(watch.devices)),
         value_reads=_value_reads(gpu),
+        last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
         counted_by_outputs=gpu.unreviewed(),
+        rank=rank,
+        world_size=world_size,
+        is_told_by_first_rank=launched_rank() > 0,
     )
 
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from vramlab.report.attribution import category_of
 from vramlab.report.origins import BlockOrigin
 from vramlab.report.peak import LiveBlock, PeakWatch
-from vramlab.report.text import place, source
+from vramlab.report.verdict import place, source
 from vramlab.viz import TimelineView, ViewBlock
 
 MOST_BLOCKS = 100_000

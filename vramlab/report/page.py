@@ -10,7 +10,8 @@ from vramlab.measure import Category
 from vramlab.report.history import history_view
 from vramlab.report.peak import PeakWatch
 from vramlab.report.summary import DeviceUse, LineUse, Summary
-from vramlab.report.text import as_text, place, source
+from vramlab.report.text import as_text
+from vramlab.report.verdict import place, source
 from vramlab.table import Table
 from vramlab.units import MIB, format_bytes
 from vramlab.viz import TimelineView, timeline_html

@@ -134,6 +134,11 @@ class PeakWatch:
         self._settle()
         return self._peak_reserved_bytes
 
+    @property
+    def reserved_until_now_bytes(self) -> int:
+        """The same while the program runs, for other threads: the last event may be missing."""
+        return max(self._peak_reserved_bytes, self._allocator.reserved_bytes)
+
     def block_at(self, address: int) -> LiveBlock | None:
         """The block that begins at an address now."""
         return self._live.get(address)

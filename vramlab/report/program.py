@@ -6,6 +6,7 @@ import builtins
 import io
 import os
 import runpy
+import shlex
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.report.steps import StepLimitReached
+from vramlab.report.stopped import Stopped
 from vramlab.source_files import CodeOwner, owner_of
 from vramlab.streams import print_error
 
@@ -33,8 +34,11 @@ class Ending:
     """What it raised and did not catch; None also for sys.exit()."""
     namespace: dict[str, Any]
     """Its global variables, if it came to its end; they keep alive what it made."""
-    stopped: bool = False
-    """Whether it was stopped after as many optimizer steps as were asked for."""
+    stopped_by: str | None = None
+    """What ended it before its time: the option `--steps` or `--seconds`, a signal such as
+    `SIGTERM`, or `os._exit`."""
+    stuck_at: str | None = None
+    """The line at which it stood when the process was ended in its place."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,11 @@ class Program:
     """What it finds in sys.argv after its own name."""
     is_module: bool = False
     """Whether it is meant as in `python -m name`."""
+
+    @property
+    def command(self) -> str:
+        """What stands behind `python` to run it."""
+        return shlex.join([*(["-m"] if self.is_module else []), self.name, *self.arguments])
 
     def run(self) -> Ending:
         """Run it as `__main__`.
@@ -64,8 +73,8 @@ class Program:
                     namespace = _run_file(self.name)
             except SystemExit as leaving:
                 return Ending(_status_of(leaving), None, {})
-            except StepLimitReached:
-                return Ending(0, None, {}, stopped=True)
+            except Stopped as stopped:
+                return Ending(stopped.status, None, {}, stopped_by=stopped.by)
             except BaseException as error:
                 return Ending(_show(error), error, {})
         return Ending(0, None, namespace)

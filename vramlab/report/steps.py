@@ -1,42 +1,151 @@
-"""Stop a program after some optimizer steps: what it needs shows in the first few."""
+"""Count the passes and steps of a training, however it updates its weights, and stop it in time.
+
+- A step of `torch.optim` or of an optimizer that inherits from it is a step.
+- Programs without one update their weights by hand (`p.data -= rate * p.grad`), or replace them.
+  There, a step is what begins with a backward pass whose gradients are not added to earlier ones.
+- A forward pass is a call of a module with parameters from outside of modules. Without gradients,
+  it is evaluation or inference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+from torch.nn.modules import module as module_hooks
+from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
-
-class StepLimitReached(BaseException):
-    """The program has made as many optimizer steps as were asked for.
-
-    No `Exception`, like SystemExit: programs that catch every exception must let it pass, while
-    their `finally` blocks run.
-    """
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.storage_record import known
+from vramlab.gpu.torch_internals import DisableTorchFunction, Replaced
+from vramlab.report.stopped import Stopped
+from vramlab.report.summary import StepCounts
 
 
-@contextmanager
-def stop_after(steps: int | None) -> Iterator[None]:
-    """Raise `StepLimitReached` when the body has made so many steps, of all optimizers together.
+class Steps:
+    """Counts while the body of the with statement runs.
 
     Args:
-        steps: 1 or more; None: do nothing.
+        most: raise `Stopped` when so many steps are made; None: never.
+
+    Attributes:
+        counts: until now.
     """
-    made = 0
 
-    def count(*_: Any) -> None:
-        nonlocal made
-        made += 1
-        if made == steps:
-            raise StepLimitReached
+    def __init__(self, most: int | None = None) -> None:
+        self.counts = StepCounts()
+        self._most = most
+        self._thread = threading.local()
+        self._hooks: list[Any] = []
+        self._patches = Patches()
 
-    if steps is None:
-        yield
-        return
-    hook = optimizer_hooks.register_optimizer_step_post_hook(count)
-    try:
-        yield
-    finally:
-        hook.remove()
+    def __enter__(self) -> Steps:
+        self._hooks = [
+            optimizer_hooks.register_optimizer_step_post_hook(self._on_step),
+            module_hooks.register_module_forward_pre_hook(self._forward_begins),
+            module_hooks.register_module_forward_hook(self._forward_ends, always_call=True),
+        ]
+        make = Optimizer.__init__
+
+        def make_and_note(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            self.counts.has_optimizer = True
+            make(optimizer, *args, **kwargs)
+
+        self._patches.set(Optimizer, "__init__", make_and_note)
+        run = self._counting(Replaced.ENGINE_OF_GRAPH.value())
+        for engine in (Replaced.ENGINE_OF_AUTOGRAD, Replaced.ENGINE_OF_GRAPH):
+            self._patches.set(*engine.at, run)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._patches.undo()
+        for hook in self._hooks:
+            hook.remove()
+
+    def _counting(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the function that runs autograd's engine."""
+
+        @functools.wraps(run)
+        def count_and_run(*args: Any, **kwargs: Any) -> Any:
+            depth = getattr(self._thread, "backward_depth", 0)
+            if depth == 0:
+                self._backward_begins(*args, **kwargs)
+            self._thread.backward_depth = depth + 1
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self._thread.backward_depth = depth
+
+        return count_and_run
+
+    def _backward_begins(
+        self,
+        outputs: Sequence[Any],
+        gradients: Any,
+        retain_graph: bool,
+        create_graph: bool,
+        inputs: Sequence[Any],
+        *_: Any,
+        **how: Any,
+    ) -> None:
+        """Count an outermost backward pass.
+
+        Args:
+            outputs, gradients, retain_graph, create_graph, inputs, how: what PyTorch calls its
+                engine with.
+
+        Raises:
+            Stopped: as many steps as were asked for have been made.
+        """
+        self.counts.backward_passes += 1
+        if self.counts.has_optimizer or create_graph:
+            return
+        with DisableTorchFunction():
+            if how.get("accumulate_grad") and _adds_to_gradients(inputs or outputs):
+                return
+        self._stop_after(self.counts.updates_by_hand)  # what an earlier pass began is done
+        self.counts.updates_by_hand += 1
+
+    def _on_step(self, *_: Any) -> None:
+        self.counts.optimizer_steps += 1
+        self._stop_after(self.counts.optimizer_steps)
+
+    def _stop_after(self, made: int) -> None:
+        if self._most is not None and made >= self._most:
+            raise Stopped("--steps")
+
+    def _forward_begins(self, module: torch.nn.Module, *_: Any) -> None:
+        depth = getattr(self._thread, "depth", 0)
+        self._thread.depth = depth + 1
+        if depth == 0 and next(module.parameters(), None) is not None:
+            self.counts.forward_passes += 1
+            self.counts.evaluations += not torch.is_grad_enabled()
+
+    def _forward_ends(self, *_: Any) -> None:
+        self._thread.depth -= 1
+
+
+def _adds_to_gradients(tensors: Sequence[Any]) -> bool:
+    """Tell whether a backward pass adds to gradients that are neither None nor zero.
+
+    One leaf of the graph answers for all.
+    """
+    leaf = next((tensor for tensor in tensors if _is_leaf(tensor)), None)
+    waiting = [t.grad_fn for t in tensors if getattr(t, "grad_fn", None) is not None]
+    seen = set(waiting)
+    while waiting and leaf is None:
+        node = waiting.pop()
+        leaf = getattr(node, "variable", None)
+        following = {next_node for next_node, _ in node.next_functions if next_node} - seen
+        seen |= following
+        waiting += following
+    gradient = None if leaf is None else leaf.grad
+    return gradient is not None and known(gradient) != 0
+
+
+def _is_leaf(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.is_leaf and tensor.requires_grad

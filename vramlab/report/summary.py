@@ -12,6 +12,29 @@ FORMAT = 1
 """Version of the JSON form; raised when a field changes its meaning."""
 
 
+@dataclass
+class StepCounts:
+    """What a program has done until now."""
+
+    has_optimizer: bool = False
+    """Whether it has made an optimizer of torch.optim, or one that inherits from those."""
+    optimizer_steps: int = 0
+    """Of all optimizers together."""
+    updates_by_hand: int = 0
+    """Steps that a program without an optimizer has begun."""
+    backward_passes: int = 0
+    """Outermost ones."""
+    forward_passes: int = 0
+    """Of modules with parameters, all of them."""
+    evaluations: int = 0
+    """Those of them that recorded nothing for a backward pass."""
+
+    @property
+    def steps(self) -> int:
+        """Training steps."""
+        return self.optimizer_steps or self.updates_by_hand
+
+
 @dataclass(frozen=True)
 class LineUse:
     """A line of the program, with what it had allocated at a moment."""
@@ -98,8 +121,13 @@ class Summary:
     """The program's exit status."""
     error: str | None
     """'ValueError: ...' if it ended in an exception, else None."""
-    stopped: bool
-    """Whether it was stopped after as many optimizer steps as were asked for."""
+    stopped_by: str | None
+    """What ended it before its time: the option `--steps` or `--seconds`, a signal such as
+    `SIGTERM`, or `os._exit`."""
+    stuck_at: str | None
+    """The line at which it stood when the process was ended in its place."""
+    counts: StepCounts
+    """What it had done until then."""
     ended_out_of_memory: bool
     """Whether that exception was torch.OutOfMemoryError, or was raised while handling one."""
     devices: tuple[DeviceUse, ...]
@@ -108,19 +136,43 @@ class Summary:
     """One for each GPU that ran out of memory."""
     value_reads: dict[str, dict[str, int]]
     """'file:line: text' -> what was read there and how often, where no value exists."""
+    last_read: str | None
+    """The line that read such a value last."""
     counted_by_outputs: dict[str, int]
     """Ops whose kernels nobody has read yet, and how often each ran: counted by outputs only."""
+    rank: int = 0
+    """Which rank of `torch.distributed` it was meant to be."""
+    world_size: int = 1
+    """Of how many."""
+    is_told_by_first_rank: bool = False
+    """Whether a first rank ran beside it, whose report says where the bytes are."""
+    child_count: int = 0
+    """How many Python programs it started, which report for themselves."""
 
     @property
     def fits(self) -> bool | None:
         """Tell whether there was memory enough; None if the program failed before that."""
         if self.ended_out_of_memory:
             return False
-        return True if self.error is None else None
+        return None if self.is_cut_short else True
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether it was stopped after as many steps or seconds as were asked for."""
+        return (self.stopped_by or "").startswith("--")
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Tell whether it ended before its time, and not after whole steps that were asked for."""
+        if self.stopped:
+            return self.counts.steps == 0
+        is_own_end = self.stopped_by in (None, "os._exit") and self.error is None
+        return self.status != 0 or not is_own_end
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain dicts, lists, strings and numbers, ready for json.dump."""
         devices = [
             {**asdict(device), "needed_bytes": device.needed_bytes} for device in self.devices
         ]
-        return {"format": FORMAT, "fits": self.fits, **asdict(self), "devices": devices}
+        told = {"fits": self.fits, "stopped": self.stopped}
+        return {"format": FORMAT, **told, **asdict(self), "devices": devices}

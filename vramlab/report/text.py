@@ -1,15 +1,14 @@
-"""A run's summary to be read in a terminal. Knows nothing of torch."""
+"""A run's summary to be read in a log. Knows nothing of torch."""
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from vramlab.measure.categories import Category
-from vramlab.measure.timeline import Frame
-from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
-from vramlab.source_files import shown_name
-from vramlab.units import MIB, format_bytes
+from vramlab.report.summary import DeviceUse, LineUse, Summary
+from vramlab.report.verdict import place, source, steps_done, times, verdict
+from vramlab.units import KIB, MIB, format_bytes
 
 MOST_LINES = 10
 """How many lines of the program are shown; JSON has them all."""
@@ -24,6 +23,9 @@ _WORDS = {
     Category.WORKSPACES: "workspaces of cuBLAS and other libraries",
 }
 
+_SHOWN = 0.005
+"""Of a unit: less is 0.00 with two decimals."""
+
 
 def as_text(summary: Summary) -> str:
     """Tell whether the program fits, where the peak came from, and what to know of the numbers."""
@@ -31,157 +33,150 @@ def as_text(summary: Summary) -> str:
 
 
 def _paragraphs(summary: Summary) -> Iterator[str]:
-    times = f"{summary.gpu_count} x " if summary.gpu_count > 1 else ""
-    total = format_bytes(summary.devices[0].total_bytes)
-    yield f"vramlab run: {summary.program}"
-    yield (
-        f"on {times}{summary.gpu} (virtual, {total}), rules of PyTorch {summary.torch_version}, "
-        f"{summary.seconds:.1f} s"
-    )
+    yield from heading(summary)
     yield ""
-    yield from _verdict(summary)
-    used = [device for device in summary.devices if device.context_bytes]
-    for device in used:
+    yield from verdict(summary)
+    if summary.is_told_by_first_rank:
+        return
+    for device in used_devices(summary):
         yield ""
         yield from _where_the_bytes_are(device)
         yield ""
         yield from _lines(device, summary.folder)
-    yield from _values(summary)
-    yield from _unreviewed(summary)
+    yield from notes(summary)
 
 
-def _verdict(summary: Summary) -> Iterator[str]:
-    used = [device for device in summary.devices if device.context_bytes]
-    if summary.error == "KeyboardInterrupt":
-        yield "The program was interrupted. What follows was measured until then."
-    elif summary.error is not None and not summary.ended_out_of_memory:
-        yield f"The program failed: {_first_line(summary.error)}"
-        yield "What follows was measured until then."
-    elif summary.status and not summary.ended_out_of_memory:
-        yield f"The program ended with exit status {summary.status}."
-    if summary.stopped:
-        yield "The program was stopped after as many optimizer steps as were asked for."
-    if not used:
-        yield "The program used no GPU: nothing was put on a cuda device."
-    elif summary.ended_out_of_memory:
-        last = summary.out_of_memory[-1]
-        yield f"does NOT fit: out of memory on cuda:{last.device}{_at(last, summary.folder)}"
-        yield f"  {summary.error}"
-    for failed in summary.out_of_memory:
-        times = failed.count - (1 if summary.ended_out_of_memory else 0)
-        if times:
-            yield (
-                f"Out of memory {_times(times)} on cuda:{failed.device}, and the program went on; "
-                f"last{_at(failed, summary.folder)}."
-            )
-    if summary.ended_out_of_memory:
-        return
-    for device in used:
-        share = device.needed_bytes / device.total_bytes
-        verdict = "fits" if summary.fits else "until then"
-        yield (
-            f"{verdict}: cuda:{device.index} needs {format_bytes(device.needed_bytes)} of "
-            f"{format_bytes(device.total_bytes)} ({share:.1%}) at the peak"
-        )
+def heading(summary: Summary) -> Iterator[str]:
+    """Say which program ran on which GPU, for how long and how far."""
+    count = f"{summary.gpu_count} x " if summary.gpu_count > 1 else ""
+    total = format_bytes(summary.devices[0].total_bytes)
+    ranks = f" (rank {summary.rank} of {summary.world_size})" if summary.world_size > 1 else ""
+    yield f"vramlab run: {summary.program}{ranks}"
+    yield (
+        f"on {count}{summary.gpu} (virtual, {total}), rules of PyTorch {summary.torch_version}, "
+        f"{steps_done(summary.counts)}, {summary.seconds:.1f} s"
+    )
 
 
-def _at(failed: OutOfMemoryUse, folder: str) -> str:
-    if failed.line is None:
-        return ""
-    where = " in the backward pass of" if failed.in_backward else " at"
-    return f"{where} {place(failed.line, folder)}: {source(failed.line)}".rstrip(": ")
+def used_devices(summary: Summary) -> list[DeviceUse]:
+    """List the GPUs that the program put anything on."""
+    return [device for device in summary.devices if device.context_bytes]
 
 
-def _where_the_bytes_are(device: DeviceUse) -> Iterator[str]:
+@dataclass(frozen=True)
+class Unit:
+    """What sizes of a report are told in."""
+
+    name: str
+    size_bytes: int
+
+    @classmethod
+    def of(cls, device: DeviceUse) -> Unit:
+        """Choose one in which a GPU's tensors are not all 0.00."""
+        return cls("MiB", MIB) if device.allocated_bytes >= MIB else cls("KiB", KIB)
+
+    def show(self, size_bytes: int) -> str:
+        """Write a size with two decimals."""
+        size = size_bytes / self.size_bytes
+        return "<0.01" if 0 < size < _SHOWN else f"{size:,.2f}"
+
+
+def title(device: DeviceUse) -> str:
+    """Say of which GPU and which moment the sizes are."""
     moment = "when memory ran out" if device.at_out_of_memory else "at the peak"
-    rows: list[tuple[str, int]] = [
-        (_WORDS.get(category, str(category)), size_bytes)
-        for category, size_bytes in device.category_bytes.items()
-    ]
+    return f"Memory of cuda:{device.index} {moment}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size of a GPU's memory."""
+
+    name: str
+    size_bytes: int
+    category: Category | None = None
+    is_total: bool = False
+
+
+def memory_rows(device: DeviceUse) -> Iterator[Row]:
+    """Give what the memory consists of, and what that adds up to."""
+    for category, size_bytes in device.category_bytes.items():
+        yield Row(_WORDS.get(category, str(category)), size_bytes, category)
     reserved_bytes = (
         device.reserved_bytes if device.at_out_of_memory else device.peak_reserved_bytes
     )
+    yield Row("allocated", device.allocated_bytes, is_total=True)
+    if cached_bytes := reserved_bytes - device.allocated_bytes:
+        yield Row("cache: reserved by PyTorch, not allocated", cached_bytes)
     estimated = ", estimated" if device.context_is_estimated else ""
-    rows += [
-        ("allocated", device.allocated_bytes),
-        ("cache: reserved by PyTorch, not allocated", reserved_bytes - device.allocated_bytes),
-        (f"CUDA context{estimated}", device.context_bytes),
-        ("needed on the GPU", reserved_bytes + device.context_bytes),
-    ]
-    title = f"Memory of cuda:{device.index} {moment}"
-    yield f"{title:<46}{'MiB':>12}{'bytes':>18}"
-    for name, size_bytes in rows:
-        total = name in ("allocated", "needed on the GPU")
-        yield f"{'' if total else '  '}{name:<{46 if total else 44}}{_sizes(size_bytes)}"
+    yield Row(f"CUDA context{estimated}", device.context_bytes)
+    yield Row("needed on the GPU", reserved_bytes + device.context_bytes, is_total=True)
 
 
-def _sizes(size_bytes: int) -> str:
-    return f"{size_bytes / MIB:>12,.2f}{size_bytes:>18,}"
+def shown_lines(device: DeviceUse) -> tuple[LineUse, ...]:
+    """Choose the lines of the program that are worth a row."""
+    least_bytes = _SHOWN * Unit.of(device).size_bytes
+    return tuple(use for use in device.lines[:MOST_LINES] if use.size_bytes >= least_bytes)
 
 
-def _lines(device: DeviceUse, folder: str) -> Iterator[str]:
-    shown = device.lines[:MOST_LINES]
-    width = max([44, *(len(_where(use, folder)) for use in shown)])
-    yield f"{'Lines that hold most of it':<{width + 2}}{'MiB':>12}{'blocks':>10}"
-    for use in shown:
-        yield from _line(use, width, folder)
-    rest = device.lines[MOST_LINES:]
-    if rest:
-        size_bytes = sum(use.size_bytes for use in rest)
-        blocks = sum(use.block_count for use in rest)
-        yield f"  {f'{len(rest)} more lines':<{width}}{size_bytes / MIB:>12,.2f}{blocks:>10,}"
-
-
-def _where(use: LineUse, folder: str) -> str:
+def where(use: LineUse, folder: str) -> str:
+    """Name the line of a row."""
     return "(PyTorch itself)" if use.line is None else place(use.line, folder)
 
 
-def _line(use: LineUse, width: int, folder: str) -> Iterator[str]:
-    what = ", ".join(str(category) for category in list(use.category_bytes)[:2])
-    where = f"  {_where(use, folder):<{width}}"
-    yield f"{where}{use.size_bytes / MIB:>12,.2f}{use.block_count:>10,}  {what}"
-    if use.line is not None and (code := source(use.line)):
-        yield f"      {code}"
+def below(use: LineUse, folder: str) -> Iterator[str]:
+    """Give what stands below a line's row: its text, and the user's own line that led there."""
+    if use.line is not None and (text := source(use.line)):
+        yield text
     if use.caller is not None:
-        yield f"      called from {place(use.caller, folder)}"
+        yield f"called from {place(use.caller, folder)}"
 
 
-def _values(summary: Summary) -> Iterator[str]:
-    if not summary.value_reads:
-        return
-    yield ""
-    yield "Values were read that a virtual GPU does not have; nan (or 0) was answered:"
+def what(use: LineUse) -> str:
+    """Say which categories a line's blocks are of, the first two."""
+    return ", ".join(str(category) for category in list(use.category_bytes)[:2])
+
+
+def _where_the_bytes_are(device: DeviceUse) -> Iterator[str]:
+    unit = Unit.of(device)
+    yield f"{title(device):<46}{unit.name:>12}{'bytes':>18}"
+    for row in memory_rows(device):
+        name = row.name if row.is_total else f"  {row.name}"
+        yield f"{name:<46}{unit.show(row.size_bytes):>12}{row.size_bytes:>18,}"
+
+
+def _lines(device: DeviceUse, folder: str) -> Iterator[str]:
+    unit = Unit.of(device)
+    shown = shown_lines(device)
+    width = max([44, *(len(where(use, folder)) for use in shown)])
+    yield f"{'Lines that hold most of it':<{width + 2}}{unit.name:>12}{'blocks':>10}"
+    for use in shown:
+        size = unit.show(use.size_bytes)
+        yield f"  {where(use, folder):<{width}}{size:>12}{use.block_count:>10,}  {what(use)}"
+        yield from (f"      {text}" for text in below(use, folder))
+    if rest := device.lines[len(shown) :]:
+        name, size_bytes, blocks = others(rest)
+        yield f"  {name:<{width}}{unit.show(size_bytes):>12}{blocks:>10,}"
+
+
+def others(rest: tuple[LineUse, ...]) -> tuple[str, int, int]:
+    """Add up the lines that are not shown: (name, bytes, blocks)."""
+    name = f"{len(rest)} more line{'' if len(rest) == 1 else 's'}"
+    return name, sum(use.size_bytes for use in rest), sum(use.block_count for use in rest)
+
+
+def notes(summary: Summary) -> Iterator[str]:
+    """Say what to know of the numbers."""
+    if summary.value_reads:
+        yield ""
+        yield "Values were read that a virtual GPU does not have; nan or 0 was answered:"
     for line, reads in summary.value_reads.items():
-        how = ", ".join(f"{what} {_times(times)}" for what, times in reads.items())
         yield f"  {line}"
-        yield f"      {how}"
-
-
-def _unreviewed(summary: Summary) -> Iterator[str]:
+        yield f"      {', '.join(f'{how} {times(count)}' for how, count in reads.items())}"
     if not summary.counted_by_outputs:
         return
     ordered = sorted(summary.counted_by_outputs.items(), key=lambda item: -item[1])
-    named = [f"{name} ({_times(times)})" for name, times in ordered[:MOST_OPS]]
+    named = [f"{name} ({times(count)})" for name, count in ordered[:MOST_OPS]]
     more = f" and {len(ordered) - MOST_OPS} more" if len(ordered) > MOST_OPS else ""
     yield ""
     yield "Ops whose CUDA kernels have not been read yet; only their outputs are counted:"
     yield f"  {', '.join(named)}{more}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
-
-
-def place(frame: Frame, folder: str) -> str:
-    """Name a line, as `train.py:12 main`, its file from `folder` on."""
-    name = shown_name(frame.filename, folder)
-    return f"{name}:{frame.line} {frame.function.rpartition('.<locals>.')[2]}"
-
-
-def source(frame: Frame) -> str:
-    """Read the text of a line; empty where there is none."""
-    return linecache.getline(frame.filename, frame.line).strip()
-
-
-def _first_line(text: str) -> str:
-    return text.splitlines()[0] if text else text

@@ -16,6 +16,7 @@ from vramlab.measure import Category
 from vramlab.report.origins import Origins
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
+from vramlab.report.steps import Steps
 
 _PRECEDENCE = (
     Category.PARAMETERS,
@@ -34,12 +35,15 @@ class Watch:
 
     Args:
         gpu: attached already or not.
+        most_steps: end the program by `Stopped` after so many training steps; None: never.
 
     Attributes:
         devices: one watch for each GPU, by index.
+        steps: counts the steps and passes of the training.
     """
 
-    def __init__(self, gpu: VirtualGPU) -> None:
+    def __init__(self, gpu: VirtualGPU, most_steps: int | None = None) -> None:
+        self.steps = Steps(most_steps)
         self._tick = itertools.count(1).__next__
         self._machine = gpu.machine
         self._origins = Origins()
@@ -54,12 +58,18 @@ class Watch:
     def __enter__(self) -> Watch:
         self._machine.add_observer(self._origins)
         self._owners.install()
+        self.steps.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.steps.__exit__()
         self._owners.look_everywhere()
         self._owners.remove()
         self._machine.remove_observer(self._origins)
+
+    def look_everywhere(self) -> None:
+        """Claim all that is known to be a parameter, a gradient, an optimizer state or the like."""
+        self._owners.look_everywhere()
 
     def _memory_runs_out(self, *_: int) -> None:
         self._owners.look_everywhere()

@@ -5,7 +5,7 @@
 // the column with the most allocated bytes, so that no peak is ever lost; blocks less than a pixel
 // high run together in the colour of their category, whatever their number.
 (root, data) => {
-  const KIB = 1024, LEFT = 70, TOP = 34, BOTTOM = 30, RIGHT = 14, HEIGHT = 380, NARROWEST = 4;
+  const KIB = 1024, LEFT = 70, TOP = 34, BOTTOM = 30, RIGHT = 14, HEIGHT = 380, NOTE = 16, NARROWEST = 4;
   const {categories, names, lines, stages, title} = data;
   const last = data.events + 1;  // where the x axis ends
   const blocks = data.blocks.map(([category, name, line, size, start, end], number) =>
@@ -77,7 +77,7 @@
     for (let p = Math.floor(from); p < Math.min(last, Math.ceil(to)); p++) {
       most = Math.max(most, allocated[p], reserved[p]);
     }
-    return most * 1.1 || 1;
+    return most / (HEIGHT - TOP - BOTTOM) * (HEIGHT - TOP - BOTTOM + 20 + noteLines().length * NOTE) || 1;
   };
   const plotWidth = () => Math.max(width - LEFT - RIGHT, 50);
   const xOf = p => LEFT + (p - from) / (to - from) * plotWidth();
@@ -247,8 +247,11 @@
     if (from <= peak && peak < to) {
       const x = xOf(peak + 0.5), right = x > width / 2;
       pen.textBaseline = 'bottom'; pen.textAlign = right ? 'right' : 'left';
-      pen.fillText(`${right ? '' : '▾ '}peak ${size(allocated[peak])}${right ? ' ▾' : ''}`,
-        x + (right ? 5 : -5), yOf(allocated[peak]) - 2);
+      const words = `${right ? '' : '▾ '}peak ${size(allocated[peak])}${right ? ' ▾' : ''}`;
+      const wide = pen.measureText(words).width, y = yOf(allocated[peak]) - 2;
+      const at = x + (right ? 5 : -5);
+      pen.clearRect(right ? at - wide : at, y - 14, wide, 14);  // no block is as high as that
+      pen.fillText(words, at, y);
     }
     for (const [position, bytes] of data.out_of_memory) {
       if (position < from || position > to) continue;
@@ -257,6 +260,34 @@
       pen.textAlign = xOf(position) > width / 2 ? 'right' : 'left';
       pen.fillText(` out of memory: ${size(bytes)} more `, xOf(position), TOP + 2);
     }
+  };
+
+  const noteLines = () => {  // the notes in the window, broken where they are wider than the plot
+    const pen = canvas.getContext('2d'), lines = [];
+    pen.font = `12px ${getComputedStyle(shown).fontFamily}`;
+    for (const [position, text] of data.notes) {
+      if (position < from || position >= to) continue;
+      let line = '';
+      for (const word of text.split(' ')) {
+        if (line && pen.measureText(`${line} ${word}`).width > plotWidth() - 10) {
+          lines.push({position, line});
+          line = word;
+        } else line += (line && ' ') + word;
+      }
+      lines.push({position, line, last: true});
+    }
+    return lines;
+  };
+
+  const drawNotes = pen => {  // above all blocks, each with a line down to its own
+    pen.textBaseline = 'middle'; pen.textAlign = 'left';
+    noteLines().forEach(({position, line, last}, row) => {
+      const x = xOf(position + 0.5), y = TOP + 10 + row * NOTE, wide = pen.measureText(line).width;
+      const left = Math.min(Math.max(x - wide / 2, LEFT + 2), width - RIGHT - wide);
+      if (last) pen.fillRect(x - 0.5, y + 8, 1, Math.max(yOf(allocated[position]) - y - 8, 0));
+      pen.clearRect(left - 2, y - 8, wide + 4, NOTE);
+      pen.fillText(line, left, y);
+    });
   };
 
   const drawBlock = (pen, ink) => {  // the outline of the current block over its life
@@ -290,6 +321,7 @@
     drawStages(pen); drawAxes(pen); drawBlocks(pen, 'rgba(0, 0, 0, 0.45)');
     pen.fillStyle = ink;
     drawLines(pen, ink);
+    drawNotes(pen);
   };
 
   const draw = () => {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from vramlab.measure.categories import Category, attribute
@@ -52,6 +53,8 @@ class TimelineView:
     """(name, first position, last position)."""
     out_of_memory: tuple[tuple[int, int], ...] = ()
     """(position, bytes that were asked for in vain)."""
+    notes: tuple[tuple[int, str], ...] = ()
+    """(position, what is to be seen there)."""
 
     def describe(self) -> str:
         """Say in words what is drawn."""
@@ -62,11 +65,13 @@ class TimelineView:
         for block in self.blocks:
             if block.start <= peak < block.end:
                 sums[block.category] += block.size_bytes
+        notes = "".join(f" At event {position}: {words}." for position, words in self.notes)
         parts = [f"{name} {short_size(sums[name])}" for name in Category if name in sums]
         return (
             f"{self.title}, over {self.event_count} allocator events and {len(self.blocks)} blocks:"
             f" allocated bytes peak at {short_size(peak_bytes)} at event {peak}"
             f" ({', '.join(parts) or 'nothing'}), and end at {short_size(allocated_bytes[-1])}."
+            f"{notes}"
         )
 
     def allocated_bytes(self) -> list[int]:
@@ -118,15 +123,21 @@ class TimelineView:
             "reserved": _steps(self.reserved_bytes),
             "stages": self.stages,
             "out_of_memory": self.out_of_memory,
+            "notes": self.notes,
         }
 
 
-def view_of(timeline: Timeline, title: str = "Memory over time") -> TimelineView:
+def view_of(
+    timeline: Timeline,
+    title: str = "Memory over time",
+    notes: Mapping[int, str] = MappingProxyType({}),
+) -> TimelineView:
     """Make the view of a recorded timeline.
 
     Args:
         timeline: such as `recording.timeline`.
         title: what stands above it.
+        notes: what a block is, by its place in `timeline.blocks`; its size is written behind it.
     """
     lines: dict[Any, str] = {}
     blocks = []
@@ -159,6 +170,10 @@ def view_of(timeline: Timeline, title: str = "Memory over time") -> TimelineView
         stages=tuple((stage.name, stage.start, stage.end) for stage in timeline.stages),
         out_of_memory=tuple(
             (failure.position, failure.requested_bytes) for failure in timeline.out_of_memory
+        ),
+        notes=tuple(
+            (blocks[number].start, f"{words}: {short_size(blocks[number].size_bytes)}")
+            for number, words in notes.items()
         ),
     )
 

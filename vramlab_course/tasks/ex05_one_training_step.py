@@ -441,9 +441,9 @@ TRAIN = Fix(
     name="train",
     points=4,
     minutes=20,
-    visible=({"rows": 5 * BATCH_STEP, "layers": 3, "steps": 4},),
+    visible=({"rows": 5 * BATCH_STEP, "layers": 3, "steps": 3},),
     hidden=lambda random: [
-        {"rows": BATCH_STEP * random.randrange(5, 8), "layers": layers, "steps": 3}
+        {"rows": BATCH_STEP * random.randrange(5, 8), "layers": layers, "steps": 2}
         for layers in (2, 4)
     ],
     trial=Repair(

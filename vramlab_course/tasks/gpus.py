@@ -27,7 +27,7 @@ class GPU:
     name: str
     count: int = 1
     values: bool = False
-    on_value: Literal["error", "nan"] = "error"
+    on_value: Literal["error", "nan", "zero"] = "error"
     torch_version: str | None = None
     alloc_conf: str = ""
 

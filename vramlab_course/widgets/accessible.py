@@ -62,6 +62,7 @@ const mend = box => {
   const commit = box.querySelector('.vramlab-commits');
   if (commit) box.querySelector('input').onkeydown = event => {
     if (event.key !== 'Enter') return;
+    event.preventDefault();
     commit.focus();
     commit.click();
   };

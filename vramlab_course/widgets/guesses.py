@@ -98,6 +98,8 @@ class Counters:
 
     allocated_before_bytes: int
     """When the prediction was asked for."""
+    allocated_bytes: int
+    """When it was revealed."""
     peak_bytes: int
     """Highest allocated bytes since they were last reset."""
     reserved_bytes: int
@@ -159,6 +161,12 @@ def _common(
             "You left out what was allocated before. Here it counts.",
             measured_bytes - before,
         )
+    for kept_bytes in (counters.allocated_bytes, counters.allocated_bytes - before):
+        if kept_bytes < measured_bytes:
+            yield (
+                "You counted only what is kept. What lives for a moment counts here as well.",
+                kept_bytes,
+            )
     for peak in (counters.peak_bytes, counters.peak_bytes - before):
         yield (
             "You counted what lives for a moment only: that was the peak. Asked for is what is "

@@ -57,6 +57,8 @@ _HOW = (
     "range that holds the answer, 1 for any other. To skip costs that point."
 )
 _WAITING = "The answer appears here once you have committed to a prediction, or skipped it."
+_LINES = "line-height: 1.5;"
+"""Because ipywidgets would stretch them."""
 _NO_MISTAKES: Mistakes = MappingProxyType({})
 
 
@@ -116,12 +118,12 @@ class Prediction:
         self.skip_button = _button("Skip", "See the answer without a prediction; costs a point")
         self.commit_button.on_click(self._commit_field)
         self.hint_button.on_click(self._show_hint)
-        self.skip_button.on_click(lambda _: self.skip())
+        self.skip_button.on_click(self._skip)
         self._shown_hints = ipywidgets.HTML()
-        self.message = ipywidgets.HTML(status_html(_HOW))
+        self.message = ipywidgets.HTML()
+        self._say(_HOW)
         buttons = [self.commit_button, *[self.hint_button][: len(self._hints)], self.skip_button]
-        # ipywidgets would stretch the lines.
-        question = f'<p style="line-height: 1.5;">{escape(self.question)}</p>{MENDS_ITS_BOX}'
+        question = f'<p style="{_LINES}">{escape(self.question)}</p>{MENDS_ITS_BOX}'
         row = ipywidgets.Layout(flex_flow="row wrap")
         self.box = ipywidgets.VBox(
             [
@@ -203,30 +205,43 @@ class Prediction:
             )
         )
 
+    @property
+    def _is_revealed(self) -> bool:
+        return self._answer is not None and self.is_decided
+
     def _still_open(self) -> None:
-        if self._answer is not None and self.is_decided:
+        if self._is_revealed:
             raise RuntimeError(
                 f"the answer to {self.question!r} has been revealed; a prediction counts only "
                 "before. Run the cell with predict(...) again to start afresh"
             )
 
     def _commit_field(self, _source: object) -> None:
+        if self._is_revealed:  # of two clicks, the second
+            return
         try:
             self.commit(self.field.value)
-        except (ValueError, RuntimeError) as error:
-            self.message.value = f'<p role="alert">{escape(str(error))}</p>'
+        except ValueError as error:
+            self._show_message(f'<p role="alert">{escape(str(error))}</p>')
+
+    def _skip(self, _source: object) -> None:
+        if not self._is_revealed:
+            self.skip()
 
     def _show_hint(self, _source: object) -> None:
         self._hints_shown += 1
         shown = self._hints[: self._hints_shown]
         paragraphs = "".join(f"<li>{escape(hint)}</li>" for hint in shown)
         self._shown_hints.value = (
-            f'<ul role="status" aria-label="Hints" style="line-height: 1.5;">{paragraphs}</ul>'
+            f'<ul role="status" aria-label="Hints" style="{_LINES}">{paragraphs}</ul>'
         )
         self.hint_button.disabled = len(shown) == len(self._hints)
 
     def _say(self, words: str) -> None:
-        self.message.value = status_html(words)
+        self._show_message(status_html(words))
+
+    def _show_message(self, html: str) -> None:
+        self.message.value = f'<div style="{_LINES}">{html}</div>'
 
     def __repr__(self) -> str:
         if self.guess is not None:
@@ -326,9 +341,10 @@ class Answer:
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         html = self._html()
         if not self._prediction.is_decided:
+            measured = ", ".join(self.table().rows[0][2].split("\n"))
             html = (
                 f"<details><summary>The answer to: {escape(self._prediction.question)}</summary>"
-                f"<p>{escape(self.table().rows[0][2])}</p></details>"
+                f"<p>{escape(measured)}</p></details>"
             )
         return person.display_bundle(self.box, html, str(self), **options)
 
@@ -399,5 +415,8 @@ def _counters(allocated_before_bytes: int) -> Counters | None:
     if not _has_gpu():
         return None
     return Counters(
-        allocated_before_bytes, torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
+        allocated_before_bytes=allocated_before_bytes,
+        allocated_bytes=torch.cuda.memory_allocated(),
+        peak_bytes=torch.cuda.max_memory_allocated(),
+        reserved_bytes=torch.cuda.memory_reserved(),
     )

@@ -10,6 +10,7 @@ no scripts, the picture of `draw_timeline` stands in its place, with its alterna
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from vramlab.measure import Timeline
@@ -24,9 +25,9 @@ class ShownTimeline:
         picture: what stands in its place where a page runs no scripts.
     """
 
-    def __init__(self, timeline: Timeline, title: str) -> None:
-        self.picture: Picture = draw_timeline(timeline, title=title)
-        self._view = view_of(timeline, title)
+    def __init__(self, timeline: Timeline, title: str, notes: Mapping[int, str]) -> None:
+        self.picture: Picture = draw_timeline(timeline, title=title, notes=notes)
+        self._view = view_of(timeline, title, notes)
 
     def to_html(self) -> str:
         """Write it as a piece of HTML that needs nothing else."""
@@ -36,11 +37,21 @@ class ShownTimeline:
         return {"text/html": self.to_html(), "text/plain": self.picture.alt}
 
 
-def show_timeline(timeline: Timeline, title: str = "Memory over time") -> ShownTimeline:
+def show_timeline(
+    timeline: Timeline,
+    title: str = "Memory over time",
+    *,
+    notes: Mapping[int, str] | None = None,
+) -> ShownTimeline:
     """Show what lives on the GPU over the allocator's events, block by block, to be asked.
 
     Args:
         timeline: such as `recording.timeline`.
         title: what it shows; best a finding.
+        notes: what a block is, by its place in `timeline.blocks`; its size is written behind it.
+            `largest_born(timeline, "backward")` finds one.
+
+    Raises:
+        IndexError: the timeline has no such block.
     """
-    return ShownTimeline(timeline, title)
+    return ShownTimeline(timeline, title, notes or {})

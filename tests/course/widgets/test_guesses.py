@@ -123,11 +123,16 @@ def test_units_say_nothing_of_counts() -> None:
 
 def test_other_counters_of_the_gpu_are_recognised() -> None:
     counters = Counters(
-        allocated_before_bytes=57 * MIB, peak_bytes=305 * MIB, reserved_bytes=2 * GIB
+        allocated_before_bytes=57 * MIB,
+        allocated_bytes=130 * MIB,
+        peak_bytes=305 * MIB,
+        reserved_bytes=2 * GIB,
     )
     before, left_out = said("225", counters=counters), said("111", counters=counters)
     assert before == "You counted what was allocated before as well. It is not asked for."
     assert left_out == "You left out what was allocated before. Here it counts."  # 168.125 - 57
+    for typed in ("130", "73"):  # 130 - 57 = 73
+        assert "only what is kept" in str(said(typed, counters=counters))
     for typed in ("305", "248"):  # 305 - 57 = 248
         assert "lives for a moment only" in str(said(typed, counters=counters))
     assert "reserved from the driver" in str(said("2048", counters=counters))

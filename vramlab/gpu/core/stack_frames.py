@@ -91,12 +91,15 @@ def _cpp_name(op: OpOverload) -> str:
     return f"{name}{overload}::call"
 
 
-def user_line() -> str:
+def user_line(start: FrameType | None = None) -> str:
     """Name the innermost line of the user's program: `train.py:42: loss.item()`.
 
     Library code is passed over; where there is nothing else, the innermost library line is named.
+
+    Args:
+        start: the innermost frame to look at; by default the caller's.
     """
-    frame = user_frame()
+    frame = user_frame(start)
     if frame is None:
         return "<unknown line>"
     filename = frame.f_code.co_filename
@@ -105,13 +108,13 @@ def user_line() -> str:
     return f"{name}:{frame.f_lineno}: {text}".rstrip(": ")
 
 
-def user_frame() -> FrameType | None:
+def user_frame(start: FrameType | None = None) -> FrameType | None:
     """Find the innermost frame of the user's program; where there is none, that of a library.
 
-    None where vramlab alone runs.
+    None where vramlab alone runs. `start` is as for `user_line`.
     """
     found: dict[CodeOwner, FrameType] = {}
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = start or sys._getframe(1)
     while frame is not None and CodeOwner.PROGRAM not in found:
         found.setdefault(owner_of(frame.f_code.co_filename), frame)
         frame = frame.f_back

@@ -38,12 +38,22 @@ class StorageRecord:
         device_index: CUDA device index, or `HOST`.
         block: the allocator's block; None for host storages and for empty ones.
         value: what every element of the storage is, where that is known, else None.
+        counted_as: what every element is as if masks chose all that they can (`ops/counts.py`).
         numbers: a copy of few whole numbers that came from the host, while they are unchanged.
         pinned: host memory that is page-locked.
         overwritten: host memory with values, over which values were copied that nobody knows.
     """
 
-    __slots__ = ("_machine", "block", "device_index", "numbers", "overwritten", "pinned", "value")
+    __slots__ = (
+        "_machine",
+        "block",
+        "counted_as",
+        "device_index",
+        "numbers",
+        "overwritten",
+        "pinned",
+        "value",
+    )
 
     def __init__(
         self, device_index: int, block: Block | None = None, machine: Machine | None = None
@@ -52,6 +62,7 @@ class StorageRecord:
         self.block = block
         self._machine = machine
         self.value: Scalar | None = None
+        self.counted_as: Scalar | None = None
         self.numbers: torch.Tensor | None = None
         self.pinned = False
         self.overwritten = False
@@ -64,7 +75,7 @@ class StorageRecord:
 
     def forget_values(self) -> None:
         """Note that nobody knows any longer what the storage holds."""
-        self.value = self.numbers = None
+        self.value = self.counted_as = self.numbers = None
 
     def release(self) -> None:
         """Give the block back now, instead of when the storage goes."""

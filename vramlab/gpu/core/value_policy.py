@@ -17,6 +17,10 @@ class ValuePolicy(ABC):
         """Answer `tensor.item()`, or raise."""
 
     @abstractmethod
+    def read_array(self, what: str, tensor: torch.Tensor) -> Scalar:
+        """Answer for every element of an array that NumPy gets, or raise."""
+
+    @abstractmethod
     def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
         """Answer a question such as `torch.equal`, or raise."""
 

@@ -23,6 +23,7 @@ from vramlab.gpu.core.storage_record import (
     remember,
     remember_numbers,
 )
+from vramlab.gpu.ops.counts import count_as, counted_as
 from vramlab.gpu.torch_internals import OpOverload, current_graph_task_id, storage_id
 from vramlab.kernels.operands import is_dense
 
@@ -189,6 +190,7 @@ def _to_host(
         # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
         return torch.full(result.size(), float("nan"), dtype=result.dtype, device="cpu")
     mark_as_host(result)
+    _pass_value_on(source, result)
     return result
 
 
@@ -248,3 +250,5 @@ def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:
             remember(target, value)
         elif (numbers := source if has_values(source) else known_numbers(source)) is not None:
             remember_numbers(numbers, target)
+        elif (number := counted_as(source)) is not None:
+            count_as(target, number)

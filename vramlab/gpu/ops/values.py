@@ -22,6 +22,7 @@ from vramlab.gpu.core.stack_frames import user_line
 from vramlab.gpu.core.storage_record import Scalar, has_values, known, record_of, remember
 from vramlab.gpu.core.value_policy import ValuePolicy
 from vramlab.gpu.ops.callers import asking
+from vramlab.gpu.ops.counts import counted_as
 from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 aten = torch.ops.aten
@@ -44,6 +45,9 @@ class RefuseValues(ValuePolicy):
             return unknown(tensor.dtype) if caller.answer is None else caller.answer
         raise no_values(what, tensor)
 
+    def read_array(self, what: str, tensor: torch.Tensor) -> Scalar:
+        return self.read(what, tensor)
+
     def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
         raise no_values(what, tensor)
 
@@ -57,29 +61,56 @@ class RefuseValues(ValuePolicy):
 class AnswerNan(ValuePolicy):
     """Reads answer nan (floating point) or 0, and are counted by the line that asked.
 
+    Counts of masks answer as if all were chosen. Arrays answer 0: what takes arrays (histograms,
+    assignments, metrics) refuses nan.
+
+    Args:
+        zero: answer 0 in place of nan, too.
+
     Attributes:
         reads: (what, "file:line") -> how often.
+        last_line: where a value was read last.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, zero: bool = False) -> None:
         self.reads: Counter[tuple[str, str]] = Counter()
+        self.last_line: str | None = None
+        self._zero = zero
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
         caller = asking(tensor.dtype)
         if caller is not None and caller.answer is not None:
             return caller.answer
-        self.reads[what, user_line()] += 1
-        return unknown(tensor.dtype)
+        number = counted_as(tensor)
+        if number is not None and tensor.dtype != torch.bool:
+            self._note(f"{what} (as if all were chosen)")
+            return number * 1.0 if tensor.dtype.is_floating_point else number
+        self._note(what)
+        return dtype_zero(tensor.dtype) if self._zero else unknown(tensor.dtype)
+
+    def read_array(self, what: str, tensor: torch.Tensor) -> Scalar:
+        self._note(what)
+        number = counted_as(tensor)
+        return dtype_zero(tensor.dtype) if number is None else number
 
     def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
-        self.reads[what, user_line()] += 1
+        self._note(what)
         return healthy
 
     def assume_all(self, what: str, tensor: torch.Tensor) -> None:
-        self.reads[f"shape of {what} (as if all were chosen)", user_line()] += 1
+        self._note(f"shape of {what} (as if all were chosen)")
 
     def save(self, tensor: torch.Tensor) -> None:
-        self.reads["saving (shapes only)", user_line()] += 1
+        self._note("saving (shapes only)")
+
+    def _note(self, what: str) -> None:
+        self.last_line = user_line()
+        self.reads[what, self.last_line] += 1
+
+
+def dtype_zero(dtype: torch.dtype) -> Scalar:
+    """Return 0 as the Python number that a dtype reads as."""
+    return False if dtype == torch.bool else 0.0 if dtype.is_floating_point else 0
 
 
 def unknown(dtype: torch.dtype) -> Scalar:

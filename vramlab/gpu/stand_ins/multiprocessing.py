@@ -32,23 +32,36 @@ def install(session: Session) -> None:
         **named: Any,
     ) -> Any:
         def start_from(first: int, join: bool) -> Any:
-            rank = AttachedRank(fn, session.make_alike, first)
+            rank = AttachedRank(fn, session.make_alike, first, nprocs)
             return start_processes(rank, args, nprocs - first, join, *how, **named)
 
         if not join:
             return start_from(0, join)
         others = start_from(1, False) if nprocs > 1 else None
         try:
+            _Started.rank_count = nprocs
             fn(0, *args)
             while others is not None and not others.join():
                 pass
         finally:
+            _Started.rank_count = 0
             for process in others.processes if others is not None else ():
                 process.terminate()
         return None
 
     patches.set(module, "start_processes", start)
     patches.set(torch.multiprocessing, "start_processes", start)
+
+
+class _Started:
+    """How many ranks were started with this process."""
+
+    rank_count = 0
+
+
+def local_rank_count() -> int:
+    """Return how many ranks `torch.multiprocessing` has started together with this one."""
+    return _Started.rank_count
 
 
 class AttachedRank:
@@ -59,12 +72,15 @@ class AttachedRank:
         fn: Callable[..., Any],
         make_gpu: Callable[[], AbstractContextManager[object]],
         first: int,
+        count: int,
     ) -> None:
         self._fn = fn
         self._make_gpu = make_gpu
         self._first = first
+        self._count = count
 
     def __call__(self, number: int, *args: Any) -> Any:
         """Run rank `number`, counted from the first that has a process of its own."""
+        _Started.rank_count = self._count
         with self._make_gpu():
             return self._fn(number + self._first, *args)

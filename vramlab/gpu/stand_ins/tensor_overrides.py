@@ -343,7 +343,9 @@ class TensorOverrides:
             )
         value = known(tensor)
         if value is None:
-            value = self._dispatcher.values.read("numpy()", tensor)
+            values = self._dispatcher.values
+            read = values.read_array if tensor.dim() else values.read
+            value = read("numpy()", tensor)
         return torch.full(tensor.size(), value, dtype=tensor.dtype, device=_CPU)
 
     def ctc_loss(

@@ -1,0 +1,200 @@
+"""`vramlab run` reports however the program ends, and ends it when it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_blocks import environment
+
+from vramlab.cli import main
+from vramlab.report import overseer
+
+USE = "import os, signal, sys, time, torch\nx = torch.ones(1000, device='cuda')\n"
+UNTIL_THEN = "until then: cuda:0 needs 439.00 MiB of 39.39 GiB (1.1%) at the peak\n"
+NO_BACKWARD = (
+    "No backward pass has run: gradients, optimizer states and what the backward pass takes are "
+    "not counted.\n"
+)
+
+
+def run(folder: Path, text: str, *options: str) -> tuple[int, dict[str, Any]]:
+    """Run a program in this process; answer its exit status and the JSON."""
+    script, report = folder / "program.py", folder / "report.json"
+    script.write_text(USE + text)
+    status = main(["run", *options, "--json", str(report), str(script)])
+    return status, json.loads(report.read_text())
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_the_program_with_a_report(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    status, report = run(
+        tmp_path,
+        f"try:\n    os.kill(os.getpid(), signal.{name}); time.sleep(60)\n"
+        "finally:\n    print('clean')\n",
+    )
+    out, err = capsys.readouterr()
+    assert status == report["status"] == 128 + getattr(signal, name)
+    assert out == "clean\n"
+    assert f"The program was ended by {name}.\nWhat follows was measured until then.\n" in err
+    assert UNTIL_THEN + NO_BACKWARD in err
+    assert report["fits"] is None
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_program_may_answer_signals_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, report = run(
+        tmp_path,
+        "signal.signal(signal.SIGTERM, lambda *_: print('saved'))\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    pass\n",
+    )
+    assert capsys.readouterr().out == "saved\n"
+    assert (status, report["fits"], report["stopped_by"]) == (0, True, None)
+
+
+def test_seconds_end_the_program_wherever_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, report = run(tmp_path, "time.sleep(60)\n", "--seconds", "0.3")
+    err = capsys.readouterr().err
+    assert status == 0
+    assert report["seconds"] < 30
+    assert (report["stopped_by"], report["stopped"], report["fits"]) == ("--seconds", True, None)
+    told = "The program was stopped after as many seconds as were asked for.\n"
+    assert told + UNTIL_THEN + NO_BACKWARD in err
+
+
+def test_what_a_destructor_swallows_is_said_again(tmp_path: Path) -> None:
+    # Exceptions in destructors are printed, and lost.
+    text = (
+        "sys.unraisablehook = lambda _: None\n"
+        "class Slow:\n    def __del__(self): time.sleep(60)\n"
+        "slow = Slow()\ndel slow\n"
+        "try:\n    time.sleep(60)\nexcept BaseException:\n    pass\n"
+        "time.sleep(60)\n"
+    )
+    status, report = run(tmp_path, text, "--seconds", "0.2")
+    assert (status, report["stopped_by"]) == (0, "--seconds")
+    assert report["seconds"] < 30
+
+
+def test_what_leaves_at_once_is_reported_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Left(BaseException):
+        pass
+
+    def leave(status: int) -> None:
+        raise Left(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    run(tmp_path, "try:\n    os._exit(3)\nexcept BaseException as left:\n    print(repr(left))\n")
+    out, err = capsys.readouterr()
+    assert out == "Left(3)\n"
+    assert "The program ended itself by os._exit(3).\n" + UNTIL_THEN in err
+    assert json.loads((tmp_path / "report.json").read_text())["status"] == 3
+    assert os._exit is leave
+
+
+STUCK = (
+    # Locked twice, a mutex waits for ever in C; signals do not interrupt it.
+    "import ctypes\nfrom vramlab.report import overseer\n"
+    "overseer._GRACE_SECONDS = 0.5\n"
+    "mutex = ctypes.create_string_buffer(256)\nlock = ctypes.CDLL(None).pthread_mutex_lock\n"
+    "lock(mutex)\nprint('waits', flush=True)\nlock(mutex)\n"
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_program_that_hangs_in_c_is_reported_and_ended(number: int, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(USE + STUCK)
+    with subprocess.Popen(
+        [sys.executable, "-m", "vramlab", "run", "program.py"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        time.sleep(0.5)  # until it does
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "It did not end when it was told to. It stood at program.py:10: lock(mutex)\n" in err
+    assert UNTIL_THEN in err
+
+
+def test_processes_that_the_program_forks_are_left_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, report = run(
+        tmp_path,
+        "def leave(): os._exit(5)\n"
+        "def wait(): time.sleep(60)\n"
+        "context = torch.multiprocessing.get_context('fork')\n"
+        "leaving, waiting = context.Process(target=leave), context.Process(target=wait)\n"
+        "leaving.start(); leaving.join(); waiting.start()\n"
+        "time.sleep(0.2); waiting.terminate(); waiting.join()\n"
+        "time.sleep(0.5)\n"
+        "print(leaving.exitcode, waiting.exitcode)\n",
+    )
+    out, err = capfd.readouterr()
+    assert (status, report["stopped_by"], out) == (0, None, "5 -15\n")
+    assert err.count("vramlab run:") == 1
+
+
+def test_lines_say_how_far_the_program_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overseer, "FIRST_LINE_SECONDS", 0.1)
+    run(
+        tmp_path,
+        "model = torch.nn.Linear(4, 4).cuda()\n"
+        "with torch.no_grad():\n    model(torch.ones(2, 4, device='cuda'))\n"
+        "time.sleep(1)\n",
+    )
+    first = next(line for line in capsys.readouterr().err.splitlines() if line)
+    # The context of 437 MiB, a segment of 2 MiB; cuBLAS's workspace of 8.125 MiB has one of 20 MiB.
+    assert first == (
+        "vramlab: 0 s: no backward pass yet, 1 forward pass without gradients (evaluation); "
+        "cuda:0 has needed 459.00 MiB of 39.39 GiB on A100-40GB (virtual); Ctrl-C ends it with a "
+        "report"
+    )
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "-1"])
+def test_seconds_that_are_none_are_refused(
+    seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", f"--seconds={seconds}", "x.py"])
+    assert f"{seconds} is not above 0" in capsys.readouterr().err
+
+
+def test_an_error_says_which_answer_it_may_follow_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = run(tmp_path, "loss = (x + 1).sum()\nassert loss.item() < 5\n")
+    assert status == 1
+    assert (
+        "The program failed: AssertionError\n"
+        "It may follow from a value that a virtual GPU does not have, read last at program.py:4: "
+        "assert loss.item() < 5\n"
+    ) in capsys.readouterr().err
+    assert run(tmp_path, "assert (x + 1).sum().item() < 5\n", "--on-value", "zero")[0] == 0

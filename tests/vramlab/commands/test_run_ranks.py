@@ -1,0 +1,108 @@
+"""Ranks: one of many alone, or many that a launcher starts; none is without a GPU unnoticed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from markdown_blocks import environment
+
+from vramlab.cli import main
+from vramlab.report.children import attached_command
+
+TRAIN = """\
+import os, torch, torch.distributed as dist
+dist.init_process_group(os.environ.get("BACKEND"))
+gpu = int(os.environ.get("LOCAL_RANK", 0))
+torch.cuda.set_device(gpu)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(512, 512).cuda(), [gpu])
+optimizer = torch.optim.Adam(model.parameters())
+model(torch.randn(8, 512, device="cuda")).sum().backward()
+optimizer.step()
+host = dist.new_group(backend="gloo")
+ranks = torch.tensor([dist.get_rank()])
+dist.all_reduce(ranks, group=host)
+dist.barrier()
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} {ranks.item()}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("backend", [None, "nccl", "gloo"])
+def test_one_rank_alone_waits_for_nobody(
+    backend: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script, report = tmp_path / "train.py", tmp_path / "report.json"
+    script.write_text(TRAIN)
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    if backend:
+        monkeypatch.setenv("BACKEND", backend)
+    assert main(["run", "--json", str(report), str(script)]) == 0
+    out, err = capsys.readouterr()
+    assert out == "rank 3 of 8 3\n"  # alone, it adds nothing up
+    assert "train.py (rank 3 of 8)\n" in err
+    assert "\nMemory of cuda:0 at the peak" in err
+    parameters_bytes = (512 * 512 + 512) * 4
+    assert json.loads(report.read_text())["devices"][0]["category_bytes"]["optimizer states"] == (
+        2 * parameters_bytes
+    )
+
+
+def test_what_a_launcher_starts_has_gpus(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = "run --gpu T4 --json r.json -m torch.distributed.run --nproc_per_node 2 train.py"
+    ran = subprocess.run(
+        [sys.executable, "-m", "vramlab", *command.split()],
+        cwd=tmp_path,
+        env=environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    for rank in (0, 1):  # both write at the same time
+        assert f" {rank} of 2 1" in ran.stdout  # 0 + 1, by gloo
+    assert "It started 2 programs, which reported by themselves.\n" in ran.stderr
+    for rank in (0, 1):
+        assert f"vramlab run: train.py (rank {rank} of 2)\non 2 x T4 (virtual" in ran.stderr
+        assert f"fits: cuda:{rank} needs " in ran.stderr
+    assert ran.stderr.count("Memory of cuda:") == 1  # the first rank tells
+    assert json.loads((tmp_path / "r.json").read_text())["child_count"] == 2
+
+
+RUN = ["-m", "vramlab", "run", "--gpu", "T4"]
+
+
+@pytest.mark.parametrize(
+    ("command", "attached"),
+    [
+        ("{python} -u train.py --lr 1", ["-u", *RUN, "train.py", "--lr", "1"]),
+        ("python3 -X dev -m package.train", ["-X", "dev", *RUN, "-m", "package.train"]),
+        ("/usr/bin/python3.12 train.py", [*RUN, "train.py"]),
+        ("python -c print()", None),
+        ("python -", None),
+        ("python --version", None),
+        ("python -m vramlab run train.py", None),
+        ("nvidia-smi --query-gpu=name", None),
+        ("pythonic train.py", None),
+    ],
+)
+def test_which_processes_get_gpus(command: str, attached: list[str] | None) -> None:
+    words = command.format(python=sys.executable).split()
+    told = attached_command(words, ["--gpu", "T4"])
+    assert told == (attached and [words[0], *attached])
+    assert attached_command(command, ["--gpu", "T4"]) is None  # a shell's
+
+
+def test_pytorchs_own_helpers_are_left_alone() -> None:
+    import torch._inductor.compile_worker as helper
+
+    (folder,) = helper.__path__
+    assert attached_command([sys.executable, f"{folder}/__main__.py"], []) is None

@@ -1,0 +1,121 @@
+"""Tell of a run while it goes on, and once at its end: on a stream, as JSON, and as a snapshot."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vramlab import streams
+from vramlab.gpu import VirtualGPU
+from vramlab.gpu.torch_internals import dump_snapshot, record_memory_history
+from vramlab.progress import working
+from vramlab.report.children import Children
+from vramlab.report.collect import summarize
+from vramlab.report.history import keep_histories
+from vramlab.report.page import write_page
+from vramlab.report.program import Ending
+from vramlab.report.text import as_text
+from vramlab.report.verdict import steps_done
+from vramlab.report.watch import Watch
+from vramlab.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Files:
+    """Paths of what is written beside the report; None: nothing is."""
+
+    json: str | None = None
+    """The report as JSON."""
+    html: str | None = None
+    """The report as a page, with a timeline."""
+    snapshot: str | None = None
+    """A snapshot of every allocation."""
+
+
+class Reporter:
+    """Tells of one run.
+
+    Args:
+        gpu: where the program runs.
+        watch: what is seen of it.
+        children: the processes that it starts.
+        command: the program's command line.
+        folder: where it is started.
+        stream: where the report goes.
+        files: where it goes besides.
+    """
+
+    def __init__(
+        self,
+        gpu: VirtualGPU,
+        watch: Watch,
+        children: Children,
+        command: str,
+        folder: str,
+        stream: Any,
+        files: Files,
+    ) -> None:
+        self._gpu = gpu
+        self._watch = watch
+        self._children = children
+        self._command = command
+        self._folder = folder
+        self._stream = stream
+        self._files = files
+        self._began = time.perf_counter()
+        self._lines_of_progress = 0
+
+    def begin(self) -> None:
+        """Note that the program begins now. The GPU is attached."""
+        if self._files.html:
+            keep_histories(self._watch.devices)
+        if self._files.snapshot:
+            record_memory_history("all", context="alloc", stacks="python")
+        self._began = time.perf_counter()
+
+    def progress(self) -> str:
+        """Say how far the program is, and what it has needed; in another thread than the program's.
+
+        The first time, it says how to end it.
+        """
+        self._lines_of_progress += 1
+        hint = "; Ctrl-C ends it with a report" if self._lines_of_progress == 1 else ""
+        if self._children.count:
+            return f"waits for processes that it has started ({self._children.count}){hint}"
+        done = steps_done(self._watch.steps.counts)
+        return f"{done}; {self._needed()} on {self._gpu.name} (virtual){hint}"
+
+    def _needed(self) -> str:
+        """Say how much the fullest of the GPUs has needed until now."""
+        reserved_bytes = [device.reserved_until_now_bytes for device in self._watch.devices]
+        index = reserved_bytes.index(max(reserved_bytes))
+        memory = self._gpu.machine.devices[index].memory
+        if not memory.context_bytes:
+            return "nothing"
+        needed = format_bytes(reserved_bytes[index] + memory.context_bytes)
+        return f"cuda:{index} has needed {needed} of {format_bytes(memory.total_bytes)}"
+
+    def report(self, ending: Ending) -> None:
+        """Give the report of a program that has ended so. The GPU is still attached."""
+        seconds = time.perf_counter() - self._began
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # whatever it is now, and whoever reads it
+                stream.flush()
+        if self._files.snapshot:
+            dump_snapshot(self._files.snapshot)
+        with working("adding up what the program held", self._stream):
+            self._watch.look_everywhere()
+            summary = summarize(
+                self._gpu, self._watch, self._command, self._folder, ending, seconds
+            )
+            summary = replace(summary, child_count=self._children.count)
+        if self._files.json:
+            with open(self._files.json, "w", encoding="utf-8") as file:
+                json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
+        if self._files.html:
+            write_page(self._files.html, summary, self._watch.devices)
+        streams.write(f"\n{as_text(summary)}\n", self._stream, sys.stderr, sys.__stderr__)

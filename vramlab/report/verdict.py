@@ -1,0 +1,141 @@
+"""A run's verdict in words: how the program ended, whether it fits, and what was not seen.
+
+Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+
+from vramlab.measure.timeline import Frame
+from vramlab.report.summary import OutOfMemoryUse, StepCounts, Summary
+from vramlab.source_files import shown_name
+from vramlab.units import format_bytes
+
+_OPTIONS = {
+    "--steps": "The program was stopped after as many training steps as were asked for.",
+    "--seconds": "The program was stopped after as many seconds as were asked for.",
+}
+
+_UNTIL_THEN = "What follows was measured until then."
+
+
+def verdict(summary: Summary) -> Iterator[str]:
+    """Say line by line how the program ended and whether it fits."""
+    used = [device for device in summary.devices if device.context_bytes]
+    yield from _ending(summary)
+    if summary.child_count:
+        yield f"It started {_plural(summary.child_count, 'program')}, which reported by themselves."
+    elif not used:
+        yield "The program used no GPU: nothing was put on a cuda device."
+    if used and summary.ended_out_of_memory:
+        last = summary.out_of_memory[-1]
+        yield f"does NOT fit: out of memory on cuda:{last.device}{_at(last, summary.folder)}"
+        yield f"  {summary.error}"
+    for failed in summary.out_of_memory:
+        count = failed.count - (1 if summary.ended_out_of_memory else 0)
+        if count:
+            yield (
+                f"Out of memory {times(count)} on cuda:{failed.device}, and the program went on; "
+                f"last{_at(failed, summary.folder)}."
+            )
+    if summary.ended_out_of_memory:
+        return
+    for device in used:
+        share = device.needed_bytes / device.total_bytes
+        words = "fits" if summary.fits else "until then"
+        yield (
+            f"{words}: cuda:{device.index} needs {format_bytes(device.needed_bytes)} of "
+            f"{format_bytes(device.total_bytes)} ({share:.1%}) at the peak"
+        )
+    if used and (summary.is_cut_short or summary.stopped):
+        yield from _not_seen(summary.counts)
+
+
+def _ending(summary: Summary) -> Iterator[str]:
+    if summary.ended_out_of_memory:
+        return
+    if summary.error == "KeyboardInterrupt":
+        yield f"The program was interrupted. {_UNTIL_THEN}"
+    elif summary.error is not None:
+        yield f"The program failed: {_first_line(summary.error)}"
+        if summary.last_read is not None:
+            yield (
+                "It may follow from a value that a virtual GPU does not have, read last at "
+                f"{summary.last_read}"
+            )
+            yield "Try --on-value zero, which answers 0, or --on-value error, which stops there."
+        yield _UNTIL_THEN
+    elif summary.stopped_by in _OPTIONS:
+        yield _OPTIONS[summary.stopped_by]
+    elif summary.stopped_by == "os._exit":
+        yield f"The program ended itself by os._exit({summary.status})."
+    elif summary.stopped_by is not None:
+        yield f"The program was ended by {summary.stopped_by}."
+        yield _UNTIL_THEN
+    elif summary.status:
+        yield f"The program ended with exit status {summary.status}."
+    if summary.stuck_at is not None:
+        yield f"It did not end when it was told to. It stood at {summary.stuck_at}"
+
+
+def _not_seen(counts: StepCounts) -> Iterator[str]:
+    """Say what of a training a run that was cut short has not come to."""
+    if not counts.backward_passes:
+        yield (
+            "No backward pass has run: gradients, optimizer states and what the backward pass "
+            "takes are not counted."
+        )
+    elif counts.has_optimizer and not counts.optimizer_steps:
+        yield "No optimizer step has run: optimizer states are not counted."
+    elif counts.optimizer_steps == 1:
+        yield (
+            "One optimizer step has run: the next forward and backward pass has optimizer states "
+            "beside it, and may need more."
+        )
+
+
+def steps_done(counts: StepCounts) -> str:
+    """Say how far a training is, in a few words."""
+    if counts.optimizer_steps:
+        return _plural(counts.optimizer_steps, "optimizer step")
+    if counts.updates_by_hand:
+        return _plural(counts.updates_by_hand, "training step")
+    if counts.backward_passes:
+        return f"no optimizer step yet, {_plural(counts.backward_passes, 'backward pass', 'es')}"
+    passes = _plural(counts.forward_passes, "forward pass", "es")
+    if counts.evaluations == counts.forward_passes > 0:
+        return f"no backward pass yet, {passes} without gradients (evaluation)"
+    return f"no backward pass yet, {passes}" if counts.forward_passes else "no forward pass yet"
+
+
+def _plural(count: int, noun: str, ending: str = "s") -> str:
+    return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
+def _at(failed: OutOfMemoryUse, folder: str) -> str:
+    if failed.line is None:
+        return ""
+    where = " in the backward pass of" if failed.in_backward else " at"
+    return f"{where} {place(failed.line, folder)}: {source(failed.line)}".rstrip(": ")
+
+
+def times(count: int) -> str:
+    """Say how often."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def place(frame: Frame, folder: str) -> str:
+    """Name a line: `train.py:35 Network.forward`."""
+    name = shown_name(frame.filename, folder)
+    return f"{name}:{frame.line} {frame.function.rpartition('.<locals>.')[2]}"
+
+
+def source(frame: Frame) -> str:
+    """Read what stands in a line."""
+    return linecache.getline(frame.filename, frame.line).strip()
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else text
