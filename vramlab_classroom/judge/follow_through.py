@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from vramlab.errors import VramlabError
 from vramlab_classroom.judge.answers import BrokenCell, NoAnswer, find_answer
 from vramlab_classroom.judge.notebooks import cells_of_answers
 from vramlab_classroom.judge.task import Exercise
@@ -32,12 +33,18 @@ def right_answers(exercise: Exercise, master: Path) -> dict[str, str]:
     Args:
         exercise: whose master it is.
         master: the file; without it, nothing is known to be right.
+
+    Raises:
+        VramlabError: it is no notebook.
     """
     if not master.is_file():
         return {}
     names = [task.name for task in exercise.tasks]
-    written = json.loads(master.read_text(encoding="utf-8"))["cells"]
-    joined = [{**cell, "source": "".join(cell["source"])} for cell in written]
+    try:
+        written = json.loads(master.read_text(encoding="utf-8"))["cells"]
+        joined = [{**cell, "source": "".join(cell["source"])} for cell in written]
+    except (ValueError, TypeError, KeyError) as error:
+        raise VramlabError(f"the master {master} is no notebook: {error!r}") from error
     rights = {}
     for name, cells in cells_of_answers({"cells": joined}, names).items():
         with suppress(NoAnswer, BrokenCell):

@@ -98,6 +98,19 @@ def test_a_graded_submission_has_a_score_for_each_task_and_their_sum() -> None:
     assert found["tests"][1]["output"] == str(FAILED)
 
 
+def test_a_task_that_is_partly_right_has_the_points_of_the_hidden_cases() -> None:
+    # Which of the hidden cases are right is not told, only what the answer has earned.
+    cases = (VISIBLE, VISIBLE, WRONG)
+    partly = Verdict("segment_bytes", 3, Grade.PARTLY, "Round.", (*cases, VISIBLE), earned=1.5)
+    seen = Verdict("segment_bytes", 3, Grade.PARTLY, "Round.", cases, earned=2)
+    found = results(Outcome(_marked(PASSED, partly), _marked(PASSED, seen)), 1)
+    _check_fields(found)
+    assert (found["score"], found["tests"][1]["score"]) == (3.5, 1.5)
+    assert found["output"] == "02_pages_and_blocks: 3.5 of 5 points"
+    headline = "segment_bytes: partly right in 2 of 3 cases, 1.5 of 3 points"
+    assert found["tests"][1]["output"].splitlines()[0] == headline
+
+
 def test_what_could_not_be_graded_has_no_score_anywhere_and_is_no_zero() -> None:
     found = _results(PASSED, UNGRADED)
     assert "score" not in found

@@ -30,7 +30,7 @@ def test_the_same_judges_the_same(exercise: Exercise) -> None:
     assert fingerprint(exercise, "seed", [CELL]) == fingerprint(exercise, "seed", [CELL])
 
 
-def test_seed_cells_and_the_source_of_the_tasks_count(exercise: Exercise, tmp_path: Path) -> None:
+def test_all_that_judges_counts(exercise: Exercise, tmp_path: Path) -> None:
     seen = {
         fingerprint(exercise, "seed", [CELL]),
         fingerprint(exercise, "another seed", [CELL]),
@@ -38,7 +38,8 @@ def test_seed_cells_and_the_source_of_the_tasks_count(exercise: Exercise, tmp_pa
     }
     (tmp_path / "mendable_exercise.py").write_text("TRUTH = 2\n")
     seen.add(fingerprint(exercise, "seed", [CELL]))
-    assert len(seen) == 4
+    seen.add(fingerprint(exercise, "seed", [CELL], {"truth": "truth = 2"}))
+    assert len(seen) == 5
 
 
 def test_a_checkout_has_another_version_as_soon_as_a_file_changes(tmp_path: Path) -> None:
