@@ -247,11 +247,15 @@ def lay_out_course(
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Give the variables that all graders run with: one thread for each process, no one's home."""
+    """Give the variables that all graders run with: one thread for each process, no one's home.
+
+    nbgrader calls alembic, which lies beside this Python.
+    """
     dropped = ("VRAMLAB", "PYTHONDONTWRITEBYTECODE")  # all may keep what Python compiles
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return {
         **kept,
+        "PATH": os.pathsep.join([f"{Path(sys.executable).parent}", os.environ.get("PATH", "")]),
         "PYTHONPATH": f"{ROOT}",
         "OMP_NUM_THREADS": "1",
         "IPYTHONDIR": f"{folder / '.ipython'}",

@@ -100,7 +100,7 @@ def never_ends_elsewhere(solution: Notebook, released: Notebook) -> Submission:
 # Cheating inside an answer.
 
 
-@attack(loses=frozenset({"block_bytes", "segment_bytes", "reserved_bytes"}))
+@attack(loses=frozenset({"block_bytes"}))
 def equals_everything(solution: Notebook, released: Notebook) -> Submission:
     answer = (
         "class Anything(int):\n"
@@ -111,7 +111,7 @@ def equals_everything(solution: Notebook, released: Notebook) -> Submission:
     return with_cells(solution, {"block_bytes": answer})
 
 
-@attack(loses=frozenset({"block_bytes", "segment_bytes", "reserved_bytes"}))
+@attack(loses=frozenset({"block_bytes"}))
 def measures_instead_of_predicting(solution: Notebook, released: Notebook) -> Submission:
     answer = (
         "import torch, vramlab\n"

@@ -60,8 +60,6 @@ class BlockOrigin:
     """The innermost line of the user's own code, where `line` is in an installed package."""
     in_backward: bool
     """Whether the autograd engine was running."""
-    recorded: bool
-    """Whether autograd has recorded the op: a backward pass may need what it allocates."""
     owner: Category | None
     """What the block is, where its allocation alone tells: workspaces of libraries, gradients that
     autograd clones, data from the host or made by a factory such as torch.randn."""
@@ -71,7 +69,6 @@ class _Thread(threading.local):
     """What one thread is doing."""
 
     number: int = 0  # the sequence number that its next autograd node will have
-    recorded: bool = False
     brings_data: bool = False
     takes_workspace: bool = False
 
@@ -103,14 +100,13 @@ class Origins(Observer):
             owner = Category.WORKSPACES
         elif thread.brings_data and not in_backward:
             owner = Category.INPUTS
-        return BlockOrigin(line, caller, in_backward, thread.recorded, owner)
+        return BlockOrigin(line, caller, in_backward, owner)
 
     def op_begins(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note which autograd nodes are new, and what the op is about to do."""
         thread = self._thread
         number: int = get_sequence_nr()
-        thread.recorded = number != thread.number
-        if thread.recorded:
+        if number != thread.number:
             self._note(range(thread.number, number))
             thread.number = number
         thread.brings_data = self._brings_data(func, args, kwargs)

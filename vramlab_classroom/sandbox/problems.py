@@ -33,7 +33,7 @@ def problem(
     text = type(error).__name__.lstrip("_")
     with suppress(BaseException):  # what an answer raises may have a text that fails
         message = f"{error.msg if isinstance(error, SyntaxError) else error}"[:MAX_CHARACTERS]
-        text = message if isinstance(error, own) else f"{text}: {message}"
+        text = message if isinstance(error, own) else ": ".join(filter(None, (text, message)))
     line = own_line(error, source, file)
     return {"problem": f"{text}\n    in the line: {line}" if line else text}
 

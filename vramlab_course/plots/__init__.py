@@ -22,18 +22,34 @@
 and pictures of ideas, drawn from what runs:
 
     draw_autograd(graph)        the graph that backward walks, and what each op saves for it
+    draw_hierarchy(snapshot)    driver, segments, blocks, tensors
+    draw_pages(tokens)          a cache of keys and values that grows page by page
+    draw_tiles(length, tile)    flash attention: which scores are there at a time
+    draw_accumulation(...)      activations come and go, gradients stay
+    draw_travel(places, trips)  what lies on GPU, host and disk, and what travels
+    draw_star_and_ring(bytes)   gradients through one GPU, or around a ring
+    draw_overlap(gradients)     DDP's buckets fill and travel while backward runs
+    draw_zero_stages(whole)     who holds and sends what, from DDP to ZeRO-3
+    draw_cut_matrices(...)      tensor parallelism: two matrices cut, two all-reduces
+    draw_methods(methods)       a map: memory, time, bytes sent, and what breaks
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
 `describe_...` that gives the same text without drawing.
 """
 
+from vramlab_course.plots.accumulation import describe_accumulation, draw_accumulation
 from vramlab_course.plots.autograd import describe_autograd, draw_autograd
 from vramlab_course.plots.breakdown import describe_breakdown, draw_breakdown
 from vramlab_course.plots.curves import describe_curves, draw_curves
+from vramlab_course.plots.cut_matrices import describe_cut_matrices, draw_cut_matrices
 from vramlab_course.plots.device import describe_device, draw_device
 from vramlab_course.plots.durations import describe_durations, draw_durations
 from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab_course.plots.gantt import describe_gantt, draw_gantt
+from vramlab_course.plots.hierarchy import describe_hierarchy, draw_hierarchy
+from vramlab_course.plots.methods import Method, describe_methods, draw_methods
+from vramlab_course.plots.overlap import describe_overlap, draw_overlap
+from vramlab_course.plots.pages import describe_pages, draw_pages
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
 from vramlab_course.plots.roofline import describe_roofline, draw_roofline
@@ -48,20 +64,32 @@ from vramlab_course.plots.shards import describe_shards, draw_shards
 from vramlab_course.plots.stack import describe_stack, draw_stack
 from vramlab_course.plots.stacks import describe_stacks, draw_stacks
 from vramlab_course.plots.stages import describe_stages, draw_stages
+from vramlab_course.plots.star_and_ring import describe_star_and_ring, draw_star_and_ring
+from vramlab_course.plots.tiles import describe_tiles, draw_tiles
 from vramlab_course.plots.timeline import describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
+from vramlab_course.plots.travel import Trip, describe_travel, draw_travel
+from vramlab_course.plots.zero_stages import describe_zero_stages, draw_zero_stages
 
 __all__ = [
+    "Method",
     "Picture",
     "Trade",
+    "Trip",
+    "describe_accumulation",
     "describe_autograd",
     "describe_breakdown",
     "describe_curves",
+    "describe_cut_matrices",
     "describe_device",
     "describe_durations",
     "describe_exchange",
     "describe_float_formats",
     "describe_gantt",
+    "describe_hierarchy",
+    "describe_methods",
+    "describe_overlap",
+    "describe_pages",
     "describe_plan",
     "describe_roofline",
     "describe_schedule",
@@ -70,16 +98,26 @@ __all__ = [
     "describe_stack",
     "describe_stacks",
     "describe_stages",
+    "describe_star_and_ring",
+    "describe_tiles",
     "describe_timeline",
     "describe_trades",
+    "describe_travel",
+    "describe_zero_stages",
+    "draw_accumulation",
     "draw_autograd",
     "draw_breakdown",
     "draw_curves",
+    "draw_cut_matrices",
     "draw_device",
     "draw_durations",
     "draw_exchange",
     "draw_float_formats",
     "draw_gantt",
+    "draw_hierarchy",
+    "draw_methods",
+    "draw_overlap",
+    "draw_pages",
     "draw_plan",
     "draw_plans",
     "draw_roofline",
@@ -89,7 +127,11 @@ __all__ = [
     "draw_stack",
     "draw_stacks",
     "draw_stages",
+    "draw_star_and_ring",
+    "draw_tiles",
     "draw_timeline",
     "draw_trades",
+    "draw_travel",
+    "draw_zero_stages",
     "largest_born",
 ]

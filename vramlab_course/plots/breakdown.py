@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramlab.measure import Breakdown
+from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart
 from vramlab_course.plots.picture import Picture
@@ -27,7 +28,14 @@ def draw_breakdown(
         outside: bytes on the device that are not PyTorch's, such as {"CUDA context": ...}.
         capacity_bytes: the GPU's memory, drawn as a line if given.
     """
-    return draw_stack(_parts(at, outside or {}), title=title, capacity_bytes=capacity_bytes)
+    moment = at.moment
+    return draw_stack(
+        _parts(at, outside or {}),
+        title=title,
+        capacity_bytes=capacity_bytes,
+        sums=f"{short_size(moment.allocated_bytes)} allocated, "
+        f"{short_size(moment.reserved_bytes)} reserved",
+    )
 
 
 def describe_breakdown(

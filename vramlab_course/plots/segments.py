@@ -81,7 +81,7 @@ def draw_segments(
         title: the picture's title.
         most: how many rows a pool has at most, largest segments first; the rest is counted.
     """
-    rows = _rows(_of_device(snapshot, device), names or {})
+    rows = _rows(segments_of(snapshot, device), names or {})
     pools = {
         pool: {row: count for row, count in rows.items() if row.pool == pool}
         for pool in dict.fromkeys(row.pool for row in rows)
@@ -110,7 +110,7 @@ def describe_segments(
     most: int = 12,
 ) -> str:
     """Say in words what `draw_segments` draws."""
-    segments = _of_device(snapshot, device)
+    segments = segments_of(snapshot, device)
     reserved_bytes = sum(segment["total_size"] for segment in segments)
     allocated_bytes = sum(segment["allocated_size"] for segment in segments)
     sentences = [
@@ -132,7 +132,7 @@ def describe_segments(
     return " ".join(sentences)
 
 
-def _of_device(snapshot: Snapshot, device: int) -> list[Mapping[str, Any]]:
+def segments_of(snapshot: Snapshot, device: int) -> list[Mapping[str, Any]]:
     segments = snapshot["segments"] if isinstance(snapshot, Mapping) else snapshot
     return [segment for segment in segments if segment["device"] == device]
 

@@ -21,6 +21,7 @@ def draw_stack(
     *,
     title: str,
     capacity_bytes: int | None = None,
+    sums: str = "",
 ) -> Picture:
     """Draw amounts of memory end to end.
 
@@ -28,6 +29,7 @@ def draw_stack(
         parts: bytes by name, or parts with looks of their own. Those of 0 bytes are left out.
         title: the picture's title.
         capacity_bytes: the GPU's memory, drawn as a line if given.
+        sums: what stands at the axis in place of the sum of all parts.
     """
     drawn = _parts(parts)
     total_bytes = sum(part.size_bytes for part in drawn)
@@ -44,7 +46,7 @@ def draw_stack(
             part.look.patch(f"{part.name}: {short_size(part.size_bytes)}") for part in drawn
         ]
         handles += draw_capacity(axes, capacity_bytes, unit)
-        axes.set_xlabel(f"{unit.name} ({short_size(total_bytes)} in all)")
+        axes.set_xlabel(f"{unit.name} ({sums or f'{short_size(total_bytes)} in all'})")
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         picture.legend(handles=handles, loc="outside lower left", ncols=3)

@@ -51,10 +51,11 @@ def draw_stacks(
         for number, (row, parts) in enumerate(rows.items()):
             stretches = (BarPart(part, parts.get(part, 0), look) for part, look in looks.items())
             draw_bar(axes, number, stretches, unit, _PLOT_WIDTH_IN)
-            axes.text(
-                unit.of(sums[row]),
-                number,
-                f" {short_size(sums[row])}",
+            axes.annotate(
+                short_size(sums[row]),
+                (unit.of(sums[row]), number),
+                xytext=(4, 0),
+                textcoords="offset points",
                 va="center",
                 fontsize=style.SMALL_FONT_SIZE,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # over the GPU's line

@@ -205,3 +205,9 @@ def fits(axes: Axes, text: str, width: float, axes_width_in: float) -> bool:
     """Whether a label fits into a width given in data units of the x axis."""
     left, right = axes.get_xlim()
     return text_width_in(text) < width / (right - left) * axes_width_in
+
+
+def fits_in(text: str, width_in: float) -> str:
+    """Give those lines that fit into a width."""
+    lines = [line for line in text.splitlines() if text_width_in(line) < width_in]
+    return "\n".join(lines)

@@ -10,7 +10,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from vramlab.measure import Category, Timeline, breakdown, category_curves
+from vramlab.measure import Category, Timeline, TimelineStage, breakdown, category_curves
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
@@ -233,7 +233,7 @@ def _draw_line(
 
 def _draw_stages(axes: Axes, names: Sequence[_StageName], timeline: Timeline) -> None:
     """Mark the stages by bands and lines, and write their names above the axes."""
-    for number, stage in enumerate(timeline.stages):
+    for number, stage in enumerate(_with_events(timeline)):
         if number % 2 == 0:
             axes.axvspan(stage.start, stage.end, color=style.PALE, zorder=0)
         axes.axvline(stage.start, color=style.INK, linewidth=0.6, linestyle=":")
@@ -247,6 +247,11 @@ def _draw_stages(axes: Axes, names: Sequence[_StageName], timeline: Timeline) ->
             ha="center",
             fontsize=style.SMALL_FONT_SIZE,
         )
+
+
+def _with_events(timeline: Timeline) -> list[TimelineStage]:
+    """Stages that take some room: others would have their names over what comes next."""
+    return [stage for stage in timeline.stages if stage.end > stage.start]
 
 
 @dataclass(frozen=True)
@@ -269,7 +274,7 @@ def _place_names(timeline: Timeline) -> list[_StageName]:
     events_per_inch = max(timeline.event_count, 1) / _PLOT_WIDTH_IN
     taken_until = [float("-inf")] * _LEVELS
     names = []
-    for stage in timeline.stages:
+    for stage in _with_events(timeline):
         middle = (stage.start + stage.end) / 2
         half = (style.text_width_in(stage.name) / 2 + 0.03) * events_per_inch
         for level in range(_LEVELS):

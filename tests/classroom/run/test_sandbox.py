@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import vramlab
+from vramlab_classroom.judge.job_pool import KEPT_VARIABLES, neutral_environment
 from vramlab_classroom.sandbox import bubblewrap as sandbox_module
 from vramlab_classroom.sandbox.bubblewrap import (
     Bubblewrap,
@@ -135,6 +136,13 @@ def test_a_container_shuts_out_everything(monkeypatch: pytest.MonkeyPatch) -> No
         f"{ROOT}/tests:{ROOT}/tests:ro",
     ]
     assert command[-3:] == ["--entrypoint", "python3", "course:1"]
+
+
+def test_a_container_gets_the_variables_that_a_pool_sets() -> None:
+    given = set(options(Docker("course").prefix(), "--env"))
+    ours = {name for name in neutral_environment() if not name.startswith(KEPT_VARIABLES)}
+    assert {"OMP_NUM_THREADS", "THP_MEM_ALLOC_ENABLE"} <= ours
+    assert ours <= given
 
 
 def test_root_is_nobody_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:

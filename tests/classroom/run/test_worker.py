@@ -18,6 +18,7 @@ from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.job_pool import JobDied, JobPool, JobPoolError
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.notebooks import tasks_with_cells
+from vramlab_classroom.judge.partial_credit import partial_points
 from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
 from vramlab_classroom.nbgrader.released_cells import ReleasedCell
 from vramlab_classroom.run import worker
@@ -106,7 +107,12 @@ def by_command(content: dict[str, Any], folder: Path, capsys: pytest.CaptureFixt
 def on_visible_cases(verdict: Verdict) -> Verdict:
     """Give what a learner could know of the grader's verdict."""
     visible = tuple(case for case in verdict.cases if case.visible)
-    return replace(verdict, cases=visible)
+    task = find_exercise(EXERCISE).task(verdict.task)
+    if verdict.grade is Grade.PASSED or not getattr(task, "partial_credit", False):
+        return replace(verdict, cases=visible)
+    earned = partial_points(verdict.points, visible) or None
+    grade = Grade.PARTLY if earned else Grade.FAILED
+    return replace(verdict, grade=grade, cases=visible, earned=earned)
 
 
 @pytest.mark.parametrize("name", ["blank", *ANSWERS])

@@ -49,7 +49,7 @@ def test_wide_parts_are_labelled_and_the_legend_has_all() -> None:
         "activations: 60 MiB",
         "cached, not allocated: 10 MiB",
     ]
-    assert picture.axes[0].get_xlabel() == "MiB (100 MiB in all)"
+    assert picture.axes[0].get_xlabel() == "MiB (90 MiB allocated, 100 MiB reserved)"
 
 
 def test_capacity_is_a_line() -> None:

@@ -146,3 +146,9 @@ def test_a_note_points_at_a_block_and_says_its_size() -> None:
     assert picture.alt.endswith(" what relu saved: 8 MiB.")
     with pytest.raises(ValueError, match="no block is taken in stage 'backward'"):
         largest_born(TIMELINE, "backward")
+
+
+def test_a_stage_without_events_has_no_name_over_the_next() -> None:
+    nothing = TimelineStage("nothing", 2, 2)
+    timeline = replace(TIMELINE, stages=(TIMELINE.stages[0], nothing, TIMELINE.stages[1]))
+    assert "nothing" not in written(draw_timeline(timeline))

@@ -14,7 +14,7 @@ from vramlab.report.origins import BlockOrigin
 from vramlab.report.peak import LiveBlocks, PeakWatch
 from vramlab.units import GIB, MIB
 
-NOWHERE = BlockOrigin(line=None, caller=None, in_backward=False, recorded=False, owner=None)
+NOWHERE = BlockOrigin(line=None, caller=None, in_backward=False, owner=None)
 
 
 def watched(total_bytes: int = GIB) -> tuple[CachingAllocator, PeakWatch]:

@@ -1,0 +1,161 @@
+"""Pictures of ideas: the numbers in them, what they refuse, and where their words stand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from vramlab.measure import Category
+from vramlab.units import GIB, KIB, MIB
+from vramlab_course.formulas.data_parallel import buckets
+from vramlab_course.plots import (
+    Method,
+    Picture,
+    Trip,
+    draw_accumulation,
+    draw_cut_matrices,
+    draw_hierarchy,
+    draw_methods,
+    draw_overlap,
+    draw_pages,
+    draw_star_and_ring,
+    draw_tiles,
+    draw_travel,
+    draw_zero_stages,
+)
+
+ADDRESS = 4096
+SEGMENT = {
+    "device": 0,
+    "address": ADDRESS,
+    "segment_type": "small",
+    "total_size": 2 * MIB,
+    "allocated_size": 512,
+    "blocks": [
+        {"size": 512, "requested_size": 4, "state": "active_allocated"},
+        {"size": 2 * MIB - 512, "requested_size": 0, "state": "inactive"},
+    ],
+}
+LAYERS = {"head": 30 * MIB, "layer 2": 20 * MIB, "layer 1": 10 * MIB}
+WHOLE = {
+    Category.PARAMETERS: 8 * GIB,
+    Category.GRADIENTS: 8 * GIB,
+    Category.OPTIMIZER_STATES: 16 * GIB,
+}
+PLACES = {"GPU": {"parameters": 2 * GIB}, "host": {"optimizer states": 8 * GIB}}
+
+DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
+    "hierarchy": (
+        lambda: draw_hierarchy([SEGMENT], {ADDRESS: "x"}),
+        "The driver gave 2 MiB; blocks in use take 512 B of it",
+        ("x\n4 B", "512 B\nallocated"),
+    ),
+    "pages": (
+        # 2 pages of 16 tokens of 1 KiB, of which 20 are there; 8 pages' room if all is reserved
+        lambda: draw_pages({"Anna": 20}, page_tokens=16, longest=128, token_bytes=KIB),
+        "In pages the cache takes 32 KiB; reserved at once, 128 KiB",
+        ("20 tokens: 32 KiB\n12 KiB of it empty",),
+    ),
+    "tiles": (
+        # 1024 * 1024 * 2 B of scores; a tile of 128 * 128 * 4 B; of 128 * 64 * 2 B of queries
+        lambda: draw_tiles(1024, 128, head_size=64),
+        "Of 2 MiB of scores, 64 KiB are there at a time",
+        ("queries:\na tile has\n16 KiB", "masked: skipped"),
+    ),
+    "accumulation": (
+        lambda: draw_accumulation(4, 2 * GIB, 3 * GIB),
+        "4 micro-batches share room for the activations of one: 2 GiB",
+        (".grad\n3 GiB", "backward\nwrites", "backward\nadds"),
+    ),
+    "travel": (
+        lambda: draw_travel(PLACES, [Trip("gradients", GIB, "GPU", "host")], title="Halves"),
+        "Halves",
+        ("GPU: 2 GiB", "gradients", "1 GiB"),
+    ),
+    "star and ring": (
+        # 3 GPUs send 4 GiB to GPU 0 and get 4 GiB; a ring's GPU sends 2 * 3 / 4 of 4 GiB
+        lambda: draw_star_and_ring(4 * GIB, 4),
+        "In a star GPU 0 moves 24 GiB; in a ring every GPU sends 6 GiB",
+        ("6 GiB\non each link", "GPU 3"),
+    ),
+    "overlap": (
+        # Buckets of 30 and 30 MiB: the first travels while the second fills, the second after
+        lambda: draw_overlap(LAYERS, buckets(LAYERS.values())),
+        "50% of what DDP sends travels while backward still computes",
+        ("bucket 1\n30 MiB", "bucket 2\n30 MiB"),
+    ),
+    "ZeRO": (
+        # 32 GiB; with stage 1 16 + 16/4, with stage 2 8 + 24/4, with stage 3 32/4
+        lambda: draw_zero_stages(WHOLE, 4),
+        "Each stage cuts one thing more: from 32 GiB on every GPU to 8 GiB",
+        ("20 GiB", "14 GiB"),
+    ),
+    "cut matrices": (
+        # 4096 * 16384 / 4 * 2 B of A on a GPU; X and Y 16384 * 4096 * 2 B
+        lambda: draw_cut_matrices(16384, 4096, 16384, 4),
+        "Columns, then rows: one all-reduce of 128 MiB forward, one backward, and no whole hidden "
+        "layer",
+        ("A, cut by columns: 32 MiB here", "4 parts of a sum:\nall-reduce (g)"),
+    ),
+    "methods": (
+        lambda: draw_methods(
+            {"as it was": Method(8 * GIB, 1.0), "less": Method(2 * GIB, 1.25, GIB, "slow")}
+        ),
+        "Least memory: less, 75% less than at first, in 1.25 of the time",
+        ("x 1.25", "slow", "1 GiB"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_finding_and_the_numbers_are_in_the_picture(name: str) -> None:
+    draw, finding, words = DRAWN[name]
+    picture = draw()
+    assert picture.alt.startswith(f"{finding}. ")
+    assert picture.get_suptitle() == finding
+    texts = [text.get_text() for text in picture.axes[0].texts]
+    assert set(words) <= set(texts)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_words_stay_on_the_paper_and_off_each_other(name: str) -> None:
+    picture = DRAWN[name][0]()
+    renderer = FigureCanvasAgg(picture).get_renderer()
+    paper = picture.bbox
+    texts = picture.axes[0].texts
+    boxes = {text.get_text(): text.get_window_extent(renderer) for text in texts}
+    for words, box in boxes.items():
+        assert paper.x0 <= box.x0 <= box.x1 <= paper.x1, words
+        assert paper.y0 <= box.y0 <= box.y1 <= paper.y1, words
+    for one, other in itertools.combinations(texts, 2):
+        apart = one.get_window_extent(renderer), other.get_window_extent(renderer)
+        assert not apart[0].overlaps(apart[1]), (one.get_text(), other.get_text())
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: draw_hierarchy([], {}), "0 segments; 1 to 4 can be drawn"),
+        (lambda: draw_tiles(10_000, 16, head_size=64), "625 tiles in a row; 1 to 16"),
+        (lambda: draw_accumulation(1, 1, 1), "1 micro-batches in a picture; 2 to 6"),
+        (lambda: draw_star_and_ring(GIB, 1), "1 GPUs in a picture; 2 to 8"),
+        (lambda: draw_zero_stages(WHOLE, 9), "9 GPUs in a picture; 2 to 8"),
+        (lambda: draw_cut_matrices(1, 1, 10, 4), "10 columns over 4 GPUs"),
+        (lambda: draw_overlap({}, []), "0 layers in a picture; 1 to 12"),
+        (lambda: draw_methods({}), "there is no method to draw"),
+        (
+            lambda: draw_pages({"A": 9}, page_tokens=4, longest=8, token_bytes=1),
+            "for requests of up to 9 tokens",
+        ),
+        (
+            lambda: draw_travel(PLACES, [Trip("gradients", 1, "GPU", "disk")], title=""),
+            "gradients cannot go from GPU to disk: the places, in their order, are GPU, host",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Picture], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        draw()

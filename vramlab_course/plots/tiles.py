@@ -1,0 +1,121 @@
+"""Flash attention's tiles: which part of the scores is there at one moment, and what is skipped."""
+
+from __future__ import annotations
+
+from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.diagram import Diagram
+from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.style import Look
+
+_MOST = 16
+_NOW, _DONE = Look(style.VERMILLION, text_color="white"), Look("#DDDDDD")
+_KEYS = Look(style.ORANGE)
+
+
+def draw_tiles(
+    length: int,
+    tile: int,
+    *,
+    head_size: int,
+    item_bytes: int = 2,
+    causal: bool = True,
+    title: str = "",
+) -> Picture:
+    """Draw the scores of one head as tiles in the middle of the work: one lives at a time.
+
+    Source: Dao et al., "FlashAttention", 2022, algorithm 1; the order is FlashAttention-2's, a row
+    of queries after the other.
+
+    Args:
+        length: of the sequence.
+        tile: queries and keys in a tile.
+        head_size: elements of a query.
+        item_bytes: of an element.
+        causal: whether keys that come later are masked: their tiles are skipped.
+        title: what is to be seen.
+
+    Raises:
+        ValueError: more than 16 tiles in a row.
+    """
+    count = -(-length // tile)
+    if not 1 <= count <= _MOST:
+        raise ValueError(f"{count} tiles in a row; 1 to {_MOST} can be drawn")
+    title = title or _finding(length, tile, item_bytes)
+    diagram = Diagram(3.7, title)
+    left, top, side = 2.35, 3.0, 2.6
+    each = side / count
+    now = (count // 2, count // 4)
+    for row in range(count):
+        for column in range(count):
+            skipped = causal and column > row
+            look = _NOW if (row, column) == now else _DONE if (row, column) < now else Look("white")
+            diagram.box(
+                left + column * each,
+                top - (row + 1) * each,
+                each - 0.02,
+                each - 0.02,
+                "",
+                look,
+                dashed=skipped,
+            )
+    rows = short_size(tile * head_size * item_bytes)
+    for number in range(count):
+        mine = number == now[0]
+        diagram.box(
+            1.75, top - (number + 1) * each, 0.42, each - 0.02, "", _KEYS if mine else Look("white")
+        )
+        mine = number == now[1]
+        diagram.box(
+            left + number * each, top + 0.1, each - 0.02, 0.3, "", _KEYS if mine else Look("white")
+        )
+    diagram.write(1.6, top - side / 2, f"queries:\na tile has\n{rows}", ha="right")
+    diagram.write(left + side / 2, top + 0.52, f"keys, and values with them: {rows} each in a tile")
+    scores = short_size(length * length * item_bytes)
+    words = f"scores of one tile:\n{short_size(tile * tile * 4)} in float32, on chip"
+    notes = {
+        words: _NOW,
+        "done: only a row's maximum, its sum\nand its output are kept": _DONE,
+        "to come": Look("white"),
+    }
+    y = 2.65
+    for text, look in notes.items():
+        diagram.box(5.3, y, 0.3, 0.24, "", look)
+        diagram.write(5.75, y + 0.12, text, ha="left")
+        y -= 0.55
+    if causal:
+        diagram.box(5.3, y, 0.3, 0.24, "", dashed=True)
+        diagram.write(5.75, y + 0.12, "masked: skipped", ha="left")
+    whole = f"The whole matrix, {scores} a head,\nis never in memory."
+    diagram.write(5.3, 0.55, whole, ha="left", small=False, bold=True)
+    return diagram.finish(
+        describe_tiles(
+            length, tile, head_size=head_size, item_bytes=item_bytes, causal=causal, title=title
+        )
+    )
+
+
+def describe_tiles(
+    length: int,
+    tile: int,
+    *,
+    head_size: int,
+    item_bytes: int = 2,
+    causal: bool = True,
+    title: str = "",
+) -> str:
+    """Say in words what `draw_tiles` draws."""
+    count = -(-length // tile)
+    drawn = count * (count + 1) // 2 if causal else count * count
+    return (
+        f"{title or _finding(length, tile, item_bytes)}. Scores of {length:,} queries and keys in "
+        f"tiles of {tile:,}: {drawn} of {count * count} tiles are computed, one at a time, from "
+        f"{short_size(tile * head_size * item_bytes)} each of queries, keys and values."
+    )
+
+
+def _finding(length: int, tile: int, item_bytes: int) -> str:
+    return (
+        f"Of {short_size(length * length * item_bytes)} of scores, {short_size(tile * tile * 4)} "
+        "are there at a time"
+    )
