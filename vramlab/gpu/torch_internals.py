@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Backend as ProcessGroupBackend
     from torch._C._distributed_c10d import FakeProcessGroup
     from torch._C._nn import _parse_to as parse_to
+    from torch._dynamo.eval_frame import OptimizedModule
     from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
     from torch._prims_common import is_non_overlapping_and_dense_or_false, suggest_memory_format
     from torch._utils import _flatten_dense_tensors as flatten_dense_tensors
@@ -175,6 +176,11 @@ READ: Mapping[str, Internal] = {
         "torch._C._ExcludeDispatchKeyGuard", "excludes autocast inside its kernels"
     ),
     "Generator": Internal("torch._C.Generator", "the class that `torch.Generator` extends"),
+    "OptimizedModule": Internal(
+        "torch._dynamo.eval_frame.OptimizedModule",
+        "the class of compiled modules, with their `_orig_mod`",
+        found=Found.WHEN_IMPORTED,
+    ),
     "StorageBase": Internal("torch._C.StorageBase", "asks storages for what C++ knows of them"),
     "TorchDispatchModeKey": Internal(
         "torch._C._TorchDispatchModeKey", "tells FakeTensorMode from other modes"

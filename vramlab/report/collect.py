@@ -56,6 +56,7 @@ def summarize(
         value_reads=_value_reads(gpu),
         last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
         counted_by_outputs=gpu.unreviewed(),
+        caveats=tuple(gpu.machine.caveats),
         rank=rank,
         world_size=world_size,
         is_told_by_first_rank=launched_rank() > 0,

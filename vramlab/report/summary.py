@@ -140,6 +140,8 @@ class Summary:
     """The line that read such a value last."""
     counted_by_outputs: dict[str, int]
     """Ops whose kernels nobody has read yet, and how often each ran: counted by outputs only."""
+    caveats: tuple[str, ...] = ()
+    """What to know of the answers, as sentences without a full stop."""
     rank: int = 0
     """Which rank of `torch.distributed` it was meant to be."""
     world_size: int = 1

@@ -166,6 +166,9 @@ def others(rest: tuple[LineUse, ...]) -> tuple[str, int, int]:
 
 def notes(summary: Summary) -> Iterator[str]:
     """Say what to know of the numbers."""
+    for caveat in summary.caveats:
+        yield ""
+        yield f"{caveat}."
     if summary.value_reads:
         yield ""
         yield "Values were read that a virtual GPU does not have; nan or 0 was answered:"

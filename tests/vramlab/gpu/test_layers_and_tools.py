@@ -291,8 +291,15 @@ def test_reproducible_host_randomness(gpu: VirtualGPU) -> None:
 
 def test_compile_runs_eagerly_and_says_so(gpu: VirtualGPU) -> None:
     with pytest.warns(UserWarning, match=r"torch\.compile is not modelled on a virtual GPU"):
-        compiled = torch.compile(nn.Linear(3, 3).cuda())
+        compiled = torch.compile(model := nn.Sequential(nn.Linear(3, 3)).cuda())
     assert compiled(z(2, 3)).device == CUDA0
+    assert compiled._orig_mod is model
+    assert list(compiled.state_dict()) == ["_orig_mod.0.weight", "_orig_mod.0.bias"]
+    assert compiled.eval() is compiled
+    assert not model.training
+    assert [caveat.split()[0] for caveat in gpu.machine.caveats] == ["torch.compile"]
+    with pytest.warns(UserWarning, match="not modelled"):
+        assert torch.compile(abs, dynamic=True) is torch.compile(dynamic=True)(abs) is abs
 
 
 def test_what_is_not_modelled_says_so_and_stays_a_class(gpu: VirtualGPU) -> None:

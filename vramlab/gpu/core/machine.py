@@ -171,6 +171,7 @@ class Machine:
         observers: who is told of ops and kernels.
         out_of_memory_observers: called before an error is raised, with the device, the bytes
             asked of the driver, the bytes that may be used in all, and those that are free.
+        caveats: what to know of the answers, as sentences; each once.
     """
 
     def __init__(
@@ -185,6 +186,7 @@ class Machine:
             VirtualDevice(index, model, settings, torch_version, environment)
             for index, model in enumerate(models)
         )
+        self.caveats: dict[str, None] = {}
         self.when_used: Callable[[], None] | None = None
         self.observers: tuple[Observer, ...] = ()
         self._frames_of_caller: FramesOfCaller | None = None

@@ -16,27 +16,55 @@ import torch.onnx
 from torch import nn
 
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.warning_lines import warn
+
+_CAVEAT = (
+    "torch.compile is not modelled on a virtual GPU: the program runs eagerly, and its memory is "
+    "that of the eager program"
+)
 
 
 def install(session: Session) -> None:
     """Replace `torch.compile` and exports."""
     patches = session.patches
-    patches.set(torch, "compile", run_eagerly)
+    stand_in = functools.partial(run_eagerly, session.machine)
+    patches.set(torch, "compile", functools.update_wrapper(stand_in, torch.compile))
     patches.set(torch.export, "export", _from_host(torch.export.export, "torch.export.export"))
     patches.set(torch.onnx, "export", _from_host(torch.onnx.export, "torch.onnx.export"))
 
 
-def run_eagerly(model: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Stand in for `torch.compile`: as a function and as a decorator. Returns `model` itself."""
+def run_eagerly(
+    machine: Machine, model: Callable[..., Any] | None = None, **options: Any
+) -> Callable[..., Any]:
+    """Stand in for `torch.compile`: as a function and as a decorator.
+
+    Returns:
+        `model` itself if it is a function; a module in PyTorch's wrapper, with its `_orig_mod`.
+    """
     if model is None:
-        return functools.partial(run_eagerly, **options)
-    warn(
-        "torch.compile is not modelled on a virtual GPU: the program runs eagerly, and its memory "
-        "is that of the eager program"
-    )
-    return model
+        return functools.partial(run_eagerly, machine, **options)
+    warn(_CAVEAT)
+    machine.caveats[_CAVEAT] = None
+    return _eager_module()(model, None) if isinstance(model, nn.Module) else model
+
+
+@functools.cache
+def _eager_module() -> type[nn.Module]:
+    """Make a class of compiled modules that runs what it wraps."""
+    from vramlab.gpu.torch_internals import OptimizedModule
+
+    class EagerModule(OptimizedModule):
+        """A module that `torch.compile` was called with, not compiled."""
+
+        def _initialize(self) -> None:
+            self.forward = self._orig_mod.__call__
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return self._orig_mod(*args, **kwargs)
+
+    return EagerModule
 
 
 def _from_host(export: Callable[..., Any], name: str) -> Callable[..., Any]:

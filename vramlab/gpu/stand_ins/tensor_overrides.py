@@ -33,6 +33,22 @@ from vramlab.gpu.torch_internals import DisableTorchFunction, default_device, pa
 
 _CPU = torch.device("cpu")
 
+_METHODS = (
+    "bernoulli_",
+    "cauchy_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "normal_",
+    "random_",
+    "uniform_",
+)
+_INITIALIZERS = ("kaiming_normal_", "kaiming_uniform_", "normal_", "uniform_")
+_RANDOM_IN_PLACE: tuple[Callable[..., torch.Tensor], ...] = (
+    *(getattr(torch.Tensor, name) for name in _METHODS),
+    *(getattr(torch.nn.init, name) for name in _INITIALIZERS),
+)
+
 
 def _cuda(index: int) -> torch.device:
     return torch.device("cuda", index)
@@ -92,6 +108,7 @@ class TensorOverrides:
             tensor.isinf: self.isinf,
             torch.device: self.torch_device,
             parse_to: self.parse_to,
+            **{fill: self._random_in_place(fill) for fill in _RANDOM_IN_PLACE},
         }
 
     # What a tensor says of itself
@@ -405,6 +422,25 @@ class TensorOverrides:
             value = known(tensor)
             remember(result, healthy if value is None else ask_number(value))  # type: ignore[arg-type]
         return result
+
+    # Random numbers
+
+    def _random_in_place(self, fill: Callable[..., torch.Tensor]) -> Override:
+        """Fill a tensor with random numbers; of a DTensor, the part that is here.
+
+        PyTorch would copy the state of the GPU's generator between ranks, and ask a fake GPU for
+        the result's shape.
+        """
+
+        def fill_part(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            to_local = getattr(tensor, "to_local", None)
+            if to_local is None or self._backing_device.type != "meta":
+                return fill(tensor, *args, **kwargs)
+            with torch.no_grad():
+                to_local().normal_()
+            return tensor
+
+        return fill_part
 
     # Making tensors from data
 
