@@ -29,7 +29,6 @@ LEAST_PICTURES = 3
 """In the whole lesson; the explorer's are not counted."""
 
 STILL_TO_COME = {
-    "09_bert_in_training",
     "10_batch_size",
     "11_sequence_length",
     "16_lean_optimizers",
