@@ -1,7 +1,7 @@
 """What autograd keeps for a backward pass, read from its graph and told while a program runs.
 
-`Observer`s that are added here are told of every tensor that autograd has saved, at the moments at
-which that is known:
+A `GraphObserver` that is added here is told of every tensor that autograd has saved, at the moments
+at which that is known:
 
 - when a backward pass begins, also one inside of another (a reentrant checkpoint): the graph is
   walked from the tensors that it begins at;
@@ -46,7 +46,7 @@ _ITEMS = 1024
 """How many items of one list or mapping are looked at."""
 
 
-class Observer(Protocol):
+class GraphObserver(Protocol):
     """Who wants to know what autograd saves."""
 
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -139,7 +139,7 @@ def tensors_of_callers() -> list[torch.Tensor]:
     return list(found.values())
 
 
-def add_observer(observer: Observer) -> None:
+def add_observer(observer: GraphObserver) -> None:
     """Tell an observer of what is saved, from now on."""
     if not _observers:
         _replace(Replaced.ENGINE_OF_AUTOGRAD.at, _telling_of_backward)
@@ -148,7 +148,7 @@ def add_observer(observer: Observer) -> None:
     _observers.append(observer)
 
 
-def remove_observer(observer: Observer) -> None:
+def remove_observer(observer: GraphObserver) -> None:
     """Tell it no more."""
     _observers.remove(observer)
     while not _observers and _replaced:
@@ -163,7 +163,7 @@ class _Thread(threading.local):
     depth: int = 0  # backward passes that run inside of each other
 
 
-_observers: list[Observer] = []
+_observers: list[GraphObserver] = []
 _replaced: list[tuple[Any, str, Any, Any]] = []
 """(object, name, what was there, what is there now)"""
 _thread = _Thread()

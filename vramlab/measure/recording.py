@@ -142,7 +142,7 @@ class Recording:
         return self._timeline
 
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """See where tensors are that a backward pass needs: part of `graph.Observer`."""
+        """See where tensors are that a backward pass needs: part of `graph.GraphObserver`."""
         self._counted = self._count()
         for op, tensor in tensors:
             self._see(tensor, Category.ACTIVATIONS, f"saved by {op}")

@@ -23,7 +23,7 @@ MOST_BLOCKS = 100_000
 """Blocks that are kept of one GPU: the first. A page with more of them opens slowly."""
 
 
-class History:
+class BlockHistory:
     """The blocks of one GPU in the order of birth, up to `MOST_BLOCKS`.
 
     Attributes:
@@ -57,7 +57,7 @@ class History:
 def keep_histories(watches: Iterable[PeakWatch]) -> None:
     """Keep every block of some GPUs from now on."""
     for watch in watches:
-        watch.history = History()
+        watch.history = BlockHistory()
 
 
 def history_view(watch: PeakWatch, folder: str, title: str) -> TimelineView:

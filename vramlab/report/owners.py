@@ -70,17 +70,17 @@ class Owners:
         self._look_at_objects()
 
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Claim what autograd keeps for a backward pass: part of `graph.Observer`."""
+        """Claim what autograd keeps for a backward pass: part of `graph.GraphObserver`."""
         with DisableTorchFunction():
             for _, tensor in tensors:
                 for plain in plain_tensors(tensor):
                     self._see(plain, Category.ACTIVATIONS)
 
     def backward_begins(self) -> None:
-        """Part of `graph.Observer`."""
+        """Part of `graph.GraphObserver`."""
 
     def backward_ended(self) -> None:
-        """Look at the gradients: part of `graph.Observer`."""
+        """Look at the gradients: part of `graph.GraphObserver`."""
         self._look_at_objects()
 
     def _look_at_objects(self) -> None:

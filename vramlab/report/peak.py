@@ -18,7 +18,7 @@ from vramlab.measure import Category
 from vramlab.report.origins import BlockOrigin
 
 if TYPE_CHECKING:
-    from vramlab.report.history import History
+    from vramlab.report.history import BlockHistory
 
 
 class LiveBlock:
@@ -112,7 +112,7 @@ class PeakWatch:
     ) -> None:
         self.out_of_memory_count = 0
         self.last_out_of_memory: OutOfMemory | None = None
-        self.history: History | None = None
+        self.history: BlockHistory | None = None
         self._allocator = allocator
         self._clock = clock
         self._origin = origin

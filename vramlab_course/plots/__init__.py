@@ -47,7 +47,7 @@ from vramlab_course.plots.durations import describe_durations, draw_durations
 from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab_course.plots.gantt import describe_gantt, draw_gantt
 from vramlab_course.plots.hierarchy import describe_hierarchy, draw_hierarchy
-from vramlab_course.plots.methods import Method, describe_methods, draw_methods
+from vramlab_course.plots.methods import MethodCost, describe_methods, draw_methods
 from vramlab_course.plots.overlap import describe_overlap, draw_overlap
 from vramlab_course.plots.pages import describe_pages, draw_pages
 from vramlab_course.plots.picture import Picture
@@ -72,7 +72,7 @@ from vramlab_course.plots.travel import Trip, describe_travel, draw_travel
 from vramlab_course.plots.zero_stages import describe_zero_stages, draw_zero_stages
 
 __all__ = [
-    "Method",
+    "MethodCost",
     "Picture",
     "Trade",
     "Trip",

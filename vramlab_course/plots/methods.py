@@ -17,7 +17,7 @@ _PEAK, _TIME = Look(style.FAINT), Look(style.GREY)
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodCost:
     """One way to train, beside the way that the map begins with."""
 
     peak_bytes: int
@@ -30,11 +30,11 @@ class Method:
     """What may go wrong or change, in a few words."""
 
 
-def draw_methods(methods: Mapping[str, Method], *, title: str = "") -> Picture:
+def draw_methods(methods: Mapping[str, MethodCost], *, title: str = "") -> Picture:
     """Draw a row for each method: its peak beside the first one's, its time, bytes sent, a warning.
 
-    For example `draw_methods({"as it was": Method(30 * GIB, 1.0), "checkpointing": Method(12 * GIB,
-    1.25, breaks="random numbers, unless kept")})`, from measured steps.
+    For example `draw_methods({"as it was": MethodCost(30 * GIB, 1.0), "checkpointing":
+    MethodCost(12 * GIB, 1.25, breaks="random numbers, unless kept")})`, from measured steps.
 
     Args:
         methods: by name; the first is what the others are compared with.
@@ -71,7 +71,7 @@ def draw_methods(methods: Mapping[str, Method], *, title: str = "") -> Picture:
     return diagram.finish(describe_methods(methods, title=title))
 
 
-def describe_methods(methods: Mapping[str, Method], *, title: str = "") -> str:
+def describe_methods(methods: Mapping[str, MethodCost], *, title: str = "") -> str:
     """Say in words what `draw_methods` draws."""
     rows = " ".join(
         f"{name}: peak {short_size(method.peak_bytes)}, time x {method.time:.2f}, sends "
@@ -81,7 +81,7 @@ def describe_methods(methods: Mapping[str, Method], *, title: str = "") -> str:
     return f"{title or _finding(methods)}. {rows}"
 
 
-def _finding(methods: Mapping[str, Method]) -> str:
+def _finding(methods: Mapping[str, MethodCost]) -> str:
     first = next(iter(methods.values()))
     name, least = min(methods.items(), key=lambda item: item[1].peak_bytes)
     share = 1 - least.peak_bytes / first.peak_bytes

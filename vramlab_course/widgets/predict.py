@@ -42,7 +42,7 @@ from vramlab_course.widgets.guesses import (
     likely_mistake,
 )
 from vramlab_course.widgets.prediction_record import (
-    Outcome,
+    PredictionOutcome,
     PredictionRecord,
     own_record,
     this_lesson,
@@ -195,7 +195,7 @@ class Prediction:
         if self._record is None:
             return ""
         return self._record.add(
-            Outcome(
+            PredictionOutcome(
                 lesson=this_lesson(),
                 question=self.question,
                 predicted=None if self.guess is None else str(self.guess),

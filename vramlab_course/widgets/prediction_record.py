@@ -30,7 +30,7 @@ ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PredictionOutcome:
     """What became of one question."""
 
     lesson: str
@@ -58,7 +58,7 @@ class PredictionRecord:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[PredictionOutcome]:
         """Read the file: nothing where there is none.
 
         Raises:
@@ -73,7 +73,7 @@ class PredictionRecord:
             raise BrokenRecord(self.path) from None
         return _parse(text, self.path)
 
-    def add(self, outcome: Outcome) -> str:
+    def add(self, outcome: PredictionOutcome) -> str:
         """Write an outcome down, unless its question has one, and tell how things stand.
 
         A file that is broken is renamed, and a new one begun. What cannot be written is told.
@@ -109,7 +109,7 @@ class PredictionRecord:
             ),
         )
 
-    def _known(self) -> tuple[list[Outcome], str]:
+    def _known(self) -> tuple[list[PredictionOutcome], str]:
         """Read the file; where it is broken, set it aside, and say so."""
         try:
             return self.outcomes(), ""
@@ -123,7 +123,7 @@ class PredictionRecord:
             number += 1
         return self.path.rename(aside)
 
-    def _write(self, outcomes: Iterable[Outcome]) -> None:
+    def _write(self, outcomes: Iterable[PredictionOutcome]) -> None:
         """Write all of it, or nothing: a program that is killed leaves the old file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
@@ -177,7 +177,7 @@ def today() -> str:
     return date.today().isoformat()
 
 
-def _parse(text: str, path: Path) -> list[Outcome]:
+def _parse(text: str, path: Path) -> list[PredictionOutcome]:
     try:
         data = json.loads(text)
         if data["format"] != FORMAT:
@@ -187,8 +187,10 @@ def _parse(text: str, path: Path) -> list[Outcome]:
         raise BrokenRecord(path) from None
 
 
-def _outcome(data: dict[str, Any]) -> Outcome:
-    outcome = Outcome(**{field.name: data[field.name] for field in fields(Outcome)})
+def _outcome(data: dict[str, Any]) -> PredictionOutcome:
+    outcome = PredictionOutcome(
+        **{field.name: data[field.name] for field in fields(PredictionOutcome)}
+    )
     texts = (outcome.lesson, outcome.question, outcome.measured, outcome.on)
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"not all are text: {texts}")
@@ -197,18 +199,18 @@ def _outcome(data: dict[str, Any]) -> Outcome:
     return outcome
 
 
-def _question(outcome: Outcome) -> tuple[str, str]:
+def _question(outcome: PredictionOutcome) -> tuple[str, str]:
     return outcome.lesson, outcome.question
 
 
-def _so_far(outcomes: list[Outcome]) -> str:
+def _so_far(outcomes: list[PredictionOutcome]) -> str:
     points = sum(outcome.points for outcome in outcomes)
     count = len(outcomes)
     questions = "1 prediction" if count == 1 else f"{count} predictions"
     return f"In the course so far: {points} of {MOST_POINTS * count} points, {questions}."
 
 
-def _row(name: str, outcomes: list[Outcome]) -> tuple[str, ...]:
+def _row(name: str, outcomes: list[PredictionOutcome]) -> tuple[str, ...]:
     skipped = sum(outcome.predicted is None for outcome in outcomes)
     points = sum(outcome.points for outcome in outcomes)
     possible = MOST_POINTS * len(outcomes)

@@ -12,7 +12,7 @@ from vramlab.measure import Category
 from vramlab.units import GIB, KIB, MIB
 from vramlab_course.formulas.data_parallel import buckets
 from vramlab_course.plots import (
-    Method,
+    MethodCost,
     Picture,
     Trip,
     draw_accumulation,
@@ -102,7 +102,7 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
     ),
     "methods": (
         lambda: draw_methods(
-            {"as it was": Method(8 * GIB, 1.0), "less": Method(2 * GIB, 1.25, GIB, "slow")}
+            {"as it was": MethodCost(8 * GIB, 1.0), "less": MethodCost(2 * GIB, 1.25, GIB, "slow")}
         ),
         "Least memory: less, 75% less than at first, in 1.25 of the time",
         ("x 1.25", "slow", "1 GiB"),

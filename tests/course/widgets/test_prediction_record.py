@@ -11,15 +11,15 @@ import pytest
 from vramlab_course.widgets import prediction_record
 from vramlab_course.widgets.prediction_record import (
     BrokenRecord,
-    Outcome,
+    PredictionOutcome,
     PredictionRecord,
     prediction_score,
 )
 
 
-def outcome(question: str = "What?", points: int = 2, lesson: str = "05_step") -> Outcome:
+def outcome(question: str = "What?", points: int = 2, lesson: str = "05_step") -> PredictionOutcome:
     predicted = "160 MiB" if points else None
-    return Outcome(lesson, question, predicted, "168.125 MiB", points, "2026-11-22")
+    return PredictionOutcome(lesson, question, predicted, "168.125 MiB", points, "2026-11-22")
 
 
 @pytest.fixture
