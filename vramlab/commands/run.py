@@ -1,4 +1,5 @@
-"""`vramlab run train.py`: run a training script on a virtual GPU and tell where its memory went.
+"""`vramlab run train.py`: run a training script on a GPU that is not there, and tell where its
+memory went.
 
 $ vramlab run train.py --lr 0.1
 $ vramlab run --gpu L4 --steps 3 train.py
@@ -17,14 +18,28 @@ import os
 import shlex
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vramlab import catalogue, streams
+from vramlab.native.choice import (
+    ENGINES,
+    ENVIRONMENT,
+    Choice,
+    choose,
+    default_engine,
+    run_command,
+)
 from vramlab.progress import working
 
 if TYPE_CHECKING:
+    from vramlab.catalogue import GPUModel
+    from vramlab.report.collect import Ground
+    from vramlab.report.history_watch import HistoryWatch
     from vramlab.report.program import Program
+    from vramlab.report.watch import Watch
 
 _EXIT_USAGE = 2
 
@@ -52,9 +67,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--on-value",
         choices=("nan", "error"),
-        default="nan",
+        default=None,
         help="what a read of a value that does not exist gets, such as loss.item(): nan (0 for "
-        "whole numbers), and a note in the report; or an error (default: %(default)s)",
+        "whole numbers), and a note in the report; or an error (default: nan)",
     )
     parser.add_argument(
         "--alloc-conf",
@@ -66,7 +81,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--torch-version",
         metavar="VERSION",
         help="the PyTorch whose rules to follow, such as 2.11, from 1.13 on (default: the one that "
-        "is installed, whose autograd runs in any case)",
+        "is installed, whose autograd runs in any case); on the native engine, the one that runs",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=default_engine(),
+        help="portable: the virtual GPU; native: PyTorch's own CUDA code, see `vramlab native`; "
+        f"auto: native where that PyTorch is set up (default: ${ENVIRONMENT}, else auto)",
+    )
+    parser.add_argument(
+        "--streams",
+        choices=("early", "late"),
+        default="early",
+        help="on the native engine, whether events complete at once, or when the program waits "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--steps",
@@ -100,36 +129,51 @@ def run(arguments: argparse.Namespace) -> int:
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
             return _EXIT_USAGE
-    catalogue.find(arguments.gpu)  # an unknown one is told before torch is imported
+    model = catalogue.find(arguments.gpu)  # an unknown one is told before torch is imported
+    choice = choose(
+        arguments.engine,
+        arguments.torch_version,
+        portable_only="--on-value error" if arguments.on_value == "error" else "",
+    )
+    if choice.build is not None:
+        return _run_natively(arguments, model, choice)
 
     from vramlab.report.program import Program
 
     program = Program(words[0], tuple(words[1:]), is_module)
     # The program may put anything in the place of stderr, and change the current folder.
     with streams.lasting(sys.stderr) as stderr:
-        return _run_on_gpu(program, arguments, os.getcwd(), stderr)
+        return _run_on_gpu(program, arguments, choice, os.getcwd(), stderr)
 
 
-def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, stderr: Any) -> int:
+def _run_natively(arguments: argparse.Namespace, model: GPUModel, choice: Choice) -> int:
+    """Run this command in a process on the native engine."""
+    settings = arguments.alloc_conf
+    return run_command(
+        choice,
+        arguments.words,
+        model,
+        arguments.count,
+        streams=arguments.streams,
+        variables={} if settings is None else {"PYTORCH_CUDA_ALLOC_CONF": settings},
+    )
+
+
+def _run_on_gpu(
+    program: Program, arguments: argparse.Namespace, choice: Choice, folder: str, stderr: Any
+) -> int:
     json_path, snapshot_path = (
         path and os.path.join(folder, path) for path in (arguments.json, arguments.snapshot)
     )
     with working("starting a virtual GPU"):
-        from vramlab.gpu import VirtualGPU
         from vramlab.report.collect import summarize
         from vramlab.report.limit import stop_after
         from vramlab.report.text import as_text
-        from vramlab.report.watch import Watch
 
-        gpu = VirtualGPU(
-            arguments.gpu,
-            arguments.count,
-            on_value=arguments.on_value,
-            torch_version=arguments.torch_version,
-            alloc_conf=arguments.alloc_conf,
-        )
-    with Watch(gpu) as watch, gpu:
-        if snapshot_path:
+        make_ground = _native_ground if choice.native else _virtual_ground
+        gpu, watch, describe = make_ground(arguments, choice.why)
+    with watch, gpu:
+        if snapshot_path and not choice.native:
             _record()
         started = time.perf_counter()
         with stop_after(arguments.steps):
@@ -142,12 +186,39 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, st
         with suppress(Exception):  # whatever it is now, and whoever reads it
             stream.flush()
     with working("adding up what the program held", stderr):
-        summary = summarize(gpu, watch, command, folder, ending, seconds)
+        summary = summarize(describe(), watch, command, folder, ending, seconds)
     streams.write(f"\n{as_text(summary)}\n", stderr, sys.stderr, sys.__stderr__)
     if json_path:
         with open(json_path, "w", encoding="utf-8") as file:
             json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
     return ending.status
+
+
+_Prepared = tuple[AbstractContextManager[Any], "Watch | HistoryWatch", Callable[[], "Ground"]]
+"""A GPU to attach, what watches it, and what describes it after the program."""
+
+
+def _virtual_ground(arguments: argparse.Namespace, why: str) -> _Prepared:
+    from vramlab.gpu import VirtualGPU
+    from vramlab.report.collect import virtual_ground
+    from vramlab.report.watch import Watch
+
+    gpu = VirtualGPU(
+        arguments.gpu,
+        arguments.count,
+        on_value=arguments.on_value or "nan",
+        torch_version=arguments.torch_version,
+        alloc_conf=arguments.alloc_conf,
+    )
+    return gpu, Watch(gpu), partial(virtual_ground, gpu, why)
+
+
+def _native_ground(arguments: argparse.Namespace, why: str) -> _Prepared:
+    from vramlab.report.collect import native_ground
+    from vramlab.report.history_watch import HistoryWatch
+
+    watch = HistoryWatch(arguments.count, keep=arguments.snapshot is not None)
+    return nullcontext(), watch, partial(native_ground, catalogue.find(arguments.gpu), watch, why)
 
 
 def _at_least_one(text: str) -> int:

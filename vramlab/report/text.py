@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from vramlab.measure.categories import Category
 from vramlab.measure.timeline import Frame
+from vramlab.native.report import as_lines
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
 from vramlab.source_files import shown_name
 from vramlab.units import MIB, format_bytes
@@ -34,10 +35,13 @@ def _paragraphs(summary: Summary) -> Iterator[str]:
     times = f"{summary.gpu_count} x " if summary.gpu_count > 1 else ""
     total = format_bytes(summary.devices[0].total_bytes)
     yield f"vramlab run: {summary.program}"
+    rules = "rules of " if summary.engine == "portable" else "the native engine: "
     yield (
-        f"on {times}{summary.gpu} (virtual, {total}), rules of PyTorch {summary.torch_version}, "
+        f"on {times}{summary.gpu} (virtual, {total}), {rules}PyTorch {summary.torch_version}, "
         f"{summary.seconds:.1f} s"
     )
+    if summary.why:
+        yield f"{summary.engine} engine: {summary.why}"
     yield ""
     yield from _verdict(summary)
     used = [device for device in summary.devices if device.context_bytes]
@@ -48,6 +52,8 @@ def _paragraphs(summary: Summary) -> Iterator[str]:
         yield from _lines(device, summary.folder)
     yield from _values(summary)
     yield from _unreviewed(summary)
+    if calls := as_lines(summary.substitute_calls):
+        yield from ("", *calls)
 
 
 def _verdict(summary: Summary) -> Iterator[str]:
