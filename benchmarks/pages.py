@@ -19,6 +19,7 @@ from benchmarks import (
     coverage_tables,
     front_page,
     grading_results,
+    plan_example,
     recorded_tables,
     workspaces_table,
 )
@@ -34,7 +35,7 @@ from vramlab.progress import working
 
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("accuracy", "coverage", "grading")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("accuracy", "coverage", "grading", "planning")),
 )
 
 OF_NEWEST_PYTORCH = ("torch-cuda", "c-layer", "private-names")
@@ -64,6 +65,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "c-layer": coverage_tables.c_layer,
         "private-names": coverage_tables.private_names,
         "grading": grading_results.markdown,
+        "plan": plan_example.answer,
         "badges": address.badges,
         "picture": front_page.image,
         "program": front_page.program,

@@ -87,12 +87,15 @@ def test_the_explorers_of_a_lesson_follow_the_mouse_and_the_keyboard(lesson: Not
 
 def test_a_prediction_of_a_lesson_is_committed_with_the_keyboard(lesson: NotebookPage) -> None:
     cell = lesson.cell(next(cell.id for cell in lesson.cells if " = predict(" in cell.source))
+    answer = lesson.cell(next(cell.id for cell in lesson.cells if ".reveal(" in cell.source))
+    # All cells have been run, and nothing is given away.
+    answer.get_by_role("status").filter(has_text="once you have committed").wait_for()
     cell.get_by_role("textbox", name="Your prediction in").focus()
     keyboard = lesson.page.keyboard
-    keyboard.type("160")
-    keyboard.press("Tab")
+    keyboard.type("150 to 160")
     keyboard.press("Enter")
-    cell.get_by_role("status").filter(has_text="Committed: 160 ").wait_for()
+    cell.get_by_role("status").filter(has_text="Committed: 150 to 160 ").wait_for()
+    answer.get_by_role("cell", name="150 to 160 ").wait_for()
 
 
 def test_axe_finds_nothing_in_what_a_lesson_shows(lesson: NotebookPage, axe: str) -> None:

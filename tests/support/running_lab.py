@@ -110,6 +110,7 @@ def _environment(settings: Path) -> dict[str, str]:
         "JUPYTERLAB_SETTINGS_DIR": "lab-settings",
         "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
         "IPYTHONDIR": "ipython",
+        "XDG_DATA_HOME": "own-data",  # predictions are written down there
     }
     return {
         **kept,

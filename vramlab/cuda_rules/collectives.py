@@ -8,7 +8,8 @@ over every link, and with many ranks still less than 2 M.
 
 Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 workstations", Journal of Parallel and Distributed Computing 69(2), 2009; the same factors in
-doc/PERFORMANCE.md of NVIDIA/nccl-tests. NCCL may choose trees instead, which send no fewer bytes.
+doc/PERFORMANCE.md of NVIDIA/nccl-tests. NCCL may choose trees instead, which send no fewer bytes;
+where NVSwitch adds (NVLS, with H100 and later), a rank sends about M in an all-reduce, not 2 M.
 """
 
 from __future__ import annotations

@@ -136,6 +136,7 @@ def addmm(
     mat2: Tensor,
     *,
     beta: complex = 1,
+    activation: bool = False,
     **_: object,
 ) -> Iterable[Step]:
     """Document 001: the first forward pass leaves one workspace behind."""
@@ -144,7 +145,8 @@ def addmm(
     if result is None or result.numel() == 0 or mat1.shape[1] == 0:
         return
     yield from _matrix_clones(result, mat1, mat2)
-    yield CUBLASLT if beta == 1 and fuses_bias(call, self, mat1, mat2) else CUBLAS
+    is_fused = beta == 1 and fuses_bias(call, self, mat1, mat2, activation=activation)
+    yield CUBLASLT if is_fused else CUBLAS
 
 
 @rule(
@@ -162,13 +164,7 @@ def addmm_activation(
     beta: complex = 1,
     **_: object,
 ) -> Iterable[Step]:
-    (result,) = call.outputs
-    yield OUTPUTS
-    if result is None or result.numel() == 0 or mat1.shape[1] == 0:
-        return
-    yield from _matrix_clones(result, mat1, mat2)
-    fused = beta == 1 and fuses_bias(call, self, mat1, mat2, activation=True)
-    yield CUBLASLT if fused else CUBLAS
+    return addmm(call, self, mat1, mat2, beta=beta, activation=True)
 
 
 @rule(

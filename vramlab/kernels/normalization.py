@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+import torch
 from torch import Tensor
 
-from vramlab.kernels.calls import BF16, F32, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.calls import BF16, F32, OpCall, Zeros, asks, aten, op_call, zeros
 from vramlab.kernels.operands import contiguous, opmath_bytes
 from vramlab.kernels.reductions import whole_column_sum
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule
@@ -203,6 +204,11 @@ def group_norm_backward(
 _ROWS = ((4096, 768), (65536, 64), (65537, 64), (131072, 128), (100, 30000), (33, 7))
 
 
+def _operands(rows: int, width: int, dtype: torch.dtype) -> tuple[Zeros, Zeros, Zeros]:
+    """Give an input, a gain, and one statistic of each row."""
+    return zeros(rows, width, dtype=dtype), zeros(width, dtype=dtype), zeros(rows, 1)
+
+
 @asks("aten.native_layer_norm.default")
 def _layer_norm_calls() -> Iterator[OpCall]:
     for dtype in (F32, BF16):
@@ -220,13 +226,9 @@ def _layer_norm_backward_calls() -> Iterator[OpCall]:
     op = aten.native_layer_norm_backward.default
     for dtype in (F32, BF16):
         for rows, width in _ROWS:
-            x, gain, number = (
-                zeros(rows, width, dtype=dtype),
-                zeros(width, dtype=dtype),
-                zeros(rows, 1),
-            )
+            x, gain, number = _operands(rows, width, dtype)
             yield op_call(op, x, x, [width], number, number, gain, gain, [True, True, True])
-        x, gain, number = zeros(4096, 768, dtype=dtype), zeros(768, dtype=dtype), zeros(4096, 1)
+        x, gain, number = _operands(4096, 768, dtype)
         for layout in ("transposed", "expanded"):
             gradient = zeros(4096, 768, dtype=dtype, layout=layout)
             yield op_call(op, gradient, x, [768], number, number, gain, gain, [True, True, True])
@@ -246,11 +248,7 @@ def _rms_norm_backward_calls() -> Iterator[OpCall]:
     op = aten._fused_rms_norm_backward.default
     for dtype in (F32, BF16):
         for rows, width in _ROWS:
-            x, gain, number = (
-                zeros(rows, width, dtype=dtype),
-                zeros(width, dtype=dtype),
-                zeros(rows, 1),
-            )
+            x, gain, number = _operands(rows, width, dtype)
             yield op_call(op, x, x, [width], number, gain, [True, True])
 
 

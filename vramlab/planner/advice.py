@@ -118,7 +118,7 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
     if plan.checkpointing != "full":
         yield (
             "checkpoint every layer",
-            "the forward pass twice: a third more FLOPs (lesson 14)",
+            "the forward pass twice: at most a third more FLOPs (lesson 14)",
             {"checkpointing": "full"},
         )
     can_select = not plan.is_custom and plan.checkpointing == "none"

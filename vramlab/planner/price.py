@@ -115,7 +115,7 @@ def _steps_to_settle(plan: Plan) -> int:
 
 
 def ladder_table(plans: Plans, caption: str) -> Table:
-    """Peaks by closed form: what lasts, what a batch adds, and what the GPU has."""
+    """Compare plans by their peaks: what lasts, what a batch adds, and what the GPU has."""
     rows = []
     for name, plan in plans.items():
         found = estimate(plan)
@@ -135,7 +135,7 @@ def ladder_table(plans: Plans, caption: str) -> Table:
 
 
 def compared_table(plans: Plans, simulations: Mapping[str, Simulation], caption: str) -> Table:
-    """From the closed form to what is reserved, each plan from the left to the right."""
+    """Go from the extended peak to what is reserved, each plan from the left to the right."""
     rows = []
     for name, plan in plans.items():
         simulation = simulations[name]
@@ -151,7 +151,7 @@ def compared_table(plans: Plans, simulations: Mapping[str, Simulation], caption:
                 "yes" if simulation.fits else "no",
             )
         )
-    header = ("", "closed form", "blocks", "difference", "allocated", "reserved", "fits")
+    header = ("", "extended", "simulated", "difference", "allocated", "reserved", "fits")
     return Table(caption, header, tuple(rows), notes=("Peaks in GiB.",))
 
 

@@ -5,7 +5,8 @@ A mistake that is right in every case would earn the points, and nobody would be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -22,28 +23,32 @@ Measured = Mapping[str, Any]
 def draw(task: Task, random: Random, measure: Callable[[Config], Measured]) -> list[Config]:
     """Draw the hidden cases of a task, and further ones for mistakes that all of those let pass.
 
+    A case that is visible, too, is among them only if no other tells a mistake.
+
     Args:
         task: whose cases are drawn.
         random: decides them.
         measure: gives the truth of a case, which grading needs anyway.
     """
-    cases = _draw_once(task, random)
+    drawn = list(task.hidden(random))
+    cases = [case for case in drawn if case not in task.visible]
     if not cases or not isinstance(task, Predict | Diagnose):
         return cases
     waiting = passing(task.mistakes, [measure(case) for case in cases])
-    for _ in range(MOST_DRAWS):
+    known = [case for case in drawn if case in task.visible]
+    for case in chain(known, _more(task, random)):
         if not waiting:
             break
-        for case in _draw_once(task, random):
-            left = passing(waiting, [measure(case)])
-            if len(left) < len(waiting):
-                cases.append(case)
-                waiting = left
+        left = passing(waiting, [measure(case)])
+        if len(left) < len(waiting):
+            cases.append(case)
+            waiting = left
     return cases
 
 
-def _draw_once(task: Task, random: Random) -> list[Config]:
-    return [case for case in task.hidden(random) if case not in task.visible]
+def _more(task: Task, random: Random) -> Iterator[Config]:
+    for _ in range(MOST_DRAWS):
+        yield from (case for case in task.hidden(random) if case not in task.visible)
 
 
 def passing(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,8 +27,7 @@ from vramlab_classroom.judge.task import (
     attached_for,
 )
 from vramlab_classroom.judge.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
-
-MAX_SHOWN_CHARACTERS = 200
+from vramlab_classroom.sandbox.problems import own_line, problem
 
 Reply = dict[str, Any]
 
@@ -105,7 +103,7 @@ def find(task: str, cells: Sequence[str]) -> Reply:
     except BrokenCell as error:
         return {"problem": str(error)}
     except Exception as error:
-        return _problem(error, "")
+        return problem(error, "", OWN_MODULE)
 
 
 def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
@@ -119,9 +117,9 @@ def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
     except NotFixed as failure:
         return {"problem": str(failure)}
     except Exception as error:
-        if _own_line(error, source) is None:
+        if own_line(error, source, OWN_MODULE) is None:
             raise  # a fault of the task, not of the answer
-        return _problem(error, source)
+        return problem(error, source, OWN_MODULE, own=NotAllowed)
 
 
 def _bind(task: Task, source: str) -> Reply:
@@ -131,26 +129,4 @@ def _bind(task: Task, source: str) -> Reply:
     try:
         return {"answer": load(source, vocabulary)[task.name]}
     except Exception as error:
-        return _problem(error, source)
-
-
-def _problem(error: BaseException, source: str) -> Reply:
-    """Say what kept an answer from being given, with the learner's line where it happened."""
-    if isinstance(error, NotImplementedError):
-        return {"problem": "", "unanswered": True}
-    text = str(error)[:MAX_SHOWN_CHARACTERS]
-    if not isinstance(error, NotAllowed):
-        text = f"{type(error).__name__}: {text}"
-    line = _own_line(error, source)
-    return {"problem": f"{text}\n    in the line: {line}" if line else text}
-
-
-def _own_line(error: BaseException, source: str) -> str | None:
-    """Find the innermost line of the answer in an error's traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    numbers = [frame.lineno for frame in frames if frame.filename == OWN_MODULE]
-    number = numbers[-1] if numbers else getattr(error, "lineno", None)
-    lines = source.splitlines()
-    if number is None or not 0 < number <= len(lines):
-        return None
-    return lines[number - 1].strip()
+        return problem(error, source, OWN_MODULE, own=NotAllowed)

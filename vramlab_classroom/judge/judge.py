@@ -147,7 +147,8 @@ class Judge:
             if not isinstance(task, Fix):
                 self._measure_with_others(exercise, task, list(task.hidden(Random(seed))))
             measure = partial(self._truth, exercise, task)
-            self._hidden_cases[key] = hidden_cases.draw(task, Random(seed), measure)
+            drawn = hidden_cases.draw(task, Random(seed), measure)
+            self._hidden_cases[key] = [case for case in drawn if case not in task.visible]
         return self._hidden_cases[key]
 
     def _judge_answers(self, exercise: Exercise, task: Predict | Diagnose, source: str) -> Verdict:

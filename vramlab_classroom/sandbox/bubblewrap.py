@@ -66,7 +66,8 @@ _ALL_FILES = (
     "the solutions, the seed of the hidden cases."
 )
 
-TRIAL = "import os, vramlab_classroom.judge.job_server; print('pool of', os.getpid())"
+TRIAL_SAYS = "a job server can be started"
+TRIAL = f"import vramlab_classroom.judge.job_server; print({TRIAL_SAYS!r})"
 TRIAL_SECONDS = 60
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
@@ -113,7 +114,7 @@ class Sandbox(ABC):
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise self._error(f"{error}") from error
-        if trial.returncode or not trial.stdout.startswith("job server of "):
+        if trial.returncode or trial.stdout.strip() != TRIAL_SAYS:
             reasons = trial.stderr.strip().splitlines() or [f"exit status {trial.returncode}"]
             raise self._error(reasons[-1])
 

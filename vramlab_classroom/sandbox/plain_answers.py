@@ -29,9 +29,10 @@ from contextlib import contextmanager, suppress
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
+from vramlab_classroom.sandbox.problems import problem
 from vramlab_classroom.sandbox.serving import serve
 from vramlab_classroom.sandbox.syscalls import refuse_system_calls
 
@@ -79,7 +80,7 @@ def run(job: Mapping[str, Any]) -> Reply:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return {"outcomes": [_problem(error, source)] * len(calls)}
+        return {"outcomes": [problem(error, source, OWN_FILE)] * len(calls)}
     _import_what_is_named(tree)
     _leave_all_behind()
     refuse_system_calls(but=())
@@ -229,10 +230,10 @@ class _Answer:
         exec(code, self.names)
 
     def _note(self, node: ast.stmt, error: BaseException) -> None:
-        problem = _problem(error, self._source)
+        failed = problem(error, self._source, OWN_FILE)
         for name in _bound(node):
-            self._failed.setdefault(name, problem)
-        self._first = self._first or problem
+            self._failed.setdefault(name, failed)
+        self._first = self._first or failed
 
     def missing(self, name: str) -> Reply:
         """Say why the answer itself is not there."""
@@ -244,9 +245,9 @@ class _Answer:
         try:
             return _data(answer(**arguments))
         except NameError as error:
-            return self._failed.get(f"{error.name}") or _problem(error, self._source)
+            return self._failed.get(f"{error.name}") or problem(error, self._source, OWN_FILE)
         except BaseException as error:
-            return _problem(error, self._source)
+            return problem(error, self._source, OWN_FILE)
 
 
 _QUICK = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
@@ -347,35 +348,6 @@ def _shown(value: object, kind: str, depth: int = 0) -> str:
     with suppress(BaseException):
         return f"{repr(value)[:MAX_SHOWN]}"
     return f"something of type {kind}"
-
-
-def _problem(error: BaseException, source: str) -> Reply:
-    """Say what kept an answer from being given, with the learner's line where it happened."""
-    if isinstance(error, NotImplementedError):
-        return {"problem": "", "unanswered": True}
-    text = f"{type(error).__name__.lstrip('_')}"
-    with suppress(BaseException):
-        message = error.msg if isinstance(error, SyntaxError) else f"{error}"
-        text = f"{text}: {message[:MAX_SHOWN]}"
-    line = _own_line(error, source)
-    return {"problem": f"{text}\n    in the line: {line}" if line else text}
-
-
-def _own_line(error: BaseException, source: str) -> str | None:
-    """Find the innermost line of the answer in an error's traceback."""
-    number = error.lineno if isinstance(error, SyntaxError) else None
-    for name, line in _frames(error.__traceback__):
-        number = line if name == OWN_FILE else number
-    lines = source.splitlines()
-    if number is None or not 0 < number <= len(lines):
-        return None
-    return lines[number - 1].strip()[:MAX_SHOWN]
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, int]]:
-    while traceback is not None:
-        yield traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
-        traceback = traceback.tb_next
 
 
 def main() -> None:

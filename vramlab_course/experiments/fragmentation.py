@@ -19,7 +19,7 @@ from vramlab.cuda_rules.sizes import (
 )
 from vramlab.gpu import VirtualGPU
 from vramlab.measure.figures import UNIT_BYTES
-from vramlab.units import MIB
+from vramlab.units import MIB, format_bytes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -277,11 +277,13 @@ def oom_anatomy() -> Outcome:
         tried_bytes = _tried_bytes(str(error))
     measured = smaller.measurement
     del ballast, kept
+    # The message rounds, so what it will say is predicted, not what is behind it.
+    to_print = format_bytes(segment_size(block_bytes(plan.request_bytes)))
     more = (Difference(ballast_bytes, "ballast: this GPU has more memory than was in play"),)
     trial.find(
         "oom-anatomy",
         tried_bytes,
-        predicted=segment_size(block_bytes(plan.request_bytes)),
+        predicted=_tried_bytes(f"Tried to allocate {to_print}"),
         index=_TRIED,
         part="tried to allocate",
     )

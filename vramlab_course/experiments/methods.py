@@ -75,6 +75,8 @@ class Setting:
     """Whether blocks are computed anew in backward."""
     autocast: bool = False
     """Mixed precision: products in float16, parameters in float32."""
+    tf32: bool = False
+    """Whether products of float32 matrices run on tensor cores."""
     optimizer: str = "adamw"
     """A name in `OPTIMIZERS`."""
     owners: int = 1
@@ -146,21 +148,24 @@ def read_step(setting: Setting) -> MethodReading:
         setting,
         sum(parameter.nbytes for parameter in parameters),
         peak_bytes,
-        least_time(calls.calls, catalogue_model()),
-        _time(step),
+        least_time(calls.calls, catalogue_model(), tf32=setting.tf32),
+        _time(step, setting.tf32),
     )
 
 
-def _time(step: Callable[[], None]) -> float | None:
+def _time(step: Callable[[], None], tf32: bool) -> float | None:
     """How long a step takes on a real GPU; no time passes on a virtual one."""
     gpu = attached()
     if gpu is None or gpu.virtual:
         return None
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     step()
     end.record()
     torch.cuda.synchronize()
+    torch.set_float32_matmul_precision(before)
     return float(start.elapsed_time(end)) / 1000
 
 

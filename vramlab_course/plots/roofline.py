@@ -44,7 +44,7 @@ def draw_roofline(
     """
     if len(arithmetics) > len(_ROOFS):
         raise ValueError(f"{len(arithmetics)} roofs in one picture; at most {len(_ROOFS)}")
-    title = title or f"The roofs of a {gpu.name}"
+    title = title or f"The roofs of one {gpu.name}"
     ridges = [ridge_flops_per_byte(gpu, arithmetic) for arithmetic in arithmetics]
     left = min([0.1, *work.values()]) / 2
     right = max([*ridges, *work.values()]) * 4
@@ -105,4 +105,4 @@ def describe_roofline(
         f"{name} has {intensity:,.3g} and is {'memory' if intensity < ridge else 'compute'}-bound"
         for name, intensity in work.items()
     )
-    return f"{title or f'The roofs of a {gpu.name}'}. {roofs}. In {arithmetics[0]}: {points}."
+    return f"{title or f'The roofs of one {gpu.name}'}. {roofs}. In {arithmetics[0]}: {points}."

@@ -242,7 +242,7 @@ def _largest(parts: dict[str, int]) -> str:
 LARGEST = Diagnose(
     name="largest_part",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"gpu": "V100-16GB", "others_mib": 1000, "kept_mib": 800, "freed_mib": 3000},
         {"gpu": "RTX-3090", "others_mib": 64, "kept_mib": 100, "freed_mib": 20},
@@ -348,7 +348,7 @@ def _same_sums(run: Run, expected: torch.Tensor) -> None:
 HAND_OVER = Fix(
     name="hand_over",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=({"columns": 8192, "worker_share": 1.5},),
     hidden=lambda random: [
         {"columns": 512 * random.randrange(12, 20), "worker_share": worker_share}

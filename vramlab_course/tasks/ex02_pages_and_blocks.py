@@ -155,7 +155,7 @@ def _packed_into_the_newest(tensor_bytes: Sequence[int]) -> int:
 RESERVED = Predict(
     name="reserved_bytes",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {"tensor_bytes": [100, 100, 100]},
         {"tensor_bytes": [MIB, MIB, MIB]},
@@ -215,7 +215,7 @@ def _stat(stats: dict[str, int], name: str) -> int:
 RELEASABLE = Diagnose(
     name="releasable_bytes",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"kept": [4], "freed": [30]},
         {"kept": [4, 4], "freed": [4, 4]},
@@ -290,7 +290,7 @@ def _same_norms(run: Run, expected: torch.Tensor) -> None:
 ROW_NORMS = Fix(
     name="row_norms",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=({"rows": 3072, "count": 4},),
     hidden=lambda random: [
         {"rows": 512 * random.randrange(5, 10), "count": random.randrange(3, 6)} for _ in range(2)

@@ -174,7 +174,7 @@ def _why(numbers: dict[str, int]) -> str:
 WHY = Diagnose(
     name="why_out_of_memory",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=tuple(
         {
             "reason": reason,
@@ -285,7 +285,7 @@ def _free_pieces(segments: Sequence[dict[str, Any]]) -> list[int]:
 LARGEST = Diagnose(
     name="largest_tensor",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {"free_mib": 100, "pinned_mib": [50, 50], "holes_mib": [500, 500], "empty_mib": []},
         {"free_mib": 100, "pinned_mib": [50], "holes_mib": [300], "empty_mib": [200, 120]},
@@ -445,7 +445,7 @@ def _same_features(run: Run, expected: Sequence[torch.Tensor]) -> None:
 COLLECT = Fix(
     name="collect",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"first": 20, "step": 4, "batches": 10},),
     hidden=lambda random: [
         {"first": 2 * random.randrange(9, 12), "step": 4, "batches": random.randrange(9, 12)}

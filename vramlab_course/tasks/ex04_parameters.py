@@ -105,7 +105,7 @@ def _random_layers(random: Random) -> Config:
 COUNT = Predict(
     name="parameter_count",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"layers": [["linear", 1024, 1024, 1], ["relu"], ["linear", 1024, 10, 0]]},
         {"layers": [["conv2d", 3, 64, 3, 1], ["conv2d", 64, 64, 5, 0], ["batch_norm", 64]]},
@@ -209,7 +209,7 @@ def _case(random: Random, frozen: int) -> Config:
 TRAINING = Predict(
     name="training_bytes",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"widths": [1024, 1024, 2048], "dtype": "float32", "optimizer": "adam", "frozen": 0},
         {"widths": [1024, 1024, 2048], "dtype": "float16", "optimizer": "momentum", "frozen": 0},
@@ -255,7 +255,7 @@ def _which(allocated: Mapping[str, int], unit_bytes: int) -> str:
 OPTIMIZER = Diagnose(
     name="which_optimizer",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"optimizer": "adam", "frozen_share": "none", "width": 1024},
         {"optimizer": "momentum", "frozen_share": "none", "width": 1024},
@@ -349,7 +349,7 @@ def _same_weight(run: Run, expected: torch.Tensor) -> None:
 TRAIN_HEAD = Fix(
     name="train_head",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=({"width": 1024, "depth": 24},),
     hidden=lambda random: [{"width": 1024, "depth": random.randrange(26, 30)}],
     trial=Repair(

@@ -228,7 +228,7 @@ def _deep(random: Random, layers: int) -> Config:
 PEAK = Predict(
     name="peak_bytes",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {"batch": 4096, "width": 1024, "layers": 2},
         {"batch": 4096, "width": 2048, "layers": 3},
@@ -318,7 +318,7 @@ def _told(
 APPLICATIONS = Diagnose(
     name="applications",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {"gpu": "V100-16GB", "torch_version": "1.13", "batch": 10240, "applications": 2},
         {"gpu": "T4", "torch_version": None, "batch": 4096, "applications": 3},
@@ -440,7 +440,7 @@ def _where_it_ended(run: Run) -> str:
 TRAIN = Fix(
     name="train",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=({"rows": 5 * BATCH_STEP, "layers": 3, "steps": 4},),
     hidden=lambda random: [
         {"rows": BATCH_STEP * random.randrange(5, 8), "layers": layers, "steps": 3}

@@ -173,7 +173,7 @@ def _layers(*sizes_mib: int) -> list[list[int]]:
 EXTRA = Predict(
     name="step_extra_bytes",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {"way": "loop", "shapes": _layers(4)},
         {"way": "loop", "shapes": _layers(8, 4, 2)},
@@ -269,7 +269,7 @@ def _swapped(readings: Mapping[str, int]) -> str:
 WHICH = Diagnose(
     name="which_optimizer",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"optimizer": "AdamW foreach", "width": 1024, "layers": 8},
         {"optimizer": "AdamW fused", "width": 1024, "layers": 8},
@@ -333,7 +333,7 @@ def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: i
 TRAIN = Fix(
     name="train",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"layers": 16, "steps": 2},),
     hidden=lambda random: [{"layers": random.randrange(16, 25), "steps": 2}],
     trial=training(

@@ -216,7 +216,7 @@ def _wide(random: Random, layers: int, in_place: bool) -> Config:
 PEAK = Predict(
     name="peak_bytes",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"rows": 2048, "widths": [1024, 4096, 1024], "in_place": False},
         {"rows": 2048, "widths": [1024, 4096, 1024], "in_place": True},
@@ -321,7 +321,7 @@ def _swapped(readings: Mapping[str, int]) -> str:
 MODE = Diagnose(
     name="which_mode",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"mode": "train()", "rows": 4096, "width": 512, "factor": 4},
         {"mode": "eval()", "rows": 4096, "width": 512, "factor": 4},
@@ -448,7 +448,7 @@ def _same_evaluation(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> N
 EVALUATE = Fix(
     name="evaluate",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"rows": ROWS_STEP, "batches": 12},),
     hidden=lambda random: [
         {"rows": ROWS_STEP * random.randrange(1, 3), "batches": random.randrange(8, 14)}

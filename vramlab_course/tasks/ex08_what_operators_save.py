@@ -104,7 +104,7 @@ _USUAL: Config = {"rows": 4096, "width": 1024, "factor": 4, "residual": True}
 BLOCK = Predict(
     name="block_growth",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {**_USUAL, "activation": "gelu", "dropout": True, "dtype": "float32"},
         {**_USUAL, "activation": "gelu", "dropout": True, "dtype": "float16"},
@@ -194,7 +194,7 @@ def _by_sums(readings: Mapping[str, int], two: str) -> str:
 WHICH = Diagnose(
     name="which_function",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"function": "gelu", "rows": 4096, "width": 1024},
         {"function": "relu", "rows": 4096, "width": 1024},
@@ -349,7 +349,7 @@ def _stack(run: Run) -> torch.Tensor:
 FIX_BLOCK = Fix(
     name="block",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=({"layers": 4},),
     hidden=lambda random: [{"layers": random.randrange(5, 9)}],
     trial=_repair(
@@ -399,7 +399,7 @@ def _chain(run: Run) -> torch.Tensor:
 QUICK_GELU = Fix(
     name="quick_gelu",
     points=4,
-    minutes=25,
+    minutes=30,
     visible=({"layers": 10},),
     hidden=lambda random: [{"layers": random.randrange(11, 16)}],
     trial=_repair(

@@ -111,7 +111,7 @@ def _kept(
 LAYER = Predict(
     name="layer_bytes",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(_BASE, _SQUARE, _TINY),
     hidden=lambda random: [*(_large(random) for _ in range(3)), *(_small(random) for _ in "ab")],
     measure=lambda **sizes: _measure_layer(**sizes, train=False),
@@ -274,7 +274,7 @@ def _additions(sizes: Mapping[str, int]) -> dict[str, int]:
 WHICH = Diagnose(
     name="which_run",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"run": "train, eager", **_BASE},
         {"run": "eval, sdpa", **_BASE},
@@ -407,7 +407,7 @@ def _same_training(run: Run, expected: dict[str, torch.Tensor]) -> None:
 TRAIN = Fix(
     name="train",
     points=4,
-    minutes=25,
+    minutes=30,
     visible=({"layers": 4, "steps": 5},),
     hidden=lambda random: [{"layers": random.randrange(3, 7), "steps": random.randrange(5, 7)}],
     trial=Repair(

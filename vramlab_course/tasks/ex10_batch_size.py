@@ -268,7 +268,7 @@ def _told(readings: Mapping[str, int]) -> str:
 WHY = Diagnose(
     name="why_again",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"kind": "retried inside except", "layers": 4, "batch": 32},
         {"kind": "still too large", "layers": 4, "batch": 32},
@@ -402,7 +402,7 @@ def _same_gradient(run: Run, expected: tuple[torch.Tensor, float]) -> None:
 SEARCH = Fix(
     name="gradient_of_all",
     points=5,
-    minutes=25,
+    minutes=30,
     visible=({"count": 64, "halvings": 2}, {"count": 48, "halvings": 1}),
     hidden=lambda random: [{"count": 16 * random.randrange(3, 6), "halvings": 2}],
     trial=Repair(

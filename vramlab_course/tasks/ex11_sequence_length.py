@@ -195,7 +195,7 @@ def _hidden_kept(random: Random) -> list[Config]:
 KEPT = Predict(
     name="fused_kept_bytes",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"kind": "flash", "batch": 1, "heads": 12, "length": 2048, "head_size": 64},
         {"kind": "memory-efficient", "batch": 1, "heads": 12, "length": 2048, "head_size": 64},
@@ -272,7 +272,7 @@ _ONE_LAYER = {"batch": 1, "heads": 12, "head_size": 64, "first": 512}
 WHICH = Diagnose(
     name="which_attention",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {**_ONE_LAYER, "kind": "math", "dropout": False},
         {**_ONE_LAYER, "kind": "step by step", "dropout": True},
@@ -383,7 +383,7 @@ def _where_it_ended(run: Run) -> str:
 ATTENTION = Fix(
     name="attention",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"length": 2048},),
     hidden=lambda random: [{"length": 256 * random.randrange(6, 11)}],
     trial=Repair(

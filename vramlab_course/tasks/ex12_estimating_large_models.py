@@ -221,7 +221,7 @@ def _draw_layer(random: Random, precision: str, attention: str) -> Config:
 LAYER = Predict(
     name="layer_bytes",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         _LAYER,
         {**_LAYER, "precision": "float32"},
@@ -317,7 +317,7 @@ _SHAPE = {"layers": 4, "width": 512, "batch": 16, "sequence": 512}
 WHICH = Diagnose(
     name="which_run",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=tuple({"run": run, **_SHAPE} for run in RUNS),
     hidden=lambda random: [
         {
@@ -482,7 +482,7 @@ def _what_it_holds(run: Run) -> str:
 CONFIGURATION = Fix(
     name="configuration",
     points=4,
-    minutes=15,
+    minutes=20,
     is_value=True,
     visible=({"batch": 32, "limit_mib": 3000},),
     hidden=lambda random: [

@@ -90,7 +90,7 @@ def _hidden_peak(random: Random) -> list[Config]:
 PEAK = Predict(
     name="peak_bytes",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"rows": 8192, "steps": 1, "width": 1024, "layers": 4},
         {"rows": 8192, "steps": 2, "width": 1024, "layers": 4},
@@ -245,7 +245,7 @@ def _hidden_percent(random: Random) -> list[Config]:
 PERCENT = Predict(
     name="first_step_percent",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"loop": "divided", "steps": 4, "batches": 8},
         {"loop": "divided", "steps": 4, "batches": 7},
@@ -334,7 +334,7 @@ def _named(steps: int, percents: Sequence[int], allocated: Sequence[int]) -> str
 WRONG = Diagnose(
     name="what_is_wrong",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"loop": "right", "steps": 4, "batches": 10},
         {"loop": "added to itself", "steps": 4, "batches": 10},
@@ -456,7 +456,7 @@ def _hidden_train(random: Random) -> list[Config]:
 TRAIN = Fix(
     name="train",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {"rows": [2048] * 8, "steps": 4},
         {"rows": [2048] * 6, "steps": 4},

@@ -55,7 +55,7 @@ def _kept(
 KEPT = Predict(
     name="kept_bytes",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"steps": 12, "segments": 1, "rows": 8192, "width": 64},
         {"steps": 12, "segments": 3, "rows": 8192, "width": 64},
@@ -120,7 +120,7 @@ def _peak(steps: int, segments: int, *, more: int = 0, rest: bool = True) -> int
 PEAK = Predict(
     name="peak_states",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"steps": 16, "segments": 1},
         {"steps": 16, "segments": 4},
@@ -177,7 +177,7 @@ def _revolve(steps: int, slots: int) -> int:
 REVOLVE = Predict(
     name="revolve_forwards",
     points=4,
-    minutes=25,
+    minutes=30,
     visible=(
         {"steps": 1, "slots": 1},
         {"steps": 4, "slots": 1},
@@ -310,7 +310,7 @@ def _both(readings: Mapping[str, int]) -> str:
 WHICH = Diagnose(
     name="which_strategy",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"strategy": "segments", "steps": 12, "segments": 4, "rows": 8192},
         {"strategy": "products kept", "steps": 12, "segments": 4, "rows": 8192},
@@ -433,7 +433,7 @@ def _times(run: Run) -> float:
 TRAIN = Fix(
     name="train_step",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"blocks": 24},),
     hidden=lambda random: [{"blocks": random.randrange(20, 29)}],
     trial=Repair(

@@ -90,7 +90,7 @@ def _widths(random: Random, layers: int) -> list[int]:
 ADDED = Predict(
     name="added_bytes",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {"rows": 1024, "widths": [1024, 1024, 1024], "autocast": False, "inside": True},
         {"rows": 1024, "widths": [1024, 1024, 1024], "autocast": True, "inside": True},
@@ -171,7 +171,7 @@ def _fewest(widths: Widths, *, bias: bool = True, casts_input: bool = True, extr
 FEWEST = Predict(
     name="fewest_rows",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"widths": [1024, 1024, 1024, 1024, 1024]},
         {"widths": [512, 2048, 512]},
@@ -279,7 +279,7 @@ def _hidden_recipe(random: Random) -> list[Config]:
 RECIPE = Diagnose(
     name="which_recipe",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"recipe": "float32", "rows": 2048, "width": 512, "layers": 4},
         {"recipe": "autocast", "rows": 2048, "width": 512, "layers": 4},
@@ -405,7 +405,7 @@ def _close_changes(run: Run, expected: torch.Tensor) -> None:
 TRAIN = Fix(
     name="train",
     points=5,
-    minutes=25,
+    minutes=30,
     visible=({"steps": 3, "seed": 1},),
     hidden=lambda random: [{"steps": 4, "seed": random.randrange(2, 1000)}],
     trial=Repair(

@@ -84,7 +84,7 @@ def _hidden_shapes(random: Random) -> list[list[int]]:
 ADAFACTOR = Predict(
     name="adafactor_bytes",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"momentum": False, "shapes": [[4096, 1024]]},
         {"momentum": True, "shapes": [[4096, 1024]]},
@@ -235,7 +235,7 @@ def _by_matrix(numbers: int, matrix_bytes: int, vector_bytes: int) -> str:
 WHICH = Diagnose(
     name="which_optimizer",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {"optimizer": "AdamW", "rows": 1024, "columns": 512},
         {"optimizer": "Adafactor", "rows": 1024, "columns": 512},
@@ -287,7 +287,7 @@ def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: i
 TRAIN = Fix(
     name="train",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"layers": 12, "steps": 3},),
     hidden=lambda random: [{"layers": random.randrange(12, 21), "steps": 3}],
     trial=training(

@@ -94,7 +94,7 @@ _MOVED = {"layers": 4, "batch": 512, "width": 256, "bias": False, "input_gradien
 MOVED = Predict(
     name="moved_bytes",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         {**_MOVED, "way": "save_on_cpu"},
         {**_MOVED, "way": "no parameters"},
@@ -262,7 +262,7 @@ _STACK = {"width": 128, "layers": 2, "batch": 2, "length": 64}
 WHAT = Diagnose(
     name="what_is_there",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {**_STACK, "offloaded": "optimizer"},
         {**_STACK, "offloaded": "activations"},
@@ -412,7 +412,7 @@ def _same_weights(run: Run, expected: torch.Tensor) -> None:
 TRAIN = Fix(
     name="train",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"layers": 24, "steps": 2},),
     hidden=lambda random: [{"layers": random.randrange(24, 40), "steps": 2}],
     trial=Repair(

@@ -73,7 +73,7 @@ def _backward(
 BACKWARD = Predict(
     name="backward_flops",
     points=3,
-    minutes=12,
+    minutes=15,
     visible=(
         {"widths": [64, 128, 64], "rows": 32, "checkpointed": False},
         {"widths": [64, 64, 64, 64], "rows": 10, "checkpointed": False},
@@ -184,7 +184,7 @@ _SQUARE = {"rows": 4096, "inputs": 4096, "outputs": 4096}
 LIMITED = Diagnose(
     name="limited_by",
     points=3,
-    minutes=12,
+    minutes=15,
     visible=(
         {**_SQUARE, "dtype": "float32", "gpu": "T4"},
         {**_SQUARE, "rows": 1, "dtype": "float32", "gpu": "T4"},
@@ -283,7 +283,7 @@ def _longest(seconds: Mapping[str, float]) -> str:
 WHERE = Diagnose(
     name="where_time_goes",
     points=3,
-    minutes=12,
+    minutes=15,
     visible=(
         {"batch": 32, "autocast": False, "image_bytes": 512},
         {"batch": 32, "autocast": True, "image_bytes": 512},
@@ -377,7 +377,7 @@ def _not_much_slower(run: Run, good: MethodReading) -> None:
 CHOOSE = Fix(
     name="methods",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"batch": 16},),
     hidden=lambda random: [{"batch": 24}],
     trial=Repair(

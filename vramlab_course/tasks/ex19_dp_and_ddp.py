@@ -134,7 +134,7 @@ def _hidden_data_parallel(random: Random) -> list[Config]:
 HELD = Predict(
     name="data_parallel_bytes",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(_case(0), _case(1), _case(0, "SGD"), _case(3, batch=10), _case(3, batch=3)),
     hidden=_hidden_data_parallel,
     measure=_measure_data_parallel,
@@ -237,7 +237,7 @@ def _rank(
 RANK = Predict(
     name="ddp_bytes",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=tuple(
         {"way": way, "moment": moment, "optimizer": "AdamW", "width": 1024, "layers": 8}
         for way, moment in (
@@ -457,7 +457,7 @@ _READ = {"batch": 1024, "layers": 4, "classes": 2048}
 WHICH = Diagnose(
     name="which_way",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"way": ANSWERS[0], **_READ},
         {"way": ANSWERS[1], **_READ},
@@ -562,7 +562,7 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
 STEP = Fix(
     name="train_step",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=({"batch": 1024},),
     hidden=lambda random: [{"batch": 256 * random.randrange(4, 7)}],
     trial=Repair(

@@ -96,7 +96,7 @@ def _kept_cases(random: Random) -> list[Config]:
 KEPT = Predict(
     name="kept_bytes",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {"stage": "DDP", "layers": 3, "width": 256, "ranks": 4, "rank": 1},
         {"stage": "ZeRO-1", "layers": 3, "width": 256, "ranks": 2, "rank": 0},
@@ -180,7 +180,7 @@ def _sent(
 SENT = Predict(
     name="sent_bytes",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {"stage": "DDP", "layers": 2, "width": 256, "ranks": 4},
         {"stage": "ZeRO-1", "layers": 2, "width": 256, "ranks": 4},
@@ -434,7 +434,7 @@ def _whole_step(run: Run, expected: dict[str, object]) -> None:
 SHARD = Fix(
     name="shard",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=({"layers": 24},),
     hidden=lambda random: [{"layers": random.randrange(25, 32)}],
     # What a rank alone of many receives, nobody sends, so there are no values. That the work was

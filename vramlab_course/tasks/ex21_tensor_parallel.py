@@ -137,7 +137,7 @@ _LAYER = {"batch": 2, "sequence": 256, "width": 512, "heads": 8, "ranks": 4}
 ACTIVATIONS = Predict(
     name="activation_bytes",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {**_LAYER, "division": "tensor"},
         {**_LAYER, "division": "sequence"},
@@ -235,7 +235,7 @@ _SENT = {"batch": 2, "sequence": 256, "width": 512, "ranks": 4}
 SENT = Predict(
     name="sent_bytes",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {**_SENT, "division": "tensor", "shared_input": True},
         {**_SENT, "division": "tensor", "shared_input": False},
@@ -312,7 +312,7 @@ _CUTS = {"rows": 256, "width": 256, "ranks": 4}
 WHICH = Diagnose(
     name="which_cuts",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
         {**_CUTS, "first": "column", "second": "row"},
         {**_CUTS, "first": "row", "second": "column"},
@@ -435,7 +435,7 @@ def _moved_and_peaks(run: Run) -> str:
 FEED_FORWARD = Fix(
     name="feed_forward",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({"seed": 0},),
     hidden=lambda random: [{"seed": random.randrange(1, 1000)}],
     trial=Repair(

@@ -59,7 +59,7 @@ def _fewest(
 FEWEST = Predict(
     name="fewest_micro_batches",
     points=3,
-    minutes=12,
+    minutes=15,
     visible=(
         {"ranks": 4, "most_percent": 20},  # 3 of 15
         {"ranks": 4, "most_percent": 19},
@@ -219,7 +219,7 @@ def _hidden_kept(random: Random) -> list[Config]:
 KEPT = Predict(
     name="kept_bytes",
     points=4,
-    minutes=15,
+    minutes=20,
     visible=(
         _case("GPipe", 0),
         _case("1F1B", 0),
@@ -454,7 +454,7 @@ def _waits_little(run: Run, expected: object) -> None:
 CHOOSE = Fix(
     name="choice",
     points=4,
-    minutes=20,
+    minutes=25,
     visible=({},),
     hidden=lambda random: [{}],
     trial=Repair(

@@ -181,7 +181,7 @@ def _hidden_fewest(random: Random) -> list[Config]:
 FEWEST = Predict(
     name="fewest_gpus",
     points=3,
-    minutes=12,
+    minutes=15,
     visible=(
         _case("float32", "adamw", 0.9),
         _case("float32", "adamw", 4.1),
@@ -503,7 +503,7 @@ def _is_clear(case: Mapping[str, int], answer: str) -> bool:
 BEST = Diagnose(
     name="best_change",
     points=3,
-    minutes=12,
+    minutes=15,
     visible=(
         {"layers": 4, "width": 1024, "vocabulary": 4096, "micro_batch": 8, "ranks": 2},
         {"layers": 1, "width": 512, "vocabulary": 32768, "micro_batch": 8, "ranks": 2},
@@ -633,7 +633,7 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
 BACKWARD = Fix(
     name="backward",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=({"rows": 1024}, {"rows": 1101}),
     hidden=lambda random: [{"rows": 1024 + random.randrange(20, 200)}],
     trial=Repair(
@@ -840,7 +840,7 @@ CHOOSE = Fix(
     name="choose",
     is_plain=True,
     points=4,
-    minutes=20,
+    minutes=25,
     visible=(
         {**DEEP, "limit_bytes": 4900 * MIB},
         {**WIDE, "limit_bytes": 2600 * MIB},

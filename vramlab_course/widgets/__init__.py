@@ -1,6 +1,7 @@
 """Explore GPU memory with ipywidgets in a notebook, and predict it before it is measured.
 
-    predict(question)           commit to a number before it is shown
+    predict(question)           commit to a number or a range before it is shown
+    prediction_score()          what you predicted so far, and the points for it
     context_explorer()          how many processes share a GPU
     allocator_explorer()        what the caching allocator makes of allocations and frees
     parameters_explorer()       what layers take by existing, and what training adds
@@ -50,7 +51,8 @@ from vramlab_course.widgets.optimizer_explorer import optimizer_explorer
 from vramlab_course.widgets.parameters_explorer import parameters_explorer
 from vramlab_course.widgets.pipeline_explorer import pipeline_explorer
 from vramlab_course.widgets.planner_explorer import planner_explorer
-from vramlab_course.widgets.predict import Prediction, predict
+from vramlab_course.widgets.predict import Answer, Prediction, predict
+from vramlab_course.widgets.prediction_record import prediction_score
 from vramlab_course.widgets.running_cell import say_what_long_cells_do
 from vramlab_course.widgets.saved_tensors_explorer import saved_tensors_explorer
 from vramlab_course.widgets.tensor_parallel_explorer import tensor_parallel_explorer
@@ -59,6 +61,7 @@ from vramlab_course.widgets.transformer_explorer import transformer_explorer
 from vramlab_course.widgets.zero_explorer import zero_explorer
 
 __all__ = [
+    "Answer",
     "Explorer",
     "Prediction",
     "View",
@@ -81,6 +84,7 @@ __all__ = [
     "pipeline_explorer",
     "planner_explorer",
     "predict",
+    "prediction_score",
     "saved_tensors_explorer",
     "tensor_parallel_explorer",
     "training_step_explorer",

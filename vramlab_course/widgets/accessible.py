@@ -7,6 +7,7 @@
   arrows would go to the next cell instead of the next option, Enter would edit the cell instead of
   pressing the button, and a letter could delete the cell.
 - The buttons of ipywidgets' player have pictures and no names.
+- Enter in a text field presses no button.
 - What has to be scrolled can be reached with the keyboard in some browsers only.
 
 Nothing in Python reaches those elements, so the box of widgets carries a few lines that run in the
@@ -17,6 +18,9 @@ a page does not run them, widgets are as ipywidgets makes them.
 from __future__ import annotations
 
 from html import escape
+
+COMMITS = "vramlab-commits"
+"""Class of the button that Enter presses in the text field of its box."""
 
 _SCRIPT = """
 const mark = this;
@@ -55,6 +59,12 @@ const mend = box => {
   for (const control of box.querySelectorAll('select, button')) {
     control.setAttribute('data-lm-suppress-shortcuts', 'true');
   }
+  const commit = box.querySelector('.vramlab-commits');
+  if (commit) box.querySelector('input').onkeydown = event => {
+    if (event.key !== 'Enter') return;
+    commit.focus();
+    commit.click();
+  };
 };
 const begin = () => {
   const box = mark.closest('.widget-vbox');

@@ -125,7 +125,7 @@ def batch_explorer(
     )
     summary = (
         f"{short_size(line.fixed_bytes)} + {short_size(round(line.per_sample_bytes))} for each "
-        f"sample. On a {gpu} the line allows a batch of {predicted}; {found} is the largest that "
+        f"sample. On one {gpu} the line allows a batch of {predicted}; {found} is the largest that "
         "fits."
     )
     rows = (

@@ -53,7 +53,7 @@ def methods_explorer(
         name: Trade(reading.peak_bytes, reading.seconds_per_sequence)
         for name, reading in readings.items()
     }
-    picture = draw_trades(trades, title=f"A step of {batch} sequences on a {gpu}")
+    picture = draw_trades(trades, title=f"A step of {batch} sequences on one {gpu}")
     return View(summary, picture, (_table(readings),))
 
 

@@ -58,10 +58,10 @@ def offloading_explorer(
             f"with {short_time(durations['arithmetic'])} of arithmetic."
         )
     summary = (
-        f"The step takes {short_size(reading.peak_bytes)} at its peak and {fits} a {gpu} of "
+        f"The step takes {short_size(reading.peak_bytes)} at its peak and {fits} one {gpu} of "
         f"{model.total_bytes / GIB:.2f} GiB. {trips}"
     )
-    picture = draw_durations({"one step": durations}, title=f"Least times of a step on a {gpu}")
+    picture = draw_durations({"one step": durations}, title=f"Least times of a step on one {gpu}")
     return View(summary, picture, (_table(reading, batch * length),))
 
 

@@ -1,141 +1,214 @@
-"""Commit to a number before it is shown.
+"""Commit to a number, or a range, before it is shown.
 
-    prediction = predict("How much does the first forward pass add?", unit="MiB")
-    prediction                       # a field and a button; or, without widgets:
-    prediction.commit(160)
+    prediction = predict(
+        "How much does the first forward pass add?",
+        unit="MiB",
+        hint="Which tensors does it make, and which of them does somebody hold afterwards?",
+        mistakes={"You counted the input as well. It was there before.": 200 * MIB},
+    )
+    prediction                       # a field and buttons; or, without widgets:
+    prediction.commit(160)           # or commit("150 to 170"), or skip()
     ...                              # measure
     prediction.reveal(result["forward"].growth_bytes)
 
-'Run all' never waits: where no number was committed, `reveal` says so and shows what was measured.
+Nothing is shown before the learner has committed or skipped: what `reveal` returns waits for that,
+and then shows the answer in place. 'Run all' therefore gives nothing away, and waits for nobody.
+Pages without a kernel have the answer folded.
 """
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from html import escape
+from types import MappingProxyType
 from typing import Any
 
 import ipywidgets
+import torch
 
 from vramlab.measure import Table
-from vramlab.measure.figures import UNIT_BYTES
-from vramlab_course.widgets.accessible import MENDS_ITS_BOX, status_html
+from vramlab_course.widgets import person
+from vramlab_course.widgets.accessible import COMMITS, MENDS_ITS_BOX, status_html
+from vramlab_course.widgets.guesses import (
+    COUNTS,
+    MOST_POINTS,
+    NEAR,
+    UNITS,
+    Counters,
+    Guess,
+    Mistakes,
+    amount,
+    likely_mistake,
+)
+from vramlab_course.widgets.prediction_record import (
+    Outcome,
+    PredictionRecord,
+    own_record,
+    this_lesson,
+    today,
+)
 
 NO_PREDICTION = "no prediction made"
+SKIPPED = "skipped"
 
-COUNTS = ("samples", "tokens", "layers", "times")
-"""What can be predicted besides memory: a number of these."""
-
-_UNITS = {**UNIT_BYTES, **dict.fromkeys(COUNTS, 1)}
+_HOW = (
+    f"A number, or a range such as 150 to 170. Points: {MOST_POINTS} within {NEAR:.0%}, 2 for a "
+    "range that holds the answer, 1 for any other. To skip costs that point."
+)
+_WAITING = "The answer appears here once you have committed to a prediction, or skipped it."
+_NO_MISTAKES: Mistakes = MappingProxyType({})
 
 
 class Prediction:
-    """A question, and the number that the learner commits to. Made by `predict`.
+    """A question, and what the learner commits to. Made by `predict`.
+
+    Args:
+        question: what will be measured.
+        unit: of the answer.
+        hints: shown one by one.
+        mistakes: what is said to who makes them.
+        record: where points are written down; None for nowhere.
 
     Attributes:
-        field: the ipywidgets text field for the number.
-        button: the ipywidgets button that commits it.
+        field: the ipywidgets text field.
+        commit_button: the ipywidgets button that commits what is in it.
+        hint_button: the one that shows the next hint.
+        skip_button: the one that goes without a prediction.
         message: the ipywidgets element that tells what became of it.
+        guess: what the learner committed to, or None.
+        is_skipped: whether the learner chose to go without.
     """
 
-    def __init__(self, question: str, unit: str) -> None:
+    def __init__(
+        self,
+        question: str,
+        unit: str,
+        hints: Sequence[str] = (),
+        mistakes: Mistakes = _NO_MISTAKES,
+        record: PredictionRecord | None = None,
+    ) -> None:
         self.question = question
         self.unit = unit
-        self._committed: Decimal | None = None
-        self._revealed = False
+        self.guess: Guess | None = None
+        self.is_skipped = False
+        self._hints = tuple(hints)
+        self._hints_shown = 0
+        self._mistakes = mistakes
+        self._record = record
+        self._answer: Answer | None = None
+        self._score: str | None = None
+        self._allocated_before_bytes = _allocated_bytes()
+        self._make_widgets()
+
+    def _make_widgets(self) -> None:
         self.field = ipywidgets.Text(
-            description=f"Your prediction in {unit}",
-            placeholder="a number",
+            description=f"Your prediction in {self.unit}",
+            placeholder="a number or a range",
             # Sent as a whole when the field is left: ipywidgets holds back what is typed while the
             # kernel is busy, and the button would commit to the first digits.
             continuous_update=False,
             style={"description_width": "initial"},
         )
-        self.button = ipywidgets.Button(
-            description="Commit", tooltip="Commit to this number before it is measured"
-        )
-        self.message = ipywidgets.HTML(status_html("Enter a number, then commit to it."))
+        self.commit_button = _button("Commit", "Commit to this before it is measured")
+        self.commit_button.add_class(COMMITS)  # Enter in the field presses it
+        self.hint_button = _button("Hint", "Show a hint; it costs nothing")
+        self.skip_button = _button("Skip", "See the answer without a prediction; costs a point")
+        self.commit_button.on_click(self._commit_field)
+        self.hint_button.on_click(self._show_hint)
+        self.skip_button.on_click(lambda _: self.skip())
+        self._shown_hints = ipywidgets.HTML()
+        self.message = ipywidgets.HTML(status_html(_HOW))
+        buttons = [self.commit_button, *[self.hint_button][: len(self._hints)], self.skip_button]
+        # ipywidgets would stretch the lines.
+        question = f'<p style="line-height: 1.5;">{escape(self.question)}</p>{MENDS_ITS_BOX}'
+        row = ipywidgets.Layout(flex_flow="row wrap")
         self.box = ipywidgets.VBox(
             [
-                # ipywidgets would stretch the lines.
-                ipywidgets.HTML(
-                    f'<p style="line-height: 1.5;">{escape(question)}</p>{MENDS_ITS_BOX}'
-                ),
-                ipywidgets.HBox(
-                    [self.field, self.button], layout=ipywidgets.Layout(flex_flow="row wrap")
-                ),
+                ipywidgets.HTML(question),
+                ipywidgets.HBox([self.field, *buttons], layout=row),
+                self._shown_hints,
                 self.message,
             ]
         )
-        self.button.on_click(self._commit_field)
 
-    @property
-    def value(self) -> float | None:
-        """The committed number in `unit`, or None."""
-        return None if self._committed is None else float(self._committed)
+    def commit(self, guess: float | str | tuple[float, float]) -> Prediction:
+        """Commit to a number or a range; it can be changed until something is revealed.
 
-    @property
-    def predicted_bytes(self) -> int | None:
-        """The committed number in bytes, to the nearest whole byte, or None; a count as it is."""
-        if self._committed is None:
-            return None
-        return round(self._committed * _UNITS[self.unit])
-
-    def commit(self, number: float | str) -> Prediction:
-        """Commit to a number in `unit`; it can be changed until something is revealed.
+        Args:
+            guess: 160, "150 to 170", "0.5 GiB", or (150, 170); in the prediction's unit unless it
+                says another.
 
         Raises:
-            ValueError: that is no number.
+            ValueError: that is no number and no range.
             RuntimeError: the measured value has been revealed to this prediction already.
         """
-        if self._revealed:
-            raise RuntimeError(
-                f"the answer to {self.question!r} has been revealed; a prediction counts only "
-                "before. Run the cell with predict(...) again to start afresh"
-            )
-        self._committed = _parse(number)
-        self.field.value = f"{self._committed:f}"
-        self.message.value = status_html(f"Committed: {self._committed:,f} {self.unit}.")
+        self._still_open()
+        self.guess, self.is_skipped = Guess.read(guess, self.unit), False
+        self.field.value = str(self.guess).removesuffix(f" {self.unit}")
+        self._say(f"Committed: {self.guess}.")
+        self._show_answer()
         return self
 
-    def reveal(self, measured_bytes: int) -> Table:
-        """Show the prediction beside what was measured.
+    def skip(self) -> Prediction:
+        """Go without a prediction: the answer is shown, and the point for a prediction forgone.
 
-        A prediction that was made is final from here on. One that was not may still be made, and
-        this called again.
+        Raises:
+            RuntimeError: the measured value has been revealed to this prediction already.
+        """
+        self._still_open()
+        self.guess, self.is_skipped = None, True
+        self._say("Skipped: no points.")
+        self._show_answer()
+        return self
+
+    def reveal(self, measured_bytes: float) -> Answer:
+        """Show the prediction beside what was measured, now or once it has been made.
 
         Args:
             measured_bytes: such as `result["forward"].growth_bytes`; of a count, the number.
         """
-        unit_bytes = _UNITS[self.unit]
-        measured = Decimal(measured_bytes) / unit_bytes
-        if self._committed is None:
-            predicted, difference = NO_PREDICTION, "-"
-            notes: tuple[str, ...] = ("Commit to a number above and run this cell again.",)
-        else:
-            self._revealed = True
-            self.field.disabled = self.button.disabled = True
-            predicted = _number(self._committed, self.unit)
-            difference = _verdict(self._committed, measured, self.unit)
-            notes = ()
-        return Table(
-            caption=self.question,
-            header=("", "your prediction", "measured", "difference"),
-            rows=(
-                (
-                    "number" if self.unit in COUNTS else "size",
-                    predicted,
-                    self._with_bytes(_number(measured, self.unit), measured_bytes),
-                    difference,
-                ),
-            ),
-            notes=notes,
+        counters = _counters(self._allocated_before_bytes)
+        self._answer = Answer(self, measured_bytes, self._mistakes, counters)
+        self._show_answer()
+        return self._answer
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the learner has committed or skipped."""
+        return self.guess is not None or self.is_skipped
+
+    def _show_answer(self) -> None:
+        """Show what has been measured, if anything has, to who has decided."""
+        if self._answer is None or not self.is_decided:
+            return
+        controls = (self.field, self.commit_button, self.hint_button, self.skip_button)
+        for control in controls:
+            control.disabled = True
+        if self._score is None:
+            self._score = self._write_down(self._answer)
+        self._answer.show(self._score)
+
+    def _write_down(self, answer: Answer) -> str:
+        if self._record is None:
+            return ""
+        return self._record.add(
+            Outcome(
+                lesson=this_lesson(),
+                question=self.question,
+                predicted=None if self.guess is None else str(self.guess),
+                measured=amount(answer.measured, self.unit),
+                points=answer.points,
+                on=today(),
+            )
         )
 
-    def _with_bytes(self, amount: str, size_bytes: int) -> str:
-        """Add to an amount the bytes behind it, where it is not in bytes itself."""
-        in_bytes = f"{size_bytes:,} B"
-        return amount if self.unit in COUNTS or amount == in_bytes else f"{amount}\n{in_bytes}"
+    def _still_open(self) -> None:
+        if self._answer is not None and self.is_decided:
+            raise RuntimeError(
+                f"the answer to {self.question!r} has been revealed; a prediction counts only "
+                "before. Run the cell with predict(...) again to start afresh"
+            )
 
     def _commit_field(self, _source: object) -> None:
         try:
@@ -143,58 +216,188 @@ class Prediction:
         except (ValueError, RuntimeError) as error:
             self.message.value = f'<p role="alert">{escape(str(error))}</p>'
 
-    def _in_words(self) -> str:
-        if self._committed is None:
-            return f"{self.question} ({NO_PREDICTION}; prediction.commit(number) makes one)"
-        return f"{self.question} (committed: {_number(self._committed, self.unit)})"
+    def _show_hint(self, _source: object) -> None:
+        self._hints_shown += 1
+        shown = self._hints[: self._hints_shown]
+        paragraphs = "".join(f"<li>{escape(hint)}</li>" for hint in shown)
+        self._shown_hints.value = (
+            f'<ul role="status" aria-label="Hints" style="line-height: 1.5;">{paragraphs}</ul>'
+        )
+        self.hint_button.disabled = len(shown) == len(self._hints)
+
+    def _say(self, words: str) -> None:
+        self.message.value = status_html(words)
 
     def __repr__(self) -> str:
-        return self._in_words()
+        if self.guess is not None:
+            return f"{self.question} (committed: {self.guess})"
+        if self.is_skipped:
+            return f"{self.question} ({SKIPPED})"
+        return (
+            f"{self.question} ({NO_PREDICTION}; prediction.commit(number) makes one, "
+            "prediction.skip() goes without)"
+        )
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = dict(self.box._repr_mimebundle_(**options))
-        bundle["text/html"] = f"<p>{escape(self._in_words())}</p>"
-        bundle["text/plain"] = self._in_words()
-        return bundle
+        hints = "".join(
+            f"<details><summary>Hint</summary><p>{escape(hint)}</p></details>"
+            for hint in self._hints
+        )
+        html = (
+            f"<p><strong>Predict</strong>, in {escape(self.unit)}: {escape(self.question)}</p>"
+            f"{hints}"
+        )
+        return person.display_bundle(self.box, html, repr(self), **options)
 
 
-def predict(question: str, unit: str = "MiB") -> Prediction:
+class Answer:
+    """What was measured, beside what was predicted; shown once the learner has decided.
+
+    Attributes:
+        box: the ipywidgets element that shows it.
+        measured: in the prediction's unit.
+    """
+
+    def __init__(
+        self,
+        prediction: Prediction,
+        measured_bytes: float,
+        mistakes: Mistakes,
+        counters: Counters | None,
+    ) -> None:
+        self._prediction = prediction
+        self._measured_bytes = measured_bytes
+        self._mistakes = mistakes
+        self._counters = counters
+        self._score = ""
+        self.measured = Decimal(str(measured_bytes)) / UNITS[prediction.unit]
+        self.box = ipywidgets.HTML(status_html(_WAITING))
+
+    @property
+    def points(self) -> int:
+        """0 to `MOST_POINTS`."""
+        guess = self._prediction.guess
+        return 0 if guess is None else guess.points(self.measured)
+
+    def show(self, score: str) -> None:
+        """Show it where the answer is waited for.
+
+        Args:
+            score: how the learner stands in the course; may be empty.
+        """
+        self._score = score
+        self.box.value = self._html()
+
+    def feedback(self) -> str:
+        """Say how good the prediction is, and which mistake is likely in it."""
+        guess = self._prediction.guess
+        points = "1 point" if self.points == 1 else f"{self.points} points"
+        words = [f"{points}."]
+        if guess is not None:
+            mistake = likely_mistake(guess, self._measured_bytes, self._mistakes, self._counters)
+            words += [mistake] if mistake else []
+        return " ".join([*words, *([self._score] if self._score else [])])
+
+    def table(self) -> Table:
+        """The prediction beside what was measured, whether one was made or not."""
+        prediction, unit = self._prediction, self._prediction.unit
+        predicted = SKIPPED if prediction.is_skipped else NO_PREDICTION
+        difference = "-"
+        if prediction.guess is not None:
+            predicted = str(prediction.guess)
+            difference = _difference(prediction.guess, self.measured)
+        measured = amount(self.measured, unit)
+        in_bytes = f"{self._measured_bytes:,} B"
+        if unit not in COUNTS and measured != in_bytes:
+            measured = f"{measured}\n{in_bytes}"
+        return Table(
+            caption=prediction.question,
+            header=("", "your prediction", "measured", "difference"),
+            rows=(("number" if unit in COUNTS else "size", predicted, measured, difference),),
+            notes=(self.feedback(),) if prediction.is_decided else (),
+        )
+
+    def _html(self) -> str:
+        return f'<div role="status">{self.table()._repr_html_()}</div>'
+
+    def __str__(self) -> str:
+        return str(self.table()) if self._prediction.is_decided else _WAITING
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        html = self._html()
+        if not self._prediction.is_decided:
+            html = (
+                f"<details><summary>The answer to: {escape(self._prediction.question)}</summary>"
+                f"<p>{escape(self.table().rows[0][2])}</p></details>"
+            )
+        return person.display_bundle(self.box, html, str(self), **options)
+
+
+def predict(
+    question: str,
+    unit: str = "MiB",
+    *,
+    hint: str | Sequence[str] = (),
+    mistakes: Mapping[str, Any] = _NO_MISTAKES,
+) -> Prediction:
     """Ask for a prediction.
+
+    In a notebook that a person runs, what becomes of it is written into a file of that person's
+    own: see `prediction_score`.
 
     Args:
         question: what will be measured.
         unit: the unit of the answer: B, KiB, MiB, GiB (powers of two), KB, MB or GB; or what is
             counted, one of `COUNTS`.
+        hint: what helps, or several of it, one after the other.
+        mistakes: by what to tell who makes it, the bytes that a mistake leads to (the number, where
+            something is counted); or a function of the measured bytes, called when those are
+            known. Wrong units, and what torch.cuda's other counters say, are known anyway.
+
+    Raises:
+        ValueError: the unit is unknown.
+        TypeError: a mistake leads neither to a number nor is it a function.
     """
-    if unit not in _UNITS:
-        raise ValueError(f"unknown unit {unit!r}; known: {', '.join(_UNITS)}")
-    return Prediction(question, unit)
+    if unit not in UNITS:
+        raise ValueError(f"unknown unit {unit!r}; known: {', '.join(UNITS)}")
+    for words, leads_to in mistakes.items():
+        if not callable(leads_to) and not isinstance(leads_to, (int, float)):
+            raise TypeError(
+                f"the mistake {words!r} leads to {leads_to!r}: give bytes, or a function of the "
+                "measured bytes"
+            )
+    hints = (hint,) if isinstance(hint, str) else tuple(hint)
+    return Prediction(question, unit, hints, mistakes, own_record() if person.is_here() else None)
 
 
-def _parse(number: float | str) -> Decimal:
-    try:
-        parsed = Decimal(str(number).strip().replace(",", ""))
-    except InvalidOperation:
-        parsed = Decimal("nan")
-    if not parsed.is_finite():
-        raise ValueError(f"{number!r} is not a number: enter one such as 160 or 8.125")
-    return parsed
+def _button(description: str, tooltip: str) -> Any:
+    return ipywidgets.Button(
+        description=description, tooltip=tooltip, layout=ipywidgets.Layout(width="auto")
+    )
 
 
-def _number(number: Decimal, unit: str) -> str:
-    """Write a number for a cell: at most six decimals, no idle zeros."""
-    text = f"{number:,.6f}".rstrip("0").rstrip(".")
-    return f"{text} {unit}"
-
-
-def _verdict(predicted: Decimal, measured: Decimal, unit: str) -> str:
+def _difference(guess: Guess, measured: Decimal) -> str:
     """Say measured minus predicted, and what share of the measured value was missed."""
-    difference = measured - predicted
-    if not difference:
-        return "equal"
-    sign = "+" if difference > 0 else "-"
-    text = f"{sign}{_number(abs(difference), unit)}"
+    missed = guess.distance(measured)
+    if not missed:
+        return "equal" if guess.low == guess.high else "in the range"
+    text = f"{'+' if missed > 0 else '-'}{amount(abs(missed), guess.unit)}"
     if not measured:
         return text
-    direction = "too low" if difference > 0 else "too high"
-    return f"{text}\n{abs(difference / measured):.1%} {direction}"
+    return f"{text}\n{abs(missed / measured):.1%} {'too low' if missed > 0 else 'too high'}"
+
+
+def _has_gpu() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_initialized()
+
+
+def _allocated_bytes() -> int:
+    return torch.cuda.memory_allocated() if _has_gpu() else 0
+
+
+def _counters(allocated_before_bytes: int) -> Counters | None:
+    if not _has_gpu():
+        return None
+    return Counters(
+        allocated_before_bytes, torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
+    )

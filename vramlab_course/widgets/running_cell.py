@@ -2,9 +2,8 @@
 
     say_what_long_cells_do()     once; `vramlab_course.widgets` does it when it is imported
 
-Only where a person works: programs that run notebooks, as nbclient and nbgrader do, tell the kernel
-that nobody can be asked for input, and get the same outputs at every run. The line goes when the
-cell ends.
+Only where a person works: programs that run notebooks get the same outputs at every run. The line
+goes when the cell ends.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Any
 
 from vramlab.measure import StageMeasurement
 from vramlab.measure.stages import observed_by
+from vramlab_course.widgets.person import in_a_kernel, person_runs
 
 SECONDS_BEFORE = 2.0
 """What is done sooner is not worth a line."""
@@ -103,7 +103,7 @@ class _Cells:
 
     def begins(self, *_: object) -> None:
         self.ends()
-        if self._is_for_a_person():
+        if person_runs(self._shell):
             self._running = RunningCell(_Display())
 
     def ends(self, *_: object) -> None:
@@ -111,20 +111,14 @@ class _Cells:
             self._running.ends()
             self._running = None
 
-    def _is_for_a_person(self) -> bool:
-        request = self._shell.kernel.get_parent("shell")
-        return bool(request.get("content", {}).get("allow_stdin"))
-
 
 _followed: list[_Cells] = []
 
 
 def say_what_long_cells_do() -> None:
     """Follow this kernel's cells from the running one on; does nothing where no kernel is."""
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()
-    if _followed or not hasattr(shell, "kernel"):
+    shell = in_a_kernel()
+    if _followed or shell is None:
         return
     cells = _Cells(shell)
     _followed.append(cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -56,6 +57,20 @@ def test_it_ends_where_nothing_tells_a_mistake() -> None:
 
     assert len(draw(task(RIGHT), Random(0), note)) == 2
     assert len(drawn) == 2 + 2 * MOST_DRAWS
+
+
+def test_a_case_that_is_visible_counts_where_no_other_tells_a_mistake() -> None:
+    drawn: list[Config] = []
+
+    def note(case: Config) -> dict[str, Any]:
+        drawn.append(case)
+        return measure(case)
+
+    nine = Mistake("You forgot 9.", lambda size: size % 9)
+    nines = replace(task(nine), hidden=lambda random: [{"size": 1}, {"size": 9}])
+    assert draw(nines, Random(0), note) == [{"size": 1}, {"size": 9}]
+    assert len(drawn) == 2
+    assert draw(replace(nines, mistakes=(ONE,)), Random(0), note) == [{"size": 1}, {"size": 9}]
 
 
 def test_a_value_has_no_hidden_cases() -> None:

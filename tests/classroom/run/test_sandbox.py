@@ -70,6 +70,10 @@ def test_bubblewrap_is_best_where_it_works(bubblewrap: Bubblewrap) -> None:
     assert best() == (bubblewrap, "")
 
 
+def test_the_trial_passes_where_python_starts() -> None:
+    LimitsOnly().try_out()  # or tests of sandboxes would be skipped everywhere
+
+
 def test_without_bubblewrap_there_are_limits_and_a_warning(empty_path: Path) -> None:
     sandbox, warning = best()
     assert sandbox == LimitsOnly()

@@ -5,26 +5,27 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
 from forked_kernels import ForkedKernelManager
+from lesson_parts import (
+    LESSONS,
+    Notebook,
+    called_name,
+    calls,
+    code_cells,
+    main_path,
+    names_called,
+    prose,
+    read_lesson,
+)
 from nbclient import NotebookClient
-
-from docs.builder import colab
-
-ROOT = Path(__file__).resolve().parents[3]
-LESSONS = sorted((ROOT / "lessons").glob("*.ipynb"))
 
 MOST_MINUTES = 25
 LIMIT_S = 60
 """For a whole lesson, from top to bottom, on two cores."""
-
-Cell = Any
-Notebook = Any
 
 
 @pytest.fixture(params=LESSONS, ids=lambda path: path.stem)
@@ -34,44 +35,20 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def lesson(path: Path) -> Notebook:
-    return nbformat.read(path, as_version=nbformat.NO_CONVERT)
-
-
-def code_cells(lesson: Notebook) -> list[Cell]:
-    """The lesson's own; tests/site/test_colab_cell.py has the one that installs it in Colab."""
-    return [cell for cell in lesson.cells if cell.cell_type == "code" and cell.id != colab.CELL_ID]
-
-
-def prose(lesson: Notebook) -> str:
-    return "\n\n".join(cell.source for cell in lesson.cells if cell.cell_type == "markdown")
+    return read_lesson(path)
 
 
 def section(lesson: Notebook, heading: str) -> str:
     """The text below a heading, up to the next heading or the next step."""
-    parts = re.split(rf"^#+ {re.escape(heading)}$", prose(lesson), flags=re.MULTILINE)
+    parts = re.split(rf"^#+ {re.escape(heading)}$", prose(lesson.cells), flags=re.MULTILINE)
     assert len(parts) == 2, f"{len(parts) - 1} headings {heading!r}"
     return re.split(r"^(?:#|\*\*Next:\*\*)", parts[1], flags=re.MULTILINE)[0].strip()
 
 
-def calls(cell: Cell) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call))
-
-
-def called_name(call: ast.Call) -> str:
-    """`f` of f(...), `g` of x.g(...)."""
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
-
-
 def title(path: Path) -> str:
     """Such as `02 · Pages and blocks`."""
-    heading: str = nbformat.read(path, as_version=nbformat.NO_CONVERT).cells[0].source
+    heading: str = read_lesson(path).cells[0].source
     return heading.partition("\n")[0].removeprefix("# ")
-
-
-def names_called(lesson: Notebook) -> set[str]:
-    return {called_name(call) for cell in code_cells(lesson) for call in calls(cell)}
 
 
 # ---- The opening ----
@@ -106,7 +83,7 @@ def test_says_what_one_can_do_afterwards_how_long_it_takes_and_what_it_builds_on
 
 
 def test_the_first_code_cell_attaches_a_gpu(lesson: Notebook) -> None:
-    assert "attach" in {called_name(call) for call in calls(code_cells(lesson)[0])}
+    assert "attach" in {called_name(call) for call in calls(code_cells(lesson.cells)[0])}
 
 
 # ---- Predict, measure, explain ----
@@ -115,7 +92,7 @@ def test_the_first_code_cell_attaches_a_gpu(lesson: Notebook) -> None:
 def test_every_prediction_is_asked_shown_and_revealed_in_a_later_cell(lesson: Notebook) -> None:
     asked: dict[str, int] = {}
     revealed: dict[str, int] = {}
-    for number, cell in enumerate(code_cells(lesson)):
+    for number, cell in enumerate(code_cells(lesson.cells)):
         tree = ast.parse(cell.source)
         for node in tree.body:
             if (
@@ -140,7 +117,7 @@ def test_every_prediction_is_asked_shown_and_revealed_in_a_later_cell(lesson: No
 
 
 def test_has_a_picture_and_something_to_explore(lesson: Notebook) -> None:
-    called = names_called(lesson)
+    called = names_called(lesson.cells)
     assert any(name.startswith("draw_") for name in called)
     assert any(name.endswith("explorer") or name == "Explorer" for name in called)
 
@@ -165,7 +142,7 @@ def test_asks_three_questions_with_folded_answers(lesson: Notebook) -> None:
 
 
 def test_names_its_exercise_and_the_next_step(path: Path, lesson: Notebook) -> None:
-    last = lesson.cells[-1].source
+    last = main_path(lesson)[-1].source
     assert "**Next:**" in last
     assert f"(../exercises/{path.stem}/{path.stem}.ipynb)" in last
 
@@ -173,7 +150,8 @@ def test_names_its_exercise_and_the_next_step(path: Path, lesson: Notebook) -> N
 def test_leads_to_the_next_lesson(path: Path, lesson: Notebook) -> None:
     following = LESSONS[LESSONS.index(path) + 1 :]
     if following:
-        assert f", then [{title(following[0])}]({following[0].name})." in lesson.cells[-1].source
+        leads_to = f", then [{title(following[0])}]({following[0].name})."
+        assert leads_to in main_path(lesson)[-1].source
 
 
 # ---- The file ----
@@ -186,7 +164,7 @@ def test_is_committed_without_outputs_and_with_readable_unique_cell_ids(lesson: 
     assert len(set(ids)) == len(ids)
     assert [i for i in ids if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", i)] == []
     assert [i for i in ids if re.fullmatch(r"[0-9a-f]{8}", i)] == []  # what Jupyter makes up
-    for cell in code_cells(lesson):
+    for cell in code_cells(lesson.cells):
         assert (cell.outputs, cell.execution_count) == ([], None), cell.id
 
 
@@ -196,7 +174,7 @@ def test_names_no_path_of_the_authors_machine(lesson: Notebook) -> None:
 
 
 def test_links_lead_to_files_that_exist(path: Path, lesson: Notebook) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose(lesson))
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose(lesson.cells))
     own = [target for target in targets if not target.startswith("https://")]
     assert [target for target in own if not (path.parent / target).is_file()] == []
 
@@ -216,12 +194,12 @@ def test_runs_from_top_to_bottom_without_a_word_on_stderr(
     asyncio.run(execute(lesson, path.parent))
     said = {
         cell.id: output.text
-        for cell in code_cells(lesson)
+        for cell in code_cells(lesson.cells)
         for output in cell.outputs
         if output.output_type == "stream" and output.name == "stderr"
     }
     assert said == {}
-    assert all(cell.execution_count for cell in code_cells(lesson) if cell.source)
+    assert all(cell.execution_count for cell in code_cells(lesson.cells) if cell.source)
 
 
 async def execute(lesson: Notebook, folder: Path) -> None:

@@ -5,7 +5,8 @@
 Each rank reports
 
 - `held`: the three layers of three parameters each of document 001 §5.2, under FSDP2; for each
-  moment of a step, the parameters whose values this rank has, by the names a0 to c2;
+  moment of a step, the parameters that this rank's program sees, by the names a0 to c2. (What
+  FSDP2 holds besides, in buffers for what comes next, is not among `model.parameters()`.)
 - `trained`: all parameters of a small model after some steps of AdamW, for each stage of ZeRO. In
   float64, so that what is left of rounding is far below what training changes.
 """
@@ -33,7 +34,7 @@ PARTS = 3
 STEPS, ROWS, WIDTH = 3, 12, 8
 
 Held = dict[str, list[str]]
-"""For each moment, the names of the parameters that a rank has."""
+"""For each moment, the names of the parameters that a rank's program sees."""
 
 
 # ---- Who holds what ----

@@ -1,0 +1,67 @@
+"""What the question of each task says beside its words: points, minutes, marks and folded hints."""
+
+from __future__ import annotations
+
+import re
+
+import nbformat
+import pytest
+from classroom import ROOT
+
+from vramlab_classroom.judge.exercises import exercise_names, find_exercise
+from vramlab_classroom.judge.task import Fix, Task
+
+HEADING = re.compile(
+    r"## \d\. .+ \((?P<kind>predict|diagnose|fix), (?P<points>\d+) points,"
+    r" about (?P<minutes>\d+) minutes\)"
+)
+MARKS = re.compile(
+    r"Difficulty (?P<difficulty>[●○]{5}) \((?P<d>\d) of 5\)"
+    r" · importance (?P<importance>[●○]{5}) \((?P<i>\d) of 5\)"
+)
+HINT = re.compile(
+    r"<details><summary>Hint (?P<number>\d)</summary>\n\n(?P<text>.+?)\n\n</details>", re.DOTALL
+)
+
+
+def cells_of(exercise: str) -> dict[str, str]:
+    notebook = nbformat.read(ROOT / "solutions" / exercise / f"{exercise}.ipynb", as_version=4)
+    return {cell.id: cell.source for cell in notebook.cells}
+
+
+def questions() -> list[tuple[str, Task, str]]:
+    found = []
+    for name in exercise_names():
+        cells = cells_of(name)
+        for task in find_exercise(name).tasks:
+            found.append((name, task, cells[f"{task.name}-question"]))
+    return found
+
+
+@pytest.mark.parametrize("question", questions(), ids=lambda each: f"{each[0][:2]}-{each[1].name}")
+def test_a_question_says_what_it_is_worth_and_takes_and_folds_hints(
+    question: tuple[str, Task, str],
+) -> None:
+    _, task, text = question
+    heading, marks = text.split("\n\n")[:2]
+    said = HEADING.fullmatch(heading)
+    assert said is not None
+    assert (int(said["points"]), int(said["minutes"])) == (task.points, task.minutes)
+    assert (said["kind"] == "fix") == isinstance(task, Fix)
+    found = MARKS.fullmatch(marks)
+    assert found is not None
+    # No meaning by symbols alone: the number says the same.
+    assert found["difficulty"] == "●" * int(found["d"]) + "○" * (5 - int(found["d"]))
+    assert found["importance"] == "●" * int(found["i"]) + "○" * (5 - int(found["i"]))
+    hints = [(int(hint["number"]), hint["text"]) for hint in HINT.finditer(text)]
+    assert [number for number, _ in hints] == list(range(1, len(hints) + 1))
+    assert len(hints) >= 2
+    assert text.rstrip().endswith("</details>")  # what is folded comes last
+
+
+@pytest.mark.parametrize("exercise", exercise_names())
+def test_an_exercise_takes_what_its_tasks_take(exercise: str) -> None:
+    introduction = cells_of(exercise)["introduction"]
+    minutes = re.search(r"\*\*Takes\*\* about (\d+) minutes", introduction)
+    assert minutes is not None
+    assert int(minutes[1]) == sum(task.minutes for task in find_exercise(exercise).tasks)

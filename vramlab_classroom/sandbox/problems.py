@@ -1,0 +1,57 @@
+"""What kept an answer from being given, as an answer's process says it: the same for all answers.
+
+Imports nothing of vramlab, which is not there where plain answers run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+MAX_CHARACTERS = 200
+"""Of a message, and of a line."""
+
+
+def problem(
+    error: BaseException, source: str, file: str, *, own: type[Exception] | tuple[()] = ()
+) -> dict[str, Any]:
+    """Say what kept an answer from being given, with the learner's line where it happened.
+
+    Args:
+        error: what was raised.
+        source: of the answer.
+        file: the name by which the answer was compiled.
+        own: errors of ours, whose message says all.
+
+    Returns:
+        The `problem`; or that the answer is `unanswered`, if it says so itself.
+    """
+    if isinstance(error, NotImplementedError):
+        return {"problem": "", "unanswered": True}
+    text = type(error).__name__.lstrip("_")
+    with suppress(BaseException):  # what an answer raises may have a text that fails
+        message = f"{error.msg if isinstance(error, SyntaxError) else error}"[:MAX_CHARACTERS]
+        text = message if isinstance(error, own) else f"{text}: {message}"
+    line = own_line(error, source, file)
+    return {"problem": f"{text}\n    in the line: {line}" if line else text}
+
+
+def own_line(error: BaseException, source: str, file: str) -> str | None:
+    """Find the innermost line of the answer in an error's traceback."""
+    number: int | None = None
+    if isinstance(error, SyntaxError) and type(error.lineno) is int:
+        number = error.lineno
+    for name, line in _frames(error.__traceback__):
+        number = line if name == file else number
+    lines = source.splitlines()
+    if number is None or not 0 < number <= len(lines):
+        return None
+    return lines[number - 1].strip()[:MAX_CHARACTERS]
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, int]]:
+    while traceback is not None:
+        yield traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
+        traceback = traceback.tb_next

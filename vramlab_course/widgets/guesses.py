@@ -1,0 +1,205 @@
+"""What a learner predicts, a number or a range; how good it is, and which mistake may be in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from vramlab.measure.figures import UNIT_BYTES
+
+COUNTS = ("samples", "tokens", "layers", "times")
+"""What can be predicted besides memory: a number of these."""
+
+UNITS: dict[str, int] = {**UNIT_BYTES, **dict.fromkeys(COUNTS, 1)}
+"""By unit, the bytes in one of it; 1 where something else is counted."""
+
+NEAR = Decimal("0.05")
+"""Share of the measured value by which a prediction may miss it and be right."""
+SAME = Decimal("0.02")
+"""Share by which a prediction may miss what a mistake leads to, and be taken for that mistake."""
+WIDEST = 2
+"""How many times its beginning the end of a range may be, for the range to say something."""
+
+MOST_POINTS = 3
+
+Mistakes = Mapping[str, float | Callable[[float], float]]
+"""By what to tell the learner, what the mistake leads to: bytes (a number, where something is
+counted), or a function of the measured bytes."""
+
+_NUMBER = r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_UNIT = "|".join(UNITS)
+_GUESS = re.compile(
+    rf"({_NUMBER})\s*({_UNIT})?(?:\s*(?:to|-|\u2013|\.\.)\s*({_NUMBER})\s*({_UNIT})?)?"
+)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A range of numbers in a unit; of one number, both ends are it."""
+
+    low: Decimal
+    high: Decimal
+    unit: str
+
+    @classmethod
+    def read(cls, text: object, unit: str) -> Guess:
+        """Read '160', '150 to 170', '0.5 GiB' or (150, 170).
+
+        Args:
+            text: what was typed; a number, or a pair of numbers.
+            unit: what a number without a unit is in.
+
+        Raises:
+            ValueError: that is no number and no range of numbers.
+        """
+        if isinstance(text, tuple) and len(text) == 2:
+            text = f"{text[0]} to {text[1]}"
+        match = _GUESS.fullmatch(str(text).strip())
+        if match is None:
+            raise _unreadable(text, unit)
+        first, first_unit, last, last_unit = match.groups()
+        last_unit = last_unit or first_unit or unit
+        parts = [(first, first_unit or last_unit), (last or first, last_unit)]
+        if any(its_unit != unit and {its_unit, unit} & {*COUNTS} for _, its_unit in parts):
+            raise _unreadable(text, unit)
+        low, high = sorted(
+            Decimal(number.replace(",", "")) * UNITS[its_unit] / UNITS[unit]
+            for number, its_unit in parts
+        )
+        return cls(low, high, unit)
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return amount(self.low, self.unit)
+        return f"{shortest(self.low)} to {amount(self.high, self.unit)}"
+
+    def distance(self, number: Decimal) -> Decimal:
+        """By how much a number lies above (positive) or below (negative) the guess; 0 within."""
+        return number - min(max(number, self.low), self.high)
+
+    def is_near(self, number: Decimal, share: Decimal) -> bool:
+        """Tell whether all of the guess misses a number by at most a share of it."""
+        most = abs(number) * share
+        return max(abs(self.low - number), abs(self.high - number)) <= most
+
+    def points(self, measured: Decimal) -> int:
+        """Give 3 points for a near number, 2 for a range that says something, else 1."""
+        if self.is_near(measured, NEAR):
+            return MOST_POINTS
+        holds = self.low < self.high and not self.distance(measured)
+        return 2 if holds and self.high <= WIDEST * self.low else 1
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What torch.cuda counts around a measurement, in bytes."""
+
+    allocated_before_bytes: int
+    """When the prediction was asked for."""
+    peak_bytes: int
+    """Highest allocated bytes since they were last reset."""
+    reserved_bytes: int
+
+
+def likely_mistake(
+    guess: Guess, measured_value: float, mistakes: Mistakes, counters: Counters | None
+) -> str | None:
+    """Name the mistake that leads to what was guessed; None if none is known.
+
+    Args:
+        guess: what was predicted.
+        measured_value: in bytes, or the number where something is counted.
+        mistakes: of this question; they come before those that are common to all.
+        counters: what may have been taken for the answer; None where there is no GPU.
+    """
+    unit_bytes = UNITS[guess.unit]
+    measured = Decimal(str(measured_value)) / unit_bytes
+    known = [(words, leads_to(measured_value)) for words, leads_to in _functions(mistakes)]
+    if guess.unit not in COUNTS:
+        known += _common(guess.unit, measured_value, counters)
+    for words, value_bytes in known:
+        value = Decimal(str(value_bytes)) / unit_bytes
+        meant = guess.is_near(value, SAME) if guess.low == guess.high else not guess.distance(value)
+        if meant and _nearer(guess, value, measured):
+            return words
+    return None
+
+
+def _nearer(guess: Guess, value: Decimal, measured: Decimal) -> bool:
+    """Whether a guess lies nearer to a value than to what was measured."""
+    middle = (guess.low + guess.high) / 2
+    if guess.low < guess.high and not guess.distance(measured):
+        return False
+    return abs(middle - value) < abs(middle - measured)
+
+
+def _functions(mistakes: Mistakes) -> Iterator[tuple[str, Callable[[float], float]]]:
+    for words, leads_to in mistakes.items():
+        yield words, leads_to if callable(leads_to) else lambda _, value=leads_to: value  # type: ignore[misc]
+
+
+def _common(
+    unit: str, measured_bytes: float, counters: Counters | None
+) -> Iterator[tuple[str, float]]:
+    """Yield the mistakes that are possible with every size."""
+    for words, value_bytes in _with_units(unit, measured_bytes):
+        if value_bytes:
+            yield words, value_bytes
+    if counters is None:
+        return
+    before = counters.allocated_before_bytes
+    if before:
+        yield (
+            "You counted what was allocated before as well. It is not asked for.",
+            measured_bytes + before,
+        )
+        yield (
+            "You left out what was allocated before. Here it counts.",
+            measured_bytes - before,
+        )
+    for peak in (counters.peak_bytes, counters.peak_bytes - before):
+        yield (
+            "You counted what lives for a moment only: that was the peak. Asked for is what is "
+            "kept.",
+            peak,
+        )
+    yield (
+        "That is what the allocator has reserved from the driver; tensors take less.",
+        counters.reserved_bytes,
+    )
+
+
+def _with_units(unit: str, measured_bytes: float) -> Iterator[tuple[str, float]]:
+    decimal = {"KiB": "KB", "MiB": "MB", "GiB": "GB"}
+    binary = {ten: two for two, ten in decimal.items()}
+    other = decimal.get(unit) or binary.get(unit)
+    if other:
+        yield (
+            f"That is the size in {other}, not {unit}: 1 {unit} is {UNITS[unit]:,} B, "
+            f"1 {other} is {UNITS[other]:,} B.",
+            measured_bytes / UNITS[other] * UNITS[unit],
+        )
+    yield "You counted numbers, not bytes: one in float32 takes 4.", measured_bytes / 4
+    yield "You counted bits, not bytes: a byte has 8.", measured_bytes * 8
+    for factor in (1024, 1 / 1024):
+        yield f"You are a factor of 1,024 off: look at the unit, {unit}.", measured_bytes * factor
+
+
+def amount(number: Decimal, unit: str) -> str:
+    """Write a number with its unit: at most six decimals, no idle zeros."""
+    return f"{shortest(number)} {unit}"
+
+
+def shortest(number: Decimal) -> str:
+    """Write a number with at most six decimals, and no idle zeros."""
+    text = f"{number:,.6f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def _unreadable(text: object, unit: str) -> ValueError:
+    return ValueError(
+        f"{text!r} is not a number of {unit}: enter one such as 160 or 8.125, or a range such as "
+        "150 to 170"
+    )
