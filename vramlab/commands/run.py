@@ -19,7 +19,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +167,7 @@ def _run_on_gpu(
     )
     with working("starting a virtual GPU"):
         from vramlab.report.collect import summarize
-        from vramlab.report.limit import stop_after
+        from vramlab.report.steps import stop_after
         from vramlab.report.text import as_text
 
         make_ground = _native_ground if choice.native else _virtual_ground
@@ -214,11 +214,13 @@ def _virtual_ground(arguments: argparse.Namespace, why: str) -> _Prepared:
 
 
 def _native_ground(arguments: argparse.Namespace, why: str) -> _Prepared:
+    from vramlab.native.values import KnownValues
     from vramlab.report.collect import native_ground
     from vramlab.report.history_watch import HistoryWatch
 
-    watch = HistoryWatch(arguments.count, keep=arguments.snapshot is not None)
-    return nullcontext(), watch, partial(native_ground, catalogue.find(arguments.gpu), watch, why)
+    watch, values = HistoryWatch(arguments.count, arguments.snapshot is not None), KnownValues()
+    model = catalogue.find(arguments.gpu)
+    return values, watch, partial(native_ground, model, watch, values, why)
 
 
 def _at_least_one(text: str) -> int:

@@ -11,6 +11,11 @@ from vramlab.catalogue import GPUModel
 from vramlab.native.builds import Build
 from vramlab.native.gpu import describe
 
+_KEEP_VALUES = (
+    "__import__('vramlab.native.values', fromlist=['KnownValues']).KnownValues().__enter__()"
+)
+"""The first line that the kernel runs; it leaves no name in the notebook."""
+
 DISPLAY_NAME = "Python 3 (virtual GPU, native)"
 NAME = "vramlab-native"
 
@@ -49,6 +54,7 @@ def specification(build: Build, gpu: GPUModel, count: int = 1) -> dict[str, obje
     describe(gpu, count)
     engine = ["--torch", build.torch_version, "--gpu", gpu.name, "--count", str(count)]
     kernel = ["-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    kernel += [f"--IPKernelApp.exec_lines={_KEEP_VALUES}"]
     return {
         "argv": [sys.executable, "-m", "vramlab", "native", "run", *engine, *kernel],
         "display_name": DISPLAY_NAME,

@@ -13,6 +13,7 @@ from vramlab.gpu import VirtualGPU
 from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
 from vramlab.native.report import SubstituteCall, calls_so_far
+from vramlab.native.values import KnownValues, reads_by_line
 from vramlab.report.attribution import ForwardEnd, category_of
 from vramlab.report.history_watch import HistoryWatch
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
@@ -78,7 +79,7 @@ def virtual_ground(gpu: VirtualGPU, why: str) -> Ground:
     )
 
 
-def native_ground(model: GPUModel, watch: HistoryWatch, why: str) -> Ground:
+def native_ground(model: GPUModel, watch: HistoryWatch, values: KnownValues, why: str) -> Ground:
     """Describe the GPUs of this process, which runs on the native engine, after a program has."""
     return Ground(
         gpu=model.name,
@@ -94,6 +95,7 @@ def native_ground(model: GPUModel, watch: HistoryWatch, why: str) -> Ground:
             )
             for index, device in enumerate(watch.devices)
         ),
+        value_reads=reads_by_line(values.reads),
         substitute_calls=tuple(calls_so_far()),
     )
 
@@ -222,8 +224,4 @@ def _out_of_memory(watches: Sequence[PeakWatch]) -> list[OutOfMemoryUse]:
 
 def _value_reads(gpu: VirtualGPU) -> dict[str, dict[str, int]]:
     """List values that were read, in the order of first reads; none where reads are errors."""
-    reads: dict[str, dict[str, int]] = {}
-    if isinstance(gpu.values, AnswerNan):
-        for (what, line), times in gpu.values.reads.items():
-            reads.setdefault(line, {})[what] = times
-    return reads
+    return reads_by_line(gpu.values.reads) if isinstance(gpu.values, AnswerNan) else {}
