@@ -64,8 +64,16 @@ c.Autograde.autograde_preprocessors = [
 ]
 c.Autograde.pre_convert_hook = partial(forget_scores, c.CourseDirectory.db_url)
 c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")
+c.JudgeTasks.masters = str(HERE.parent / "solutions")
 # In bubblewrap where that works, as `vramlab grade` does; elsewhere with a warning.
 c.JudgeTasks.pool_command = partial(best_command, HERE.parent)
+
+# Other hidden cases for each student, so that what one tells helps no other:
+# c.JudgeTasks.variant_per_student = True
+
+# Of several submissions the last counts. Of each task the best, less for example 10 % of its points
+# for each attempt after the first, and no more than 3 attempts:
+# c.Attempts.percent = 10; c.Attempts.most = 3
 
 # Lateness costs nothing as it stands. For a due date set in the formgrader, and for example 10 % of
 # the points earned for each day begun, 15 minutes of grace, and nothing left after 5 days:

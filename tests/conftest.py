@@ -16,6 +16,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["VRAMLAB_ENGINE"] = "portable"
 
 
+WAITING_WORKERS = 2
+"""So many more workers than cores: what tests start, and tests of limits in time, is waited for."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Give the number of workers for `-n auto`; None leaves it to pytest-xdist.
+
+    Each worker holds a PyTorch, so their number does not go up by a factor.
+    """
+    if config.option.numprocesses != "auto" or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    can_tell = hasattr(os, "sched_getaffinity")  # macOS cannot
+    cores = len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
+    return cores + WAITING_WORKERS
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _quick_collections() -> None:
     """Keep what is there before a module's first test out of the garbage collections of its tests.

@@ -165,6 +165,9 @@ class WrongAnswer:
     loses: frozenset[str]
     """The tasks that must lose all their points; all others must keep them."""
 
+    leaves: float
+    """What is left of the points of its task, where that has partial credit."""
+
     says: str
     """Part of the verdict on the task."""
 
@@ -181,7 +184,7 @@ def _wrong_answer(path: Path, tasks: list[str]) -> WrongAnswer:
     fields = dict(
         line.split(": ", 1)
         for line in (ast.get_docstring(tree) or "").splitlines()
-        if line.startswith(("loses: ", "says: "))
+        if line.startswith(("loses: ", "leaves: ", "says: "))
     )
     bound = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     bound += [
@@ -192,6 +195,6 @@ def _wrong_answer(path: Path, tasks: list[str]) -> WrongAnswer:
         if isinstance(target, ast.Name)
     ]
     task = next(name for name in bound if name in tasks)
-    return WrongAnswer(
-        path.stem, source, task, frozenset(fields["loses"].split(", ")), fields["says"]
-    )
+    loses = frozenset(fields["loses"].split(", "))
+    leaves = float(fields.get("leaves", 0))
+    return WrongAnswer(path.stem, source, task, loses, leaves, fields["says"])

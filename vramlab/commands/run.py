@@ -105,6 +105,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON, in bytes")
     parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write the report as a page, with a timeline of every block that can be asked",
+    )
+    parser.add_argument(
         "--snapshot",
         metavar="FILE",
         help="record every allocation, and write a snapshot for pytorch.org/memory_viz",
@@ -125,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_module and not os.path.exists(words[0]):
         streams.print_error(f"vramlab: can't open file {words[0]!r}: there is none")
         return _EXIT_USAGE
-    for path in filter(None, (arguments.json, arguments.snapshot)):
+    for path in filter(None, (arguments.json, arguments.html, arguments.snapshot)):
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
             return _EXIT_USAGE
@@ -162,17 +167,22 @@ def _run_natively(arguments: argparse.Namespace, model: GPUModel, choice: Choice
 def _run_on_gpu(
     program: Program, arguments: argparse.Namespace, choice: Choice, folder: str, stderr: Any
 ) -> int:
-    json_path, snapshot_path = (
-        path and os.path.join(folder, path) for path in (arguments.json, arguments.snapshot)
+    json_path, html_path, snapshot_path = (
+        path and os.path.join(folder, path)
+        for path in (arguments.json, arguments.html, arguments.snapshot)
     )
     with working("starting a virtual GPU"):
         from vramlab.report.collect import summarize
+        from vramlab.report.history import keep_histories
+        from vramlab.report.page import write_page
         from vramlab.report.steps import stop_after
         from vramlab.report.text import as_text
 
         make_ground = _native_ground if choice.native else _virtual_ground
         gpu, watch, describe = make_ground(arguments, choice.why)
     with watch, gpu:
+        if html_path:
+            keep_histories(watch.devices)
         if snapshot_path and not choice.native:
             _record()
         started = time.perf_counter()
@@ -191,6 +201,8 @@ def _run_on_gpu(
     if json_path:
         with open(json_path, "w", encoding="utf-8") as file:
             json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
+    if html_path:
+        write_page(html_path, summary, watch.devices)
     return ending.status
 
 

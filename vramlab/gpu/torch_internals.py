@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from torch._C import _swap_tensor_impl as swap_tensor_impl
     from torch._C import _TorchDispatchModeKey as TorchDispatchModeKey
     from torch._C._autograd import _get_sequence_nr as get_sequence_nr
+    from torch._C._autograd import (
+        _push_saved_tensors_default_hooks as push_saved_tensors_hooks,
+    )
     from torch._C._distributed_c10d import Backend as ProcessGroupBackend
     from torch._C._distributed_c10d import FakeProcessGroup
     from torch._C._nn import _parse_to as parse_to
@@ -204,6 +207,10 @@ READ: Mapping[str, Internal] = {
     ),
     "get_sequence_nr": Internal(
         "torch._C._autograd._get_sequence_nr", "tells which autograd nodes an op has made"
+    ),
+    "push_saved_tensors_hooks": Internal(
+        "torch._C._autograd._push_saved_tensors_default_hooks",
+        "listens to the hooks of saved tensors",
     ),
     "len_torch_dispatch_stack": Internal(
         "torch._C._len_torch_dispatch_stack", "tells whether another mode has to see an op"

@@ -3,6 +3,7 @@
     stages.Stages               run named stages; what each does to allocated, reserved, peak bytes
     results.Result              what was measured: data, JSON, and a table beside what was expected
     recording.record_timeline   every block over time, from torch's memory history
+    autograd_graph.autograd_graph  what each op of a graph saves for backward
     categories.breakdown        where the bytes are: parameters, gradients, activations...
     device.read_device          who has the GPU's memory, nvidia-smi's view and torch's together
     gpu_environment             the facts of GPU and PyTorch that predictions depend on
@@ -20,6 +21,7 @@ Only `read_device` needs more than torch: nvidia-ml-py.
 """
 
 from vramlab.measure.allocations import allocations_table
+from vramlab.measure.autograd_graph import AutogradGraph, GraphOp, SavedPart, autograd_graph
 from vramlab.measure.categories import (
     Attribution,
     Breakdown,
@@ -62,6 +64,7 @@ from vramlab.table import Table
 
 __all__ = [
     "Attribution",
+    "AutogradGraph",
     "BlockLife",
     "Breakdown",
     "Category",
@@ -71,6 +74,7 @@ __all__ = [
     "DeviceReading",
     "Expectation",
     "Frame",
+    "GraphOp",
     "IncompleteTraceError",
     "LeastTime",
     "Links",
@@ -82,6 +86,7 @@ __all__ = [
     "Quantity",
     "Recording",
     "Result",
+    "SavedPart",
     "SavedTensor",
     "SavedTensors",
     "Sends",
@@ -97,6 +102,7 @@ __all__ = [
     "Whose",
     "allocations_table",
     "attribute",
+    "autograd_graph",
     "breakdown",
     "category_curves",
     "code_lines",

@@ -2,20 +2,18 @@
 
 A block is named in one of three ways, and every attribution says which:
 
-    address     A watched tensor was seen at the block's address while the block lived. Certain: it
-                holds for the block's whole life, also before the tensor was seen.
-    lifetime    Nothing was seen there. If the block was allocated before a stage 'backward...' and
-                lived when it began, it is taken for an activation; so is one that was allocated in
-                a stage 'forward...' and lives at the end of the recording. (The program may have
-                kept it for another reason: an output, a metric.) Every other one is a temporary:
-                so are the gradients of activations, and activations recomputed in the backward
-                pass.
+    address     A tensor was seen at the block's address while the block lived: one that is watched,
+                or one that autograd has saved for its backward pass. Certain: it holds for the
+                block's whole life, also before the tensor was seen.
     size        Nothing was seen there, it was never freed, and it is as large as a cuBLAS
                 workspace. At most one is expected per stream and thread: the first that is born
-                outside of 'backward...' stages and the first inside of them. An unwatched tensor
-                of exactly that size which is never freed would be mistaken for one.
+                outside of backward passes, and the first inside of them, where autograd's own
+                thread runs. An unwatched tensor of exactly that size which is never freed would be
+                mistaken for one.
+    rest        Neither. It was there before the recording began (other), or it is a temporary: so
+                are outputs that backward does not need, and the gradients of activations.
 
-Knows nothing of torch.
+No stage's name plays a part. Knows nothing of torch.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from vramlab.measure.timeline import BlockLife, Timeline, TimelineMoment
+from vramlab.measure.timeline import Timeline, TimelineMoment
 from vramlab.table import ShownAsTable, Table
 from vramlab.units import MIB, format_mib
 
@@ -37,7 +35,7 @@ compute capability 9.0 on. Source: parseChosenWorkspaceSize in
 aten/src/ATen/cuda/CublasHandlePool.cpp, PyTorch 2.13. CUBLAS_WORKSPACE_CONFIG can ask for others:
 pass those to `attribute`."""
 
-Evidence = Literal["address", "lifetime", "size"]
+Evidence = Literal["address", "size", "rest"]
 
 
 class Category(StrEnum):
@@ -79,7 +77,6 @@ def attribute(
     """
     named = _by_address(timeline)
     workspaces = _workspaces(timeline, named, workspace_bytes)
-    backward_starts = [s.start for s in timeline.stages if s.name.startswith("backward")]
     attributions = []
     for number, block in enumerate(timeline.blocks):
         if number in named:
@@ -87,8 +84,8 @@ def attribute(
         elif number in workspaces:
             attributions.append(Attribution(Category.WORKSPACES, "size"))
         else:
-            category = _by_lifetime(timeline, block, backward_starts)
-            attributions.append(Attribution(category, "lifetime"))
+            category = Category.OTHER if block.born < 0 else Category.TEMPORARIES
+            attributions.append(Attribution(category, "rest"))
     return tuple(attributions)
 
 
@@ -189,6 +186,7 @@ _PRECEDENCE = (
     Category.OPTIMIZER_STATES,
     Category.GRADIENTS,
     Category.INPUTS,
+    Category.ACTIVATIONS,
 )
 """Which category a block has in which tensors of several are seen."""
 
@@ -202,30 +200,17 @@ def _workspaces(
         if number in named or block.freed is not None:
             continue
         if block.requested_bytes in workspace_bytes:
-            stage = timeline.stage_at(block.born + 1) or ""
-            first.setdefault((block.stream, stage.startswith("backward")), number)
+            in_backward = timeline.in_backward(block.born + 1)
+            if block.born < 0 and (block.stream, False) in first:
+                in_backward = True  # of an earlier step
+            first.setdefault((block.stream, in_backward), number)
     return set(first.values())
-
-
-def _by_lifetime(timeline: Timeline, block: BlockLife, backward_starts: list[int]) -> Category:
-    if block.born < 0:
-        return Category.OTHER
-    stage = timeline.stage_at(block.born + 1) or ""
-    if stage.startswith("backward"):
-        return Category.TEMPORARIES
-    index = bisect.bisect_right(backward_starts, block.born)
-    if index < len(backward_starts):
-        kept = block.lives_at(backward_starts[index])
-    else:
-        kept = stage.startswith("forward") and block.freed is None
-    return Category.ACTIVATIONS if kept else Category.TEMPORARIES
 
 
 def blocks_by_category(timeline: Timeline, position: int) -> dict[str, int]:
     """Bytes of a training step by category, without unsplit remainders, at a position in it.
 
-    What was there before the recording began and belongs to nobody is cuBLAS's: the backward pass's
-    thread has a workspace of its own.
+    What was there before the recording began and belongs to nobody is cuBLAS's or cuBLASLt's.
     """
     sums: dict[str, int] = {}
     for block, found in zip(timeline.blocks, attribute(timeline), strict=True):

@@ -38,6 +38,7 @@ def timeline_from_snapshots(
     *,
     marks: Sequence[tuple[str | None, int]] = (),
     sightings: Sequence[tuple[int, int, str, str]] = (),
+    backward_passes: Sequence[tuple[int, int]] = (),
     counted: int | None = None,
     measured_peak_bytes: int | None = None,
 ) -> Timeline:
@@ -50,6 +51,8 @@ def timeline_from_snapshots(
         marks: (name, n): a stage of that name begins after n allocations and frees since `first`,
             and ends where the next mark stands; no stage begins where the name is None.
         sightings: (n, address, category, label): a tensor's storage was at that address then.
+        backward_passes: (n, m): autograd's engine ran from n to m allocations and frees since
+            `first`.
         counted: allocations and frees between the snapshots by torch's own count, to hold the trace
             against; None: trust the trace.
         measured_peak_bytes: torch.cuda.max_memory_allocated() over the same time.
@@ -84,6 +87,7 @@ def timeline_from_snapshots(
         allocated_bytes=tuple(history.allocated_bytes),
         reserved_bytes=tuple(history.reserved_bytes),
         out_of_memory=tuple(history.out_of_memory),
+        backward_passes=tuple((moments[begin], moments[end]) for begin, end in backward_passes),
         measured_peak_bytes=measured_peak_bytes,
     )
 

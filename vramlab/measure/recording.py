@@ -11,19 +11,26 @@
     timeline = recording.timeline
     timeline.peak().allocated_bytes
 
-Works on a real GPU and on a virtual one. A recording keeps no tensor alive that it watches.
+What autograd saves is known from its graph, whatever the stages are called. Works on a real GPU and
+on a virtual one. A recording keeps no tensor alive that it watches.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 
-from vramlab.gpu.torch_internals import memory_snapshot, record_memory_history
+from vramlab.gpu.core.storage_record import record_of
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    memory_snapshot,
+    record_memory_history,
+)
+from vramlab.measure import graph
 from vramlab.measure.categories import Category
 from vramlab.measure.rebuild import timeline_from_snapshots
 from vramlab.measure.tensors import named_tensors, plain_tensors
@@ -59,6 +66,8 @@ class Recording:
         self.device = device
         self._marks: list[tuple[str | None, int]] = []
         self._sightings: list[tuple[int, int, str, str]] = []
+        self._backward_passes: list[tuple[int, int]] = []
+        self._backward_began: int | None = None
         self._models: list[weakref.ref[torch.nn.Module]] = []
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._hooks: list[Any] = []
@@ -71,13 +80,10 @@ class Recording:
         self._running = False
 
     def stage(self, name: str | None) -> None:
-        """Begin a stage here; the one before ends. None ends it and begins no other.
-
-        `Timeline`s are read by these names: what is allocated before a stage whose name begins
-        with 'backward' and still lives when it begins is taken for activations.
-        """
+        """Begin a stage here; the one before ends. None ends it and begins no other."""
         self._must_run(f"stage({name!r})")
         self._look()
+        self._look_at_graphs()
         self._marks.append((name, self._counted))
 
     def watch(
@@ -129,10 +135,26 @@ class Recording:
                 self.device,
                 marks=self._marks,
                 sightings=self._sightings,
+                backward_passes=self._backward_passes,
                 counted=self._counted,
                 measured_peak_bytes=self._measured_peak_bytes,
             )
         return self._timeline
+
+    def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """See where tensors are that a backward pass needs: part of `graph.Observer`."""
+        self._counted = self._count()
+        for op, tensor in tensors:
+            self._see(tensor, Category.ACTIVATIONS, f"saved by {op}")
+
+    def backward_begins(self) -> None:
+        """Note that autograd's engine runs from here on."""
+        self._backward_began = self._count()
+
+    def backward_ended(self) -> None:
+        """Note that it has run."""
+        if self._backward_began is not None:
+            self._backward_passes.append((self._backward_began, self._count()))
 
     def _start(self, stacks: Literal["python", "all"]) -> None:
         record_memory_history("all", context="alloc", stacks=stacks)
@@ -140,9 +162,12 @@ class Recording:
         torch.cuda.reset_peak_memory_stats(self.device)
         self._counted_before = self._events_counted()
         self._running = True
+        graph.add_observer(self)
 
     def _stop(self) -> None:
+        graph.remove_observer(self)
         self._look()
+        self._look_at_graphs()
         self._last = memory_snapshot()
         record_memory_history(None)
         for hook in self._hooks:
@@ -163,6 +188,10 @@ class Recording:
 
     def _look_around_step(self, *_: Any) -> None:
         self._look()
+
+    def _look_at_graphs(self) -> None:
+        """See what graphs keep on which no backward pass has begun."""
+        self.saved(graph.saved_in(graph.tensors_of_callers()))
 
     def _look(self) -> None:
         """Note the moment, torch's peak, and where the tensors of all watched objects are now."""
@@ -195,5 +224,10 @@ class Recording:
 def _storage_addresses(tensor: torch.Tensor, device: int) -> Iterator[int]:
     """Find where the storages behind a tensor begin, as far as they are on the device."""
     for plain in plain_tensors(tensor):
-        if plain.is_cuda and plain.get_device() == device and plain.numel():
+        with DisableTorchFunction():  # as it is in a backward pass that Python code has begun
+            record = record_of(plain)
+        if record is not None:
+            if record.device_index == device and record.block is not None:
+                yield record.block.address
+        elif plain.is_cuda and plain.get_device() == device and plain.numel():
             yield plain.data_ptr() - int(plain.storage_offset()) * plain.element_size()

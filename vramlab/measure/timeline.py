@@ -169,6 +169,8 @@ class Timeline:
     """Reserved bytes at every position."""
     out_of_memory: tuple[OutOfMemoryEvent, ...]
     """Requests that failed."""
+    backward_passes: tuple[tuple[int, int], ...] = ()
+    """First and last position of each time that autograd's engine ran."""
     measured_peak_bytes: int | None = None
     """torch.cuda.max_memory_allocated() over the same time; None if nobody asked."""
 
@@ -199,6 +201,10 @@ class Timeline:
             blocks=tuple(sorted(live, key=lambda block: -block.size_bytes)),
             reserved_bytes=self.reserved_bytes[position],
         )
+
+    def in_backward(self, position: int) -> bool:
+        """Tell whether autograd's engine ran the events that lead to a position."""
+        return any(start < position <= end for start, end in self.backward_passes)
 
     def stage_at(self, position: int) -> str | None:
         """Name of the stage whose events lead to a position; None outside of all stages."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from vramlab.gpu.core.stack_frames import user_line
 from vramlab.gpu.core.tensors import tensors_in
+from vramlab.gpu.torch_internals import tree_map
 
 MOST_BYTES = 2**16
 """Storages up to this size are kept true."""
@@ -113,8 +113,9 @@ def _can_be_true(tensor: Any) -> bool:
         return False
     if tensor.layout != torch.strided or not tensor.numel():
         return False
-    whole = not (tensor.is_floating_point() or tensor.is_complex())
-    return (whole or tensor.numel() == 1) and tensor.untyped_storage().nbytes() <= MOST_BYTES
+    whole = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+    small = tensor.untyped_storage().nbytes() <= MOST_BYTES
+    return small and (whole or tensor.numel() == 1)
 
 
 def _is_true(tensor: Any) -> bool:
@@ -153,7 +154,7 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _all_on_host(tree: Any) -> Any:
-    return tree_map_only(torch.Tensor, _on_host, tree)
+    return tree_map(lambda each: _on_host(each) if isinstance(each, torch.Tensor) else each, tree)
 
 
 def reads_by_line(reads: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:

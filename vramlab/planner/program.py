@@ -275,7 +275,7 @@ class Training:
             plan.pipeline,
             torch.device("cuda", torch.cuda.current_device()),
             input_args=(tokens if part.embeds else self._hidden(),),
-            output_args=(self._hidden(),),
+            output_args=(self._logits() if part.predicts else self._hidden(),),
             group=self._mesh.get_group("pipeline"),
         )
         for work in ("forward", "backward"):
@@ -300,6 +300,18 @@ class Training:
             plan.sequence // run.sequence_ranks,
             plan.transformer.width,
             dtype=getattr(torch, run.dtypes.stream),
+            device="meta",
+            requires_grad=True,
+        )
+
+    def _logits(self) -> Tensor:
+        """What the last stage gives its loss, without memory: PyTorch 2.11 holds it to that."""
+        plan = self.plan
+        return torch.empty(
+            plan.at_a_time,
+            plan.sequence,
+            plan.transformer.vocabulary,
+            dtype=getattr(torch, plan.run.dtypes.compute),
             device="meta",
             requires_grad=True,
         )

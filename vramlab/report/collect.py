@@ -14,7 +14,7 @@ from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
 from vramlab.native.report import SubstituteCall, calls_so_far
 from vramlab.native.values import KnownValues, reads_by_line
-from vramlab.report.attribution import ForwardEnd, category_of
+from vramlab.report.attribution import category_of
 from vramlab.report.history_watch import HistoryWatch
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
@@ -133,7 +133,7 @@ def summarize(
         stopped=ending.stopped,
         ended_out_of_memory=out_of_memory,
         devices=tuple(
-            _device_use(device, seen, watch.turns, out_of_memory)
+            _device_use(device, seen, out_of_memory)
             for device, seen in zip(ground.devices, watch.devices, strict=True)
         ),
         out_of_memory=tuple(_out_of_memory(watch.devices)),
@@ -159,14 +159,12 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _device_use(
-    device: UsedDevice, watch: PeakWatch, turns: Sequence[ForwardEnd], ran_out: bool
-) -> DeviceUse:
+def _device_use(device: UsedDevice, watch: PeakWatch, ran_out: bool) -> DeviceUse:
     peak = live = watch.peak()
     failed = watch.last_out_of_memory if ran_out else None
     if failed is not None:
         live = failed.live
-    categories = {block: category_of(block, turns) for block in live.blocks}
+    categories = {block: category_of(block) for block in live.blocks}
     return DeviceUse(
         index=device.index,
         total_bytes=device.total_bytes,

@@ -27,8 +27,6 @@ _KEPT_BY_LIBRARIES = ("getCurrentCUDABlasHandle", "getNewWorkspace", "getCUDABla
 _MOVES = ("to_device", "to_dtype_layout")
 """What `.to(device)` and `.cuda()` call."""
 
-_RECOMPUTES = "torch/utils/checkpoint.py"
-
 
 class HistoryOrigins:
     """Reads origins from entries of a history with all stacks."""
@@ -36,22 +34,20 @@ class HistoryOrigins:
     def __init__(self) -> None:
         self._reader = OriginReader()
 
-    def read(self, entry: Mapping[str, Any], backward: Place | None, recorded: bool) -> BlockOrigin:
+    def read(self, entry: Mapping[str, Any], backward: Place | None) -> BlockOrigin:
         """Give the origin of an allocation.
 
         Args:
             entry: of the history.
             backward: the call of the backward pass that was running; None: there was none.
-            recorded: whether autograd is taken to have recorded ops of the forward pass.
         """
         frames = entry.get("frames", ())
         line, caller = place_of(frames)
         in_backward = backward is not None
-        if backward is not None:
-            recorded = any(frame["filename"].endswith(_RECOMPUTES) for frame in frames)
-            if line is None:
-                line, caller = backward
-        return BlockOrigin(line, caller, in_backward, recorded, self._owner(frames, in_backward))
+        if line is None and backward is not None:
+            line, caller = backward
+        owner = self._owner(frames, in_backward)
+        return BlockOrigin(line, caller, in_backward, recorded=False, owner=owner)
 
     def _owner(self, frames: Sequence[Mapping[str, Any]], in_backward: bool) -> Category | None:
         origin = self._reader.read(frames)

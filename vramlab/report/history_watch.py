@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -26,9 +26,8 @@ from vramlab.gpu.torch_internals import (
     record_memory_history,
     when_cuda_starts,
 )
-from vramlab.measure import Category
+from vramlab.measure import Category, graph
 from vramlab.measure.rebuild import COUNTED
-from vramlab.report.attribution import ForwardEnd
 from vramlab.report.followed import FollowedAllocator
 from vramlab.report.history_origins import HistoryOrigins, Place, place_of
 from vramlab.report.origins import BlockOrigin
@@ -53,12 +52,10 @@ class HistoryWatch:
 
     Attributes:
         devices: one watch for each GPU, by index.
-        turns: the moments at which forward passes were over.
     """
 
     def __init__(self, count: int, keep: bool = False) -> None:
         self._tick = itertools.count(1).__next__
-        self.turns: list[ForwardEnd] = []
         self._keep = keep
         self._followed = [_Followed() for _ in range(count)]
         self._origins = HistoryOrigins()
@@ -66,12 +63,9 @@ class HistoryWatch:
             PeakWatch(followed.allocator, self._tick, partial(self._origin, followed))
             for followed in self._followed
         )
-        self._owners = Owners(
-            self._claim, self._backward_begins, self._backward_ends, place_of_storage
-        )
+        self._owners = Owners(self._claim, place_of_storage)
         self._waiting: deque[tuple[tuple[int, ...], Callable[[], None]]] = deque()
         self._backward: Place | None = None
-        self._recorded = False
         self._patches = Patches()
         self._running = False
         self._started = False
@@ -79,12 +73,14 @@ class HistoryWatch:
     def __enter__(self) -> HistoryWatch:
         self._running = True
         when_cuda_starts(self._start)
+        graph.add_observer(self)
         self._owners.install()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._owners.look_everywhere()
         self._owners.remove()
+        graph.remove_observer(self)
         self._read()
         self._running = False
         self._patches.undo()
@@ -102,27 +98,25 @@ class HistoryWatch:
     def _claim(self, device: int, address: int, category: Category) -> None:
         self._later(lambda: claim(self.devices[device], address, category))
 
-    def _backward_begins(self) -> None:
-        place = place_of(list(_frames_of_caller()))
-        self._later(partial(self._turn, place))
+    def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Part of `graph.Observer`: `Owners` hears of them."""
 
-    def _backward_ends(self) -> None:
+    def backward_begins(self) -> None:
+        """Note the line that calls backward: part of `graph.Observer`."""
+        self._later(partial(self._turn, place_of(list(_frames_of_caller()))))
+
+    def backward_ended(self) -> None:
+        """Note that it is over: part of `graph.Observer`."""
         self._later(partial(self._turn, None))
 
     def _turn(self, backward: Place | None) -> None:
         self._backward = backward
-        if backward is not None:
-            self.turns.append(ForwardEnd(self._tick(), is_backward=True))
 
     def _memory_runs_out(self, device: int, *sizes: int) -> None:
-        if not self._running:
-            return
-        self._owners.look_everywhere()
-        self._recorded = torch.is_grad_enabled()
-        self._read()
-        self._recorded = False
-        self._followed[device].allocator.runs_out(device, *sizes)
-        self.turns.append(ForwardEnd(self._tick(), is_backward=False))
+        if self._running:
+            self._owners.look_everywhere()
+            self._read()
+            self._followed[device].allocator.runs_out(device, *sizes)
 
     def _later(self, what: Callable[[], None]) -> None:
         """Do something when the history has been told up to now."""
@@ -156,7 +150,7 @@ class HistoryWatch:
         self._patches.set(*_HISTORY.at, lambda *_: None)
 
     def _origin(self, followed: _Followed) -> BlockOrigin:
-        return self._origins.read(followed.allocator.entry, self._backward, self._recorded)
+        return self._origins.read(followed.allocator.entry, self._backward)
 
 
 class _Followed:

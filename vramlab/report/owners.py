@@ -1,15 +1,15 @@
-"""Which blocks hold parameters, buffers, gradients and optimizer states: seen while they live.
+"""Which blocks hold parameters, gradients, optimizer states, activations: seen while they live.
 
 Nothing is asked of the program. PyTorch's own hooks tell of every module that gets a parameter, a
 buffer or a submodule, and of every optimizer that steps; where their tensors are is looked up when
-modules move, after each backward pass, around each optimizer step and when memory runs out. Modules
-and optimizers are remembered weakly, so that a run is the same as without anybody looking.
+modules move, after each backward pass, around each optimizer step and when memory runs out.
+Activations are what autograd has saved: `vramlab.measure.graph` tells when a backward pass begins.
+Modules and optimizers are remembered weakly, so that a run is the same as without anybody looking.
 """
 
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import WeakSet
@@ -23,7 +23,8 @@ from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.core.tensors import tensors_in
 from vramlab.gpu.torch_internals import DisableTorchFunction, Replaced
-from vramlab.measure import Category
+from vramlab.measure import Category, graph
+from vramlab.measure.tensors import plain_tensors
 
 Claim = Callable[[int, int, Category], None]
 """Called with a device, an address and what the tensor whose storage begins there is."""
@@ -42,27 +43,20 @@ class Owners:
 
     Args:
         claim: is told of every tensor that was seen.
-        backward_begins: is called when an outermost backward pass begins.
-        backward_ends: is called when it is over, before gradients are looked at.
         place: tells the device and the address where a tensor's storage begins; None: nowhere.
     """
 
     def __init__(
         self,
         claim: Claim,
-        backward_begins: Callable[[], None],
-        backward_ends: Callable[[], None] = lambda: None,
         place: Callable[[torch.Tensor], tuple[int, int] | None] = place_on_virtual_gpu,
     ) -> None:
         self._claim = claim
-        self._backward_begins = backward_begins
-        self._backward_ends = backward_ends
         self._place = place
         self._modules: WeakSet[torch.nn.Module] = WeakSet()
         self._optimizers: WeakSet[Optimizer] = WeakSet()
         self._patches = Patches()
         self._hooks: list[Any] = []
-        self._thread = threading.local()
 
     def install(self) -> None:
         """Begin to look."""
@@ -75,18 +69,35 @@ class Owners:
         ]
         apply = self._applying(Replaced.MODULE_APPLY.value())
         self._patches.set(*Replaced.MODULE_APPLY.at, apply)
-        run = self._running_backward(Replaced.ENGINE_OF_GRAPH.value())
-        for engine in (Replaced.ENGINE_OF_AUTOGRAD, Replaced.ENGINE_OF_GRAPH):
-            self._patches.set(*engine.at, run)
+        graph.add_observer(self)
 
     def remove(self) -> None:
         """Look no more."""
+        graph.remove_observer(self)
         self._patches.undo()
         for hook in self._hooks:
             hook.remove()
 
     def look_everywhere(self) -> None:
-        """Claim all that is known to be a parameter, a buffer, a gradient or an optimizer state."""
+        """Claim all that is known to be something, also what the graphs of callers have saved."""
+        self.saved(graph.saved_in(graph.tensors_of_callers()))
+        self._look_at_objects()
+
+    def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Claim what autograd keeps for a backward pass: part of `graph.Observer`."""
+        with DisableTorchFunction():
+            for _, tensor in tensors:
+                for plain in plain_tensors(tensor):
+                    self._see(plain, Category.ACTIVATIONS)
+
+    def backward_begins(self) -> None:
+        """Part of `graph.Observer`."""
+
+    def backward_ended(self) -> None:
+        """Look at the gradients: part of `graph.Observer`."""
+        self._look_at_objects()
+
+    def _look_at_objects(self) -> None:
         with DisableTorchFunction():
             for module in _with_submodules(list(self._modules)):
                 self._look_at_module(module)
@@ -118,25 +129,6 @@ class Owners:
             return result
 
         return look_after
-
-    def _running_backward(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Mark when a backward pass begins, and look at the gradients when it is over."""
-
-        @functools.wraps(run)
-        def mark_and_look(*args: Any, **kwargs: Any) -> Any:
-            depth = getattr(self._thread, "backward_depth", 0)
-            if depth == 0:
-                self._backward_begins()
-            self._thread.backward_depth = depth + 1
-            try:
-                return run(*args, **kwargs)
-            finally:
-                self._thread.backward_depth = depth
-                if depth == 0:
-                    self._backward_ends()
-                    self.look_everywhere()
-
-        return mark_and_look
 
     def _around_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._optimizers.add(optimizer)

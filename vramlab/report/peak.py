@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from vramlab.allocator.caching import OutOfMemoryObserver
 from vramlab.allocator.history import AllocatorEvent
 from vramlab.measure import Category
 from vramlab.report.origins import BlockOrigin
+
+if TYPE_CHECKING:
+    from vramlab.report.history import History
 
 
 class LiveBlock:
@@ -116,6 +119,7 @@ class PeakWatch:
     Attributes:
         out_of_memory_count: how many requests could not be served.
         last_out_of_memory: the last of them.
+        history: is given every block, if anybody asks for that.
     """
 
     def __init__(
@@ -126,6 +130,7 @@ class PeakWatch:
     ) -> None:
         self.out_of_memory_count = 0
         self.last_out_of_memory: OutOfMemory | None = None
+        self.history: History | None = None
         self._allocator = allocator
         self._clock = clock
         self._origin = origin
@@ -181,6 +186,8 @@ class PeakWatch:
             self._live[event.address] = block
             self._born_since_peak.add(block)
             self._newest = block
+            if self.history is not None:
+                self.history.add(block, self._allocator.reserved_bytes)
             self._allocated_before_bytes = self._allocator.allocated_bytes
         elif event.action == "free_requested":
             block = self._live.pop(event.address)

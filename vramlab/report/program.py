@@ -15,7 +15,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.report.limit import StepLimitReached
+from vramlab.report.steps import StepLimitReached
 from vramlab.source_files import CodeOwner, owner_of
 from vramlab.streams import print_error
 

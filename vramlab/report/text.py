@@ -95,7 +95,7 @@ def _at(failed: OutOfMemoryUse, folder: str) -> str:
     if failed.line is None:
         return ""
     where = " in the backward pass of" if failed.in_backward else " at"
-    return f"{where} {_place(failed.line, folder)}: {_source(failed.line)}".rstrip(": ")
+    return f"{where} {place(failed.line, folder)}: {source(failed.line)}".rstrip(": ")
 
 
 def _where_the_bytes_are(device: DeviceUse) -> Iterator[str]:
@@ -139,18 +139,17 @@ def _lines(device: DeviceUse, folder: str) -> Iterator[str]:
 
 
 def _where(use: LineUse, folder: str) -> str:
-    return "(PyTorch itself)" if use.line is None else _place(use.line, folder)
+    return "(PyTorch itself)" if use.line is None else place(use.line, folder)
 
 
 def _line(use: LineUse, width: int, folder: str) -> Iterator[str]:
     what = ", ".join(str(category) for category in list(use.category_bytes)[:2])
     where = f"  {_where(use, folder):<{width}}"
     yield f"{where}{use.size_bytes / MIB:>12,.2f}{use.block_count:>10,}  {what}"
-    source = "" if use.line is None else _source(use.line)
-    if source:
-        yield f"      {source}"
+    if use.line is not None and (code := source(use.line)):
+        yield f"      {code}"
     if use.caller is not None:
-        yield f"      called from {_place(use.caller, folder)}"
+        yield f"      called from {place(use.caller, folder)}"
 
 
 def _values(summary: Summary) -> Iterator[str]:
@@ -179,12 +178,14 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _place(frame: Frame, folder: str) -> str:
+def place(frame: Frame, folder: str) -> str:
+    """Name a line, as `train.py:12 main`, its file from `folder` on."""
     name = shown_name(frame.filename, folder)
     return f"{name}:{frame.line} {frame.function.rpartition('.<locals>.')[2]}"
 
 
-def _source(frame: Frame) -> str:
+def source(frame: Frame) -> str:
+    """Read the text of a line; empty where there is none."""
     return linecache.getline(frame.filename, frame.line).strip()
 
 

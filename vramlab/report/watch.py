@@ -13,7 +13,6 @@ import itertools
 
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
-from vramlab.report.attribution import ForwardEnd
 from vramlab.report.origins import Origins
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
@@ -25,6 +24,7 @@ _PRECEDENCE = (
     Category.GRADIENTS,
     Category.WORKSPACES,
     Category.INPUTS,
+    Category.ACTIVATIONS,
 )
 """Which category a block has that several tensors share."""
 
@@ -37,20 +37,17 @@ class Watch:
 
     Attributes:
         devices: one watch for each GPU, by index.
-        turns: the moments at which forward passes were over: an outermost backward pass began, or
-            memory ran out.
     """
 
     def __init__(self, gpu: VirtualGPU) -> None:
         self._tick = itertools.count(1).__next__
-        self.turns: list[ForwardEnd] = []
         self._machine = gpu.machine
         self._origins = Origins()
         self.devices = tuple(
             PeakWatch(device.allocator, self._tick, self._origins.of_allocation)
             for device in gpu.machine.devices
         )
-        self._owners = Owners(self._claim, self._backward_begins)
+        self._owners = Owners(self._claim)
         for device in gpu.machine.devices:
             device.allocator.add_oom_observer(self._memory_runs_out)
 
@@ -64,12 +61,8 @@ class Watch:
         self._owners.remove()
         self._machine.remove_observer(self._origins)
 
-    def _backward_begins(self) -> None:
-        self.turns.append(ForwardEnd(self._tick(), is_backward=True))
-
     def _memory_runs_out(self, *_: int) -> None:
         self._owners.look_everywhere()
-        self.turns.append(ForwardEnd(self._tick(), is_backward=False))
 
     def _claim(self, device: int, address: int, category: Category) -> None:
         claim(self.devices[device], address, category)

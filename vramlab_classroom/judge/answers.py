@@ -14,7 +14,7 @@ import builtins
 import re
 import symtable
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -74,12 +74,14 @@ class BrokenCell(Exception):
     """A cell is no Python; the message says which one, in which line, and why."""
 
 
-def find_answer(cells: Sequence[str], name: str) -> str:
+def find_answer(cells: Sequence[str], name: str, instead: Mapping[str, str] | None = None) -> str:
     """Collect the source of the answer called `name` from the sources of code cells.
 
     Args:
         cells: code cells, in the order in which they were, or would be, executed. Of several
             bindings of a name the last one counts.
+        name: of the answer.
+        instead: by name, statements that take the place of those which bind it in the cells.
 
     Raises:
         NoAnswer: no cell binds the name.
@@ -94,6 +96,9 @@ def find_answer(cells: Sequence[str], name: str) -> str:
         except (SyntaxError, ValueError) as error:
             parsed.append([])
             broken[cell] = BrokenCell(_where(error, cell, number))
+    if instead:
+        parsed = [[each for each in cell if not each.binds & instead.keys()] for cell in parsed]
+        parsed.insert(0, [each for source in instead.values() for each in _statements(source)])
     homes = [index for index, cell in enumerate(parsed) if name in _bound(cell)]
     if not homes:
         for cell, problem in broken.items():

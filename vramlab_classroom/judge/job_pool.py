@@ -75,7 +75,18 @@ class JobDied(JobPoolError):
     def __init__(self, message: str, is_of_answer: bool = True) -> None:
         super().__init__(message)
         self.is_of_answer = is_of_answer
-        """It can have been nothing but the answer, if that was in plain Python."""
+        """It was the answer that ran in it, if one did; otherwise the machine may have been short
+        of memory."""
+
+    def as_problem(self) -> Mapping[str, Any]:
+        """Give the problem of the answer that has ended its process.
+
+        Raises:
+            JobDied: it may have been the machine.
+        """
+        if not self.is_of_answer:
+            raise self
+        return {"problem": f"No answer: {self}."}
 
 
 class JobLate(VramlabError):
@@ -111,16 +122,24 @@ class JobPool(Closing):
         self._imported += tuple(measured.pop("imported"))
         return measured
 
-    def find(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Mapping[str, Any]]:
+    def find(
+        self, cells: Mapping[str, Sequence[str]], rights: Mapping[str, str] | None = None
+    ) -> dict[str, Mapping[str, Any]]:
         """Find answers: of each the `source`, or the `problem` with it.
 
         Args:
             cells: by the name of each task, the sources of the cells to look in.
+            rights: right answers that others may build on; see `follow_through.py`.
         """
         order = JobSpec(_limits(FIND_CPU_SECONDS))
-        reply = self._done({"job": "find", "cells": cells}, order)
-        with _any_reply():
-            return {task: replies.found(reply[task]) for task in cells}
+        try:
+            reply = self._done({"job": "find", "cells": cells, "rights": dict(rights or {})}, order)
+            with _any_reply():
+                return {task: replies.found(reply[task]) for task in cells}
+        except JobDied as death:
+            if len(cells) > 1:
+                raise  # nobody knows whose cells it was
+            return dict.fromkeys(cells, death.as_problem())
 
     def answers(
         self, exercise: Exercise, task: Task, source: str, calls: Sequence[Config]
@@ -143,9 +162,7 @@ class JobPool(Closing):
             with _any_reply():
                 return replies.outcomes(reply, len(calls))
         except JobDied as death:
-            if not death.is_of_answer:
-                raise
-            return [{"problem": f"No answer: {death}."}] * len(calls)
+            return [death.as_problem()] * len(calls)
 
     def trial(
         self, exercise: Exercise, task: Task, source: str, config: Config
@@ -154,9 +171,12 @@ class JobPool(Closing):
         limits = replace(_limits(TRIAL_CPU_SECONDS), runs_torch=True)
         ours = {"module": exercise.module, "task": task.name, "config": config}
         order = JobSpec(limits, TORCH_MODULES + self._imported, ours)
-        reply = self._do("trial", exercise, task, order, source=source, config=config)
-        with _any_reply():
-            return replies.trial(reply)
+        try:
+            reply = self._do("trial", exercise, task, order, source=source, config=config)
+            with _any_reply():
+                return replies.trial(reply)
+        except JobDied as death:
+            return death.as_problem()
 
     def call(
         self,
@@ -319,7 +339,9 @@ def neutral_environment() -> dict[str, str]:
 
     The few that interpreters and sandboxes need, so neither settings that change what is measured
     nor anybody's passwords. One thread, because sums in another order give other results, and
-    because threads that wait for each other use up a job's CPU time.
+    because threads that wait for each other use up a job's CPU time. Large pages for large tensors
+    (PyTorch's `c10/core/impl/alloc_cpu.cpp`), because each job begins with memory that it has not
+    touched.
     """
     kept = {name: value for name, value in os.environ.items() if name.startswith(KEPT_VARIABLES)}
-    return {**kept, "OMP_NUM_THREADS": "1"}
+    return {**kept, "OMP_NUM_THREADS": "1", "THP_MEM_ALLOC_ENABLE": "1"}

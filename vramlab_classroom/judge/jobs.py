@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vramlab_classroom.judge.answers import BrokenCell, NoAnswer, find_answer
+from vramlab_classroom.judge.follow_through import find_following
 from vramlab_classroom.judge.restricted import load
 from vramlab_classroom.judge.task import (
     Diagnose,
@@ -38,7 +39,8 @@ def run(request: Mapping[str, Any]) -> Reply:
         function = getattr(importlib.import_module(request["module"]), request["function"])
         return dict(function(**request["arguments"]))
     if request["job"] == "find":
-        return {task: find(task, cells) for task, cells in request["cells"].items()}
+        rights = request["rights"]
+        return {task: find(task, cells, rights) for task, cells in request["cells"].items()}
     exercise: Exercise = importlib.import_module(request["module"]).EXERCISE
     task = exercise.task(request["task"])
     match request["job"]:
@@ -94,10 +96,19 @@ def _checked_truth(task: Task, truth: int | str) -> int | str:
     return truth
 
 
-def find(task: str, cells: Sequence[str]) -> Reply:
-    """Give the `source` of the answer to a task, or the `problem` that there is with it."""
+def find(task: str, cells: Sequence[str], rights: Mapping[str, str]) -> Reply:
+    """Give the `source` of the answer to a task, or the `problem` that there is with it.
+
+    Besides, what `find_following` gives.
+    """
+    found = _find(lambda: {"source": find_answer(cells, task)})
+    following = _find(lambda: find_following(task, cells, rights))
+    return {**found, **following} if "followed" in following else found
+
+
+def _find(finding: Callable[[], Reply]) -> Reply:
     try:
-        return {"source": find_answer(cells, task)}
+        return finding()
     except NoAnswer as error:
         return {"problem": str(error), "unanswered": True}
     except BrokenCell as error:
@@ -116,7 +127,7 @@ def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
         return {"achieved": task.trial(bound["answer"], **config)}
     except NotFixed as failure:
         return {"problem": str(failure)}
-    except Exception as error:
+    except BaseException as error:
         if own_line(error, source, OWN_MODULE) is None:
             raise  # a fault of the task, not of the answer
         return problem(error, source, OWN_MODULE, own=NotAllowed)
@@ -128,5 +139,5 @@ def _bind(task: Task, source: str) -> Reply:
     vocabulary = torch_vocabulary() if has_torch else PLAIN
     try:
         return {"answer": load(source, vocabulary)[task.name]}
-    except Exception as error:
+    except BaseException as error:
         return problem(error, source, OWN_MODULE, own=NotAllowed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from random import Random
@@ -12,8 +13,10 @@ from typing import Any
 
 from vramlab.units import mib
 from vramlab_classroom.judge import hidden_cases
+from vramlab_classroom.judge.follow_through import better_of, right_alone
 from vramlab_classroom.judge.job_pool import JobDied, JobLate, JobPool, JobPoolError
 from vramlab_classroom.judge.mistakes import Mistake
+from vramlab_classroom.judge.partial_credit import partial_points
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
 from vramlab_classroom.judge.truths import SharedTruths, Truth
 from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
@@ -23,6 +26,8 @@ MAX_REMEMBERED = 1_000
 
 NOT_WHOLE = ("float", "float64", "float32", "float16", "Fraction", "Decimal")
 """Types of numbers that count as the whole numbers they are, if they are."""
+
+NOT_IMPLEMENTED = "NotImplementedError: not all cases are answered yet."
 
 Outcome = Mapping[str, Any]
 
@@ -74,50 +79,111 @@ class Judge:
         self._truths: dict[str, Truth] = {}
         self._hidden_cases: dict[tuple[str, str], list[Config]] = {}
         self._verdicts: dict[tuple[str, str, str], Verdict] = {}
+        self._visible: Judge | None = None
 
-    def judge(self, exercise: Exercise, name: str, cells: Sequence[str]) -> Verdict:
-        """Judge the answer to the task `name` that is found in the sources of code cells."""
-        return self._verdict(exercise, name, cells, None)
+    def variant(self, name: str) -> Judge:
+        """Give a judge with hidden cases of its own, who has the visible ones from this one.
 
-    def judge_found(self, exercise: Exercise, name: str, found: Mapping[str, Any]) -> Verdict:
-        """Judge the answer to the task `name` that a pool has found: see `JobPool.find`."""
-        return self._verdict(exercise, name, (), found)
+        Args:
+            name: of the variant, such as a student's; the same name gives the same cases.
+        """
+        seed = None if self._seed is None else f"{self._seed}/{name}"
+        other = Judge(self._pool, seed, self._shared)
+        other._visible = self
+        return other
+
+    def judge(
+        self,
+        exercise: Exercise,
+        name: str,
+        cells: Sequence[str],
+        rights: Mapping[str, str] | None = None,
+        right: Collection[str] = (),
+    ) -> Verdict:
+        """Judge the answer to the task `name` that is found in the sources of code cells.
+
+        Args:
+            exercise: what it answers.
+            name: of the task.
+            cells: the sources.
+            rights: right answers to earlier tasks that it may build on; see `follow_through.py`.
+            right: earlier tasks whose answers are right.
+        """
+
+        def judged() -> Verdict:
+            found = self._pool.find({name: cells}, rights)[name]
+            return self.judge_found(exercise, name, found, right)
+
+        return self._told(exercise.task(name), judged)
+
+    def judge_found(
+        self,
+        exercise: Exercise,
+        name: str,
+        found: Mapping[str, Any],
+        right: Collection[str] = (),
+    ) -> Verdict:
+        """Judge the answer to the task `name` that a pool has found: see `JobPool.find`.
+
+        Args:
+            exercise: what it answers.
+            name: of the task.
+            found: the answer.
+            right: earlier tasks whose answers are right: on these it may build as they are.
+        """
+        task = exercise.task(name)
+        if "source" in found:
+            own = self._verdict(exercise, task, found["source"])
+        else:
+            grade = Grade.UNANSWERED if found.get("unanswered") else Grade.FAILED
+            own = Verdict(task.name, task.points, grade, found["problem"])
+        wrong = [name for name in found.get("replaced", ()) if name not in right]
+        if own.grade is Grade.PASSED or not wrong:
+            return own
+        return better_of(own, self._verdict(exercise, task, found["followed"]), wrong)
 
     def judge_all(
-        self, exercise: Exercise, cells: Mapping[str, Sequence[str]]
+        self,
+        exercise: Exercise,
+        cells: Mapping[str, Sequence[str]],
+        rights: Mapping[str, str] | None = None,
     ) -> dict[str, Verdict]:
         """Judge the answers to several tasks.
 
         Args:
             exercise: what they answer.
             cells: by the name of each task, the sources of the code cells to find its answer in.
+            rights: right answers to earlier tasks that they may build on.
         """
-        try:
-            found = self._pool.find(cells)
-        except (JobPoolError, JobLate):
-            # A cell can be written so that who parses it does not end. Only its task should suffer.
-            return {name: self.judge(exercise, name, cells[name]) for name in cells}
-        return {name: self.judge_found(exercise, name, found[name]) for name in cells}
+        found: Mapping[str, Mapping[str, Any]] = {}
+        # A cell can be written so that who parses it does not end. Only its task should suffer.
+        with suppress(JobPoolError, JobLate):
+            found = self._pool.find(cells, rights)
+        verdicts: dict[str, Verdict] = {}
+        for name in cells:
+            right = right_alone(verdicts.values())
+            verdicts[name] = (
+                self.judge_found(exercise, name, found[name], right)
+                if found
+                else self.judge(exercise, name, cells[name], rights, right)
+            )
+        return verdicts
 
-    def _verdict(
-        self,
-        exercise: Exercise,
-        name: str,
-        cells: Sequence[str],
-        found: Mapping[str, Any] | None,
-    ) -> Verdict:
-        task = exercise.task(name)
+    def _verdict(self, exercise: Exercise, task: Task, source: str) -> Verdict:
+        key = (exercise.module, task.name, source)
+        if key not in self._verdicts:
+            verdict = self._told(task, lambda: self._judge(exercise, task, source))
+            if verdict.grade is Grade.UNGRADED:
+                return verdict
+            self._verdicts[key] = verdict
+            if len(self._verdicts) > MAX_REMEMBERED:
+                del self._verdicts[next(iter(self._verdicts))]
+        return self._verdicts[key]
+
+    def _told(self, task: Task, judged: Callable[[], Verdict]) -> Verdict:
+        """Give a verdict, also if the pool did not come to one."""
         try:
-            found = found or self._pool.find({name: cells})[name]
-            if "problem" in found:
-                grade = Grade.UNANSWERED if found.get("unanswered") else Grade.FAILED
-                return Verdict(task.name, task.points, grade, found["problem"])
-            key = (exercise.module, task.name, found["source"])
-            if key not in self._verdicts:
-                self._verdicts[key] = self._judge(exercise, task, found["source"])
-                if len(self._verdicts) > MAX_REMEMBERED:
-                    del self._verdicts[next(iter(self._verdicts))]
-            return self._verdicts[key]
+            return judged()
         except JobLate as late:
             return Verdict(task.name, task.points, Grade.FAILED, f"No answer: {late}.")
         except JobDied as death:
@@ -159,7 +225,7 @@ class Judge:
         else:
             calls = [self._truth(exercise, task, config)["arguments"] for config in configs]
         outcomes = self._pool.answers(exercise, task, source, calls)
-        if any(outcome.get("unanswered") for outcome in outcomes):
+        if all(outcome.get("unanswered") for outcome in outcomes):
             return Verdict(task.name, task.points, Grade.UNANSWERED, outcomes[0]["problem"])
         tries = [
             Try(arguments, outcome, self._truth(exercise, task, config)["truth"])
@@ -171,7 +237,12 @@ class Judge:
         )
         if all(each.is_right for each in tries):
             return Verdict(task.name, task.points, Grade.PASSED, "", cases)
-        return Verdict(task.name, task.points, Grade.FAILED, _explain(task, tries), cases)
+        message = _explain(task, tries)
+        if isinstance(task, Predict) and task.partial_credit:
+            earned = partial_points(task.points, cases)
+            if earned:
+                return Verdict(task.name, task.points, Grade.PARTLY, message, cases, earned)
+        return Verdict(task.name, task.points, Grade.FAILED, message, cases)
 
     def _judge_repair(self, exercise: Exercise, task: Fix, source: str) -> Verdict:
         results: list[CaseResult] = []
@@ -188,6 +259,8 @@ class Judge:
         return Verdict(task.name, task.points, Grade.PASSED, "", tuple(results))
 
     def _truth(self, exercise: Exercise, task: Task, config: Config) -> Truth:
+        if self._visible is not None and config in task.visible:
+            return self._visible._truth(exercise, task, config)
         key = _key(exercise, task, config)
         if key not in self._truths:
             self._measure_with_others(exercise, task, [config])
@@ -238,7 +311,7 @@ def _explain(task: Predict | Diagnose, tries: Sequence[Try]) -> str:
     wrong = [each for each in tries if not each.is_right]
     for each in wrong:
         if "problem" in each.outcome:
-            return f"{each.outcome['problem']}"
+            return f"{each.outcome['problem'] or NOT_IMPLEMENTED}"
     first = wrong[0]
     if first.outcome["type"] != type(first.truth).__name__:
         return _explain_type(task, first)

@@ -1,7 +1,8 @@
 """Which cells of an exercise notebook are what.
 
 An answer's cell carries the task's name as its nbgrader id, the test below it that name with
-`-test` at its end. Works on anything that has nbformat's shape.
+`-test` at its end. A graded cell of another name is an answer that a human reads. Works on anything
+that has nbformat's shape.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 TEST_SUFFIX = "-test"
+READ_BY_HAND = "to be read, and given points by hand"
+"""Why an answer has no score yet that no test follows."""
 
 Cell = dict[str, Any]
 
@@ -26,6 +29,11 @@ def tested_task(cell: Cell) -> str | None:
     if cell["cell_type"] == "code" and name and name.endswith(TEST_SUFFIX):
         return name.removesuffix(TEST_SUFFIX)
     return None
+
+
+def is_read_by_hand(name: str) -> bool:
+    """Tell whether a graded cell waits for a human, by its name: whatever is no test does."""
+    return not name.endswith(TEST_SUFFIX)
 
 
 def tasks_with_cells(notebook: Mapping[str, Any]) -> Iterator[tuple[str, Cell, list[str]]]:

@@ -21,11 +21,19 @@ class NoReply(ValueError):
 
 
 def found(reply: object) -> Data:
-    """Read the reply of a `find` job: the source of the answer, or the problem with it."""
+    """Read the reply of a `find` job: the source of the answer, or the problem with it.
+
+    Besides, what `follow_through.find_following` gives, if it gave anything.
+    """
     match reply:
         case {"source": str(source)}:
-            return {"source": source}
-    return _problem(reply)
+            answer: Data = {"source": source}
+        case _:
+            answer = _problem(reply)
+    match reply:
+        case {"followed": str(followed), "replaced": [*names]}:
+            return {**answer, "followed": followed, "replaced": [printable(f"{n}") for n in names]}
+    return answer
 
 
 def outcomes(reply: object, count: int) -> list[Data]:

@@ -18,3 +18,14 @@ def hidden_seed(path: Path) -> str:
         path.touch(mode=0o600)
         path.write_text(f"{secrets.token_hex(16)}\n")
     return path.read_text().strip()
+
+
+def variant_of(student: str, attempt: int = 1) -> str:
+    """Name the variant of a student, or of an attempt, or of both; see `Judge.variant`.
+
+    Args:
+        student: who has hidden cases of their own; empty if all have the same.
+        attempt: from the second on it has others than the first, which feedback has told.
+    """
+    names = [f"student {student}"] if student else []
+    return "/".join([*names, *([f"attempt {attempt}"] if attempt > 1 else [])])

@@ -88,6 +88,10 @@ class Predict(Task):
 
     mistakes: tuple[Mistake, ...] = ()
 
+    partial_credit: bool = False
+    """An answer that is right in some of the cases earns some of the points; for predictions whose
+    cases are about different rules (see `partial_credit.py`)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnose(Task):

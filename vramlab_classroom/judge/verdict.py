@@ -16,6 +16,9 @@ class Grade(Enum):
     """What became of a task."""
 
     PASSED = "passed"
+    PARTLY = "partly right"
+    """It has earned some of the points: see `partial_credit.py`."""
+
     FAILED = "failed"
     UNANSWERED = "not answered yet"
     UNGRADED = "could not be graded"
@@ -68,11 +71,19 @@ class Verdict:
 
     cases: tuple[CaseResult, ...] = ()
 
+    earned: float | None = None
+    """Points earned, where it is neither all for a right answer nor none for a wrong one."""
+
+    note: str = ""
+    """How it was judged, if in a way of its own; see `follow_through.py` and `run/attempts.py`."""
+
     @property
-    def score(self) -> int | None:
+    def score(self) -> float | None:
         """Points earned; None when the task could not be graded."""
         if self.grade is Grade.UNGRADED:
             return None
+        if self.earned is not None:
+            return self.earned
         return self.points if self.grade is Grade.PASSED else 0
 
     def as_data(self) -> dict[str, Any]:
@@ -83,18 +94,18 @@ class Verdict:
             "grade": self.grade.name,
             "message": self.message,
             "cases": [case.as_data() for case in self.cases],
+            "earned": self.earned,
+            "note": self.note,
         }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
         """Make it from what `as_data` gave."""
         cases = tuple(CaseResult.from_data(case) for case in data["cases"])
-        return cls(data["task"], data["points"], Grade[data["grade"]], data["message"], cases)
+        return cls(**{**data, "grade": Grade[data["grade"]], "cases": cases})
 
     def __str__(self) -> str:
-        lines = [self._headline()]
-        if self.message:
-            lines.append(self.message)
+        lines = [self._headline(), *filter(None, (self.note, self.message))]
         if self.cases:
             lines.extend(["", *self._table()])
         return "\n".join(lines)
@@ -102,8 +113,13 @@ class Verdict:
     def _headline(self) -> str:
         if self.score is None:
             return f"{self.task}: {self.grade.value}"
-        tried = f" in {_count(len(self.cases), 'case')}" if self.grade is Grade.PASSED else ""
-        earned = f"{self.score} of {_count(self.points, 'point')}"
+        tried = ""
+        if self.grade is Grade.PASSED:
+            tried = f" in {_count(len(self.cases), 'case')}"
+        elif self.grade is Grade.PARTLY:
+            right = sum(case.right for case in self.cases)
+            tried = f" in {right} of {_count(len(self.cases), 'case')}"
+        earned = f"{self.score:g} of {_count(self.points, 'point')}"
         return f"{self.task}: {self.grade.value}{tried}, {earned}"
 
     def _table(self) -> list[str]:

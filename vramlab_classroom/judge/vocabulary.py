@@ -174,8 +174,8 @@ SAFER: Mapping[str, Any] = {
 """What an answer gets instead of the original, by its dotted name."""
 
 PLAIN = Vocabulary(
-    PLAIN_MODULES,
-    "An answer like this one is computed with Python's builtins and modules such as math; "
+    {**PLAIN_MODULES, "numpy": NUMPY},
+    "An answer like this one is computed with Python, modules such as math, and NumPy; "
     "it cannot measure.",
 )
 
@@ -205,8 +205,7 @@ def torch_vocabulary() -> Vocabulary:
         "set_grad_enabled set_printoptions set_rng_state tensor typename "
         "use_deterministic_algorithms"
     )
-    modules = dict(PLAIN_MODULES)
-    modules["numpy"] = NUMPY
+    modules = dict(PLAIN.modules)
     modules["torch"] = _public(tensor_functions | data | named) | _public(torch.functional.__all__)
     modules["torch.amp"] = frozenset({"GradScaler", "autocast"})
     modules["torch.autograd"] = words("Function backward detect_anomaly grad set_detect_anomaly")

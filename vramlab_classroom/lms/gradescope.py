@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ def details(marked: Marked) -> str:
 
 def _summary(marked: Marked) -> str:
     if marked.points is not None:
-        return f"{marked.assignment}: {marked.points} of {marked.max_points} points"
+        return f"{marked.assignment}: {marked.points:g} of {marked.max_points} points"
     # Why a task could not be graded can have to do with a hidden case.
     tasks = ", ".join(verdict.task for verdict in marked.ungraded)
     return f"{_WITHOUT_SCORE}\n\n{marked.problem or tasks}"
@@ -164,7 +164,7 @@ def _told(outcome: Outcome, verdict: Verdict) -> str:
     if verdict.grade is Grade.UNGRADED or visible is None:
         return f"{verdict.task}: {Grade.UNGRADED.value}"
     if visible.grade is not Grade.PASSED or verdict.grade is Grade.PASSED:
-        return str(visible)
+        return str(replace(visible, earned=verdict.earned, note=verdict.note))
     task = find_exercise(outcome.marked.assignment).task(verdict.task)
     known = {mistake.message for mistake in getattr(task, "mistakes", ())}
     hint = f"\n{verdict.message}" if verdict.message in known else ""

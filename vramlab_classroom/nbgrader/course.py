@@ -67,6 +67,13 @@ class Course:
         """Holds the seed of the hidden cases."""
         return self.root / str(self.config.JudgeTasks.seed_file)
 
+    @property
+    def has_variants(self) -> bool:
+        """Whether each student has hidden cases of their own."""
+        from vramlab_classroom.nbgrader.nbgrader_steps import JudgeTasks
+
+        return bool(JudgeTasks(config=self.config).variant_per_student)
+
     def _folder(self, step: str) -> Path:
         return self.root / str(self.config.CourseDirectory[f"{step}_directory"])
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from nbgrader.api import Gradebook, MissingEntry
 
-from vramlab_classroom.judge.notebooks import TEST_SUFFIX
+from vramlab_classroom.judge.notebooks import READ_BY_HAND, TEST_SUFFIX, is_read_by_hand
 from vramlab_classroom.judge.verdict import reason_in
+
+NOT_PROCESSED = "nbgrader could not process the notebook; its log says why"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ def ungraded(gradebook: Gradebook, assignment: str) -> list[Ungraded]:
             assignment=assignment,
             cell=grade.name,
             reason=reason_in(comments.get(task) or "", task)
-            or "nbgrader could not process the notebook; its log says why",
+            or (READ_BY_HAND if is_read_by_hand(grade.name) else NOT_PROCESSED),
         )
         for submission in gradebook.assignment_submissions(assignment)
         for notebook in submission.notebooks

@@ -19,12 +19,13 @@ from typing import Any
 import nbformat
 from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
-from traitlets import Callable, Unicode
+from traitlets import Bool, Callable, Unicode
 
 from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.follow_through import right_answers
 from vramlab_classroom.judge.judge import Judge, shared_judge
-from vramlab_classroom.judge.notebooks import TEST_SUFFIX, tasks_with_cells
-from vramlab_classroom.judge.seeds import hidden_seed
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX, is_read_by_hand, tasks_with_cells
+from vramlab_classroom.judge.seeds import hidden_seed, variant_of
 from vramlab_classroom.judge.verdict import Grade, Verdict
 from vramlab_classroom.judge.verdict_picture import describe, picture_html
 from vramlab_classroom.nbgrader.released_cells import released_cells, restore
@@ -37,6 +38,10 @@ PAGE_CHARACTERS = 96
 
 VERDICTS = "vramlab_verdicts"
 """Key of nbgrader's resources under which the verdicts travel from step to step."""
+
+
+PROBLEM = "vramlab_problem"
+"""Key under which travels why nothing of a submission could be graded, if so."""
 
 
 def _no_sandbox() -> tuple[Sequence[str], str]:
@@ -74,6 +79,17 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
         "learners. The same seed grades the same way.",
     ).tag(config=True)
 
+    masters = Unicode(
+        "solutions",
+        help="Folder of the masters, whose answers take the place of wrong ones that later answers "
+        "build on.",
+    ).tag(config=True)
+
+    variant_per_student = Bool(
+        False,
+        help="Draw other hidden cases for each student, so that what one tells helps no other.",
+    ).tag(config=True)
+
     pool_command = Callable(
         _no_sandbox,
         help="Gives the command that starts Python where answers are judged, and a warning to "
@@ -87,12 +103,16 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
         if verdicts is None:
             exercise = find_exercise(resources["nbgrader"]["notebook"])
             cells = {task: cells for task, (_, cells) in tests.items()}
-            verdicts = self._judge().judge_all(exercise, cells)
+            master = Path(self.masters, exercise.name, f"{exercise.name}.ipynb")
+            judge = self._judge()
+            if self.variant_per_student:
+                judge = judge.variant(variant_of(resources["nbgrader"]["student"]))
+            verdicts = judge.judge_all(exercise, cells, right_answers(exercise, master))
         for task, (cell, _) in tests.items():
             verdict = verdicts[task]
             if verdict.grade is Grade.UNGRADED:
                 self.log.warning("%s of %s: %s", task, resources["nbgrader"]["student"], verdict)
-            cell["outputs"] = verdict_outputs(verdict)
+            cell["outputs"] = verdict_outputs(verdict, cell["metadata"]["nbgrader"]["points"])
         resources[VERDICTS] = {task: verdicts[task] for task in tests}
         return nb, resources
 
@@ -120,16 +140,27 @@ class SaveGrades(SaveAutoGrades):  # type: ignore[misc]
                     grade.needs_manual_grade = True
                     # Also where the submission has lost the answer's cell.
                     gradebook.find_comment(task, *place).auto_comment = str(verdict)
+            if problem := resources.get(PROBLEM):
+                for grade in gradebook.find_submission_notebook(*place).grades:
+                    if is_read_by_hand(grade.name):
+                        grade.auto_score = None
+                        grade.needs_manual_grade = True
+                        gradebook.find_comment(grade.name, *place).auto_comment = problem
             gradebook.db.commit()
         return nb, resources
 
 
-def verdict_outputs(verdict: Verdict) -> list[Notebook]:
+def verdict_outputs(verdict: Verdict, points: float) -> list[Notebook]:
     """Write a verdict as outputs of its test cell: its text, and its picture if it has one.
 
-    nbgrader's scoring reads the first: an error earns nothing.
+    nbgrader's scoring reads them: an error earns nothing, and a number as the cell's result is
+    partial credit.
+
+    Args:
+        verdict: on the task.
+        points: that the cell was released with, of which the answer earns its share.
     """
-    if verdict.grade is Grade.PASSED:
+    if verdict.score:
         text = nbformat.v4.new_output("stream", name="stdout", text=f"{verdict}\n")
     else:
         text = nbformat.v4.new_output(
@@ -138,11 +169,15 @@ def verdict_outputs(verdict: Verdict) -> list[Notebook]:
             evalue=verdict.message,
             traceback=_wrapped(verdict),
         )
+    outputs = [text]
     picture = picture_html(verdict)
-    if picture is None:
-        return [text]
-    data = {"text/html": picture, "text/plain": describe(verdict)}
-    return [text, nbformat.v4.new_output("display_data", data=data)]
+    if picture is not None:
+        data = {"text/html": picture, "text/plain": describe(verdict)}
+        outputs.append(nbformat.v4.new_output("display_data", data=data))
+    if verdict.score and verdict.score != verdict.points:
+        credit = {"text/plain": f"{verdict.score / verdict.points * points:.12g}"}
+        outputs.append(nbformat.v4.new_output("execute_result", data=credit))
+    return outputs
 
 
 def _wrapped(verdict: Verdict) -> list[str]:

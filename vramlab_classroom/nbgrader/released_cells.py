@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vramlab_classroom.judge.notebooks import TEST_SUFFIX, Cell, grade_id
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX, Cell, grade_id, is_read_by_hand
 from vramlab_classroom.judge.task import Exercise
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def changed_since_release(exercise: Exercise, released: Sequence[ReleasedCell]) 
     there = {
         cell.name.removesuffix(TEST_SUFFIX): cell.points
         for cell in released
-        if cell.points is not None
+        if cell.points is not None and not is_read_by_hand(cell.name)
     }
     now = {task.name: task.points for task in exercise.tasks}
     differences = [

@@ -28,7 +28,7 @@ from nbgrader.api import (
 
 from vramlab.errors import VramlabError
 from vramlab_classroom.judge.exercises import UnknownExerciseError, find_exercise
-from vramlab_classroom.judge.notebooks import TEST_SUFFIX
+from vramlab_classroom.judge.notebooks import READ_BY_HAND, TEST_SUFFIX, is_read_by_hand
 from vramlab_classroom.judge.verdict import reason_in
 
 NO_REASON = "it could not be processed, or has not been graded yet"
@@ -177,7 +177,8 @@ def _assignment_scores(
         for cell in cells:
             task = cell.name.removesuffix(TEST_SUFFIX)
             score = grades.get((submission_id, cell.name))
-            reason = reasons.get((submission_id, task), "") if score is None else ""
+            waiting = READ_BY_HAND if is_read_by_hand(cell.name) else ""
+            reason = reasons.get((submission_id, task)) or waiting if score is None else ""
             tasks.append(TaskScore(task, score, cell.max_score or 0, reason))
         yield Score(
             student=student.id,

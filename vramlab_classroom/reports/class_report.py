@@ -129,7 +129,7 @@ def class_report(
         for verdict in marked.verdicts:
             if verdict.grade is Grade.UNANSWERED:
                 unanswered[verdict.task].add(marked.student)
-            elif verdict.grade is Grade.FAILED:
+            elif verdict.grade in (Grade.FAILED, Grade.PARTLY):
                 wrong[verdict.task].add(marked, verdict)
     graded = [score for score in scores if score.status is Status.GRADED]
     totals = sorted(score.score or 0.0 for score in graded)

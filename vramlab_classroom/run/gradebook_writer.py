@@ -37,7 +37,7 @@ from vramlab_classroom.judge.verdict import Grade, Verdict
 from vramlab_classroom.nbgrader.course import Course
 from vramlab_classroom.nbgrader.feedback_pages import GetScores
 from vramlab_classroom.nbgrader.gradebooks import Ungraded, ungraded
-from vramlab_classroom.nbgrader.nbgrader_steps import VERDICTS
+from vramlab_classroom.nbgrader.nbgrader_steps import PROBLEM, VERDICTS
 from vramlab_classroom.nbgrader.released_cells import ReleasedCell, released_cells
 from vramlab_classroom.run import feedback_requests
 from vramlab_classroom.run.attachments import Attachments, find_attachments
@@ -201,6 +201,7 @@ class Book(Closing):
         folder = CourseDirectory(config=config, log=_quiet)
         converter = _Entering(coursedir=folder, config=config, log=_quiet)
         converter.verdicts = _verdicts(marked)
+        converter.problem = marked.problem
         try:
             with warnings.catch_warnings():
                 # nbgrader 0.9.6 makes SQLAlchemy warn about its own session.
@@ -256,6 +257,7 @@ class _Entering(Autograde):  # type: ignore[misc]
     """nbgrader's `Autograde` with verdicts that were given, which tells why it failed."""
 
     verdicts: Mapping[str, Verdict]
+    problem: str
     failure: Exception | None = None
 
     def init_notebooks(self) -> None:
@@ -271,6 +273,7 @@ class _Entering(Autograde):  # type: ignore[misc]
     def init_single_notebook_resources(self, notebook_filename: str) -> dict[str, Any]:
         resources: dict[str, Any] = super().init_single_notebook_resources(notebook_filename)
         resources[VERDICTS] = self.verdicts
+        resources[PROBLEM] = self.problem
         return resources
 
     def convert_single_notebook(self, notebook_filename: str) -> None:

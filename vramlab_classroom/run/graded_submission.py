@@ -40,7 +40,7 @@ class Marked:
         return bool(self.problem or self.ungraded)
 
     @property
-    def points(self) -> int | None:
+    def points(self) -> float | None:
         """Points earned, before any penalty; None if any task has no score."""
         return None if self.needs_human else sum(each.score or 0 for each in self.verdicts)
 

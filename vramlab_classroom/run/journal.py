@@ -112,13 +112,33 @@ class Journal(Closing):
             ).fetchone()
         return _unpacked(packed)
 
-    def record(self, marked: Marked, fingerprint: str, *, retry: bool = False) -> int:
+    def attempts(self, student: str, assignment: str) -> list[Marked]:
+        """Give what was marked of each notebook that is kept in full, in the order of the first."""
+        with self._told():
+            rows = self._database.execute(
+                "SELECT marked FROM markings AS this WHERE student = ? AND assignment = ? "
+                "AND marked IS NOT NULL ORDER BY (SELECT MIN(number) FROM markings AS first WHERE "
+                "first.student = this.student AND first.assignment = this.assignment "
+                "AND first.sha256 = this.sha256)",
+                (student, assignment),
+            ).fetchall()
+        return [_unpacked(packed) for (packed,) in rows]
+
+    def record(
+        self,
+        marked: Marked,
+        fingerprint: str,
+        *,
+        retry: bool = False,
+        keeps_others: bool = False,
+    ) -> int:
         """Write down a marking, in place of an earlier one; it is on disk afterwards.
 
         Args:
             marked: the submission.
             fingerprint: of what judged it.
             retry: whether another try may do better.
+            keeps_others: whether the markings of the student's other notebooks are kept in full.
 
         Returns:
             Its number.
@@ -126,7 +146,9 @@ class Journal(Closing):
         who = (marked.student, marked.assignment)
         with self._told(), self._transaction():
             self._database.execute(
-                "UPDATE markings SET marked = NULL WHERE student = ? AND assignment = ?", who
+                "UPDATE markings SET marked = NULL WHERE student = ? AND assignment = ? "
+                "AND (sha256 = ? OR NOT ?)",
+                (*who, marked.sha256, keeps_others),
             )
             now = datetime.now(UTC).isoformat()
             number = self._database.execute(
@@ -198,11 +220,11 @@ def read_markings(path: Path, assignment: str) -> Iterator[Marked]:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             rows = database.execute(
-                "SELECT marked FROM markings WHERE assignment = ? AND marked IS NOT NULL "
-                "ORDER BY student",
+                "SELECT marked, MAX(number) FROM markings WHERE assignment = ? "
+                "AND marked IS NOT NULL GROUP BY student ORDER BY student",
                 (assignment,),
             )
-            for (packed,) in rows:
+            for packed, _ in rows:
                 yield _unpacked(packed)
     except sqlite3.Error as error:
         raise JournalError(f"the journal {path} cannot be read: {error}") from error

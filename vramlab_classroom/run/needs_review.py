@@ -57,7 +57,7 @@ def without_score(book: Book, submissions: Sequence[Submission]) -> Iterator[Att
         tasks = len(find_exercise(assignment).tasks)
         for student, cells in by_student.items():
             reasons = {each.cell: each.reason for each in cells}
-            if len(cells) == tasks and len(set(reasons.values())) == 1:
+            if len(cells) >= tasks and len(set(reasons.values())) == 1:
                 yield Attention(student, assignment, "", reasons[cells[0].cell])
             else:
                 for cell, reason in reasons.items():

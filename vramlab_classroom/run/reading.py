@@ -31,7 +31,11 @@ class Unreadable(Exception):
 
 
 def read(
-    data: str, released: Sequence[Mapping[str, Any]], tasks: Sequence[str], finding: bool
+    data: str,
+    released: Sequence[Mapping[str, Any]],
+    tasks: Sequence[str],
+    rights: Mapping[str, str],
+    finding: bool,
 ) -> Mapping[str, Any]:
     """Read a submission, and find the answers in it. Every value of the reply can be JSON.
 
@@ -39,6 +43,7 @@ def read(
         data: the file's bytes, in base64.
         released: fields of the exercise's `ReleasedCell`s.
         tasks: names of the tasks.
+        rights: right answers that later ones may build on.
         finding: whether to find the answers at once. That is quick, but a cell that ends the
             process while it is parsed takes all answers with it.
 
@@ -54,7 +59,8 @@ def read(
     cells = cells_of_answers(notebook, tasks)
     if not finding:
         return {"notebook": notebook, "cells": cells}
-    return {"notebook": notebook, "found": {task: find(task, cells[task]) for task in tasks}}
+    found = {task: find(task, cells[task], rights) for task in tasks}
+    return {"notebook": notebook, "found": found}
 
 
 def clean(content: bytes) -> dict[str, Any]:

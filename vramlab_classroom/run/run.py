@@ -19,9 +19,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
-from vramlab_classroom.judge.seeds import hidden_seed
+from vramlab_classroom.judge.follow_through import right_answers
+from vramlab_classroom.judge.seeds import hidden_seed, variant_of
 from vramlab_classroom.nbgrader.course import Course
 from vramlab_classroom.nbgrader.released_cells import ReleasedCell, changed_since_release
+from vramlab_classroom.run.attempts import Attempts
 from vramlab_classroom.run.cluster import Workers
 from vramlab_classroom.run.gradebook_writer import Book, NotEntered
 from vramlab_classroom.run.graded_submission import Marked
@@ -136,6 +138,9 @@ class _Exercise:
     """What a run has to know about an exercise."""
 
     released: tuple[ReleasedCell, ...]
+    rights: Mapping[str, str]
+    """Right answers that later ones may build on."""
+
     fingerprint: str
     due: datetime | None
     entered: Mapping[str, timedelta | None]
@@ -182,6 +187,8 @@ class _Run:
         self._progress = progress
         self._workers: Workers | None = None
         self._truths: TemporaryDirectory[str] | None = None
+        self._attempts = Attempts(config=course.config)
+        self._has_variants = course.has_variants
         self._exercises: dict[str, _Exercise] = {}
         self._regraded: set[str] = set()
 
@@ -211,6 +218,21 @@ class _Run:
     @cached_property
     def _seed(self) -> str:
         return hidden_seed(self._course.seed_file)
+
+    @cached_property
+    def _drawn_by(self) -> str:
+        """Say what decides the hidden cases."""
+        options = (self._has_variants, self._attempts.are_counted)
+        return f"{self._seed} {options}" if any(options) else self._seed
+
+    def _variant(self, submission: Submission, digest: str) -> str:
+        """Name the variant that a submission is judged on."""
+        who = (submission.student, submission.assignment)
+        attempt = 1
+        if self._attempts.are_counted:
+            attempts = [each.sha256 for each in self._journal.attempts(*who) if not each.problem]
+            attempt += attempts.index(digest) if digest in attempts else len(attempts)
+        return variant_of(submission.student if self._has_variants else "", attempt)
 
     @cached_property
     def _conditions(self) -> Conditions:
@@ -243,9 +265,12 @@ class _Run:
             exercise = find_exercise(assignment)
             if stale := changed_since_release(exercise, released):
                 self._progress.say(f"warning: {stale}")
+            master = self._course.solutions / assignment / f"{assignment}.ipynb"
+            rights = right_answers(exercise, master)
             self._exercises[assignment] = _Exercise(
                 released,
-                fingerprint(exercise, self._seed, released),
+                rights,
+                fingerprint(exercise, self._drawn_by, released, rights),
                 self._book.due_date(assignment),
                 self._book.extensions(assignment),
                 frozenset(each.student for each in self._book.ungraded(assignment)),
@@ -275,9 +300,11 @@ class _Run:
             self._keep(step, entry)
         elif problem:
             marked = Marked(submission.student, submission.assignment, "", problem=problem)
-            self._enter(step, self._journal.record(marked, exercise.fingerprint), marked)
+            self._enter(step, self._record(marked), marked)
         else:
-            work = Work(submission.student, submission.assignment, content, exercise.released)
+            who = (submission.student, submission.assignment)
+            variant = self._variant(submission, digest)
+            work = Work(*who, content, exercise.released, exercise.rights, variant)
             self._order(step, mark, work)
 
     def _tell_of_regrading(self, assignment: str) -> None:
@@ -334,9 +361,12 @@ class _Run:
             problem = f"It could not be graded: {type(result).__name__}: {result}"
             marked = Marked(submission.student, submission.assignment, step.sha256, problem=problem)
             retry = True
-        exercise = self._exercises[submission.assignment]
-        number = self._journal.record(marked, exercise.fingerprint, retry=retry)
-        self._enter(step, number, marked)
+        self._enter(step, self._record(marked, retry=retry), marked)
+
+    def _record(self, marked: Marked, *, retry: bool = False) -> int:
+        fingerprint = self._exercises[marked.assignment].fingerprint
+        counted = self._attempts.are_counted
+        return self._journal.record(marked, fingerprint, retry=retry, keeps_others=counted)
 
     def _enter(self, step: _Step, number: int, marked: Marked) -> None:
         try:
@@ -355,6 +385,9 @@ class _Run:
     def _entered(self, step: _Step, marked: Marked) -> Marked:
         """Enter it; what nbgrader does not take is entered as what it is: for a human."""
         attachments = self._book.attachments(step.submission)
+        if self._attempts.are_counted and not marked.problem:
+            attempts = self._journal.attempts(marked.student, marked.assignment)
+            marked = self._attempts.best_of(marked, attempts)
         try:
             left = self._book.enter(marked, step.timestamp, attachments)
         except NotEntered as error:
@@ -390,6 +423,8 @@ class _Run:
             extension = exercise.entered.get(step.submission.student) or timedelta()
             late = json.dumps(dict(self._course.config.LatePenalty), sort_keys=True, default=str)
             facts += [f"due {exercise.due + extension}", late]
+        if self._attempts.are_counted:
+            facts.append(f"attempts {self._attempts.percent} {self._attempts.most}")
         if attached := self._book.attachments(step.submission).state:
             facts.append(f"with files {attached}")
         return ", ".join(facts)

@@ -18,6 +18,9 @@ from vramlab_classroom.sandbox.packages import judging_packages
 
 _DATA = (".toml", ".json")
 
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""The fields of statements that hold statements."""
+
 
 def digest_of_code(modules: Collection[str]) -> str:
     """Give a digest of modules, of all of the judging packages that they import, and of its data
@@ -77,8 +80,27 @@ def _file_of_package(module: str) -> Path | None:
 def _parsed(content: bytes) -> tuple[str, frozenset[str]]:
     """Give a digest of what a source does, and the names that it imports."""
     tree = ast.parse(content)
-    imported = frozenset(name for node in ast.walk(tree) for name in _imported(node))
-    return _sha256(ast.dump(_WithoutTexts().visit(tree)).encode()), imported
+    imported = frozenset(name for node in _statements(tree) for name in _imported(node))
+    return _sha256(ast.dump(tree).encode()), imported
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Give the statements in a node, however deep, and take out of it those that are texts only:
+    docstrings, and the texts below the fields of classes.
+
+    Expressions, which are most of a tree, have none in them.
+    """
+    for name in _BLOCKS:
+        block: list[ast.AST] = getattr(node, name, [])
+        block[:] = [each for each in block if not _is_text(each)]
+        for each in block:
+            yield each
+            yield from _statements(each)
+
+
+def _is_text(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
@@ -92,14 +114,6 @@ def _imported(node: ast.AST) -> Iterator[str]:
         while name:
             yield name
             name = name.rpartition(".")[0]
-
-
-class _WithoutTexts(ast.NodeTransformer):
-    """Leaves out docstrings, and the texts below the fields of classes."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if is_text else node
 
 
 def _sha256(content: bytes) -> str:

@@ -47,7 +47,12 @@ def package_files() -> list[Path]:
     )
 
 
-def fingerprint(exercise: Exercise, seed: str, released: Sequence[ReleasedCell]) -> str:
+def fingerprint(
+    exercise: Exercise,
+    seed: str,
+    released: Sequence[ReleasedCell],
+    rights: Mapping[str, str] | None = None,
+) -> str:
     """Give a digest of all that judges an exercise: another one, and its verdicts are void."""
     parts = [
         exercise.name,
@@ -56,6 +61,7 @@ def fingerprint(exercise: Exercise, seed: str, released: Sequence[ReleasedCell])
         _version("torch"),
         seed,
         [asdict(cell) for cell in released],
+        rights,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

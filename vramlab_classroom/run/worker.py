@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import atexit
 import base64
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,7 @@ from vramlab.errors import VramlabError
 from vramlab.units import MIB
 from vramlab_classroom.judge import replies
 from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.follow_through import right_alone
 from vramlab_classroom.judge.job_pool import JobLate, JobPool, JobPoolError
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.task import Exercise
@@ -84,6 +85,12 @@ class Work:
     released: tuple[ReleasedCell, ...]
     """The cells of the exercise."""
 
+    rights: Mapping[str, str] = field(default_factory=dict)
+    """Right answers that later ones may build on: see `follow_through.py`."""
+
+    variant: str = ""
+    """Decides the hidden cases besides the seed; see `Judge.variant`."""
+
 
 def mark(work: Work, conditions: Conditions) -> dict[str, Any]:
     """Mark a submission.
@@ -103,12 +110,15 @@ def _mark(work: Work, conditions: Conditions) -> dict[str, Any]:
     exercise = find_exercise(work.assignment)
     pool = _pool(conditions.sandbox, conditions.hidden)
     judge = _judge(conditions.sandbox, conditions.hidden, conditions.seed, conditions.truths)
+    judge = judge.variant(work.variant) if work.variant else judge
     marked = Marked(work.student, work.assignment, sha256(work.notebook).hexdigest())
     read = _read(pool, exercise, work)
     if "problem" in read:
         return replace(marked, problem=read["problem"]).as_data()
-    verdicts = tuple(_verdict(judge, exercise, task.name, read) for task in exercise.tasks)
-    return replace(marked, verdicts=verdicts, notebook=read["notebook"]).as_data()
+    verdicts: list[Verdict] = []
+    for task in exercise.tasks:
+        verdicts.append(_verdict(judge, exercise, task.name, read, verdicts))
+    return replace(marked, verdicts=tuple(verdicts), notebook=read["notebook"]).as_data()
 
 
 def page(order: Mapping[str, Any], conditions: Conditions) -> str:
@@ -152,6 +162,7 @@ def _read(pool: JobPool, exercise: Exercise, work: Work) -> Mapping[str, Any]:
         "data": base64.b64encode(work.notebook).decode(),
         "released": [asdict(cell) for cell in work.released],
         "tasks": [task.name for task in exercise.tasks],
+        "rights": dict(work.rights),
     }
     for finding in (True, False):
         try:
@@ -169,15 +180,22 @@ def _read(pool: JobPool, exercise: Exercise, work: Work) -> Mapping[str, Any]:
             return {"problem": replies.printable(read["problem"])}
         if finding:
             read["found"] = {task: replies.found(each) for task, each in read["found"].items()}
-        return read
+        return {**read, "rights": work.rights}
     return {"problem": f"The notebook could not be read: {failure}."}
 
 
-def _verdict(judge: Judge, exercise: Exercise, task: str, read: Mapping[str, Any]) -> Verdict:
+def _verdict(
+    judge: Judge,
+    exercise: Exercise,
+    task: str,
+    read: Mapping[str, Any],
+    earlier: Sequence[Verdict],
+) -> Verdict:
     def judged() -> Verdict:
+        right = right_alone(earlier)
         if "found" in read:
-            return judge.judge_found(exercise, task, read["found"][task])
-        return judge.judge(exercise, task, read["cells"][task])
+            return judge.judge_found(exercise, task, read["found"][task], right)
+        return judge.judge(exercise, task, read["cells"][task], read["rights"], right)
 
     verdict = judged()
     # Once more, where it is no fault of the answer: the machine may have been short of memory.

@@ -179,7 +179,8 @@ class Container(Sandbox):
             ),
             *self._user(),
             *(word for folder in folders for word in ("--volume", f"{folder}:{folder}:ro")),
-            *("--env", "PYTHONPATH", "--env", "OMP_NUM_THREADS", "--env", f"HOME={SCRATCH}"),
+            *("--env", "PYTHONPATH", "--env", "OMP_NUM_THREADS", "--env", "THP_MEM_ALLOC_ENABLE"),
+            *("--env", f"HOME={SCRATCH}"),
             *("--env", f"TMPDIR={SCRATCH}", "--workdir", SCRATCH),
             *("--entrypoint", "python3", self.image),
         ]

@@ -76,7 +76,7 @@ def run(job: Mapping[str, Any]) -> Reply:
     Returns:
         `outcomes`, in the order of the calls: exact `type`, plain `value` and text, or a `problem`.
     """
-    source, name, calls = job["source"], job["name"], job["calls"]
+    source, calls = job["source"], job["calls"]
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -84,16 +84,24 @@ def run(job: Mapping[str, Any]) -> Reply:
     _import_what_is_named(tree)
     _leave_all_behind()
     refuse_system_calls(but=())
-    module = _Answer(source)
+    try:
+        return {"outcomes": _outcomes(job, tree)}
+    except BaseException as error:  # of the answer's making: it may have changed anything
+        return {"outcomes": [{"problem": f"No answer: {type(error).__name__}."}] * len(calls)}
+
+
+def _outcomes(job: Mapping[str, Any], tree: ast.Module) -> list[Reply]:
+    name, calls = job["name"], job["calls"]
+    module = _Answer(job["source"])
     module.run(tree)
     try:
         answer = module.names[name]
     except KeyError:
-        return {"outcomes": [module.missing(name)] * len(calls)}
+        return [module.missing(name)] * len(calls)
     if job["is_value"]:
-        return {"outcomes": [_data(answer)] * len(calls)}
+        return [_data(answer)] * len(calls)
     outcomes = {index: module.call(answer, calls[index]) for index in _in_any_order(len(calls))}
-    return {"outcomes": [outcomes[index] for index in range(len(calls))]}
+    return [outcomes[index] for index in range(len(calls))]
 
 
 def _in_any_order(count: int) -> Sequence[int]:

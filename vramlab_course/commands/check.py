@@ -52,13 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
         cells = cells_of_answers(notebook, [task.name for task in exercise.tasks])
     with working("checking") as step, JobPool() as pool:
         judge = Judge(pool)
-        earned = 0
+        earned: float = 0
         for task in exercise.tasks:
             step.tell(task.name)
             verdict = judge.judge(exercise, task.name, cells[task.name])
             earned += verdict.score or 0
             step.say(f"{verdict}\n")
-    print(f"{exercise.name}: {earned} of {exercise.points} points on the visible cases")
+    print(f"{exercise.name}: {earned:g} of {exercise.points} points on the visible cases")
     return _EXIT_OK if earned == exercise.points else _EXIT_NOT_SOLVED
 
 

@@ -19,10 +19,15 @@
     draw_shards(held)           which GPU holds which parameters when
     draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
 
+and pictures of ideas, drawn from what runs:
+
+    draw_autograd(graph)        the graph that backward walks, and what each op saves for it
+
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
 `describe_...` that gives the same text without drawing.
 """
 
+from vramlab_course.plots.autograd import describe_autograd, draw_autograd
 from vramlab_course.plots.breakdown import describe_breakdown, draw_breakdown
 from vramlab_course.plots.curves import describe_curves, draw_curves
 from vramlab_course.plots.device import describe_device, draw_device
@@ -43,12 +48,13 @@ from vramlab_course.plots.shards import describe_shards, draw_shards
 from vramlab_course.plots.stack import describe_stack, draw_stack
 from vramlab_course.plots.stacks import describe_stacks, draw_stacks
 from vramlab_course.plots.stages import describe_stages, draw_stages
-from vramlab_course.plots.timeline import describe_timeline, draw_timeline
+from vramlab_course.plots.timeline import describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
 
 __all__ = [
     "Picture",
     "Trade",
+    "describe_autograd",
     "describe_breakdown",
     "describe_curves",
     "describe_device",
@@ -66,6 +72,7 @@ __all__ = [
     "describe_stages",
     "describe_timeline",
     "describe_trades",
+    "draw_autograd",
     "draw_breakdown",
     "draw_curves",
     "draw_device",
@@ -84,4 +91,5 @@ __all__ = [
     "draw_stages",
     "draw_timeline",
     "draw_trades",
+    "largest_born",
 ]

@@ -9,12 +9,19 @@ from vramlab.planner import CATEGORIES, Estimate, Plan, Report, estimate
 from vramlab.planner.events import GATHERED
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.stacks import Rows, describe_stacks, draw_stacks
-from vramlab_course.plots.style import CACHED_LOOK, CATEGORY_LOOKS, GREY, OUTSIDE_LOOK, YELLOW, Look
+from vramlab_course.plots.style import (
+    CACHED_LOOK,
+    CATEGORY_LOOKS,
+    GATHERED_LOOK,
+    OUTSIDE_LOOK,
+    YELLOW,
+    Look,
+)
 
 _REST, _REMAINDERS, _CONTEXT = "all else", "unsplit remainders", "CUDA context"
 _LOOKS = {
     **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES if name != GATHERED},
-    GATHERED: Look(GREY, "oo"),
+    GATHERED: GATHERED_LOOK,
     _REST: Look(YELLOW, "xx"),
     _REMAINDERS: CACHED_LOOK,
     _CONTEXT: OUTSIDE_LOOK,

@@ -28,6 +28,8 @@ _LOOKS = {
 _ROW_IN = 0.42
 _PLOT_WIDTH_IN = 7.6  # what is left of a picture's width beside the names of the segments
 _MOST_PARTS_IN_WORDS = 8
+_APART = 4
+"""As many equal segments have a row each: then their number is seen."""
 
 Snapshot = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """torch.cuda.memory._snapshot(), or its segments alone (torch.cuda.memory_snapshot())."""
@@ -41,6 +43,7 @@ class _Part:
     start_bytes: int
     size_bytes: int
     label: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ def draw_segments(
 ) -> Picture:
     """Draw the segments of one device, one row each, split into their blocks.
 
-    Segments that look the same share a row. Small and large pool have a scale of their own, because
-    a small segment (2 MiB) would be hard to see beside a large one.
+    More than four segments that look the same share a row. Small and large pool have a scale of
+    their own, because a small segment (2 MiB) would be hard to see beside a large one.
 
     Args:
         snapshot: torch.cuda.memory._snapshot(), or its segments (torch.cuda.memory_snapshot()).
@@ -84,7 +87,7 @@ def draw_segments(
         for pool in dict.fromkeys(row.pool for row in rows)
     }
     with style.house_style():
-        heights = [min(len(pool_rows), most) for pool_rows in pools.values()] or [1]
+        heights = [min(len(_drawn(pool_rows)), most) for pool_rows in pools.values()] or [1]
         picture = new_picture(1.0 + sum(_ROW_IN * height + 0.75 for height in heights))
         picture.suptitle(title, x=0.01, ha="left", fontsize=style.TITLE_FONT_SIZE)
         axes_list = picture.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -158,7 +161,7 @@ def _parts(segment: Mapping[str, Any], names: Mapping[int, str]) -> list[_Part]:
             name = names.get(segment["address"] + start_bytes, "")
             used_bytes = min(block["requested_size"], size_bytes)
             label = f"{name} {short_size(used_bytes)}".strip()
-            parts.append(_Part(_ALLOCATED, start_bytes, used_bytes, label))
+            parts.append(_Part(_ALLOCATED, start_bytes, used_bytes, label, name))
             if used_bytes < size_bytes:
                 waste_bytes = size_bytes - used_bytes
                 parts.append(_Part(_WASTED, start_bytes + used_bytes, waste_bytes, ""))
@@ -181,8 +184,16 @@ def _in_words(parts: Sequence[_Part]) -> str:
     )
 
 
+def _drawn(rows: Mapping[_Row, int]) -> list[tuple[_Row, int]]:
+    """The rows of a pool as they are drawn: equal segments apart, unless they are many."""
+    apart: list[tuple[_Row, int]] = []
+    for row, count in rows.items():
+        apart += [(row, 1)] * count if count <= _APART else [(row, count)]
+    return apart
+
+
 def _draw_pool(axes: Axes, pool: str, rows: Mapping[_Row, int], most: int) -> None:
-    drawn = list(rows.items())[:most]
+    drawn = _drawn(rows)[:most]
     largest_bytes = max(row.total_bytes for row in rows)
     unit = MemoryUnit.for_axis(largest_bytes)
     axes.set_xlim(0, unit.of(largest_bytes) * 1.003)  # keeps the last edge inside
@@ -211,11 +222,13 @@ def _draw_part(axes: Axes, number: int, part: _Part, unit: MemoryUnit) -> None:
         linewidth=0.6 if wide else 0.2,
         label=part.kind,
     )
-    if part.label and fits(axes, part.label, width, _PLOT_WIDTH_IN):
+    labels = (text for text in (part.label, part.name) if text)
+    label = next((text for text in labels if fits(axes, text, width, _PLOT_WIDTH_IN)), "")
+    if label:
         axes.text(
             start + width / 2,
             number,
-            part.label,
+            label,
             ha="center",
             va="center",
             fontsize=style.SMALL_FONT_SIZE,

@@ -11,22 +11,9 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, MemoryUnit
+from vramlab_course.plots.style import MemoryUnit
 
 _PLOT_WIDTH_IN = 8.6  # what is left of a picture's width beside the margins
-
-LOOKS = (
-    Look(style.BLUE, text_color="white"),
-    Look(style.ORANGE, "//"),
-    Look(style.SKY_BLUE, "\\\\"),
-    Look(style.GREEN, "xx", text_color="white"),
-    Look(style.YELLOW, ".."),
-    Look(style.PURPLE, "||"),
-    Look(style.VERMILLION, "--"),
-    Look(style.GREY, "++"),
-    Look(style.INK, text_color="white"),
-)
-"""How parts without a look of their own are drawn, in their order; after the last, the first."""
 
 
 def draw_stack(
@@ -81,10 +68,8 @@ def describe_stack(
 
 def _parts(parts: Mapping[str, int] | Sequence[BarPart]) -> list[BarPart]:
     if isinstance(parts, Mapping):
-        parts = [
-            BarPart(name, size_bytes, LOOKS[number % len(LOOKS)])
-            for number, (name, size_bytes) in enumerate(parts.items())
-        ]
+        looks = style.looks_for(list(parts))
+        parts = [BarPart(name, size_bytes, looks[name]) for name, size_bytes in parts.items()]
     return [
         replace(part, labels=(f"{part.name} {short_size(part.size_bytes)}", part.name))
         for part in parts

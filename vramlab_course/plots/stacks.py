@@ -10,7 +10,6 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity, name_rows
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.stack import LOOKS
 from vramlab_course.plots.style import Look, MemoryUnit
 
 _ROW_IN = 0.27
@@ -58,6 +57,8 @@ def draw_stacks(
                 f" {short_size(sums[row])}",
                 va="center",
                 fontsize=style.SMALL_FONT_SIZE,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # over the GPU's line
+                zorder=5,
             )
         handles: list[Artist] = [look.patch(part) for part, look in looks.items()]
         handles += draw_capacity(axes, capacity_bytes, unit)
@@ -89,10 +90,8 @@ def _looks(rows: Rows) -> dict[str, Look]:
     parts = dict.fromkeys(part for row in rows.values() for part in row)
     if not rows:
         raise ValueError("there is no row to draw")
-    if len(parts) > len(LOOKS):
-        raise ValueError(f"{len(parts)} parts in one picture; at most {len(LOOKS)} can be drawn")
     there = {part for row in rows.values() for part, size_bytes in row.items() if size_bytes}
-    return {part: look for part, look in zip(parts, LOOKS, strict=False) if part in there}
+    return {part: look for part, look in style.looks_for(list(parts)).items() if part in there}
 
 
 def _looks_given(rows: Rows, looks: Mapping[str, Look]) -> dict[str, Look]:

@@ -1,15 +1,15 @@
 """How all pictures look: colours, hatches, units.
 
 Colours are those of Okabe and Ito ("Color Universal Design", 2008), which people with any common
-colour vision tell apart. Each meaning also has a hatch or a label of its own, so that a picture
-printed in grey says the same.
+colour vision tell apart. One meaning has one colour in all pictures: `looks_for(names)` knows it.
+Hatches tell apart what has the same colour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 
 from vramlab.measure.categories import Category
 from vramlab.units import GIB, KIB, MIB
+from vramlab.viz.colors import CATEGORY_COLORS
 
 BLACK = "#000000"
 ORANGE = "#E69F00"
@@ -29,6 +30,8 @@ PURPLE = "#CC79A7"
 GREY = "#BBBBBB"
 PALE = "#F4F4F4"
 INK = "#222222"
+FAINT = "#5A5A5A"
+"""Of words that may be passed over; dark enough to read on white."""
 
 FONT_SIZE = 9.0
 """Points; 12.5 pixels where pictures are shown at 100 pixels per inch."""
@@ -71,16 +74,14 @@ class Look:
         return Patch(facecolor=self.color, hatch=self.hatch, edgecolor=INK, lw=0.5, label=label)
 
 
+_HATCHES = {Category.WORKSPACES: "xx"}
+_ON_DARK = (Category.PARAMETERS, Category.GRADIENTS)
+
 CATEGORY_LOOKS: dict[Category, Look] = {
-    Category.PARAMETERS: Look(BLUE, text_color="white"),
-    Category.BUFFERS: Look(PURPLE, ".."),
-    Category.OPTIMIZER_STATES: Look(SKY_BLUE, "//"),
-    Category.GRADIENTS: Look(GREEN, "\\\\", text_color="white"),
-    Category.INPUTS: Look(YELLOW),
-    Category.WORKSPACES: Look(PURPLE, "xx"),
-    Category.OTHER: Look(GREY, ".."),
-    Category.ACTIVATIONS: Look(ORANGE),
-    Category.TEMPORARIES: Look(VERMILLION, "||"),
+    category: Look(
+        color, _HATCHES.get(category, ""), text_color="white" if category in _ON_DARK else INK
+    )
+    for category, color in CATEGORY_COLORS.items()
 }
 """One look per category of `vramlab.measure`."""
 
@@ -88,6 +89,61 @@ CACHED_LOOK = Look("white", "..")
 """Reserved but not allocated."""
 OUTSIDE_LOOK = Look(INK, text_color="white")
 """On the device, but outside of PyTorch's allocator, such as the CUDA context."""
+GATHERED_LOOK = Look(BLUE, "//", text_color="white")
+"""Parameters of other ranks, while a layer needs them."""
+
+_MEANINGS: dict[str, Look] = {
+    **CATEGORY_LOOKS,
+    "weights": CATEGORY_LOOKS[Category.PARAMETERS],
+    "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
+    "gathered": GATHERED_LOOK,
+    "cache": CACHED_LOOK,
+    "CUDA context": OUTSIDE_LOOK,
+}
+OTHER_LOOKS = (
+    Look(SKY_BLUE),
+    Look(ORANGE),
+    Look(BLUE, text_color="white"),
+    Look(YELLOW),
+    Look(GREEN, text_color="white"),
+    Look(PURPLE),
+    Look(VERMILLION),
+    Look(GREY),
+    Look(INK, text_color="white"),
+)
+"""For what is no category: those that no category in the same picture has."""
+
+
+def looks_for(names: Sequence[str]) -> dict[str, Look]:
+    """Give every name its look: that of its meaning, else one that nothing else here has.
+
+    A name means a category if it begins with its words: 'gradients of layer 2' are gradients. The
+    second name of the same meaning has a hatch, so that both are told apart.
+
+    Raises:
+        ValueError: there are more names than can be told apart.
+    """
+    found: dict[str, Look] = {}
+    others = []
+    for name in dict.fromkeys(names):
+        meant = next((look for word, look in _MEANINGS.items() if name.startswith(word)), None)
+        if meant is None:
+            others.append(name)
+            continue
+        hatches = [meant.hatch, *_MORE_HATCHES]
+        used = [(look.color, look.hatch) for look in found.values()]
+        free = [hatch for hatch in hatches if (meant.color, hatch) not in used]
+        found[name] = replace(meant, hatch=free[0] if free else meant.hatch)
+    taken = {look.color for look in found.values()}
+    left = [look for look in OTHER_LOOKS if look.color not in taken]
+    left += [replace(look, hatch="//") for look in OTHER_LOOKS if look.color in taken]
+    if len(others) > len(left):
+        raise ValueError(f"{len(others)} parts in one picture; at most {len(left)} can be drawn")
+    looks = found | dict(zip(others, left, strict=False))
+    return {name: looks[name] for name in dict.fromkeys(names)}
+
+
+_MORE_HATCHES = ("//", "..", "xx")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from vramlab_course.plots.style import CATEGORY_LOOKS, MemoryUnit
 _PLOT_WIDTH_IN = 8.3  # what is left of a picture's width beside the axis
 _LEVELS = 3
 _LEVEL_POINTS = 11
+_NOTE_SHARE = 0.1  # of the height, for a line of notes
+_PLOT_HEIGHT_IN = 3.0
 
 
 def draw_timeline(
@@ -26,14 +29,20 @@ def draw_timeline(
     title: str = "Memory over time",
     show_reserved: bool = True,
     capacity_bytes: int | None = None,
+    notes: Mapping[int, str] | None = None,
 ) -> Picture:
     """Draw what lives on the GPU over the allocator's events, with its stages and its peak.
 
     Args:
         timeline: such as `recording.timeline`.
-        title: the picture's title.
+        title: the picture's title: best, what is to be seen.
         show_reserved: also draw what is reserved, as a line.
         capacity_bytes: the GPU's memory, drawn as a line if given.
+        notes: what a block is, by its place in `timeline.blocks`: an arrow points at its birth, and
+            its size is written behind the words. `largest_born(timeline, "backward")` finds one.
+
+    Raises:
+        IndexError: the timeline has no such block.
     """
     curves = category_curves(timeline)
     highest_bytes = max(
@@ -49,11 +58,14 @@ def draw_timeline(
         levels = 1 + max((name.level for name in names), default=-1)
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE, pad=8 + levels * _LEVEL_POINTS)
         axes.set_xlim(0, max(timeline.event_count, 1))
-        axes.set_ylim(0, unit.of(highest_bytes) * 1.18 or 1)
+        room = 1.18 + _NOTE_SHARE * 1.4 * len(notes or {})
+        axes.set_ylim(0, unit.of(highest_bytes) * room or 1)
         _draw_stages(axes, names, timeline)
-        _draw_areas(axes, curves, unit)
+        named = _draw_areas(axes, curves, unit)
         handles: list[Artist] = [
-            CATEGORY_LOOKS[category].patch(category) for category in reversed(curves)
+            CATEGORY_LOOKS[category].patch(category)
+            for category in reversed(curves)
+            if category not in named
         ]
         if show_reserved:
             handles.append(_draw_line(axes, timeline.reserved_bytes, unit, "reserved", (0, (4, 2))))
@@ -61,12 +73,73 @@ def draw_timeline(
             level = (capacity_bytes,) * (timeline.event_count + 1)
             handles.append(_draw_line(axes, level, unit, "memory of the GPU", "solid"))
         _mark_peak(axes, timeline, unit)
+        _write_notes(axes, timeline, notes or {}, unit)
         _mark_failures(axes, timeline)
-        axes.set_xlabel("allocator events (allocations, frees, segments)")
+        axes.set_xlabel("one step to the right: a block is taken or given back, or a segment is")
         axes.set_ylabel(unit.name)
         picture.legend(handles=handles, loc="outside lower left", ncols=5)
-    picture.alt = describe_timeline(timeline, title=title)
+    told = "".join(f" {_note(timeline, *note)}." for note in (notes or {}).items())
+    picture.alt = describe_timeline(timeline, title=title) + told
     return picture
+
+
+def largest_born(timeline: Timeline, stage: str | None = None) -> int:
+    """Find the largest block that a stage takes, the first of several: its place in `blocks`.
+
+    Args:
+        timeline: with its stages.
+        stage: its name; any, and what was there before, if None.
+
+    Raises:
+        ValueError: nothing was taken there.
+    """
+    born = [
+        number
+        for number, block in enumerate(timeline.blocks)
+        if stage is None or timeline.stage_at(block.born + 1) == stage
+    ]
+    if not born:
+        raise ValueError(f"no block is taken in stage {stage!r}")
+    return max(born, key=lambda number: timeline.blocks[number].size_bytes)
+
+
+def _note(timeline: Timeline, number: int, words: str) -> str:
+    return f"{words}: {short_size(timeline.blocks[number].size_bytes)}"
+
+
+def _write_notes(
+    axes: Axes, timeline: Timeline, notes: Mapping[int, str], unit: MemoryUnit
+) -> None:
+    """Write notes above all areas, each a line lower, with arrows to the births of their blocks."""
+    events_per_inch = max(timeline.event_count, 1) / _PLOT_WIDTH_IN
+    top = axes.get_ylim()[1]
+    born = {number: max(timeline.blocks[number].born + 1, 0) for number in notes}
+    lines = {False: 0, True: 0}
+    # Words stand on the side where there is room; the outermost highest, so that no arrow crosses.
+    for number in sorted(notes, key=lambda n: -abs(born[n] - timeline.event_count / 2)):
+        position, words = born[number], notes[number]
+        on_the_left = position > timeline.event_count / 2
+        line = lines[on_the_left]
+        lines[on_the_left] += 1
+        axes.annotate(
+            _note(timeline, number, words),
+            (position, unit.of(timeline.allocated_bytes[position])),
+            xytext=(
+                position + (-0.15 if on_the_left else 0.15) * events_per_inch,
+                top * (0.97 - line * _NOTE_SHARE),
+            ),
+            ha="right" if on_the_left else "left",
+            va="top",
+            fontsize=style.SMALL_FONT_SIZE,
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": style.INK,
+                "linewidth": 1,
+                "relpos": (1, 0.5) if on_the_left else (0, 0.5),
+            },
+            bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": style.INK},
+            zorder=6,
+        )
 
 
 def describe_timeline(timeline: Timeline, *, title: str = "Memory over time") -> str:
@@ -95,8 +168,11 @@ def describe_timeline(timeline: Timeline, *, title: str = "Memory over time") ->
     ).rstrip() + failures
 
 
-def _draw_areas(axes: Axes, curves: Mapping[Category, Sequence[int]], unit: MemoryUnit) -> None:
-    """Stack the curves as steps: between events, nothing changes."""
+def _draw_areas(
+    axes: Axes, curves: Mapping[Category, Sequence[int]], unit: MemoryUnit
+) -> set[Category]:
+    """Stack the curves as steps: between events, nothing changes. Give those that have a label."""
+    named = set()
     floor: list[float] = []
     for category, curve in curves.items():
         look = CATEGORY_LOOKS[category]
@@ -113,7 +189,27 @@ def _draw_areas(axes: Axes, curves: Mapping[Category, Sequence[int]], unit: Memo
             linewidth=0.3,
             label=str(category),
         )
+        if _name_area(axes, category, floor, top):
+            named.add(category)
         floor = top
+    return named
+
+
+def _name_area(
+    axes: Axes, category: Category, floor: Sequence[float], top: Sequence[float]
+) -> bool:
+    """Write a category's name into its area where there is most room; tell whether there is any."""
+    width = style.text_width_in(category) * (len(top) - 1) / _PLOT_WIDTH_IN
+    height = 0.17 * axes.get_ylim()[1] / _PLOT_HEIGHT_IN
+    span = math.ceil(width) + 1
+    best, place = 0.0, None
+    for start in range(0, len(top) - span, max(1, len(top) // 200)):
+        low, high = max(floor[start : start + span]), min(top[start : start + span])
+        if high - low > max(best, height):
+            best, place = high - low, (start + span / 2, (low + high) / 2)
+    if place is not None:
+        style.write_label(axes, *place, category, CATEGORY_LOOKS[category])
+    return place is not None
 
 
 def _draw_line(
@@ -213,5 +309,6 @@ def _mark_peak(axes: Axes, timeline: Timeline, unit: MemoryUnit) -> None:
         xytext=(-8 if on_the_left else 8, 6),
         textcoords="offset points",
         ha="right" if on_the_left else "left",
-        bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+        bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"},
+        zorder=5,
     )

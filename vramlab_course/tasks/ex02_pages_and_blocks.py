@@ -37,6 +37,7 @@ BLOCK = Predict(
     name="block_bytes",
     points=2,
     minutes=5,
+    partial_credit=True,
     visible=tuple({"requested_bytes": size} for size in (4, 512, 513, 4000, 4096, 0)),
     hidden=lambda random: [
         *({"requested_bytes": random.randrange(1, MIB)} for _ in range(6)),
@@ -84,6 +85,7 @@ SEGMENT = Predict(
     name="segment_bytes",
     points=3,
     minutes=10,
+    partial_credit=True,
     visible=tuple(
         {"requested_bytes": size}
         for size in (4, MIB, MIB + 1, 5 * MIB, 10 * MIB - 1, 10 * MIB, 11 * MIB)

@@ -365,8 +365,8 @@ APPLICATIONS = Diagnose(
 
 # train: a loop that keeps outputs and graphs
 
-WIDTH = 64
-BATCH_STEP = 8192
+WIDTH = 16
+BATCH_STEP = 32768
 """A batch of a multiple of this many rows takes a multiple of 2 MiB."""
 
 

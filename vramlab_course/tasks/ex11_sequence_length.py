@@ -119,6 +119,7 @@ COEFFICIENT = Predict(
     name="squared_token_bytes",
     points=3,
     minutes=10,
+    partial_credit=True,
     visible=(
         {"layers": 12, "heads": 12, "batch": 1, "dtype": "float32", "dropout": False},
         {"layers": 12, "heads": 12, "batch": 1, "dtype": "float32", "dropout": True},

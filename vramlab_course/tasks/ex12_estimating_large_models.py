@@ -108,6 +108,7 @@ LASTING = Predict(
     name="lasting_bytes",
     points=3,
     minutes=10,
+    partial_credit=True,
     visible=(
         {"rows": 1024, "precision": "float32", "optimizer": "AdamW"},
         {"rows": 1024, "precision": "autocast", "optimizer": "AdamW"},

@@ -91,6 +91,7 @@ PEAK = Predict(
     name="peak_bytes",
     points=3,
     minutes=20,
+    partial_credit=True,
     visible=(
         {"rows": 8192, "steps": 1, "width": 1024, "layers": 4},
         {"rows": 8192, "steps": 2, "width": 1024, "layers": 4},

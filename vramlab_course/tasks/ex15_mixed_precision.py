@@ -91,6 +91,7 @@ ADDED = Predict(
     name="added_bytes",
     points=4,
     minutes=25,
+    partial_credit=True,
     visible=(
         {"rows": 1024, "widths": [1024, 1024, 1024], "autocast": False, "inside": True},
         {"rows": 1024, "widths": [1024, 1024, 1024], "autocast": True, "inside": True},

@@ -74,6 +74,7 @@ BACKWARD = Predict(
     name="backward_flops",
     points=3,
     minutes=15,
+    partial_credit=True,
     visible=(
         {"widths": [64, 128, 64], "rows": 32, "checkpointed": False},
         {"widths": [64, 64, 64, 64], "rows": 10, "checkpointed": False},

@@ -135,6 +135,7 @@ HELD = Predict(
     name="data_parallel_bytes",
     points=4,
     minutes=25,
+    partial_credit=True,
     visible=(_case(0), _case(1), _case(0, "SGD"), _case(3, batch=10), _case(3, batch=3)),
     hidden=_hidden_data_parallel,
     measure=_measure_data_parallel,
@@ -238,6 +239,7 @@ RANK = Predict(
     name="ddp_bytes",
     points=3,
     minutes=20,
+    partial_credit=True,
     visible=tuple(
         {"way": way, "moment": moment, "optimizer": "AdamW", "width": 1024, "layers": 8}
         for way, moment in (

@@ -228,12 +228,12 @@ class Repair:
         Raises:
             NotFixed: the answer takes too much, or does something else; the message says what.
         """
-        program = self.accept(answer, **case) if self.accept else answer
         own, right = self._prepared.get(_key(case)) or self._our_runs(case)
         limit = self.limit(own) if self.limit else ()
-        run = Run(case, program, [limit] if isinstance(limit, int) else limit)
-        run.expected, run.expected_work = right.results, right.work
         try:
+            program = self.accept(answer, **case) if self.accept else answer
+            run = Run(case, program, [limit] if isinstance(limit, int) else limit)
+            run.expected, run.expected_work = right.results, right.work
             self._run(run)
             if self.reference is not None:
                 run.work.require_like(right.work, self.least_share)

@@ -2,6 +2,7 @@
 
     predict(question)           commit to a number or a range before it is shown
     prediction_score()          what you predicted so far, and the points for it
+    show_timeline(timeline)     memory over time: hover a block for its tensor, line and lifetime
     context_explorer()          how many processes share a GPU
     allocator_explorer()        what the caching allocator makes of allocations and frees
     parameters_explorer()       what layers take by existing, and what training adds
@@ -56,6 +57,7 @@ from vramlab_course.widgets.prediction_record import prediction_score
 from vramlab_course.widgets.running_cell import say_what_long_cells_do
 from vramlab_course.widgets.saved_tensors_explorer import saved_tensors_explorer
 from vramlab_course.widgets.tensor_parallel_explorer import tensor_parallel_explorer
+from vramlab_course.widgets.timeline import show_timeline
 from vramlab_course.widgets.training_step_explorer import training_step_explorer
 from vramlab_course.widgets.transformer_explorer import transformer_explorer
 from vramlab_course.widgets.zero_explorer import zero_explorer
@@ -86,6 +88,7 @@ __all__ = [
     "predict",
     "prediction_score",
     "saved_tensors_explorer",
+    "show_timeline",
     "tensor_parallel_explorer",
     "training_step_explorer",
     "transformer_explorer",

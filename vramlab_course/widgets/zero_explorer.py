@@ -21,7 +21,7 @@ from vramlab_course.formulas.zero import (
     Stage,
 )
 from vramlab_course.plots import draw_stacks
-from vramlab_course.plots.style import BLUE, CATEGORY_LOOKS, OUTSIDE_LOOK, Look
+from vramlab_course.plots.style import CATEGORY_LOOKS, GATHERED_LOOK, OUTSIDE_LOOK, Look
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import AnyGPU, roomy
@@ -38,7 +38,7 @@ _LOOKS: dict[str, Look] = {
     PARAMETERS: CATEGORY_LOOKS[Category.PARAMETERS],
     GRADIENTS: CATEGORY_LOOKS[Category.GRADIENTS],
     STATES: CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
-    GATHERED: Look(BLUE, "//", text_color="white"),
+    GATHERED: GATHERED_LOOK,
     _CONTEXT: OUTSIDE_LOOK,
 }
 

@@ -117,6 +117,14 @@ def test_a_repair_is_tried_on_every_case(judge) -> None:
     assert [case.truth for case in verdict.cases] == ["5 of 10 are left", "6 of 12 are left"]
 
 
+def test_an_answer_that_leaves_some_cases_open_is_wrong_in_these(judge) -> None:
+    source = "def double(size):\n    if size == 1:\n        return 2\n    raise NotImplementedError"
+    verdict = judge("double", source)
+    assert [case.right for case in verdict.cases] == [True, False]
+    assert verdict.grade is Grade.FAILED
+    assert verdict.message == "NotImplementedError: not all cases are answered yet."
+
+
 def test_a_repair_that_fails_is_told_why(judge) -> None:
     verdict = judge("shrink", "def shrink(rows):\n    return rows")
     assert (verdict.score, verdict.message) == (0, "10 of 10 are left")
@@ -135,11 +143,23 @@ def test_an_error_in_a_repair_is_the_learners(judge) -> None:
     assert verdict.message.startswith("AttributeError: 'list' object has no attribute 'nope'")
 
 
-@pytest.mark.parametrize("how", ["die", "raise"])
-def test_what_cannot_be_graded_has_no_score(judge, how: str) -> None:
-    verdict = judge(f"broken_{how}", f"def broken_{how}(x):\n    return 1")
+def test_what_cannot_be_graded_has_no_score(judge) -> None:
+    """A fault of the task is none of the answer's."""
+    verdict = judge("broken_raise", "def broken_raise(x):\n    return 1")
     assert (verdict.grade, verdict.score) == (Grade.UNGRADED, None)
     assert verdict.message
+
+
+def test_a_program_that_ends_its_process_earns_nothing(judge) -> None:
+    verdict = judge("broken_die", "def broken_die(x):\n    return 1")
+    assert (verdict.grade, verdict.score) == (Grade.FAILED, 0)
+    assert verdict.message == "No answer: its process ended with SIGABRT."
+
+
+def test_an_error_that_no_except_takes_is_the_learners(judge) -> None:
+    source = "class Odd(BaseException):\n    pass\ndef shrink(rows):\n    raise Odd('no')"
+    verdict = judge("shrink", source)
+    assert (verdict.grade, verdict.message.splitlines()[0]) == (Grade.FAILED, "Odd: no")
 
 
 def test_an_answer_without_end_earns_nothing(judge, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +224,7 @@ def test_answers_to_several_tasks_are_found_at_once(
     asked: list[list[str]] = []
     find = pool.find
 
-    def count(cells: dict[str, list[str]]) -> object:
+    def count(cells: dict[str, list[str]], rights: object) -> object:
         asked.append(list(cells))
         return find(cells)
 
@@ -222,7 +242,7 @@ def test_a_cell_that_ends_whoever_parses_it_costs_no_other_task_its_points(
 ) -> None:
     find = pool.find
 
-    def die_of_deadly(cells: dict[str, list[str]]) -> object:
+    def die_of_deadly(cells: dict[str, list[str]], rights: object) -> object:
         if ["deadly"] in cells.values():
             raise JobDied("its process ended with SIGSEGV")
         return find(cells)

@@ -63,6 +63,11 @@ def test_ordinary_python_works() -> None:
     assert load(ORDINARY, PLAIN)["f"](1025) == 3 + 1 + 7 + 3 + 4 + len(message)
 
 
+def test_a_plain_program_may_compute_with_numpy() -> None:
+    source = "import numpy as np\ndef f(x):\n    return int(np.ceil(x / 2))"
+    assert load(source, PLAIN)["f"](5) == 3
+
+
 TORCH = """
 import torch
 import torch.nn.functional as F

@@ -74,7 +74,7 @@ def test_feedback_pages_show_the_picture_and_escape_what_was_answered(
         CaseResult({"size": 5}, False, attack, "512", visible=False),
     )
     verdict = Verdict("block_bytes", 2, Grade.FAILED, f"TypeError: {attack}", cases)
-    cell = new_code_cell(f"# {attack}", outputs=verdict_outputs(verdict))
+    cell = new_code_cell(f"# {attack}", outputs=verdict_outputs(verdict, 2))
     page = _page(exporter, cell)
     assert "<script>alert('learner')" not in page
     assert 'src="data:image/svg+xml;base64,' in page
@@ -86,7 +86,7 @@ def test_feedback_pages_show_the_picture_and_escape_what_was_answered(
 def test_a_long_message_is_wrapped_and_the_table_is_not() -> None:
     case = CaseResult({"size": "x" * 40}, False, "y" * 60, "512", visible=True)
     message = f"{'word ' * 40}\n    in the line: {'z' * 200}"
-    (text, *_) = verdict_outputs(Verdict("f", 2, Grade.FAILED, message, (case,)))
+    (text, *_) = verdict_outputs(Verdict("f", 2, Grade.FAILED, message, (case,)), 2)
     lines = text["traceback"]
     assert lines[0] == "f: failed, 0 of 2 points"
     assert max(len(line) for line in lines[: lines.index("")]) <= 96

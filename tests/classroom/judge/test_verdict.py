@@ -46,6 +46,20 @@ def test_what_could_not_be_graded_speaks_of_no_points() -> None:
     assert str(verdict) == "f: could not be graded\nIts process ended with SIGKILL."
 
 
+def test_a_task_that_is_partly_right_says_in_how_many_cases_and_what_they_earn() -> None:
+    cases = tuple(
+        CaseResult({"size": size}, size < 3, "1", "1", visible=True) for size in (1, 2, 3)
+    )
+    verdict = Verdict("f", 2, Grade.PARTLY, "You forgot 3.", cases, earned=1.5, note="Once more.")
+    assert verdict.score == 1.5
+    assert str(verdict).splitlines()[:3] == [
+        "f: partly right in 2 of 3 cases, 1.5 of 2 points",
+        "Once more.",
+        "You forgot 3.",
+    ]
+    assert Verdict.from_data(json.loads(json.dumps(verdict.as_data()))) == verdict
+
+
 def test_a_long_case_is_cut() -> None:
     case = CaseResult({"sizes": list(range(100))}, True, "1", "1", visible=True)
     shown = str(Verdict("f", 1, Grade.PASSED, "", (case,))).splitlines()[-1]
@@ -73,6 +87,8 @@ def test_the_grade_of_a_verdict_travels_by_name() -> None:
         "grade": "UNGRADED",
         "message": "",
         "cases": [],
+        "earned": None,
+        "note": "",
     }
 
 

@@ -125,7 +125,7 @@ RELEASED = (
 
 def reply(*cells: object, finding: bool = True) -> Any:
     data = base64.b64encode(notebook(*cells)).decode()
-    return read(data, [asdict(cell) for cell in RELEASED], ["f", "g"], finding)
+    return read(data, [asdict(cell) for cell in RELEASED], ["f", "g"], {}, finding)
 
 
 def named(name: str, source: str, **fields: object) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def test_locked_cells_are_as_released() -> None:
 
 def test_a_file_that_is_none_gives_its_problem() -> None:
     data = base64.b64encode(b"").decode()
-    assert read(data, [], ["f"], True) == {"problem": "The file is empty."}
+    assert read(data, [], ["f"], {}, True) == {"problem": "The file is empty."}
 
 
 def test_no_source_is_longer_than_what_the_pool_gives_back() -> None:

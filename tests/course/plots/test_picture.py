@@ -8,9 +8,10 @@ import re
 import matplotlib as mpl
 import pytest
 
+from vramlab.measure import Category
 from vramlab.units import GIB, KIB, MIB
 from vramlab_course.plots.picture import new_picture
-from vramlab_course.plots.style import MemoryUnit, house_style
+from vramlab_course.plots.style import CATEGORY_LOOKS, MemoryUnit, house_style, looks_for
 
 
 def test_html_has_real_alternative_text_and_a_png() -> None:
@@ -40,3 +41,13 @@ def test_house_style_leaves_matplotlib_as_it_was() -> None:
 )
 def test_unit_of_an_axis(largest_bytes: int, unit: str) -> None:
     assert MemoryUnit.for_axis(largest_bytes).name == unit
+
+
+def test_a_meaning_has_one_look_in_all_pictures() -> None:
+    looks = looks_for(["logits", "gradients", "parameters of layer 1", "parameters of layer 2"])
+    assert looks["gradients"] == CATEGORY_LOOKS[Category.GRADIENTS]
+    assert looks["parameters of layer 1"] == CATEGORY_LOOKS[Category.PARAMETERS]
+    second = looks["parameters of layer 2"]
+    assert (second.color, second.hatch) == (CATEGORY_LOOKS[Category.PARAMETERS].color, "//")
+    # what is no category has the colour of none that is there
+    assert looks["logits"].color not in {look.color for n, look in looks.items() if n != "logits"}

@@ -101,14 +101,26 @@ def test_a_label_that_does_not_fit_is_left_out_but_told_in_words() -> None:
 
 
 def test_segments_that_look_the_same_share_a_row() -> None:
-    same = [segment("large", live(4 * MIB), block(16 * MIB), address=at) for at in (0, 64 * MIB)]
+    same = [
+        segment("large", live(4 * MIB), block(16 * MIB), address=at * 64 * MIB) for at in range(5)
+    ]
     picture = draw_segments([*same, segment("large", block(20 * MIB))])
-    names = [label.get_text() for label in picture.axes[0].get_yticklabels()]
-    assert names == ["2 x 20 MiB", "20 MiB"]
-    assert picture.axes[0].get_title(loc="left") == "large pool: 3 segments"
-    assert "2 large segments of 20 MiB, each: 4 MiB allocated, 16 MiB free (cached)." in picture.alt
-    # a name makes a segment different
-    assert len(boxes(draw_segments(same, names={0: "x"}))) == 4
+    assert rows(picture) == ["5 x 20 MiB", "20 MiB"]
+    assert picture.axes[0].get_title(loc="left") == "large pool: 6 segments"
+    assert "5 large segments of 20 MiB, each: 4 MiB allocated, 16 MiB free (cached)." in picture.alt
+    # a name makes a segment different; and up to four have a row each
+    assert rows(draw_segments(same, names={0: "x"})) == ["20 MiB"] * 5
+
+
+def test_a_name_stands_in_its_block_where_its_size_has_no_room() -> None:
+    picture = draw_segments(
+        [segment("large", live(50 * MIB), block(500 * MIB))], names={ADDRESS: "pinned"}
+    )
+    assert texts(picture) == ["pinned", "500 MiB"]
+
+
+def rows(picture: Picture) -> list[str]:
+    return [label.get_text() for label in picture.axes[0].get_yticklabels()]
 
 
 def test_more_rows_than_fit_are_counted() -> None:

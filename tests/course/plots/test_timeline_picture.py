@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from matplotlib.collections import PolyCollection
 
 from vramlab.measure import BlockLife, Category, Sighting, Timeline, TimelineStage
 from vramlab.units import MIB
-from vramlab_course.plots import Picture, describe_timeline, draw_timeline
+from vramlab_course.plots import Picture, describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.style import CATEGORY_LOOKS
 
 
@@ -23,7 +24,10 @@ TIMELINE = Timeline(
     event_count=4,
     blocks=(life(4, -1, None), life(8, 0, 3), life(2, 1, 2)),
     stages=(TimelineStage("forward", 0, 2), TimelineStage("backward", 2, 4)),
-    sightings=(Sighting(0, 999, "parameters", "weight"),),
+    sightings=(
+        Sighting(0, 999, "parameters", "weight"),
+        *(Sighting(2, 1000 + born, "activations", "saved by ReluBackward0") for born in (0, 1)),
+    ),
     allocated_bytes=(4 * MIB, 12 * MIB, 14 * MIB, 12 * MIB, 4 * MIB),
     reserved_bytes=(20 * MIB,) * 5,
     out_of_memory=(),
@@ -48,13 +52,18 @@ def written(picture: Picture) -> list[str]:
 
 
 def test_areas_are_bytes_times_events() -> None:
-    # parameters 4 MiB for 4 events; the activation 8 MiB from 1 to 4; 2 MiB live at the backward
-    # pass's start, position 2, and until 3
+    # parameters 4 MiB for 4 events; activations: 8 MiB from 1 to 4, and 2 MiB from 2 to 3
     assert areas(draw_timeline(TIMELINE)) == {"parameters": 16.0, "activations": 8 * 3 + 2 * 1}
 
 
 def test_stages_and_peak_are_named() -> None:
-    assert written(draw_timeline(TIMELINE)) == ["forward", "backward", "peak 14 MiB"]
+    assert written(draw_timeline(TIMELINE)) == [
+        "forward",
+        "backward",
+        "parameters",  # in their areas
+        "activations",
+        "peak 14 MiB",
+    ]
 
 
 def test_reserved_and_capacity_are_lines() -> None:
@@ -92,7 +101,9 @@ def test_names_of_short_stages_do_not_overlap() -> None:
     )
     texts = draw_timeline(timeline).axes[0].texts
     levels = {
-        text.get_text(): text.get_position()[1] for text in texts if "peak" not in text.get_text()
+        text.get_text(): text.get_position()[1]
+        for text in texts
+        if text.get_text() in ("first", "second", "third")
     }
     assert levels == {"first": 4, "second": 4 + 11, "third": 4 + 22}
 
@@ -100,7 +111,9 @@ def test_names_of_short_stages_do_not_overlap() -> None:
 def test_axes_have_units() -> None:
     axes = draw_timeline(TIMELINE).axes[0]
     assert axes.get_ylabel() == "MiB"
-    assert axes.get_xlabel() == "allocator events (allocations, frees, segments)"
+    assert axes.get_xlabel() == (
+        "one step to the right: a block is taken or given back, or a segment is"
+    )
 
 
 def test_every_category_has_a_hatch_or_a_colour_of_its_own() -> None:
@@ -124,3 +137,12 @@ def test_words_hold_peak_breakdown_and_stages() -> None:
 def test_an_empty_timeline_is_drawn() -> None:
     empty = Timeline(0, 0, (), (), (), (0,), (0,), ())
     assert "peak at 0 B" in draw_timeline(empty).alt
+
+
+def test_a_note_points_at_a_block_and_says_its_size() -> None:
+    number = largest_born(TIMELINE, "forward")
+    picture = draw_timeline(TIMELINE, notes={number: "what relu saved"})
+    assert "what relu saved: 8 MiB" in written(picture)
+    assert picture.alt.endswith(" what relu saved: 8 MiB.")
+    with pytest.raises(ValueError, match="no block is taken in stage 'backward'"):
+        largest_born(TIMELINE, "backward")

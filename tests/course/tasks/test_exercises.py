@@ -59,9 +59,9 @@ def _students(wrong: Sequence[WrongAnswer]) -> dict[str, list[WrongAnswer]]:
     return {f"wrong-{number}": own for number, own in enumerate(students)}
 
 
-def _left_by(wrong: Sequence[WrongAnswer], full: Mapping[str, int]) -> dict[str, int]:
-    lost = frozenset().union(*(each.loses for each in wrong))
-    return {task: 0 if task in lost else points for task, points in full.items()}
+def _left_by(wrong: Sequence[WrongAnswer], full: Mapping[str, int]) -> dict[str, float]:
+    lost = dict.fromkeys(frozenset().union(*(each.loses for each in wrong)), 0.0)
+    return {**full, **lost, **{each.task: each.leaves for each in wrong}}
 
 
 @pytest.mark.parametrize("name", exercise_names())

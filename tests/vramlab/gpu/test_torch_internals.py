@@ -26,6 +26,7 @@ OF_OTHERS = {
     "_SubParsersAction": "argparse: a type",
     "_asdict": "NamedTuple: public, its fields' names could clash",
     "_replace": "NamedTuple: likewise",
+    "_current_frames": "sys: documented",
     "_getframe": "sys: documented",
     "_obj": "ctypes.byref: the object",
     "_nvmlLib_refcount": "pynvml",

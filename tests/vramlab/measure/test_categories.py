@@ -1,4 +1,4 @@
-"""What blocks are, told from addresses, lifetimes and sizes."""
+"""What blocks are, told from addresses and sizes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from vramlab.units import MIB
 MARKS = [("forward", 0), ("backward", 3)]
 SIGHTINGS = [
     (0, LARGE, "parameters", "weight"),
+    (3, LARGE + 4 * MIB, "activations", "saved by ReluBackward0"),
     (5, LARGE + 12 * MIB, "gradients", "weight.grad"),
 ]
 
@@ -28,15 +29,20 @@ def step() -> Timeline:
     return timeline_from_snapshots(*training_step(), marks=MARKS, sightings=SIGHTINGS)
 
 
-def test_addresses_name_blocks_and_lifetimes_the_others(step: Timeline) -> None:
+def test_addresses_name_blocks_and_the_rest_are_temporaries(step: Timeline) -> None:
     assert attribute(step) == (
         Attribution(Category.PARAMETERS, "address", "weight"),
-        Attribution(Category.ACTIVATIONS, "lifetime"),  # born in forward, freed in backward
-        Attribution(Category.TEMPORARIES, "lifetime"),  # born and freed in forward
-        # seen at the end, but a gradient since it was allocated; the temporary that lay at the
-        # same address before it is not one
+        # seen when backward began, but an activation since it was allocated
+        Attribution(Category.ACTIVATIONS, "address", "saved by ReluBackward0"),
+        Attribution(Category.TEMPORARIES, "rest"),  # born and freed in forward
+        # the temporary that lay at the same address before it is not a gradient
         Attribution(Category.GRADIENTS, "address", "weight.grad"),
     )
+
+
+def test_the_names_of_stages_play_no_part() -> None:
+    named = timeline_from_snapshots(*training_step(), marks=MARKS)
+    assert attribute(named) == attribute(timeline_from_snapshots(*training_step()))
 
 
 def test_breakdown_adds_up_to_what_is_allocated(step: Timeline) -> None:
@@ -80,34 +86,13 @@ def test_curves_add_up_to_the_allocated_bytes_everywhere(step: Timeline) -> None
     assert tuple(sum(at) for at in zip(*curves.values(), strict=True)) == step.allocated_bytes
 
 
-def test_without_a_backward_stage_nothing_is_called_an_activation() -> None:
+def test_what_was_there_and_belongs_to_nobody_is_other() -> None:
     timeline = timeline_from_snapshots(*training_step())
     assert [attribution.category for attribution in attribute(timeline)] == [
         Category.OTHER,  # was there before, and nobody said what it is
         Category.TEMPORARIES,
         Category.TEMPORARIES,
         Category.TEMPORARIES,
-    ]
-
-
-def test_each_step_has_activations_of_its_own() -> None:
-    timeline = timeline_from_snapshots(
-        *snapshots(
-            [segment(LARGE, block(20 * MIB))],
-            [
-                alloc(LARGE, 2 * MIB),
-                *free(LARGE),
-                alloc(LARGE, 4 * MIB),
-                alloc(LARGE + 4 * MIB, 6 * MIB),
-                *free(LARGE),
-            ],
-        ),
-        marks=[("forward", 0), ("backward", 1), ("forward", 2), ("backward", 3)],
-    )
-    assert [attribution.category for attribution in attribute(timeline)] == [
-        Category.ACTIVATIONS,
-        Category.ACTIVATIONS,
-        Category.TEMPORARIES,  # born in the second backward pass
     ]
 
 
@@ -125,15 +110,26 @@ def test_a_workspace_is_told_by_its_size_and_is_never_freed() -> None:
                 alloc(second, size),
             ],
         ),
-        marks=[("forward", 0), ("backward", 3)],
+        backward_passes=[(3, 5)],
     )
     assert attribute(timeline) == (
         Attribution(Category.WORKSPACES, "size"),  # of the forward pass
-        Attribution(Category.ACTIVATIONS, "lifetime"),  # freed later: no workspace
-        Attribution(Category.ACTIVATIONS, "lifetime"),  # one workspace a thread is enough
+        Attribution(Category.TEMPORARIES, "rest"),  # freed later: no workspace
+        Attribution(Category.TEMPORARIES, "rest"),  # one workspace a thread is enough
         Attribution(Category.WORKSPACES, "size"),  # of the backward pass
     )
-    assert attribute(timeline, workspace_bytes=())[0].category is Category.ACTIVATIONS
+    assert attribute(timeline, workspace_bytes=())[0].category is Category.TEMPORARIES
+
+
+def test_workspaces_of_earlier_steps_are_one_of_each_thread() -> None:
+    size = 8_519_680
+    there = segment(LARGE, *(live(size) for _ in range(3)))
+    timeline = timeline_from_snapshots(*snapshots([there], []))
+    assert [found.category for found in attribute(timeline)] == [
+        Category.WORKSPACES,
+        Category.WORKSPACES,
+        Category.OTHER,
+    ]
 
 
 def test_a_block_with_several_tensors_takes_the_most_lasting_category() -> None:
@@ -154,17 +150,3 @@ def test_a_sighting_where_nothing_lives_names_nothing() -> None:
     )
     # five counted events: the block at that address has just been freed
     assert attribute(timeline)[1].category is Category.TEMPORARIES
-
-
-def test_what_a_last_forward_pass_leaves_behind_is_an_activation() -> None:
-    timeline = timeline_from_snapshots(
-        *snapshots(
-            [segment(LARGE, block(20 * MIB))],
-            [alloc(LARGE, 2 * MIB), alloc(LARGE + 2 * MIB, 4 * MIB), *free(LARGE)],
-        ),
-        marks=[("forward", 0)],
-    )
-    assert [attribution.category for attribution in attribute(timeline)] == [
-        Category.TEMPORARIES,
-        Category.ACTIVATIONS,
-    ]

@@ -30,21 +30,20 @@ def entry(*frames: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_line_is_the_innermost_outside_of_pytorch() -> None:
-    origin = HistoryOrigins().read(entry(op("addmm"), PYTORCH, PACKAGE, PROGRAM), None, False)
+    origin = HistoryOrigins().read(entry(op("addmm"), PYTORCH, PACKAGE, PROGRAM), None)
     assert origin.line == Frame(PACKAGE["filename"], 3, "forward")
     assert origin.caller == Frame("/home/me/train.py", 7, "step")
     assert (origin.in_backward, origin.owner) == (False, None)
 
 
 def test_autograds_own_thread_has_the_line_of_the_call() -> None:
-    origin = HistoryOrigins().read(entry(op("mm")), CALL, False)
-    assert (origin.line, origin.in_backward, origin.recorded) == (CALL[0], True, False)
+    origin = HistoryOrigins().read(entry(op("mm")), CALL)
+    assert (origin.line, origin.in_backward) == (CALL[0], True)
 
 
-def test_what_a_checkpoint_recomputes_has_its_own_line_and_is_recorded() -> None:
-    origin = HistoryOrigins().read(entry(op("gelu"), PYTORCH, PROGRAM, CHECKPOINT), CALL, False)
+def test_what_a_checkpoint_recomputes_has_its_own_line() -> None:
+    origin = HistoryOrigins().read(entry(op("gelu"), PYTORCH, PROGRAM, CHECKPOINT), CALL)
     assert origin.line == Frame("/home/me/train.py", 7, "step")
-    assert origin.recorded
 
 
 @pytest.mark.parametrize(
@@ -62,6 +61,6 @@ def test_what_a_checkpoint_recomputes_has_its_own_line_and_is_recorded() -> None
 )
 def test_an_allocation_tells_what_it_is_for(frames: Any, owner: Category | None) -> None:
     origins = HistoryOrigins()
-    assert origins.read(entry(*frames, PROGRAM), None, False).owner == owner
-    in_backward = origins.read(entry(*frames), CALL, False).owner
+    assert origins.read(entry(*frames, PROGRAM), None).owner == owner
+    in_backward = origins.read(entry(*frames), CALL).owner
     assert in_backward == (Category.WORKSPACES if owner is Category.WORKSPACES else None)

@@ -38,11 +38,7 @@ def weights(watch: Watch, live: LiveBlocks | None = None) -> dict[str, int]:
     """How many blocks of the size of a weight each category has."""
     blocks = (live or watch.devices[0].now()).blocks
     return dict(
-        Counter(
-            str(category_of(block, watch.turns))
-            for block in blocks
-            if block.size_bytes == WEIGHT_BYTES
-        )
+        Counter(str(category_of(block)) for block in blocks if block.size_bytes == WEIGHT_BYTES)
     )
 
 
@@ -104,16 +100,33 @@ def test_activations_are_what_the_backward_pass_waits_for(watch: Watch) -> None:
     model = nn.Sequential(linear(), nn.ReLU(), linear()).cuda()
     y = model(batch())
     loss = y.sum()
-    # Until the backward pass begins, what autograd recorded is taken for activations: the result
-    # of relu, and y. (Nobody holds the first product: relu's backward needs its result only.)
-    assert weights(watch) == {"parameters": 2, "inputs": 1, "activations": 2}
+    # Nobody has looked at the graph: it is read when the backward pass begins, or at the end.
+    assert weights(watch) == {"parameters": 2, "inputs": 1, "temporaries": 2}
     live = watch.devices[0].now()
     del y
     loss.backward()
-    # Then it turns out that nobody waited for y, and the same moment reads otherwise.
+    # The result of relu was waited for, y was not. (Nobody held the first product: relu's backward
+    # needs its result only.)
     expected = {"parameters": 2, "inputs": 1, "activations": 1, "temporaries": 1}
     assert weights(watch, live) == expected
     assert weights(watch)["gradients"] == 2
+
+
+def test_a_forward_pass_without_backward_has_activations(watch: Watch) -> None:
+    y = nn.Sequential(linear(), nn.ReLU()).cuda()(batch())
+    watch._owners.look_everywhere()
+    assert weights(watch) == {"parameters": 1, "inputs": 1, "activations": 1}
+    assert y.requires_grad
+
+
+def test_data_sets_on_the_gpu_are_no_activations(watch: Watch) -> None:
+    model = linear().cuda()
+    shuffled = batch()[torch.zeros(SIDE, dtype=torch.long, device="cuda")]
+    model(batch()).sum().backward()
+    # The batch, and what was indexed, which lives but is not saved.
+    held = {"parameters": 1, "temporaries": 1, "gradients": 1}
+    assert weights(watch) == held
+    assert shuffled.shape == (SIDE, SIDE)
 
 
 def test_what_inference_makes_are_temporaries(watch: Watch) -> None:
@@ -132,7 +145,7 @@ def test_optimizer_states_are_known_in_the_middle_of_the_first_step() -> None:
             torch.optim.Adam([weight]).step()
     failed = watch.devices[0].last_out_of_memory
     assert failed is not None
-    assert sorted(category_of(block, watch.turns) for block in failed.live.blocks) == [
+    assert sorted(category_of(block) for block in failed.live.blocks) == [
         Category.GRADIENTS,
         Category.OPTIMIZER_STATES,
         Category.PARAMETERS,

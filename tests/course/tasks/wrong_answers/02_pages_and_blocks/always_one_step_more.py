@@ -1,6 +1,7 @@
 """Goes to the next step even where the request ends on one.
 
-loses: block_bytes, segment_bytes, reserved_bytes
+loses: block_bytes
+leaves: 1
 says: You always go to the next step
 """
 

@@ -1,6 +1,6 @@
 """Gives thousands of bytes, and so floats.
 
-loses: block_bytes, segment_bytes, reserved_bytes
+loses: block_bytes
 says: block_bytes gave the float 0.512, but bytes are counted in whole numbers
 """
 

@@ -1,6 +1,6 @@
 """Takes the page for the block; the answers that build on blocks go wrong with it.
 
-loses: block_bytes, segment_bytes, reserved_bytes
+loses: block_bytes
 says: You answered what a page takes.
 """
 

@@ -1,6 +1,7 @@
 """Rounds every segment to 2 MiB.
 
 loses: segment_bytes
+leaves: 2
 says: You round to 2 MiB whatever the size.
 """
 

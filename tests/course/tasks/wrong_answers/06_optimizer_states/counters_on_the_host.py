@@ -1,6 +1,7 @@
 """Forgets where fused Adam counts.
 
 loses: state_bytes
+leaves: 2
 says: You forgot the counters of fused Adam
 """
 

@@ -1,6 +1,7 @@
 """Believes document 001: SGD costs as much as the weights.
 
 loses: state_bytes
+leaves: 2
 says: You gave plain SGD a state.
 """
 

@@ -1,6 +1,7 @@
 """Counts dropout's result, and forgets its mask.
 
 loses: squared_token_bytes
+leaves: 1.5
 says: You forgot dropout's mask
 """
 

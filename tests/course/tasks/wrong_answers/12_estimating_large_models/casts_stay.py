@@ -1,6 +1,7 @@
 """Counts the casts of autocast among what lasts.
 
 loses: lasting_bytes
+leaves: 2
 says: You counted the casts of autocast.
 """
 

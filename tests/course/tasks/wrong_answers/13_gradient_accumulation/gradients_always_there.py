@@ -1,6 +1,7 @@
 """Counts gradients as in PyTorch 1.x, where zero_grad() kept them.
 
 loses: peak_bytes
+leaves: 2
 says: You counted all gradients for a batch in one piece, too.
 """
 

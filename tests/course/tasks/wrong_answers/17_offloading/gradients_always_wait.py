@@ -1,6 +1,7 @@
 """Does not see that gradients leave during backward.
 
 loses: held_bytes
+leaves: 2
 says: You kept the gradients in both ways.
 """
 

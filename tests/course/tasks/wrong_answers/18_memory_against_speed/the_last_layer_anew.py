@@ -1,6 +1,7 @@
 """Computes all of the chain anew.
 
 loses: backward_flops
+leaves: 1.5
 says: You computed the last layer anew.
 """
 

@@ -1,0 +1,277 @@
+"""What autograd keeps for a backward pass, read from its graph and told while a program runs.
+
+`Observer`s that are added here are told of every tensor that autograd has saved, at the moments at
+which that is known:
+
+- when a backward pass begins, also one inside of another (a reentrant checkpoint): the graph is
+  walked from the tensors that it begins at;
+- when a hook for saved tensors packs one or unpacks one: what a checkpoint computes again, what
+  save_on_cpu() brings back.
+
+A graph that no backward pass has begun on is read by `saved_in(tensors)`.
+
+Nothing is kept alive, and nothing is unpacked: what an op has saved is read as SavedTensor.data,
+which is what its hook packed where there is one. Source: torch/csrc/autograd/init.cpp in PyTorch
+2.13.
+
+Known limitations: nodes inside of an in-place op on a view (CopySlices) cannot be walked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, Protocol
+
+import torch
+
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    Replaced,
+    push_saved_tensors_hooks,
+    storage_id,
+)
+from vramlab.measure.tensors import plain_tensors
+
+_SAVED = "_raw_saved_"
+_DEPTH = 3
+"""How deep a variable is searched for tensors: lists and mappings in it, attributes of objects."""
+_ITEMS = 4096
+"""How many items of one list or mapping are looked at."""
+
+
+class Observer(Protocol):
+    """Who wants to know what autograd saves."""
+
+    def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Called with tensors that a backward pass needs, each with the name of its op."""
+
+    def backward_begins(self) -> None:
+        """Called when an outermost backward pass begins, after `saved`."""
+
+    def backward_ended(self) -> None:
+        """Called when it is over, whether or not it raised."""
+
+
+def nodes_of(roots: Iterable[torch.Tensor]) -> Iterator[Any]:
+    """Give every node of the graph that leads to some tensors, each once, theirs first."""
+    waiting: list[Any] = [root.grad_fn for root in roots]
+    met = set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in met:
+            met.add(node)
+            yield node
+            waiting += [before for before, _ in node.next_functions]
+
+
+def kept_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Give what one node keeps, as (what the op calls it, tensor); nothing once it has run."""
+    for name in _names_of_saved(node):
+        try:
+            saved = getattr(node, name)
+        except RuntimeError:
+            continue  # it has run backward and let go
+        for one in saved if isinstance(saved, (list, tuple)) else (saved,):
+            for tensor in _tensors_in(getattr(one, "data", None)):
+                yield name.removeprefix(_SAVED), tensor
+    for name, value in getattr(node, "__dict__", {}).items():  # ctx.x = x in a custom function
+        for tensor in _tensors_in(value):
+            yield name, tensor
+
+
+def storages_of(tensor: torch.Tensor) -> Iterator[int]:
+    """Give a number for each storage that stands behind a tensor."""
+    for plain in plain_tensors(tensor):
+        with contextlib.suppress(NotImplementedError, RuntimeError):  # a layout that has none
+            yield storage_id(plain.untyped_storage())
+
+
+def saved_in(roots: Iterable[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
+    """Give what the graph of some tensors keeps for backward: (name of the op, tensor).
+
+    Leaves of the graph (parameters, also those that FSDP has gathered) are left out, although ops
+    save them: who trains them keeps them. So are tensors that a hook has packed away.
+    """
+    leaves: set[int] = set()
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    with DisableTorchFunction():
+        for node in nodes_of(roots):
+            leaf = getattr(node, "variable", None)  # of an AccumulateGrad
+            if isinstance(leaf, torch.Tensor):
+                leaves.update(storages_of(leaf))
+            for _, tensor in kept_by(node):
+                for key in storages_of(tensor):
+                    found.setdefault(key, (node.name(), tensor))
+    return [entry for key, entry in found.items() if key not in leaves]
+
+
+def tensors_of_callers() -> list[torch.Tensor]:
+    """Give the tensors with a graph that variables of the running code lead to.
+
+    Every thread's frames are searched, and those of an exception that is being handled; in them
+    lists, tuples, mappings, and the attributes of objects.
+    """
+    innermost = sys._current_frames()
+    # This function's own frame would keep itself alive, and with it all that it finds.
+    innermost[threading.get_ident()] = sys._getframe(1)
+    frames: list[FrameType] = []
+    for frame in innermost.values():
+        current: FrameType | None = frame
+        while current is not None:
+            frames.append(current)
+            current = current.f_back
+    error = sys.exception()
+    trace = None if error is None else error.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    with DisableTorchFunction():
+        found = {
+            id(tensor): tensor for frame in frames for tensor in _with_graph(_variables(frame))
+        }
+    return list(found.values())
+
+
+def add_observer(observer: Observer) -> None:
+    """Tell an observer of what is saved, from now on."""
+    if not _observers:
+        _replace(Replaced.ENGINE_OF_AUTOGRAD.at, _telling_of_backward)
+        _replace(Replaced.ENGINE_OF_GRAPH.at, _telling_of_backward)
+        _replace((torch.autograd.graph.saved_tensors_hooks, "__enter__"), lambda _: _enter_hooks)
+    _observers.append(observer)
+
+
+def remove_observer(observer: Observer) -> None:
+    """Tell it no more."""
+    _observers.remove(observer)
+    while not _observers and _replaced:
+        owner, name, before, ours = _replaced.pop()
+        if vars(owner).get(name) is ours:  # else somebody else has put back something meanwhile
+            setattr(owner, name, before)
+
+
+class _Thread(threading.local):
+    """What one thread is doing."""
+
+    depth: int = 0  # backward passes that run inside of each other
+
+
+_observers: list[Observer] = []
+_replaced: list[tuple[Any, str, Any, Any]] = []
+"""(object, name, what was there, what is there now)"""
+_thread = _Thread()
+
+
+def _replace(place: tuple[Any, str], wrap: Callable[[Any], Any]) -> None:
+    owner, name = place
+    before = vars(owner)[name]
+    ours = wrap(before)
+    setattr(owner, name, ours)
+    _replaced.append((owner, name, before, ours))
+
+
+def _tell(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    known = list(tensors)
+    for observer in _observers:
+        observer.saved(known)
+
+
+def _telling_of_backward(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the function that runs autograd's engine; its first argument is where it begins."""
+
+    @functools.wraps(run)
+    def tell_and_run(roots: Any, *args: Any, **kwargs: Any) -> Any:
+        _tell(saved_in(root for root in roots if isinstance(root, torch.Tensor)))
+        is_outermost = _thread.depth == 0
+        _thread.depth += 1
+        if is_outermost:
+            for observer in _observers:
+                observer.backward_begins()
+        try:
+            return run(roots, *args, **kwargs)
+        finally:
+            _thread.depth -= 1
+            if is_outermost:
+                for observer in _observers:
+                    observer.backward_ended()
+
+    return tell_and_run
+
+
+def _enter_hooks(hooks: Any) -> None:
+    """Stand in for saved_tensors_hooks.__enter__: the hooks work as ever, and are listened to."""
+
+    def pack(tensor: torch.Tensor) -> Any:
+        packed = hooks.pack_hook(tensor)
+        if _observers:
+            _tell(("packed", kept) for kept in _tensors_in(packed))
+        return packed
+
+    def unpack(packed: Any) -> torch.Tensor:
+        tensor: torch.Tensor = hooks.unpack_hook(packed)
+        if _observers:
+            _tell([("unpacked", tensor)])
+        return tensor
+
+    push_saved_tensors_hooks(pack, unpack)
+
+
+_names: dict[type, tuple[str, ...]] = {}
+
+
+def _names_of_saved(node: Any) -> tuple[str, ...]:
+    """The attributes of a node that hold what it saves; each C++ node has a type of its own."""
+    kind = type(node)
+    if kind not in _names:
+        _names[kind] = tuple(name for name in dir(kind) if name.startswith(_SAVED))
+    return _names[kind]
+
+
+def _tensors_in(value: Any, depth: int = _DEPTH) -> Iterator[torch.Tensor]:
+    """Tensors in a value: itself, in lists and mappings, or in the attributes of an object."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and not isinstance(value, _NOT_SEARCHED):
+        for item in itertools.islice(_parts(value), _ITEMS):
+            yield from _tensors_in(item, depth - 1)
+
+
+_NOT_SEARCHED = (str, bytes, int, float, type, ModuleType, FunctionType, torch.nn.Module)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from list(value.values())
+    elif isinstance(value, (list, tuple)):
+        yield from value
+    else:
+        yield from list(getattr(value, "__dict__", {}).values())
+        for name in getattr(type(value), "__slots__", ()):
+            yield getattr(value, name, None)
+
+
+def _variables(frame: FrameType) -> list[Any]:
+    """The values of a frame's local variables.
+
+    CPython up to 3.12 keeps the dictionary that it makes of a function's variables, and with it
+    what they held, until the function returns. So it is emptied here.
+    """
+    space = frame.f_locals
+    values = list(space.values())
+    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(space, dict):
+        space.clear()
+    return values
+
+
+def _with_graph(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        for tensor in _tensors_in(value):
+            if tensor.grad_fn is not None:
+                yield tensor

@@ -1,0 +1,143 @@
+"""A run's report as a page: one file that opens anywhere, with timelines that can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from vramlab.measure import Category
+from vramlab.report.history import history_view
+from vramlab.report.peak import PeakWatch
+from vramlab.report.summary import DeviceUse, LineUse, Summary
+from vramlab.report.text import as_text, place, source
+from vramlab.table import Table
+from vramlab.units import MIB, format_bytes
+from vramlab.viz import TimelineView, timeline_html
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 0 auto; padding: 1em; }
+h1 { font-size: 1.4em; overflow-wrap: anywhere; }
+h2 { font-size: 1.2em; margin-top: 2em; }
+table { display: block; overflow-x: auto; margin-top: 1em; }
+th[scope=row] { font-weight: normal; }
+td, th { border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
+.verdict { white-space: pre-line; font-weight: bold; overflow-wrap: anywhere; }
+pre { overflow-x: auto; }
+"""
+
+
+def write_page(path: str, summary: Summary, watches: Sequence[PeakWatch]) -> None:
+    """Write the report as a page that loads nothing.
+
+    Args:
+        path: of the file.
+        summary: what the run found.
+        watches: of the GPUs, by index; each with a history.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    views = {
+        device.index: history_view(watches[device.index], summary.folder, _finding(device))
+        for device in _used(summary)
+    }
+    Path(path).write_text(as_page(summary, views), encoding="utf-8")
+
+
+def as_page(summary: Summary, views: dict[int, TimelineView]) -> str:
+    """Write the whole page.
+
+    Args:
+        summary: what the run found.
+        views: by CUDA device index, what the GPU held.
+    """
+    return "\n".join(_parts(summary, views))
+
+
+def _used(summary: Summary) -> list[DeviceUse]:
+    return [device for device in summary.devices if device.context_bytes]
+
+
+def _finding(device: DeviceUse) -> str:
+    """Say the size of the moment that the report tells of, and what most of it is."""
+    moment = "when memory ran out" if device.at_out_of_memory else "at the peak"
+    if not device.allocated_bytes:
+        return f"cuda:{device.index} holds nothing {moment}"
+    category, size_bytes = max(device.category_bytes.items(), key=lambda item: item[1])
+    share = size_bytes / device.allocated_bytes
+    held = format_bytes(device.allocated_bytes)
+    return f"cuda:{device.index} holds {held} {moment}, {share:.0%} of it {category}"
+
+
+def _parts(summary: Summary, views: dict[int, TimelineView]) -> Iterator[str]:
+    text = as_text(summary)
+    heading, verdict, *_ = text.split("\n\n")
+    title, _, where = heading.partition("\n")
+    yield (
+        '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>"
+    )
+    yield f"<h1>{escape(title)}</h1>\n<p>{escape(where)}</p>"
+    yield f'<p class="verdict">{escape(verdict)}</p>'
+    for device in _used(summary):
+        yield timeline_html(views[device.index])
+        yield _memory(device)._repr_html_()
+        yield _lines(device.lines, summary.folder)._repr_html_()
+    yield (
+        "<h2>The report as text</h2><details><summary>As it stands in the terminal</summary>"
+        f'<pre tabindex="0">{escape(text)}</pre></details>'
+    )
+    yield "</main></body>\n</html>\n"
+
+
+def _memory(device: DeviceUse) -> Table:
+    """What the memory consists of, at the moment that the report tells of."""
+    reserved_bytes = (
+        device.reserved_bytes if device.at_out_of_memory else device.peak_reserved_bytes
+    )
+    rows = [
+        *((str(category), size) for category, size in device.category_bytes.items()),
+        ("allocated", device.allocated_bytes),
+        ("cache: reserved, not allocated", reserved_bytes - device.allocated_bytes),
+        (
+            "CUDA context, estimated" if device.context_is_estimated else "CUDA context",
+            device.context_bytes,
+        ),
+        ("needed on the GPU", reserved_bytes + device.context_bytes),
+    ]
+    moment = "when memory ran out" if device.at_out_of_memory else "at the peak"
+    return Table(
+        caption=f"Memory of cuda:{device.index} {moment}",
+        header=("", "MiB", "bytes"),
+        rows=tuple((name, _mib(size_bytes), f"{size_bytes:,}") for name, size_bytes in rows),
+    )
+
+
+def _lines(uses: Sequence[LineUse], folder: str) -> Table:
+    """Every line that holds some of it, most bytes first."""
+    return Table(
+        caption="Lines that hold it",
+        header=("line", "MiB", "blocks", "mostly"),
+        rows=tuple(
+            (
+                "(PyTorch itself)"
+                if use.line is None
+                else f"{place(use.line, folder)}\n{source(use.line)}",
+                _mib(use.size_bytes),
+                f"{use.block_count:,}",
+                _mostly(use.category_bytes),
+            )
+            for use in uses
+        ),
+    )
+
+
+def _mostly(category_bytes: dict[Category, int]) -> str:
+    return str(next(iter(category_bytes), ""))
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / MIB:,.2f}"

@@ -1,0 +1,174 @@
+"""The graph that backward walks, and what each of its ops keeps in memory for that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vramlab.measure import Category
+from vramlab.measure.autograd_graph import AutogradGraph, GraphOp, SavedPart
+from vramlab.units import short_size
+from vramlab_course.plots import style
+from vramlab_course.plots.diagram import Box, Diagram
+from vramlab_course.plots.picture import WIDTH_IN, Picture
+from vramlab_course.plots.style import CATEGORY_LOOKS
+
+_MOST = 24
+_PER_ROW = 6
+_OP_HEIGHT_IN = 0.46
+_PART_HEIGHT_IN = 0.42
+_GAP_IN = 0.07
+_ROW_GAP_IN = 0.5
+_MARGIN_IN = 0.45
+
+Held = tuple[Category, bool, tuple[SavedPart, ...]]
+"""What one op saves of one category: whether another op has saved it already, and the tensors."""
+
+
+def draw_autograd(graph: AutogradGraph, *, title: str = "") -> Picture:
+    """Draw the ops of a graph in the order of the forward pass, and below each what it saves.
+
+    For example `draw_autograd(autograd_graph(model(x).sum(), model=model, inputs=x))`. Orange is
+    kept alive for backward alone; inputs and parameters live anyway. A dashed box is a tensor that
+    an op before has saved already. Of long graphs, ops that save nothing are left out.
+
+    Args:
+        graph: from `vramlab.measure.autograd_graph`.
+        title: what is to be seen; the default says what forward keeps.
+
+    Raises:
+        ValueError: the graph has more ops than can be read in a picture.
+    """
+    title = title or _finding(graph)
+    ops = _shown(graph).ops
+    rows = [ops[first : first + _PER_ROW] for first in range(0, len(ops), _PER_ROW)]
+    diagram = Diagram(sum(map(_height, rows)) + 0.3, title)
+    pitch = min((WIDTH_IN - 2 * _MARGIN_IN + 0.35) / max(map(len, rows)), 2.0)
+    boxes: list[Box] = []
+    y = diagram.height_in + _ROW_GAP_IN - 0.15
+    for row in rows:
+        y -= _ROW_GAP_IN + _OP_HEIGHT_IN
+        for column, op in enumerate(row):
+            boxes.append(_draw_op(diagram, op, len(boxes), _MARGIN_IN + column * pitch, y, pitch))
+        y -= _height(row) - _ROW_GAP_IN - _OP_HEIGHT_IN
+    for number, op in enumerate(ops):
+        for source in op.sources:
+            _join(diagram, boxes, source, number)
+    shown = {category for op in ops for category, _, _ in _held(op)}
+    diagram.key(
+        {words: CATEGORY_LOOKS[what] for what, words in _MEANINGS.items() if what in shown},
+        _MARGIN_IN,
+    )
+    return diagram.finish(describe_autograd(graph, title=title))
+
+
+_MEANINGS = {
+    Category.ACTIVATIONS: "activations: kept for backward alone",
+    Category.INPUTS: "inputs: live anyway",
+    Category.PARAMETERS: "parameters: live anyway",
+}
+
+
+def describe_autograd(graph: AutogradGraph, *, title: str = "") -> str:
+    """Say in words what `draw_autograd` draws."""
+    ops = _shown(graph).ops
+    told = " ".join(f"{number}, {_name(op)}: {_told(op)}." for number, op in enumerate(ops, 1))
+    return f"{title or _finding(graph)}. {len(ops)} ops in the order of forward. {told}"
+
+
+def _shown(graph: AutogradGraph) -> AutogradGraph:
+    if len(graph.ops) > _PER_ROW:
+        graph = graph.folded()
+    if len(graph.ops) > _MOST:
+        raise ValueError(
+            f"{len(graph.ops)} ops save something; at most {_MOST} can be drawn: take one layer"
+        )
+    return graph
+
+
+def _finding(graph: AutogradGraph) -> str:
+    return f"Forward keeps {short_size(graph.kept_bytes)} of activations for backward"
+
+
+def _told(op: GraphOp) -> str:
+    held = [f"{_words(parts)} ({category})" for category, _, parts in _held(op)]
+    return "saves " + ", ".join(held).replace("\n", " ") if held else "saves nothing"
+
+
+def _name(op: GraphOp) -> str:
+    """The op in words: 'NativeLayerNorm' is 'Layer Norm'."""
+    name = op.name.removeprefix("Native").removeprefix("ScaledDotProduct")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+
+
+def _held(op: GraphOp) -> list[Held]:
+    """What an op saves, a box for each category and what is there already; activations first."""
+    groups: dict[tuple[Category, bool], list[SavedPart]] = {}
+    for part in op.saved:
+        groups.setdefault((part.category, part.again), []).append(part)
+    order = list(_MEANINGS)
+    return [
+        (category, again, tuple(parts))
+        for (category, again), parts in sorted(
+            groups.items(), key=lambda group: (order.index(group[0][0]), group[0][1])
+        )
+    ]
+
+
+def _words(parts: tuple[SavedPart, ...]) -> str:
+    names = [part.name.rpartition(".")[2] or part.saved_as for part in parts]
+    if len(parts) > 1:
+        names = [f"{len(parts)} tensors"]
+    what = "the same tensor" if parts[0].again else short_size(sum(p.size_bytes for p in parts))
+    return f"{names[0]}\n{what}"
+
+
+def _height(row: tuple[GraphOp, ...]) -> float:
+    most = max([1, *(len(_held(op)) for op in row)])
+    return _ROW_GAP_IN + _OP_HEIGHT_IN + most * (_PART_HEIGHT_IN + _GAP_IN)
+
+
+def _draw_op(diagram: Diagram, op: GraphOp, number: int, x: float, y: float, pitch: float) -> Box:
+    width = pitch - 0.35
+    lines = list(_wrapped(_name(op).split(), width))
+    box = diagram.box(x, y, width, _OP_HEIGHT_IN, "\n".join(lines), bold=True)
+    diagram.write(x, y + _OP_HEIGHT_IN + 0.09, f"{number + 1}", color=style.FAINT, ha="left")
+    for place, (category, again, parts) in enumerate(_held(op), start=1):
+        below = y - place * (_PART_HEIGHT_IN + _GAP_IN)
+        look = CATEGORY_LOOKS[category]
+        diagram.box(x, below, width, _PART_HEIGHT_IN, _words(parts), look, dashed=again)
+    if not op.saved:
+        diagram.write(x + width / 2, y - 0.17, "saves nothing", color=style.FAINT)
+    return box
+
+
+def _wrapped(words: list[str], width_in: float) -> Iterator[str]:
+    line = ""
+    for word in words:
+        if line and style.text_width_in(f"{line} {word}") > width_in:
+            yield line
+            line = word
+        else:
+            line = f"{line} {word}".strip()
+    yield line
+
+
+def _join(diagram: Diagram, boxes: list[Box], source: int, target: int) -> None:
+    start, end = boxes[source], boxes[target]
+    if start.y == end.y and target == source + 1:
+        diagram.arrow(start.right, end.left)
+    elif start.y == end.y:
+        diagram.arrow(start.top, end.top, bend=-0.22)
+    elif target == source + 1:
+        right, left, between = WIDTH_IN - 0.2, 0.2, end.y + _OP_HEIGHT_IN + 0.27
+        diagram.path(
+            start.right,
+            (right, start.right[1]),
+            (right, between),
+            (left, between),
+            (left, end.left[1]),
+            end.left,
+        )
+    else:
+        place = end.top[0], end.top[1] + 0.09
+        diagram.write(*place, f"and from {source + 1}", color=style.FAINT)
