@@ -16,13 +16,14 @@ FIRST_LESSON := lessons/01_cuda_context.ipynb
 
 AXE_CORE := axe-core@4.14.1
 
-.PHONY: help lab test check matrix site browser notebooks lock environment clean
+.PHONY: help lab test check matrix native site browser notebooks lock environment clean
 
 help:
 	@echo 'make lab        install what the course needs (first run) and open the first lesson'
 	@echo 'make test       run every test'
 	@echo 'make check      lint, types, and whether generated files are up to date'
 	@echo 'make matrix     run every test on every Python and PyTorch that noxfile.py names'
+	@echo 'make native     set up the native engine (Linux; fetches 1 GB), and test it'
 	@echo 'make site       run all lessons and build the site into build/site/html'
 	@echo 'make browser    try the lessons and the site in a Chromium that is installed; takes a quarter of an hour'
 	@echo 'make notebooks  generate exercises/ from solutions/'
@@ -49,6 +50,11 @@ check: environment
 matrix: environment
 	@$(BIN)/python -m pip install --quiet --requirement .ci/tools/nox.txt
 	@$(BIN)/python -m nox $(MATRIX_ARGS)
+
+# The PyTorch of the recording that it is held against; without --cudnn, convolutions are skipped.
+native: environment
+	@$(BIN)/vramlab native setup --torch 2.11.0 --cudnn
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/vramlab/native
 
 site: environment
 	@$(BIN)/python -m docs.builder

@@ -19,6 +19,7 @@ from benchmarks import (
     coverage_tables,
     front_page,
     grading_results,
+    native,
     plan_example,
     recorded_tables,
     workspaces_table,
@@ -59,6 +60,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
             (rules.summary(TABLE.surest_first()) + ".", rules.markdown(TABLE.surest_first()))
         ),
         "workspaces": workspaces_table.markdown,
+        "native": native.markdown,
         "first-uses": lambda: recorded_tables.first_uses(RECORDINGS),
         "known-differences": recorded_tables.known_differences,
         "torch-cuda": coverage_tables.torch_cuda,

@@ -12,6 +12,9 @@ import pytest
 # waiting. Here, before anything imports torch; and for the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Whatever is set up on this machine, `vramlab run` is tested on the virtual GPU.
+os.environ["VRAMLAB_ENGINE"] = "portable"
+
 
 WAITING_WORKERS = 2
 """So many more workers than cores: what tests start, and tests of limits in time, is waited for."""

@@ -121,6 +121,8 @@ def describe(gpu: AttachedGPU) -> str:
     """Name a GPU in one line: whether it is virtual, its memory, how many there are."""
     total_bytes = torch.cuda.get_device_properties(0).total_memory
     kind = "Virtual GPU" if gpu.virtual else "Real GPU"
+    if not gpu.virtual and "VRAMLAB_NATIVE_GPU" in os.environ:
+        kind = "Virtual GPU (native engine)"
     times = f"{gpu.count} x " if gpu.count > 1 else ""
     return f"{kind}: {times}{gpu.name}, {total_bytes / GIB:.2f} GiB, PyTorch {torch.__version__}"
 

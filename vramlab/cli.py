@@ -48,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words after `vramlab`; by default those of the command line.
     """
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = parser().parse_args(words)
+    arguments.words = words  # for commands that run again elsewhere
     try:
         status: int = arguments.run(arguments)
         streams.flush(sys.stdout)

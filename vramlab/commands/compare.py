@@ -2,6 +2,7 @@
 
 $ vramlab compare assets/recordings/h200-torch2.11.0.json
 $ vramlab compare assets/recordings/h200-torch2.11.0.json --only gpt2 --verbose
+$ vramlab compare assets/recordings/h200-torch2.11.0.json --with native/h200-torch2.11.0.json
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="compare entries that fit: a part of the id, or with wildcards; may come again",
     )
     parser.add_argument(
+        "--with",
+        dest="other",
+        type=Path,
+        metavar="RECORDING",
+        help="compare with another recording, such as one of the native engine, and run nothing",
+    )
+    parser.add_argument(
         "--verbose",
         action="store_true",
         help="print all numbers, all allocations that only one has, and other statistics",
@@ -49,17 +57,23 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         VramlabError: the recording cannot be read, or has no such entries.
     """
-    from vramlab.recordings.compare import compare
+    from vramlab.recordings.compare import compare, recorded_in
     from vramlab.recordings.entries import select
     from vramlab.recordings.report import lines_of, summary_lines
     from vramlab.recordings.store import RecordingFile
 
     recording = RecordingFile.open(arguments.recording)
     names = select(tuple(recording.entries), arguments.only)
-    for note in _notes(recording.machine):
-        print_error(note)
+    how: dict[str, Any] = {}
+    other = None
+    if arguments.other is None:
+        for note in _notes(recording.machine):
+            print_error(note)
+    else:
+        other = RecordingFile.open(arguments.other)
+        how["measure"] = recorded_in(other, names)
     comparisons = []
-    for comparison in compare(recording, names):
+    for comparison in compare(recording, names, **how):
         comparisons.append(comparison)
         if not arguments.json:
             print("\n".join(lines_of(comparison, verbose=arguments.verbose)), flush=True)
@@ -67,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         data = {
             "recording": arguments.recording.name,
             "machine": recording.machine,
+            "with": other and other.machine,
             "entries": [comparison.to_dict() for comparison in comparisons],
         }
         print(json.dumps(data, indent=1, ensure_ascii=False))

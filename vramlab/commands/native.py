@@ -3,6 +3,7 @@
 $ vramlab native setup --torch 2.11.0 --cudnn
 $ vramlab native list
 $ vramlab native run --gpu H200 train.py --lr 0.1
+$ vramlab native kernel --gpu T4
 $ vramlab native remove --torch 2.11.0
 """
 
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vramlab import catalogue, streams
+from vramlab.native.kernel import DISPLAY_NAME as KERNEL_NAME
+from vramlab.native.kernel import install
 from vramlab.units import GIB
 
 _EXIT_OK = 0
@@ -34,6 +37,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_version(removing, "which PyTorch; without it, every one")
     removing.set_defaults(run=_remove)
     _add_run(verbs)
+    _add_kernel(verbs)
 
 
 def _add_setup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -67,14 +71,7 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         usage="%(prog)s [options] (script.py | -m module) [arguments of the program ...]",
         allow_abbrev=False,
     )
-    _add_version(parser, "which PyTorch of those that are set up (default: the newest)")
-    parser.add_argument(
-        "--gpu",
-        metavar="NAME",
-        default="A100-40GB",
-        help="the GPU; see `vramlab gpus` (default: %(default)s)",
-    )
-    parser.add_argument("--count", type=int, default=1, help="how many of them (default: 1)")
+    _add_gpu(parser)
     parser.add_argument(
         "--streams",
         choices=("early", "late"),
@@ -86,6 +83,28 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(run=_run, parser=parser)
+
+
+def _add_kernel(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "kernel",
+        help="install a Jupyter kernel that runs notebooks on the native engine",
+        description=f"Install the Jupyter kernel {KERNEL_NAME!r} for this user: notebooks run "
+        "unchanged in it. Where there is one, it is replaced.",
+    )
+    _add_gpu(parser)
+    parser.set_defaults(run=_kernel)
+
+
+def _add_gpu(parser: argparse.ArgumentParser) -> None:
+    _add_version(parser, "which PyTorch of those that are set up (default: the newest)")
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME",
+        default="A100-40GB",
+        help="the GPU; see `vramlab gpus` (default: %(default)s)",
+    )
+    parser.add_argument("--count", type=int, default=1, help="how many of them (default: 1)")
 
 
 def _add_version(parser: argparse.ArgumentParser, text: str) -> None:
@@ -149,3 +168,15 @@ def _run(arguments: argparse.Namespace) -> int:
     for line in as_lines(calls):
         streams.print_error(line)
     return status
+
+
+def _kernel(arguments: argparse.Namespace) -> int:
+    from vramlab import native
+
+    gpu = catalogue.find(arguments.gpu)
+    build = native.find(arguments.torch)
+    folder = install(build, gpu, arguments.count)
+    print(f"{KERNEL_NAME}: {arguments.count} x {gpu.name}, PyTorch {build.torch_version}")
+    print(f"  in {folder}")
+    print(f"  jupyter kernelspec remove {folder.name}")
+    return _EXIT_OK

@@ -3,6 +3,7 @@
 $ vramlab record
 $ vramlab record --only 'zoo/gpt2-*' --only context
 $ vramlab record --virtual H200 --torch-version 2.11 --out /tmp/recordings
+$ vramlab record --engine native --gpu H200 --torch-version 2.11 --out /tmp/recordings
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vramlab import catalogue
+from vramlab.errors import VramlabError
+from vramlab.native.choice import choose, is_inside, run_command
 from vramlab.units import GIB
 
 if TYPE_CHECKING:
@@ -45,9 +49,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--out",
         type=Path,
-        default=DEFAULT_FOLDER,
         metavar="FOLDER",
-        help="where the recording is or will be (default: %(default)s)",
+        help=f"where the recording is or will be (default: {DEFAULT_FOLDER}, which is for what was "
+        "measured: --engine native needs another)",
     )
     parser.add_argument(
         "--again", action="store_true", help="also record what is in the recording already"
@@ -73,7 +77,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--torch-version",
         metavar="VERSION",
         help="the PyTorch whose rules a virtual GPU follows, from 1.13 on (default: the installed "
-        "one, whose autograd runs in any case)",
+        "one, whose autograd runs in any case), or that runs on the native engine",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("native",),
+        help="record what PyTorch's own CUDA code does on a GPU that is not there; see "
+        "`vramlab native`",
+    )
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME",
+        help="the GPU that the native engine describes (see `vramlab gpus`)",
+    )
+    parser.add_argument(
+        "--count", type=int, default=1, help="how many of them the native engine has (default: 1)"
     )
     parser.set_defaults(run=run)
 
@@ -91,13 +109,16 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(names))
         return _EXIT_OK
 
+    if arguments.engine == "native" and not is_inside():
+        return _record_natively(arguments)
+
     from vramlab.recordings.record import record
     from vramlab.recordings.worker import Target
 
     started = time.perf_counter()
     recording = record(
         names,
-        arguments.out,
+        arguments.out or DEFAULT_FOLDER,
         Target(arguments.virtual, arguments.torch_version, arguments.stacks),
         again=arguments.again,
         timeout_s=arguments.timeout,
@@ -111,6 +132,17 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"; {counts['skipped']} need more GPUs", end="")
     print(f"; {failed} failed: the same command tries them again" if failed else "")
     return _EXIT_SOME_FAILED if failed else _EXIT_OK
+
+
+def _record_natively(arguments: argparse.Namespace) -> int:
+    """Run this command in a process on the native engine."""
+    if arguments.gpu is None or arguments.out is None or arguments.virtual is not None:
+        raise VramlabError(
+            "--engine native needs --gpu NAME, the GPU to describe, and --out FOLDER, for what is "
+            "computed is not to lie among what was measured; --virtual is for the other engine"
+        )
+    choice = choose("native", arguments.torch_version)
+    return run_command(choice, arguments.words, catalogue.find(arguments.gpu), arguments.count)
 
 
 def _print_progress(progress: RecordingProgress) -> None:

@@ -1,4 +1,5 @@
-"""`vramlab run train.py`: run a training script on a virtual GPU and tell where its memory went.
+"""`vramlab run train.py`: run a training script on a GPU that is not there, and tell where its
+memory went.
 
 $ vramlab run train.py --lr 0.1
 $ vramlab run --gpu L4 --steps 3 train.py
@@ -16,14 +17,29 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vramlab import catalogue, streams
+from vramlab.native.choice import (
+    ENGINES,
+    ENVIRONMENT,
+    Choice,
+    choose,
+    default_engine,
+    run_command,
+)
 from vramlab.progress import working
 from vramlab.report.ranks import launched_on_this_machine, launched_rank
 
 if TYPE_CHECKING:
+    from vramlab.catalogue import GPUModel
+    from vramlab.report.collect import Ground
+    from vramlab.report.history_watch import HistoryWatch
     from vramlab.report.program import Program
+    from vramlab.report.watch import Watch
 
 _EXIT_USAGE = 2
 
@@ -53,10 +69,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--on-value",
         choices=("nan", "zero", "error"),
-        default="nan",
         help="what a read of a value that does not exist gets, such as loss.item(): nan (0 for "
-        "whole numbers and arrays), and a note in the report; or 0; or an error (default: "
-        "%(default)s)",
+        "whole numbers and arrays), and a note in the report; or 0; or an error (default: nan)",
     )
     parser.add_argument(
         "--alloc-conf",
@@ -68,7 +82,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--torch-version",
         metavar="VERSION",
         help="the PyTorch whose rules to follow, such as 2.11, from 1.13 on (default: the one that "
-        "is installed, whose autograd runs in any case)",
+        "is installed, whose autograd runs in any case); on the native engine, the one that runs",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=default_engine(),
+        help="portable: the virtual GPU; native: PyTorch's own CUDA code, see `vramlab native`; "
+        f"auto: native where that PyTorch is set up (default: ${ENVIRONMENT}, else auto)",
+    )
+    parser.add_argument(
+        "--streams",
+        choices=("early", "late"),
+        default="early",
+        help="on the native engine, whether events complete at once, or when the program waits "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--steps",
@@ -114,32 +142,46 @@ def run(arguments: argparse.Namespace) -> int:
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
             return _EXIT_USAGE
-    catalogue.find(arguments.gpu)  # an unknown one is told before torch is imported
+    model = catalogue.find(arguments.gpu)  # an unknown one is told before torch is imported
+    choice = choose(
+        arguments.engine,
+        arguments.torch_version,
+        portable_only=f"--on-value {arguments.on_value}" if arguments.on_value else "",
+    )
+    if choice.build is not None:
+        return _run_natively(arguments, model, choice)
 
     from vramlab.report.program import Program
 
     program = Program(words[0], tuple(words[1:]), is_module)
     # The program may put anything in the place of stderr, and change the current folder.
     with streams.lasting(sys.stderr) as stderr:
-        return _run_on_gpu(program, arguments, os.getcwd(), stderr)
+        return _run_on_gpu(program, arguments, choice, os.getcwd(), stderr)
 
 
-def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, stderr: Any) -> int:
+def _run_natively(arguments: argparse.Namespace, model: GPUModel, choice: Choice) -> int:
+    """Run this command in a process on the native engine."""
+    settings = arguments.alloc_conf
+    return run_command(
+        choice,
+        arguments.words,
+        model,
+        _count(arguments),
+        streams=arguments.streams,
+        variables={} if settings is None else {"PYTORCH_CUDA_ALLOC_CONF": settings},
+    )
+
+
+def _run_on_gpu(
+    program: Program, arguments: argparse.Namespace, choice: Choice, folder: str, stderr: Any
+) -> int:
     with working("starting a virtual GPU"):
-        from vramlab.gpu import VirtualGPU
         from vramlab.report.children import Children
         from vramlab.report.overseer import Overseer
         from vramlab.report.reporter import Files, Reporter
-        from vramlab.report.watch import Watch
 
-        gpu = VirtualGPU(
-            arguments.gpu,
-            arguments.count or launched_on_this_machine(),
-            on_value=arguments.on_value,
-            torch_version=arguments.torch_version,
-            alloc_conf=arguments.alloc_conf,
-        )
-    watch = Watch(gpu, arguments.steps)
+        make_ground = _native_ground if choice.native else _virtual_ground
+        gpu, watch, ground = make_ground(arguments, choice.why)
     children = Children(_options(arguments))
     files = Files(
         *(
@@ -147,13 +189,47 @@ def _run_on_gpu(program: Program, arguments: argparse.Namespace, folder: str, st
             for path in (arguments.json, arguments.html, arguments.snapshot)
         )
     )
-    reporter = Reporter(gpu, watch, children, program.command, folder, stderr, files)
+    reporter = Reporter(ground, watch, children, program.command, folder, stderr, files)
     overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds)
     with overseer, watch, gpu, children:
         reporter.begin()
         ending = program.run()
         overseer.tell(ending)
     return ending.status
+
+
+_Prepared = tuple[AbstractContextManager[Any], "Watch | HistoryWatch", Callable[[], "Ground"]]
+"""A GPU to attach, what watches it, and what describes it."""
+
+
+def _virtual_ground(arguments: argparse.Namespace, why: str) -> _Prepared:
+    from vramlab.gpu import VirtualGPU
+    from vramlab.report.collect import virtual_ground
+    from vramlab.report.watch import Watch
+
+    gpu = VirtualGPU(
+        arguments.gpu,
+        _count(arguments),
+        on_value=arguments.on_value or "nan",
+        torch_version=arguments.torch_version,
+        alloc_conf=arguments.alloc_conf,
+    )
+    return gpu, Watch(gpu, arguments.steps), partial(virtual_ground, gpu, why)
+
+
+def _native_ground(arguments: argparse.Namespace, why: str) -> _Prepared:
+    from vramlab.native.values import KnownValues
+    from vramlab.report.collect import native_ground
+    from vramlab.report.history_watch import HistoryWatch
+
+    keeps_history = arguments.snapshot is not None
+    watch = HistoryWatch(_count(arguments), keeps_history, arguments.steps)
+    values, model = KnownValues(), catalogue.find(arguments.gpu)
+    return values, watch, partial(native_ground, model, watch, values, why)
+
+
+def _count(arguments: argparse.Namespace) -> int:
+    return arguments.count or launched_on_this_machine()
 
 
 def _options(arguments: argparse.Namespace) -> list[str]:

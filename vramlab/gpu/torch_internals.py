@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from torch._utils import _unflatten_dense_tensors as unflatten_dense_tensors
     from torch.autograd.graph import _engine_run_backward as engine_run_backward
     from torch.cuda import _get_nvml_device_index as get_nvml_device_index
+    from torch.cuda import _lazy_call as when_cuda_starts
     from torch.cuda._utils import _get_device_index as get_device_index
     from torch.cuda.memory import _dump_snapshot as dump_snapshot
     from torch.cuda.memory import _record_memory_history as record_memory_history
@@ -288,6 +289,9 @@ READ: Mapping[str, Internal] = {
     ),
     "get_nvml_device_index": Internal(
         "torch.cuda._get_nvml_device_index", "asks NVML for the GPU that torch.cuda uses"
+    ),
+    "when_cuda_starts": Internal(
+        "torch.cuda._lazy_call", "begins a history when the program first uses CUDA"
     ),
     "dump_snapshot": Internal("torch.cuda.memory._dump_snapshot", "writes a snapshot to a file"),
     "record_memory_history": Internal(
@@ -632,6 +636,11 @@ def destroy(library: torch.library.Library) -> None:
 def is_in_bad_fork() -> bool:
     """Tell whether CUDA was initialized before this process was forked."""
     return bool(torch.cuda._is_in_bad_fork())
+
+
+def attach_out_of_memory_observer(observer: Callable[[int, int, int, int], None]) -> None:
+    """Have a function called before an error is raised, until the process ends."""
+    CUDA_FUNCTIONS["_cuda_attach_out_of_memory_observer"].value()(observer)
 
 
 def clear_cublas_workspaces() -> None:

@@ -189,6 +189,10 @@ def _simple(
     )
 
 
+_PARTIAL_BOOLS_SINCE = (2, 13)
+"""The version in which partial results of `any` and `all` are seen to be bools, whatever they read;
+2.11 has them in the input's dtype. (2.12 was not looked at.)"""
+
 _TAKES = "staging buffer and semaphores when blocks share outputs"
 
 
@@ -401,7 +405,8 @@ def any_all(
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
-    partial_bytes = self.element_size()
+    is_bool = call.context.torch_version >= _PARTIAL_BOOLS_SINCE
+    partial_bytes = 1 if is_bool else self.element_size()
     yield from reduction_steps(call.context, self, [result], dim, partial_bytes, self.dtype)
 
 

@@ -67,7 +67,7 @@ def environment(
         values["VRAMLAB_NATIVE_CUDNN"] = str(build.cudnn)
         values["VRAMLAB_NATIVE_CUDNN_GPU"] = cudnn_json(gpu, build.cuda_version)
     if report_file is not None:
-        values["VRAMLAB_NATIVE_REPORT"] = str(report_file)
+        values[report.ENVIRONMENT] = str(report_file)
     return values
 
 
@@ -82,6 +82,7 @@ def run(
     count: int = 1,
     *,
     streams: Streams = "early",
+    base: Mapping[str, str] | None = None,
 ) -> tuple[int, list[SubstituteCall]]:
     """Run Python with some arguments on the native engine, and wait for it.
 
@@ -91,6 +92,7 @@ def run(
         gpu: from the catalogue.
         count: how many of it.
         streams: when events complete.
+        base: the environment to start from; None: this process's own.
 
     Returns:
         The exit status as shells count it (128 and more: a signal), and what was called that has
@@ -112,7 +114,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="vramlab-native-") as folder:
         report_file = Path(folder, "calls")
         report.make_file(report_file)
-        values = environment(build, gpu, count, streams=streams, report_file=report_file)
+        values = environment(build, gpu, count, streams=streams, report_file=report_file, base=base)
         process = subprocess.Popen([sys.executable, *words], env=values)
         status = _wait(process)
         return (128 - status if status < 0 else status), report.read_file(report_file)

@@ -82,7 +82,6 @@ LIBRARIES = (
             "nvmlDeviceGetClockInfo",
             "nvmlDeviceGetNvLinkRemoteDeviceType",
             "nvmlDeviceGetNvLinkRemotePciInfo_v2",
-            "nvmlDeviceGetGpuFabricInfoV",
         ),
         always="libnvidia-ml.so.1",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ _RECORD = struct.Struct("=IIQ40s72s")
 """`vn_slot_t` in csrc/core/report.c."""
 _RECORDS = 4096
 _IN_USE = 2
+
+
+ENVIRONMENT = "VRAMLAB_NATIVE_REPORT"
+"""Names the file in the environment of programs."""
 
 
 class Kind(IntEnum):
@@ -37,8 +42,14 @@ class SubstituteCall:
 
 
 def make_file(path: Path) -> None:
-    """Make the file that VRAMLAB_NATIVE_REPORT names: zeros, 512 KiB."""
+    """Make the file that $VRAMLAB_NATIVE_REPORT names: zeros, 512 KiB."""
     path.write_bytes(bytes(_RECORD.size * _RECORDS))
+
+
+def calls_so_far() -> list[SubstituteCall]:
+    """What the processes of this program, which runs on the native engine, have called so far."""
+    path = os.environ.get(ENVIRONMENT)
+    return read_file(Path(path)) if path else []
 
 
 def read_file(path: Path) -> list[SubstituteCall]:

@@ -16,7 +16,14 @@ from vramlab.recordings.alignment import (
 )
 from vramlab.recordings.entries import CONTEXT
 from vramlab.recordings.known import OUTCOME, QUANTITIES, SEGMENT_ORDER, known_difference
-from vramlab.recordings.store import OK, RecordedEntry, RecordedStage, RecordingFile, trace_of
+from vramlab.recordings.store import (
+    OK,
+    RecordedEntry,
+    RecordedStage,
+    RecordingError,
+    RecordingFile,
+    trace_of,
+)
 from vramlab.recordings.trace import Trace
 from vramlab.recordings.virtual_counterpart import measure_on_twin
 
@@ -121,7 +128,7 @@ def compare(
 
     Args:
         names: ids of entries of the recording.
-        measure: runs one; gives what `worker.as_data` makes.
+        measure: runs one, or finds it (`recorded_in`); gives what `worker.as_data` makes.
     """
     traces = recording.read_traces(names)
     for name in names:
@@ -134,10 +141,34 @@ def compare(
         try:
             answer = measure(recording, name)
         except Exception as error:
-            problem = f"does not run on the virtual GPU: {type(error).__name__}: {error}"
+            problem = f"does not run there: {type(error).__name__}: {error}"
             yield Comparison(name, problem=problem)
             continue
         yield _compare_entry(name, entry, traces.get(name), answer)
+
+
+def recorded_in(
+    other: RecordingFile, names: Sequence[str]
+) -> Callable[[RecordingFile, str], dict[str, Any]]:
+    """Take from another recording what `compare` would measure on the virtual GPU.
+
+    Args:
+        other: such as one of the native engine.
+        names: of the entries that will be wanted.
+    """
+    traces = other.read_traces(names)
+
+    def answer(recording: RecordingFile, name: str) -> dict[str, Any]:
+        entry = other.entries.get(name)
+        if entry is None or entry.status != OK:
+            why = "" if entry is None else f": {entry.error}"
+            raise RecordingError(f"{other.path.name} has no result of it{why}")
+        line = traces.get(name)
+        trace = Trace(()).to_dict() if line is None else line["trace"]
+        statistics = {"keys": [], "stages": []} if line is None else line["statistics"]
+        return {"entry": entry.to_dict(), "trace": trace, "statistics": statistics}
+
+    return answer
 
 
 def _compare_entry(

@@ -16,6 +16,7 @@ from vramlab.allocator.settings import ENVIRONMENT_VARIABLES
 from vramlab.attachment import attached
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu.torch_internals import clear_cublas_workspaces, get_nvml_device_index
+from vramlab.native.choice import is_inside
 
 SETTINGS = (
     *ENVIRONMENT_VARIABLES,
@@ -56,6 +57,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "gpu": properties.name,
         "virtual": is_virtual,
+        "engine": "native" if is_inside() else None,  # None: the GPU itself, or `virtual`
         "torch": rules or str(torch.__version__),
         "properties": {
             name: getattr(properties, name) for name in _PROPERTIES if hasattr(properties, name)

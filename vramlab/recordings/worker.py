@@ -60,6 +60,8 @@ def run(entry: str, target: Target, answer: str, log: str) -> None:
 def _answer(entry: str, target: Target) -> dict[str, Any]:
     import vramlab
     from vramlab.gpu.torch_internals import is_in_bad_fork
+    from vramlab.native.choice import is_inside
+    from vramlab.native.values import KnownValues
     from vramlab.recordings.machine import describe_machine
     from vramlab.recordings.measuring import Stacks, measure
 
@@ -68,7 +70,7 @@ def _answer(entry: str, target: Target) -> dict[str, Any]:
     if target.virtual is not None:
         gpu: Any = vramlab.VirtualGPU(target.virtual, torch_version=target.torch_version)
     else:
-        gpu = nullcontext()
+        gpu = KnownValues() if is_inside() else nullcontext()
     stacks: Stacks = "python" if target.stacks == "python" else "all"
     with gpu:
         if entry == MACHINE:

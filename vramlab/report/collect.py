@@ -1,18 +1,21 @@
-"""Put together what a run has found: from the watch and the virtual GPU to a `Summary`."""
+"""Put together what a run has found: from the watch and the GPUs to a `Summary`."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
+from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
-from vramlab.gpu.core.machine import VirtualDevice
 from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
+from vramlab.native.report import SubstituteCall, calls_so_far
+from vramlab.native.values import KnownValues, reads_by_line
 from vramlab.report.attribution import category_of
+from vramlab.report.history_watch import HistoryWatch
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.ranks import launched_rank, rank_of_world
@@ -20,13 +23,102 @@ from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
 from vramlab.report.watch import Watch
 
 
+@dataclass(frozen=True)
+class UsedDevice:
+    """One GPU that the program could use."""
+
+    index: int
+    """CUDA device index."""
+    total_bytes: int
+    """Memory of the GPU."""
+    context_bytes: int
+    """The CUDA context; 0 if the program did not use it."""
+    context_is_estimated: bool
+    """Whether the catalogue's figure is an estimate."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a program ran on."""
+
+    gpu: str
+    """Name in the catalogue."""
+    engine: str
+    """`portable` or `native`."""
+    why: str
+    """Why that engine; empty: there was no choice."""
+    torch_version: str
+    """The PyTorch whose rules were followed, or that ran."""
+    devices: tuple[UsedDevice, ...]
+    """The GPUs, by index."""
+    value_reads: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """As in `Summary`."""
+    last_read: str | None = None
+    """As in `Summary`."""
+    counted_by_outputs: Mapping[str, int] = field(default_factory=dict)
+    """As in `Summary`."""
+    caveats: tuple[str, ...] = ()
+    """As in `Summary`."""
+    substitute_calls: tuple[SubstituteCall, ...] = ()
+    """As in `Summary`."""
+
+
+def virtual_ground(gpu: VirtualGPU, why: str) -> Ground:
+    """Describe a virtual GPU, after a program has run on it."""
+    return Ground(
+        gpu=gpu.name,
+        engine="portable",
+        why=why,
+        torch_version=".".join(map(str, gpu.machine.torch_version)),
+        devices=tuple(
+            UsedDevice(
+                device.index,
+                device.memory.total_bytes,
+                device.memory.context_bytes,
+                device.model.is_estimated("context_bytes"),
+            )
+            for device in gpu.machine.devices
+        ),
+        value_reads=_value_reads(gpu),
+        last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
+        counted_by_outputs=gpu.unreviewed(),
+        caveats=tuple(gpu.machine.caveats),
+    )
+
+
+def native_ground(model: GPUModel, watch: HistoryWatch, values: KnownValues, why: str) -> Ground:
+    """Describe the GPUs of this process, which runs on the native engine, after a program has."""
+    return Ground(
+        gpu=model.name,
+        engine="native",
+        why=why,
+        torch_version=str(torch.__version__),
+        devices=tuple(
+            UsedDevice(
+                index,
+                model.total_bytes,
+                model.context_bytes if device.reserved_until_now_bytes else 0,
+                model.is_estimated("context_bytes"),
+            )
+            for index, device in enumerate(watch.devices)
+        ),
+        value_reads=reads_by_line(values.reads),
+        substitute_calls=tuple(calls_so_far()),
+    )
+
+
 def summarize(
-    gpu: VirtualGPU, watch: Watch, program: str, folder: str, ending: Ending, seconds: float
+    ground: Ground,
+    watch: Watch | HistoryWatch,
+    program: str,
+    folder: str,
+    ending: Ending,
+    seconds: float,
 ) -> Summary:
-    """Tell what a program did to the memory of a virtual GPU.
+    """Tell what a program did to the memory of GPUs.
 
     Args:
-        gpu: where it ran.
+        ground: where it ran.
         watch: what was seen.
         program: its command line.
         folder: where it was started.
@@ -38,9 +130,11 @@ def summarize(
     return Summary(
         program=program,
         folder=folder,
-        gpu=gpu.name,
-        gpu_count=gpu.count,
-        torch_version=".".join(map(str, gpu.machine.torch_version)),
+        gpu=ground.gpu,
+        gpu_count=len(ground.devices),
+        engine=ground.engine,
+        why=ground.why,
+        torch_version=ground.torch_version,
         seconds=seconds,
         status=ending.status,
         error=None if ending.error is None else _named(ending.error),
@@ -50,13 +144,14 @@ def summarize(
         ended_out_of_memory=out_of_memory,
         devices=tuple(
             _device_use(device, seen, out_of_memory)
-            for device, seen in zip(gpu.machine.devices, watch.devices, strict=True)
+            for device, seen in zip(ground.devices, watch.devices, strict=True)
         ),
         out_of_memory=tuple(_out_of_memory(watch.devices)),
-        value_reads=_value_reads(gpu),
-        last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
-        counted_by_outputs=gpu.unreviewed(),
-        caveats=tuple(gpu.machine.caveats),
+        value_reads={line: dict(reads) for line, reads in ground.value_reads.items()},
+        last_read=ground.last_read,
+        counted_by_outputs=dict(ground.counted_by_outputs),
+        substitute_calls=ground.substitute_calls,
+        caveats=ground.caveats,
         rank=rank,
         world_size=world_size,
         is_told_by_first_rank=launched_rank() > 0,
@@ -79,7 +174,7 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _device_use(device: VirtualDevice, watch: PeakWatch, ran_out: bool) -> DeviceUse:
+def _device_use(device: UsedDevice, watch: PeakWatch, ran_out: bool) -> DeviceUse:
     peak = live = watch.peak()
     failed = watch.last_out_of_memory if ran_out else None
     if failed is not None:
@@ -87,9 +182,9 @@ def _device_use(device: VirtualDevice, watch: PeakWatch, ran_out: bool) -> Devic
     categories = {block: category_of(block) for block in live.blocks}
     return DeviceUse(
         index=device.index,
-        total_bytes=device.memory.total_bytes,
-        context_bytes=device.memory.context_bytes,
-        context_is_estimated=device.model.is_estimated("context_bytes"),
+        total_bytes=device.total_bytes,
+        context_bytes=device.context_bytes,
+        context_is_estimated=device.context_is_estimated,
         peak_reserved_bytes=watch.peak_reserved_bytes,
         peak_allocated_bytes=peak.allocated_bytes,
         at_out_of_memory=failed is not None,
@@ -142,8 +237,4 @@ def _out_of_memory(watches: Sequence[PeakWatch]) -> list[OutOfMemoryUse]:
 
 def _value_reads(gpu: VirtualGPU) -> dict[str, dict[str, int]]:
     """List values that were read, in the order of first reads; none where reads are errors."""
-    reads: dict[str, dict[str, int]] = {}
-    if isinstance(gpu.values, AnswerNan):
-        for (what, line), times in gpu.values.reads.items():
-            reads.setdefault(line, {})[what] = times
-    return reads
+    return reads_by_line(gpu.values.reads) if isinstance(gpu.values, AnswerNan) else {}

@@ -30,15 +30,29 @@ Claim = Callable[[int, int, Category], None]
 """Called with a device, an address and what the tensor whose storage begins there is."""
 
 
+def place_on_virtual_gpu(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Tell the device and the address of a tensor's block; None: it is on no virtual GPU."""
+    record = record_of(tensor)
+    if record is None or record.block is None:
+        return None
+    return record.device_index, record.block.address
+
+
 class Owners:
     """Looks for the owners of blocks.
 
     Args:
         claim: is told of every tensor that was seen.
+        place: tells the device and the address where a tensor's storage begins; None: nowhere.
     """
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        place: Callable[[torch.Tensor], tuple[int, int] | None] = place_on_virtual_gpu,
+    ) -> None:
         self._claim = claim
+        self._place = place
         self._modules: WeakSet[torch.nn.Module] = WeakSet()
         self._optimizers: WeakSet[Optimizer] = WeakSet()
         self._patches = Patches()
@@ -144,9 +158,8 @@ class Owners:
     def _see(self, tensor: Any, category: Category) -> None:
         if not isinstance(tensor, torch.Tensor):
             return
-        record = record_of(tensor)
-        if record is not None and record.block is not None:
-            self._claim(record.device_index, record.block.address, category)
+        if (place := self._place(tensor)) is not None:
+            self._claim(*place, category)
 
 
 def _with_submodules(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Module]:

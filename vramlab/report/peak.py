@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from vramlab.allocator.caching import CachingAllocator
+from vramlab.allocator.caching import OutOfMemoryObserver
 from vramlab.allocator.history import AllocatorEvent
 from vramlab.measure import Category
 from vramlab.report.origins import BlockOrigin
@@ -87,6 +87,24 @@ class OutOfMemory:
     """What the memory held."""
 
 
+class Followable(Protocol):
+    """What is asked of an allocator: a virtual GPU's own, or one that follows a trace."""
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What the program holds now."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What was taken from the driver."""
+
+    def add_trace_tracker(self, tracker: Callable[[AllocatorEvent], None], /) -> None:
+        """Call `tracker` with every event from now on, before counters change."""
+
+    def add_oom_observer(self, observer: OutOfMemoryObserver, /) -> None:
+        """Call `observer` when a request cannot be served."""
+
+
 class PeakWatch:
     """Follows one allocator.
 
@@ -106,7 +124,7 @@ class PeakWatch:
 
     def __init__(
         self,
-        allocator: CachingAllocator,
+        allocator: Followable,
         clock: Callable[[], int],
         origin: Callable[[], BlockOrigin],
     ) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from vramlab import streams
-from vramlab.gpu import VirtualGPU
 from vramlab.gpu.torch_internals import dump_snapshot, record_memory_history
 from vramlab.progress import working
 from vramlab.report.children import Children
-from vramlab.report.collect import summarize
+from vramlab.report.collect import Ground, summarize
 from vramlab.report.history import keep_histories
+from vramlab.report.history_watch import HistoryWatch
 from vramlab.report.page import write_page
 from vramlab.report.program import Ending
 from vramlab.report.text import as_text
@@ -40,7 +41,7 @@ class Reporter:
     """Tells of one run.
 
     Args:
-        gpu: where the program runs.
+        ground: describes where the program runs, also while it does.
         watch: what is seen of it.
         children: the processes that it starts.
         command: the program's command line.
@@ -51,15 +52,15 @@ class Reporter:
 
     def __init__(
         self,
-        gpu: VirtualGPU,
-        watch: Watch,
+        ground: Callable[[], Ground],
+        watch: Watch | HistoryWatch,
         children: Children,
         command: str,
         folder: str,
         stream: Any,
         files: Files,
     ) -> None:
-        self._gpu = gpu
+        self._ground = ground
         self._watch = watch
         self._children = children
         self._command = command
@@ -73,7 +74,7 @@ class Reporter:
         """Note that the program begins now. The GPU is attached."""
         if self._files.html:
             keep_histories(self._watch.devices)
-        if self._files.snapshot:
+        if self._files.snapshot and isinstance(self._watch, Watch):  # the other one has a history
             record_memory_history("all", context="alloc", stacks="python")
         self._began = time.perf_counter()
 
@@ -87,17 +88,18 @@ class Reporter:
         if self._children.count:
             return f"waits for processes that it has started ({self._children.count}){hint}"
         done = steps_done(self._watch.steps.counts)
-        return f"{done}; {self._needed()} on {self._gpu.name} (virtual){hint}"
+        ground = self._ground()
+        return f"{done}; {self._needed(ground)} on {ground.gpu} (virtual){hint}"
 
-    def _needed(self) -> str:
+    def _needed(self, ground: Ground) -> str:
         """Say how much the fullest of the GPUs has needed until now."""
         reserved_bytes = [device.reserved_until_now_bytes for device in self._watch.devices]
         index = reserved_bytes.index(max(reserved_bytes))
-        memory = self._gpu.machine.devices[index].memory
-        if not memory.context_bytes:
+        device = ground.devices[index]
+        if not device.context_bytes:
             return "nothing"
-        needed = format_bytes(reserved_bytes[index] + memory.context_bytes)
-        return f"cuda:{index} has needed {needed} of {format_bytes(memory.total_bytes)}"
+        needed = format_bytes(reserved_bytes[index] + device.context_bytes)
+        return f"cuda:{index} has needed {needed} of {format_bytes(device.total_bytes)}"
 
     def report(self, ending: Ending) -> None:
         """Give the report of a program that has ended so. The GPU is still attached."""
@@ -110,7 +112,7 @@ class Reporter:
         with working("adding up what the program held", self._stream):
             self._watch.look_everywhere()
             summary = summarize(
-                self._gpu, self._watch, self._command, self._folder, ending, seconds
+                self._ground(), self._watch, self._command, self._folder, ending, seconds
             )
             summary = replace(summary, child_count=self._children.count)
         if self._files.json:

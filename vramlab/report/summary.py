@@ -1,4 +1,4 @@
-"""What a run on a virtual GPU found, as data. Knows nothing of torch."""
+"""What a run found, as data. Knows nothing of torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from vramlab.measure.categories import Category
 from vramlab.measure.timeline import Frame
+from vramlab.native.report import SubstituteCall
 
 FORMAT = 1
 """Version of the JSON form; raised when a field changes its meaning."""
@@ -113,8 +114,12 @@ class Summary:
     """Name in the catalogue."""
     gpu_count: int
     """How many there were."""
+    engine: str
+    """`portable`: the virtual GPU; `native`: PyTorch's own CUDA code."""
+    why: str
+    """Why that engine was taken; empty: there was no choice."""
     torch_version: str
-    """The PyTorch whose rules were followed."""
+    """The PyTorch whose rules were followed, or that ran."""
     seconds: float
     """How long the program ran here; it says nothing of a real GPU's speed."""
     status: int
@@ -140,6 +145,9 @@ class Summary:
     """The line that read such a value last."""
     counted_by_outputs: dict[str, int]
     """Ops whose kernels nobody has read yet, and how often each ran: counted by outputs only."""
+    substitute_calls: tuple[SubstituteCall, ...] = ()
+    """On the native engine: functions of CUDA's libraries that have no meaning there, and how often
+    each was called."""
     caveats: tuple[str, ...] = ()
     """What to know of the answers, as sentences without a full stop."""
     rank: int = 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vramlab.measure.categories import Category
+from vramlab.native.report import as_lines
 from vramlab.report.summary import DeviceUse, LineUse, Summary
 from vramlab.report.verdict import place, source, steps_done, times, verdict
 from vramlab.units import KIB, MIB, format_bytes
@@ -52,10 +53,13 @@ def heading(summary: Summary) -> Iterator[str]:
     total = format_bytes(summary.devices[0].total_bytes)
     ranks = f" (rank {summary.rank} of {summary.world_size})" if summary.world_size > 1 else ""
     yield f"vramlab run: {summary.program}{ranks}"
+    rules = "rules of " if summary.engine == "portable" else "the native engine: "
     yield (
-        f"on {count}{summary.gpu} (virtual, {total}), rules of PyTorch {summary.torch_version}, "
+        f"on {count}{summary.gpu} (virtual, {total}), {rules}PyTorch {summary.torch_version}, "
         f"{steps_done(summary.counts)}, {summary.seconds:.1f} s"
     )
+    if summary.why:
+        yield f"{summary.engine} engine: {summary.why}"
 
 
 def used_devices(summary: Summary) -> list[DeviceUse]:
@@ -175,6 +179,8 @@ def notes(summary: Summary) -> Iterator[str]:
     for line, reads in summary.value_reads.items():
         yield f"  {line}"
         yield f"      {', '.join(f'{how} {times(count)}' for how, count in reads.items())}"
+    if calls := as_lines(summary.substitute_calls):
+        yield from ("", *calls)
     if not summary.counted_by_outputs:
         return
     ordered = sorted(summary.counted_by_outputs.items(), key=lambda item: -item[1])

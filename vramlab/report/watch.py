@@ -75,8 +75,13 @@ class Watch:
         self._owners.look_everywhere()
 
     def _claim(self, device: int, address: int, category: Category) -> None:
-        block = self.devices[device].block_at(address)
-        if block is not None and (
-            block.owner is None or _PRECEDENCE.index(category) < _PRECEDENCE.index(block.owner)
-        ):
-            block.owner = category
+        claim(self.devices[device], address, category)
+
+
+def claim(watch: PeakWatch, address: int, category: Category) -> None:
+    """Note what the tensor is whose block begins at an address, unless it is said already."""
+    block = watch.block_at(address)
+    if block is not None and (
+        block.owner is None or _PRECEDENCE.index(category) < _PRECEDENCE.index(block.owner)
+    ):
+        block.owner = category

@@ -136,8 +136,8 @@ def test_halves_in_pieces_are_accumulated_apart(takes: Takes) -> None:
         (aten.amax.default, (), 4),
         (aten.amin.default, ([0],), 4),
         (aten.max.default, (), 4),
-        (aten.any.default, (), 4),
-        (aten.all.dim, (0,), 4),
+        (aten.any.default, (), 1),
+        (aten.all.dim, (0,), 1),
         (aten.max.dim, (0,), 16),  # float32, 4 B of nothing, int64
         (aten.argmin.default, (), 16),
         (aten.argmax.default, (0,), 16),
@@ -169,6 +169,13 @@ def test_partial_results_by_dtype(
     takes: Takes, func: object, dtype: torch.dtype, partial_bytes: int
 ) -> None:
     assert takes(func, meta(2**22, dtype=dtype)) == [320 * partial_bytes, 4]
+
+
+def test_any_and_all_left_what_they_read_before_2_13(takes: Takes) -> None:
+    """PyTorch's own code left 4 B of each float32 in 2.11, and leaves a bool in 2.13."""
+    for func in (aten.any.default, aten.all.default):
+        assert takes(func, meta(2**22), version=(2, 11)) == [320 * 4, 4]
+        assert takes(func, meta(2**22), version=(2, 13)) == [320, 4]
 
 
 def test_maximum_of_everything_wants_its_input_contiguous(takes: Takes) -> None:

@@ -33,6 +33,7 @@ NEEDS: Needs = {
         }
     ),
     "libcublasLt.so.13": frozenset({Symbol("cublasLtMatmul", "libcublasLt.so.13")}),
+    "libnccl.so.2": frozenset({Symbol("ncclAllGather", None)}),
     "libnvunheard.so.1": frozenset({Symbol("nvUnheard", None)}),
 }
 

@@ -176,3 +176,56 @@ def test_the_exit_status_is_the_programs(build: Build, tmp_path: Path) -> None:
     ):
         script.write_text(text)
         assert native.run(build, [str(script)], catalogue.find("T4"))[0] == expected
+
+
+def test_small_whole_and_boolean_tensors_are_true(build: Build) -> None:
+    """Whatever steers a program: positions, masks, counts, and a GradScaler's scale.
+
+    A healthy run doubles the scale after two steps without infinities: 65536 to 131072.
+    """
+    program = """
+    from vramlab.native.values import KnownValues
+    with KnownValues() as values:
+        places = torch.arange(10, device="cuda")
+        mask = torch.ones(2, 5, dtype=torch.bool, device="cuda")
+        mask[:, 2:] = False
+        sums = torch.tensor([3, 1, 2]).cuda().cumsum(-1)
+        answer = [
+            places.tolist(), (places > 4).sum().item(), bool((places.diff() != 1).any()),
+            mask.sum(1).tolist(), sums.to(torch.int32).tolist(), places.view(2, 5)[1, 2].item(),
+        ]
+        scaler = torch.amp.GradScaler("cuda", growth_interval=2)
+        layer = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(2):
+            loss = layer(torch.randn(2, 4, device="cuda")).sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        answer.append(scaler.get_scale())
+        guessed = torch.randint(0, 9, (3,), device="cuda")
+        guessed.tolist(), loss.item()
+        answer.append(sorted(what for what, _ in values.reads))
+    """
+    assert run(build, program) == [
+        list(range(10)), 5, False, [2, 2], [3, 4, 6], 7, 131072.0, ["item()", "tolist()"]
+    ]  # fmt: skip
+
+
+def test_keeping_values_allocates_nothing(build: Build) -> None:
+    program = """
+    from contextlib import nullcontext
+    from vramlab.native.values import KnownValues
+    answer = []
+    for values in (nullcontext(), KnownValues()):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        with values:
+            places = torch.arange(1000, device="cuda")
+            near = (places[None] - places[:, None]).abs() < 4  # 1 MB: not kept
+            (places * 2).cumsum(0)[places > 3]
+        answer.append(torch.cuda.max_memory_allocated())
+        del places, near
+    """
+    plain, kept = run(build, program)
+    assert kept == plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -185,7 +186,26 @@ def test_what_failed_is_skipped_and_what_cannot_run_is_a_difference(
     assert "skipped: 1" in capsys.readouterr().out
     recording.put("zoo/gone", RecordedEntry("ok", 1.0))
     assert main(["compare", str(recording.path)]) == 1
-    assert "does not run on the virtual GPU: UnknownWorkloadError" in capsys.readouterr().out
+    assert "does not run there: UnknownWorkloadError" in capsys.readouterr().out
+
+
+def test_two_recordings_are_compared_and_nothing_runs(
+    make_recording: Recorder, tmp_path: Path, capsys: Capture
+) -> None:
+    recording = make_recording([TRAINING])
+    folder = tmp_path / "other"
+    shutil.copytree(recording.path.parent, folder)
+    other = RecordingFile.open(folder / recording.path.name)
+    words = ["compare", str(recording.path), "--with", str(other.path)]
+    assert main(words) == 0
+    assert f"{TRAINING}: equal" in capsys.readouterr().out
+    stage = other.entries[TRAINING].stages[-1]
+    tamper_with_stage(other, TRAINING, stage.name, peak_bytes=stage.peak_bytes + 512)
+    main(words)
+    assert "1 of " in capsys.readouterr().out
+    other.put(TRAINING, RecordedEntry("failed", 1.0, error="it was refused"))
+    assert main(words) == 1
+    assert f"{other.path.name} has no result of it: it was refused" in capsys.readouterr().out
 
 
 def test_patterns_choose_entries(make_recording: Recorder, capsys: Capture) -> None:

@@ -2,6 +2,7 @@
 #include "core/core.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { INVALID_ARGUMENT = 2, UNSUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NO_DRIVER = 9 }; // nvmlReturn_t
@@ -111,4 +112,12 @@ API int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count, v
 }
 API int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, void *entries) {
     return processes(handle, count, entries, 24);
+}
+
+// No GPU here is part of a fabric (state 0). The version's lower 24 bits are the struct's size.
+API int nvmlDeviceGetGpuFabricInfoV(void *handle, unsigned *info) {
+    size_t bytes = *info & 0xFFFFFF;
+    if (ordinal(handle) < 0 || bytes < sizeof *info) return INVALID_ARGUMENT;
+    memset(info + 1, 0, bytes - sizeof *info);
+    return 0;
 }

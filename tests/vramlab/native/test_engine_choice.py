@@ -1,0 +1,124 @@
+"""Which engine `vramlab run` takes: what was set up decides, unless it is said."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramlab.native import NativeEngineError, builds, choice
+from vramlab.native.builds import Build
+from vramlab.native.choice import Choice, choose
+from vramlab.native.substitutes import sources_fingerprint
+
+
+@pytest.fixture
+def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache; PyTorch 2.13.0 is what is installed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("VRAMLAB_NATIVE_GPU", raising=False)
+    monkeypatch.setattr(choice, "installed_release", lambda: "2.13.0")
+    return tmp_path
+
+
+def put(release: str, sources: str | None = None, python: str | None = None) -> Build:
+    """Pretend that a PyTorch is set up."""
+    tag = python or builds.python_tag()
+    folder = builds.cache_folder() / "builds" / f"torch-{release}-{tag}"
+    folder.mkdir(parents=True)
+    build = Build(
+        folder,
+        f"{release}+cu130",
+        13000,
+        tag,
+        folder,
+        sources_fingerprint() if sources is None else sources,
+        None,
+    )
+    builds.write(build, folder)
+    return build
+
+
+@pytest.mark.usefixtures("set_up")
+class TestAuto:
+    def test_nothing_changes_where_nothing_is_set_up(self) -> None:
+        assert choose("auto") == choose("auto", "1.13") == Choice(native=False, why="")
+
+    def test_the_installed_pytorch_is_taken_where_it_is_set_up(self) -> None:
+        put("2.11.0")
+        newest = put("2.13.1")
+        assert choose("auto") == Choice(True, "PyTorch 2.13.1 is set up for it", newest)
+
+    @pytest.mark.parametrize("version", ["2.11", "2.11.0", "2.11.0+cu130"])
+    def test_a_version_picks_one_that_is_set_up(self, version: str) -> None:
+        older = put("2.11.0")
+        put("2.13.0")
+        assert choose("auto", version).build == older
+
+    def test_the_report_says_which_version_is_missing(self) -> None:
+        put("2.11.0")
+        assert choose("auto") == Choice(False, "PyTorch 2.13 is not set up for the native one")
+
+    def test_another_pythons_is_not_taken(self) -> None:
+        put("2.13.0", python="cp39")
+        assert not choose("auto").native
+
+    def test_another_vramlabs_must_be_compiled_anew(self) -> None:
+        put("2.13.0", sources="00000000")
+        chosen = choose("auto")
+        assert not chosen.native
+        assert "`vramlab native setup --torch 2.13.0`" in chosen.why
+
+    def test_what_only_the_virtual_gpu_has_decides(self) -> None:
+        put("2.13.0")
+        chosen = choose("auto", portable_only="--on-value error")
+        assert chosen == Choice(False, "--on-value error is for this one alone")
+
+
+@pytest.mark.usefixtures("set_up")
+class TestToldWhich:
+    def test_portable_is_never_something_else(self) -> None:
+        put("2.13.0")
+        assert choose("portable") == Choice(native=False)
+
+    def test_native_is_an_error_where_it_cannot_be_had(self) -> None:
+        put("2.13.0")
+        with pytest.raises(NativeEngineError, match=r"no PyTorch 2\.9 is set up .*--torch 2\.9`"):
+            choose("native", "2.9")
+        with pytest.raises(NativeEngineError, match="--on-value error is for --engine portable"):
+            choose("native", portable_only="--on-value error")
+
+    def test_native_without_a_version_is_the_installed_one_or_the_newest(self) -> None:
+        older = put("2.11.0")
+        assert choose("native").build == older
+        mine = put("2.13.0")
+        put("2.14.0")
+        assert choose("native").build == mine
+
+    def test_an_unknown_engine_in_the_environment_is_told(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(choice.ENVIRONMENT, "nativ")
+        with pytest.raises(NativeEngineError, match="'nativ' is no engine: auto, portable, native"):
+            choose(choice.default_engine())
+
+    def test_within_the_engine_nothing_is_started_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("VRAMLAB_NATIVE_GPU", "count=1")
+        assert choose("auto") == choose("native") == Choice(native=True)
+
+
+def test_the_kernel_starts_with_what_the_command_was_told(set_up: Path) -> None:
+    from vramlab import catalogue
+    from vramlab.native.kernel import specification
+
+    written: Any = specification(put("2.13.0"), catalogue.find("t4"), 2)
+    assert written["argv"][:-1] == [
+        *(sys.executable, "-m", "vramlab", "native", "run"),
+        *("--torch", "2.13.0+cu130", "--gpu", "T4", "--count", "2"),
+        *("-m", "ipykernel_launcher", "-f", "{connection_file}"),
+    ]
+    assert written["display_name"] == "Python 3 (virtual GPU, native)"

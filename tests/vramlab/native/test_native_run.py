@@ -1,0 +1,72 @@
+"""`vramlab run --engine native`: the report of a virtual GPU, of PyTorch's own allocator.
+
+Needs `vramlab native setup` for the installed PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramlab import native
+from vramlab.cli import main
+from vramlab.native.choice import choose
+
+PROGRAM = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.Linear(2048, 512)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+while True:
+    loss = model(torch.randn(64, 512, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
+"""
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Reports of two steps, by engine, and what the program itself printed."""
+    try:
+        build = choose("native").build
+    except native.NativeEngineError as error:
+        pytest.skip(str(error))
+    assert build is not None
+    folder = tmp_path_factory.mktemp("run")
+    script = folder / "train.py"
+    script.write_text(PROGRAM)
+    found = {}
+    for engine in ("portable", "native"):
+        path = folder / f"{engine}.json"
+        words = ["--engine", engine, "--torch-version", build.release, "--gpu", "T4"]
+        status = main(["run", *words, "--steps", "2", "--json", str(path), str(script)])
+        assert status == 0
+        found[engine] = json.loads(path.read_text())
+    return found
+
+
+def test_both_engines_give_the_same_report(reports: dict[str, Any]) -> None:
+    """But for the lines of the backward pass, which the native engine does not know."""
+    portable, own = (reports[engine]["devices"][0] for engine in ("portable", "native"))
+    for field in set(own) - {"lines"}:
+        assert own[field] == portable[field], field
+    assert sum(line["size_bytes"] for line in own["lines"]) == own["allocated_bytes"]
+
+
+def test_the_report_says_what_ran(reports: dict[str, Any]) -> None:
+    report = reports["native"]
+    assert (report["engine"], report["gpu"], report["stopped"]) == ("native", "T4", True)
+    assert "+cu" in report["torch_version"]
+
+
+def test_recordings_of_the_engine_do_not_lie_among_measured_ones(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["record", "--engine", "native", "--gpu", "H200"]) == 2
+    assert "--out FOLDER" in capsys.readouterr().err
+    assert main(["record", "--engine", "native", "--out", str(tmp_path)]) == 2
+    assert "--gpu NAME" in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""Where a block comes from, read from the frames of PyTorch's memory history.
+
+The counterpart of `origins.py`, which looks at frames while they are there. In the backward pass
+autograd's own threads have no frames of Python: the line is then that of the call of backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from vramlab.gpu.torch_internals import OpOverload, schema_of
+from vramlab.measure import Category, Frame
+from vramlab.recordings.origins import OriginReader
+from vramlab.report.origins import BlockOrigin
+from vramlab.source_files import CodeOwner, owner_of
+
+Place = tuple[Frame | None, Frame | None]
+"""A line, and the line of the user's own code that led there."""
+
+_KEPT_BY_LIBRARIES = ("getCurrentCUDABlasHandle", "getNewWorkspace", "getCUDABlasLtWorkspace")
+"""Functions in aten/src/ATen/cuda/CublasHandlePool.cpp, PyTorch 2.13, that make workspaces."""
+
+_MOVES = ("to_device", "to_dtype_layout")
+"""What `.to(device)` and `.cuda()` call."""
+
+
+class HistoryOrigins:
+    """Reads origins from entries of a history with all stacks."""
+
+    def __init__(self) -> None:
+        self._reader = OriginReader()
+
+    def read(self, entry: Mapping[str, Any], backward: Place | None) -> BlockOrigin:
+        """Give the origin of an allocation.
+
+        Args:
+            entry: of the history.
+            backward: the call of the backward pass that was running; None: there was none.
+        """
+        frames = entry.get("frames", ())
+        line, caller = place_of(frames)
+        in_backward = backward is not None
+        if line is None and backward is not None:
+            line, caller = backward
+        owner = self._owner(frames, in_backward)
+        return BlockOrigin(line, caller, in_backward, owner)
+
+    def _owner(self, frames: Sequence[Mapping[str, Any]], in_backward: bool) -> Category | None:
+        origin = self._reader.read(frames)
+        if origin.kernel.rpartition("::")[2] in _KEPT_BY_LIBRARIES:
+            return Category.WORKSPACES
+        outermost = origin.ops.partition(" > ")[0]
+        if not in_backward and (outermost in _MOVES or _is_factory(outermost)):
+            return Category.INPUTS
+        return None
+
+
+def place_of(frames: Sequence[Mapping[str, Any]]) -> Place:
+    """Find the innermost line outside of PyTorch, and the one of the user's own code behind it."""
+    line: Frame | None = None
+    for frame in frames:
+        if not frame["filename"].endswith(".py"):
+            continue
+        owner = owner_of(frame["filename"])
+        if owner is CodeOwner.PROGRAM:
+            own = Frame(frame["filename"], frame["line"], frame["name"])
+            return (own, None) if line is None else (line, own)
+        if owner is CodeOwner.PACKAGE and line is None:
+            line = Frame(frame["filename"], frame["line"], frame["name"])
+    return line, None
+
+
+@cache
+def _is_factory(name: str) -> bool:
+    """Tell whether an op, such as `randint_low`, makes a tensor of none."""
+    for cut in (*(at for at, letter in enumerate(name) if letter == "_"), len(name)):
+        packet = getattr(torch.ops.aten, name[:cut], None) if name[:cut] else None
+        overload = getattr(packet, name[cut + 1 :] or "default", None)
+        if isinstance(overload, OpOverload):
+            return all("Tensor" not in str(each.type) for each in schema_of(overload).arguments)
+    return False
