@@ -38,6 +38,7 @@ from vramlab.gpu.torch_internals import (
     storage_id,
 )
 from vramlab.measure.tensors import plain_tensors
+from vramlab.source_files import CodeOwner, owner_of
 
 _SAVED = "_raw_saved_"
 _DEPTH = 3
@@ -115,28 +116,36 @@ def saved_in(roots: Iterable[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
 def tensors_of_callers() -> list[torch.Tensor]:
     """Give the tensors with a graph that variables of the running code lead to.
 
-    Every thread's frames are searched, and those of an exception that is being handled; in them
-    lists, tuples, mappings, and the attributes of objects.
+    Every thread's frames are searched from the innermost one to the outermost of the program, and
+    those of an exception that is being handled; in them lists, tuples, mappings, and the attributes
+    of objects. What started the program, such as Jupyter or pytest, holds none of its tensors, but
+    very many objects.
     """
     innermost = sys._current_frames()
     # This function's own frame would keep itself alive, and with it all that it finds.
     innermost[threading.get_ident()] = sys._getframe(1)
-    frames: list[FrameType] = []
-    for frame in innermost.values():
-        current: FrameType | None = frame
-        while current is not None:
-            frames.append(current)
-            current = current.f_back
+    frames = [frame for inner in innermost.values() for frame in _frames_of_program(inner)]
     error = sys.exception()
     trace = None if error is None else error.__traceback__
     while trace is not None:
         frames.append(trace.tb_frame)
         trace = trace.tb_next
+    values = [value for frame in frames for value in _variables(frame)]
     with DisableTorchFunction():
-        found = {
-            id(tensor): tensor for frame in frames for tensor in _with_graph(_variables(frame))
-        }
+        found = {id(tensor): tensor for tensor in _with_graph(values)}
     return list(found.values())
+
+
+def _frames_of_program(innermost: FrameType) -> list[FrameType]:
+    """Give a thread's frames up to the outermost of the program; all if none is the program's."""
+    frames, length = [], 0
+    frame: FrameType | None = innermost
+    while frame is not None:
+        frames.append(frame)
+        if owner_of(frame.f_code.co_filename) is CodeOwner.PROGRAM:
+            length = len(frames)
+        frame = frame.f_back
+    return frames[: length or None]
 
 
 def add_observer(observer: GraphObserver) -> None:
@@ -234,13 +243,25 @@ def _names_of_saved(node: Any) -> tuple[str, ...]:
     return _names[kind]
 
 
-def _tensors_in(value: Any, depth: int = _DEPTH) -> Iterator[torch.Tensor]:
-    """Tensors in a value: itself, in lists and mappings, or in the attributes of an object."""
+def _tensors_in(
+    value: Any, depth: int = _DEPTH, searched: dict[int, int] | None = None
+) -> Iterator[torch.Tensor]:
+    """Tensors in a value: itself, in lists and mappings, or in the attributes of an object.
+
+    Args:
+        value: any.
+        depth: how deep it is searched.
+        searched: by id, how deep objects were searched that somebody holds; they are not again.
+    """
     if isinstance(value, torch.Tensor):
         yield value
     elif depth and not isinstance(value, _NOT_SEARCHED):
+        if searched is not None:
+            if searched.get(id(value), 0) >= depth:
+                return
+            searched[id(value)] = depth
         for item in itertools.islice(_parts(value), _ITEMS):
-            yield from _tensors_in(item, depth - 1)
+            yield from _tensors_in(item, depth - 1, searched)
 
 
 _NOT_SEARCHED = (str, bytes, int, float, type, ModuleType, FunctionType, torch.nn.Module)
@@ -271,7 +292,8 @@ def _variables(frame: FrameType) -> list[Any]:
 
 
 def _with_graph(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    searched: dict[int, int] = {}
     for value in values:
-        for tensor in _tensors_in(value):
+        for tensor in _tensors_in(value, searched=searched):
             if tensor.grad_fn is not None:
                 yield tensor
