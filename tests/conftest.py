@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Whatever is set up on this machine, `vramlab run` is tested on the virtual GPU.
 os.environ["VRAMLAB_ENGINE"] = "portable"
 
+
+# What is started in the background ignores these, and so would all that tests start and end.
+for _number, _default in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _default)
 
 WAITING_WORKERS = 2
 """So many more workers than cores: what tests start, and tests of limits in time, is waited for."""

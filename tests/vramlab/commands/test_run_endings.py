@@ -134,7 +134,10 @@ def test_a_program_that_hangs_in_c_is_reported_and_ended(number: int, tmp_path: 
         assert process.stdout.readline() == "waits\n"
         time.sleep(0.5)  # until it does
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        try:
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()  # no test waits for ever
     assert process.returncode == 128 + number
     assert "It did not end when it was told to. It stood at program.py:10: lock(mutex)\n" in err
     assert UNTIL_THEN in err
