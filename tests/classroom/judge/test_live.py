@@ -39,7 +39,7 @@ def test_a_wrong_answer_raises_its_verdict(executed: list[str], capsys) -> None:
     assert caught.value.verdict.grade is Grade.PARTLY  # right where sizes are whole blocks
     shown = caught.value._render_traceback_()
     assert shown[:2] == [
-        "block_bytes: failed, 0 of 2 points",
+        "block_bytes: partly right in 3 of 6 cases, 1 of 2 points",
         "You answered what was asked for. The allocator gives blocks: sizes go in steps.",
     ]
     assert capsys.readouterr() == ("", "")

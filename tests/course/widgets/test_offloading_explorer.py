@@ -38,4 +38,4 @@ def test_what_does_not_fit_is_measured_too() -> None:
     large = SMALL | {"width": 8192, "layers": 3}
     nothing = offloading_explorer.view(**large, offloaded=())
     assert "does not fit one T4 of 14.74 GiB" in nothing.summary
-    assert "fits a T4" in offloading_explorer.view(**large, offloaded=("optimizer",)).summary
+    assert "fits one T4" in offloading_explorer.view(**large, offloaded=("optimizer",)).summary
