@@ -267,12 +267,16 @@ def _tensors_in(
 _NOT_SEARCHED = (str, bytes, int, float, type, ModuleType, FunctionType, torch.nn.Module)
 
 
+_OURS = ("vramlab.allocator.", "vramlab.gpu.", "vramlab.measure.", "vramlab.report.")
+"""Where classes are whose objects hold much, and nothing of the program's graphs."""
+
+
 def _parts(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         yield from list(value.values())
     elif isinstance(value, (list, tuple)):
         yield from value
-    else:
+    elif not type(value).__module__.startswith(_OURS):
         yield from list(getattr(value, "__dict__", {}).values())
         for name in getattr(type(value), "__slots__", ()):
             yield getattr(value, name, None)

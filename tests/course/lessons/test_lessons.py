@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import re
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from nbclient import NotebookClient
 MOST_MINUTES = 25
 LIMIT_S = 60
 """For a whole lesson, from top to bottom, on two cores."""
+
+TESTS_AT_A_TIME = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 
 @pytest.fixture(params=LESSONS, ids=lambda path: path.stem)
@@ -215,5 +218,6 @@ async def execute(lesson: Notebook, folder: Path) -> None:
         kernel_manager_class=ForkedKernelManager,
         resources={"metadata": {"path": folder}},
     )
-    async with asyncio.timeout(LIMIT_S):
+    # With more tests at a time than cores, a lesson has but a part of one.
+    async with asyncio.timeout(LIMIT_S * max(1, TESTS_AT_A_TIME / (os.cpu_count() or 1))):
         await client.async_execute()
