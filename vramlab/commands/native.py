@@ -57,7 +57,13 @@ def _add_setup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "--cudnn",
         action="store_true",
-        help="fetch cuDNN's library as well, which convolutions need (0.4 GiB to download)",
+        help="fetch cuDNN's library as well, which convolutions need (0.4 GiB to download; 0.7 for "
+        "CUDA 12)",
+    )
+    parser.add_argument(
+        "--triton",
+        action="store_true",
+        help="fetch Triton as well, which torch.compile needs (0.2 GiB to download)",
     )
     parser.set_defaults(run=_setup)
 
@@ -115,12 +121,18 @@ def _setup(arguments: argparse.Namespace) -> int:
     from vramlab import native
 
     build = native.set_up(
-        arguments.torch, site=arguments.site, cudnn=arguments.cudnn, report=streams.print_error
+        arguments.torch,
+        site=arguments.site,
+        cudnn=arguments.cudnn,
+        triton=arguments.triton,
+        report=streams.print_error,
     )
     print(f"PyTorch {build.torch_version} is set up: {build.size_bytes() / GIB:.2f} GiB")
     print(f"  in {build.folder}, and {build.site}")
     if build.cudnn is None:
         print("  without cuDNN: convolutions are refused (--cudnn fetches it)")
+    if build.triton is None:
+        print("  without Triton: torch.compile has no compiler (--triton fetches it)")
     print(f"  vramlab native run --torch {build.release} script.py")
     print(f"  vramlab native remove --torch {build.release}")
     return _EXIT_OK
@@ -132,8 +144,9 @@ def _list(arguments: argparse.Namespace) -> int:
     found = native.installed()
     for build in found:
         cudnn = "with cuDNN" if build.cudnn else "without cuDNN"
+        triton = "with Triton" if build.triton else "without Triton"
         size = f"{build.size_bytes() / GIB:.2f} GiB"
-        print(f"{build.torch_version}  {build.python}  {cudnn}  {size}  {build.folder}")
+        print(f"{build.torch_version}  {build.python}  {cudnn}  {triton}  {size}  {build.folder}")
     if not found:
         print("Nothing is set up: vramlab native setup")
     return _EXIT_OK

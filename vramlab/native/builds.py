@@ -3,9 +3,12 @@
 ~/.cache/vramlab/native/
     sites/torch-2.11.0-cp311/        PyTorch, unpacked
     sites/nvidia-cudnn-cu13-9.19.0.56/   cuDNN's library, where it was asked for
+    sites/nvidia-cuda-nvrtc-13.0/    the compiler that cuDNN calls
+    sites/triton-3.6.0-cp311/        Triton, where it was asked for
     builds/torch-2.11.0+cu130-cp311-0c224d67/
         lib/                         the substitutes
         build.json                   what they are for
+        compiled/                    what torch.compile has written
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from vramlab.native.errors import NativeEngineError
 
@@ -38,6 +42,10 @@ class Build:
     """What they were made from, see `substitutes.sources_fingerprint`."""
     cudnn: Path | None
     """cuDNN's own library of graphs, to be asked about convolutions; None: it is not here."""
+    nvrtc: Path | None = None
+    """The folder that has NVIDIA's compiler, with which cuDNN plans attention; None: not here."""
+    triton: Path | None = None
+    """The folder that has `triton`, for torch.compile; None: it is not here."""
 
     @property
     def libraries(self) -> Path:
@@ -50,17 +58,16 @@ class Build:
         return self.torch_version.partition("+")[0]
 
     def size_bytes(self) -> int:
-        """What it takes on the disk, with its PyTorch and cuDNN where they are in the cache."""
+        """What it takes on the disk, with its PyTorch and libraries where they are in the cache."""
         folders = [self.folder, *self._own_sites()]
         files = (path for folder in folders for path in folder.rglob("*"))
         return sum(path.lstat().st_size for path in files if not path.is_dir())
 
     def _own_sites(self) -> list[Path]:
         inside = cache_folder() / "sites"
-        sites = [self.site] if self.site.is_relative_to(inside) else []
-        if self.cudnn is not None and self.cudnn.is_relative_to(inside):
-            sites.append(inside / self.cudnn.relative_to(inside).parts[0])
-        return sites
+        used = (self.site, self.cudnn, self.nvrtc, self.triton)
+        mine = [path for path in used if path is not None and path.is_relative_to(inside)]
+        return [inside / path.relative_to(inside).parts[0] for path in mine]
 
 
 def python_tag() -> str:
@@ -124,13 +131,13 @@ def write(build: Build, folder: Path) -> None:
 
 def _read(path: Path) -> Build:
     data = json.loads(path.read_text(encoding="utf-8"))
-    cudnn = data.pop("cudnn")
-    site = Path(data.pop("site"))
-    return Build(path.parent, site=site, cudnn=Path(cudnn) if cudnn else None, **data)
+    paths = {name: data.pop(name) for name in ("site", "cudnn", "nvrtc", "triton")}
+    found: dict[str, Any] = {name: value and Path(value) for name, value in paths.items()}
+    return Build(folder=path.parent, **found, **data)
 
 
 def remove(build: Build) -> None:
-    """Remove a build, and the PyTorch and cuDNN in the cache that no other build uses."""
+    """Remove a build, and the PyTorch and libraries in the cache that no other build uses."""
     shutil.rmtree(build.folder)
     in_use = {folder for other in installed() for folder in other._own_sites()}
     for folder in build._own_sites():

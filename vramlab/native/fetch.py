@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -50,14 +51,22 @@ def fetch(requirement: str, name: str) -> Path:
         wheel = _download(requirement, temporary)
         site = temporary / "site"
         try:
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(site)
+            _unpack(wheel, site)
             wheel.unlink()
         except (OSError, zipfile.BadZipFile) as error:
             raise NativeEngineError(f"{wheel.name} cannot be unpacked: {error}") from error
         folder.parent.mkdir(parents=True, exist_ok=True)
         move_into_place(site, folder)
     return folder
+
+
+def _unpack(wheel: Path, site: Path) -> None:
+    """Unpack a wheel. Programs in it, such as Triton's assembler, stay executable."""
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.infolist():
+            path = archive.extract(member, site)
+            if member.external_attr >> 16 & stat.S_IXUSR and not member.is_dir():
+                os.chmod(path, 0o755)
 
 
 def _download(requirement: str, folder: Path) -> Path:

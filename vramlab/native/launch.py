@@ -44,8 +44,9 @@ def environment(
 ) -> dict[str, str]:
     """The environment variables with which a process finds the GPU.
 
-    PyTorch comes from the build, every other package from the calling environment. The real GPUs
-    of the machine are never asked for: every library that would is substituted.
+    PyTorch and Triton come from the build, every other package from the calling environment. The
+    real GPUs of the machine are never asked for: every library that would is substituted. What
+    torch.compile writes stays apart: choices that it made by times of no GPU are for no real one.
 
     Args:
         build: from `builds.find`.
@@ -60,8 +61,11 @@ def environment(
         NativeEngineError: too few or too many GPUs.
     """
     values = dict(os.environ if base is None else base)
-    values["LD_LIBRARY_PATH"] = _before(libraries or build.libraries, values.get("LD_LIBRARY_PATH"))
-    values["PYTHONPATH"] = _before(build.site, values.get("PYTHONPATH"))
+    for folder in filter(None, (libraries or build.libraries, build.nvrtc)):
+        values["LD_LIBRARY_PATH"] = _before(folder, values.get("LD_LIBRARY_PATH"))
+    for folder in filter(None, (build.triton, build.site)):
+        values["PYTHONPATH"] = _before(folder, values.get("PYTHONPATH"))
+    values.setdefault("TORCHINDUCTOR_CACHE_DIR", str(build.folder / "compiled"))
     values["VRAMLAB_NATIVE_GPU"] = describe(gpu, count, streams)
     if build.cudnn is not None:
         values["VRAMLAB_NATIVE_CUDNN"] = str(build.cudnn)

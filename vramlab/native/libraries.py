@@ -57,6 +57,11 @@ _DRIVER_LOOK_UPS = (
 )
 """Functions of the driver that others look up, and that nothing is known of."""
 
+_COMPILER_LOOK_UPS = (
+    # cuDNN looks these up before it plans attention, and calls them when it executes.
+    "__nvrtcCPEx",
+)
+
 LIBRARIES = (
     # Status: cudaErrorNotSupported.
     Library("libcudart", "(__)?cuda[A-Z]", 801, ("cudart/*.c",)),
@@ -125,7 +130,13 @@ LIBRARIES = (
         r"|Recv|GroupStart|GroupEnd|RedOpDestroy)$",
     ),
     # NVRTC_ERROR_INTERNAL_ERROR.
-    Library("libnvrtc", "nvrtc", 11, ("nvrtc.c",)),
+    Library(
+        "libnvrtc",
+        "nvrtc",
+        11,
+        ("nvrtc.c",),
+        also=_COMPILER_LOOK_UPS,
+    ),
     # CUSOLVER_STATUS_NOT_SUPPORTED.
     Library("libcusolver", "cusolver", 9, ("cusolver.c",)),
     # CUSPARSE_STATUS_NOT_SUPPORTED.

@@ -53,20 +53,21 @@ def torch_build(site: Path) -> TorchBuild:
 
 
 def bundled(site: Path, package: str) -> str | None:
-    """The version of one of NVIDIA's libraries that a PyTorch is for, from its wheel's metadata.
+    """The version of one of its libraries that a PyTorch is for, from its wheel's metadata.
 
     Args:
         site: the folder that has `torch`.
-        package: such as `nvidia-cudnn`.
+        package: such as `nvidia-cudnn`, or `triton`.
 
     Returns:
         What pip takes, such as `nvidia-cudnn-cu13==9.19.0.56`; None: the metadata does not say.
     """
     for metadata in site.glob("torch-*.dist-info/METADATA"):
         text = metadata.read_text(encoding="utf-8")
-        pattern = rf"^Requires-Dist: ({package}-cu\d+==[\d.]+)"
+        # Up to PyTorch 2.6 the version stands in brackets.
+        pattern = rf"^Requires-Dist: ({package}(?:-cu\d+)?) ?\(?(==[\d.]+)"
         if found := re.search(pattern, text, re.MULTILINE):
-            return found[1]
+            return found[1] + found[2]
     return None
 
 

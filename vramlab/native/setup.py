@@ -16,7 +16,7 @@ from vramlab.native.compiler import find_compiler
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.fetch import fetch, move_into_place, temporary_folder
 from vramlab.native.launch import try_out
-from vramlab.native.needs import bundled, needs_of, torch_build, versions
+from vramlab.native.needs import TorchBuild, bundled, needs_of, torch_build, versions
 from vramlab.native.substitutes import compile_all, fingerprint, sources_fingerprint
 
 _CUDNN_GRAPH = "libcudnn_graph.so.9"
@@ -27,6 +27,7 @@ def set_up(
     *,
     site: Path | None = None,
     cudnn: bool = False,
+    triton: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> Build:
     """Set up a PyTorch; what is there already is not made again.
@@ -34,7 +35,8 @@ def set_up(
     Args:
         torch_version: such as `2.11.0`; None: that of the installed one.
         site: a folder that has an unpacked PyTorch; None: it is fetched (0.5 GiB to download).
-        cudnn: also fetch cuDNN's library, for convolutions (0.4 GiB to download).
+        cudnn: also fetch cuDNN's library, for convolutions and its attention (0.4 GiB to download).
+        triton: also fetch Triton, for torch.compile (0.2 GiB to download).
         report: called with a line for each thing that is done.
 
     Returns:
@@ -52,7 +54,6 @@ def set_up(
         report(f"PyTorch {release}: looking in the cache, or fetching its CUDA wheel")
         site = fetch(f"torch==={release}", f"torch-{release}-{python_tag()}")
     torch = torch_build(site)
-    cudnn_library = _find_cudnn(torch.site, cudnn, report)
     report(f"reading what PyTorch {torch.version} needs of CUDA's libraries")
     needs = needs_of(torch)
     name = f"torch-{torch.version}-{python_tag()}-{fingerprint(needs)}"
@@ -64,13 +65,15 @@ def set_up(
         python_tag(),
         site,
         sources_fingerprint(),
-        cudnn_library,
+        _find_cudnn(torch.site, cudnn, report),
+        _find_nvrtc(torch, cudnn, report),
+        _find_triton(torch.site, triton, report),
     )
     if folder.is_dir():
         builds.write(build, folder)
         return build
     with temporary_folder() as temporary:
-        report(f"compiling {len(needs)} libraries with {compiler[0]}")
+        report(f"compiling {len(needs)} libraries with {' '.join(compiler)}")
         (temporary / "build" / "lib").mkdir(parents=True)
         macros = {"CUDA_VERSION": torch.cuda_version} | versions(torch.site)
         compile_all(needs, temporary / "build" / "lib", macros, compiler)
@@ -113,18 +116,42 @@ def installed_release() -> str:
 
 def _find_cudnn(site: Path, wanted: bool, report: Callable[[str], None]) -> Path | None:
     """cuDNN as this PyTorch asks for it: in the cache, or fetched if it is wanted."""
-    requirement = bundled(site, "nvidia-cudnn")
+    folder = _find_library(site, "nvidia-cudnn", wanted, report)
+    library = folder and folder / "nvidia" / "cudnn" / "lib" / _CUDNN_GRAPH
+    return library if library and library.exists() else None
+
+
+def _find_nvrtc(torch: TorchBuild, wanted: bool, report: Callable[[str], None]) -> Path | None:
+    """NVRTC of this PyTorch's CUDA: in the cache, or fetched if it is wanted."""
+    major, minor = torch.cuda.split(".")[:2]
+    package = "nvidia-cuda-nvrtc" + ("-cu12" if major == "12" else "")
+    folder = cache_folder() / "sites" / f"{package}-{major}.{minor}"
+    if wanted and not folder.is_dir():
+        report(f"fetching {package} {major}.{minor}")
+        folder = fetch(f"{package}=={major}.{minor}.*", folder.name)
+    return next((path.parent for path in folder.glob(f"nvidia/*/lib/libnvrtc.so.{major}")), None)
+
+
+def _find_triton(site: Path, wanted: bool, report: Callable[[str], None]) -> Path | None:
+    """Triton as this PyTorch asks for it: in the cache, or fetched if it is wanted."""
+    return _find_library(site, "triton", wanted, report, f"-{python_tag()}")
+
+
+def _find_library(
+    site: Path, package: str, wanted: bool, report: Callable[[str], None], tag: str = ""
+) -> Path | None:
+    """Find a package of the version that a PyTorch asks for, or fetch it if it is wanted."""
+    requirement = bundled(site, package)
     if requirement is None:
         if wanted:
-            raise NativeEngineError("this PyTorch's wheel does not say which cuDNN it needs.")
+            raise NativeEngineError(f"this PyTorch's wheel does not say which {package} it needs.")
         return None
-    name = requirement.replace("==", "-")
+    name = requirement.replace("==", "-") + tag
     folder = cache_folder() / "sites" / name
     if wanted and not folder.is_dir():
         report(f"fetching {requirement}")
         folder = fetch(requirement, name)
-    library = folder / "nvidia" / "cudnn" / "lib" / _CUDNN_GRAPH
-    return library if library.exists() else None
+    return folder if folder.is_dir() else None
 
 
 def _remove_outdated(build: Build) -> None:

@@ -11,14 +11,22 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.stack_frames import user_line
 from vramlab.gpu.core.tensors import tensors_in
-from vramlab.gpu.torch_internals import tree_map
+from vramlab.gpu.torch_internals import (
+    get_function_mode_stack,
+    pop_function_mode,
+    push_function_mode,
+    tree_map,
+    version_of,
+)
 
 MOST_BYTES = 2**16
 """Storages up to this size are kept true."""
@@ -46,6 +54,54 @@ class KnownValues(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.reads: Counter[tuple[str, str]] = Counter()
+        self._patches = Patches()
+
+    def __enter__(self) -> KnownValues:
+        """Begin; what torch.compile makes from now on runs without this mode."""
+        super().__enter__()  # type: ignore[no-untyped-call]
+        self._patches.set(torch, "compile", self._compiler(torch.compile))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        """End, and give back torch.compile."""
+        self._patches.undo()
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
+
+    def _compiler(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
+        """torch.compile, whose results are left alone: it would compile this mode along."""
+
+        @wraps(compile_)
+        def compile_apart(model: Any = None, **how: Any) -> Any:
+            if model is None:  # a decorator with arguments
+                return lambda function: compile_apart(function, **how)
+            compiled = compile_(model, **how)
+            if isinstance(compiled, torch.nn.Module):
+                compiled.forward = self._apart(compiled.forward)
+                return compiled
+            return self._apart(compiled)
+
+        return compile_apart
+
+    def _apart(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that torch.compile made, called without this mode."""
+
+        @wraps(compiled)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            modes = get_function_mode_stack()
+            if torch.compiler.is_compiling() or modes[-1:] != [self]:
+                return compiled(*args, **kwargs)
+            given = [tensor for tensor in tensors_in((args, kwargs)) if _can_be_true(tensor)]
+            versions = [version_of(tensor) for tensor in given]
+            pop_function_mode()
+            try:
+                return compiled(*args, **kwargs)
+            finally:
+                push_function_mode(self)
+                for tensor, version in zip(given, versions, strict=True):
+                    if version_of(tensor) != version:
+                        _mark(tensor.untyped_storage(), False)
+
+        return run
 
     def __torch_function__(
         self,

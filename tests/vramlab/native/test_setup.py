@@ -6,13 +6,14 @@ import platform
 import shutil
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from vramlab import cli, native
+from vramlab import catalogue, cli, native
 from vramlab.native import builds, compiler, fetch
 from vramlab.native.builds import Build, python_tag
 from vramlab.native.errors import NativeEngineError
@@ -107,6 +108,24 @@ def test_a_broken_wheel_leaves_nothing(monkeypatch, cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
+def test_programs_in_a_wheel_stay_executable(monkeypatch, cache: Path) -> None:
+    """Triton's wheel brings the assembler that torch.compile starts."""
+
+    def download(command, **how):
+        path = Path(command[command.index("--dest") + 1], "triton-9.9.9.whl")
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, mode in (("bin/ptxas", 0o755), ("bin/notes.txt", 0o644)):
+                member = zipfile.ZipInfo(name)
+                member.external_attr = mode << 16
+                archive.writestr(member, "")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", download)
+    site = fetch.fetch("triton==9.9.9", "triton-9.9.9")
+    found = {path.name: bool(path.stat().st_mode & 0o100) for path in (site / "bin").iterdir()}
+    assert found == {"ptxas": True, "notes.txt": False}
+
+
 def test_a_cache_that_cannot_be_written_is_told(monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -160,6 +179,24 @@ def test_removing_takes_pytorch_along_unless_another_build_uses_it(cache: Path) 
     assert other.site.exists()
     native.remove(other)
     assert not other.site.exists()
+
+
+def test_libraries_belong_to_a_build_and_go_with_it(cache: Path) -> None:
+    """All of them come first where programs look; torch.compile writes into the build's folder."""
+    build = a_build(cache)
+    parts = {"cudnn": "cudnn/lib/libcudnn_graph.so.9", "nvrtc": "nvrtc/lib", "triton": "triton"}
+    with_all = replace(build, **{name: cache / "sites" / path for name, path in parts.items()})
+    for name in parts:
+        (cache / "sites" / name).mkdir()
+    builds.write(with_all, build.folder)
+    assert native.find() == with_all
+    before = {"PYTHONPATH": "mine", "LD_LIBRARY_PATH": "mine"}
+    found = native.environment(with_all, catalogue.find("T4"), base=before)
+    assert found["PYTHONPATH"] == f"{build.site}:{with_all.triton}:mine"
+    assert found["LD_LIBRARY_PATH"] == f"{with_all.nvrtc}:{build.libraries}:mine"
+    assert found["TORCHINDUCTOR_CACHE_DIR"] == str(build.folder / "compiled")
+    native.remove(with_all)
+    assert list((cache / "sites").iterdir()) == []
 
 
 def test_removing_leaves_a_pytorch_that_is_not_the_caches(cache: Path, tmp_path: Path) -> None:
@@ -221,11 +258,13 @@ def test_versions_are_what_the_wheels_metadata_names(tmp_path: Path) -> None:
         "Requires-Dist: sympy\n"
         'Requires-Dist: nvidia-cudnn-cu13==9.19.0.56; platform_system == "Linux"\n'
         'Requires-Dist: nvidia-nccl-cu13==2.28.9; platform_system == "Linux"\n'
+        'Requires-Dist: triton (==3.2.0) ; platform_system == "Linux"\n'  # up to PyTorch 2.6
     )
     assert bundled(tmp_path, "nvidia-cudnn") == "nvidia-cudnn-cu13==9.19.0.56"
     assert versions(tmp_path) == {
         "CUDNN_VERSION": 91900,  # 10000 * 9 + 100 * 19 + 0
         "NCCL_VERSION": 22809,
     }
+    assert bundled(tmp_path, "triton") == "triton==3.2.0"
     assert bundled(tmp_path / "nothing", "nvidia-cudnn") is None
     assert versions(tmp_path / "nothing") == {}

@@ -229,3 +229,46 @@ def test_keeping_values_allocates_nothing(build: Build) -> None:
     """
     plain, kept = run(build, program)
     assert kept == plain
+
+
+def test_what_is_compiled_is_left_to_the_compiler(build: Build) -> None:
+    """In one graph, as without the mode; what it changes in place is known no more."""
+    program = """
+    from torch._dynamo.utils import counters
+    from vramlab.native.values import KnownValues
+    with KnownValues() as values:
+        def double(x, count):
+            count.add_(1)
+            return x * 2
+        layer = torch.nn.Linear(4, 4).cuda()
+        compiled = torch.compile(backend="aot_eager")(double)
+        module = torch.compile(layer, backend="aot_eager")
+        count, kept = torch.tensor([1, 2]).cuda(), torch.tensor([3]).cuda()
+        compiled(module(torch.ones(2, 4, device="cuda")), count).sum().backward()
+        answer = [
+            len(counters["graph_break"]), layer.weight.grad is not None,
+            (kept + 1).tolist(), len(values.reads),
+        ]
+        count.tolist()
+        answer += [len(values.reads), torch.compile.__name__]
+    answer.append("compile_apart" in repr(torch.compile))
+    """
+    assert run(build, program) == [0, True, [4], 0, 1, "compile", False]
+
+
+def test_cudnns_attention_is_planned_by_cudnn(build: Build) -> None:
+    """Outputs of 4 x 12 x 1024 x 64 in bfloat16, a float32 for each query, seed and offset."""
+    if build.nvrtc is None:
+        pytest.skip("cuDNN's attention needs `vramlab native setup --torch 2.11.0 --cudnn`")
+    program = """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    x = torch.zeros(4, 12, 1024, 64, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+    before = torch.cuda.memory_allocated()
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        y = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+    answer = [torch.cuda.memory_allocated() - before, str(y.grad_fn)[1:16]]
+    y.sum().backward()
+    answer.append(x.grad.shape == x.shape)
+    """
+    kept = 2 * 4 * 12 * 1024 * 64 + 4 * 4 * 12 * 1024 + 2 * 512
+    assert run(build, program) == [kept, "ScaledDotProduc", True]

@@ -7,15 +7,13 @@ its functions is put there when a program imports it.
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.machinery
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu.core.late_imports import changed_when_imported
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
 
@@ -23,38 +21,9 @@ _MODULE = "torch.utils.cpp_extension"
 _COMPILING = ("load", "load_inline")
 
 
-@contextmanager
-def install(session: Session) -> Iterator[None]:
+def install(session: Session) -> AbstractContextManager[None]:
     """Replace the functions that compile, now or when they are imported."""
-    refuse = functools.partial(_refuse_in, session.patches)
-    if _MODULE in sys.modules:
-        refuse(sys.modules[_MODULE])
-    finder = _Finder(refuse)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the module as Python does, and has it changed once it is loaded."""
-
-    def __init__(self, change: Callable[[ModuleType], None]) -> None:
-        self._change = change
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        """Find the module; None for any other."""
-        spec = importlib.machinery.PathFinder.find_spec(name, path) if name == _MODULE else None
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def load_and_change(module: ModuleType) -> None:
-                load(module)
-                self._change(module)
-
-            spec.loader.exec_module = load_and_change  # type: ignore[method-assign]
-        return spec
+    return changed_when_imported({_MODULE: functools.partial(_refuse_in, session.patches)})
 
 
 def _refuse_in(patches: Patches, module: ModuleType) -> None:

@@ -46,33 +46,41 @@ CUDA_VERSION = "13.0"
 """What `torch.version.cuda` says while a virtual GPU is attached."""
 
 
+def _fact(name: str) -> property:
+    """Read a figure of the catalogue when a program asks for it, so that it is known which."""
+    return property(lambda properties: getattr(properties._model, name))
+
+
 class CudaDeviceProperties:
     """What `torch.cuda.get_device_properties` answers; the fields of torch's own object."""
 
     def __init__(self, device: VirtualDevice) -> None:
-        model = device.model
-        self.name = model.product_name
-        self.major, self.minor = model.compute_capability
-        self.total_memory = model.total_bytes
-        self.multi_processor_count = model.multiprocessors
-        self.is_integrated = 0
-        self.is_multi_gpu_board = 0
-        self.max_threads_per_multi_processor = model.max_threads_per_multiprocessor
-        self.max_threads_per_block = model.max_threads_per_block
-        self.warp_size = model.warp_size
-        self.regs_per_multiprocessor = model.registers_per_multiprocessor
-        self.shared_memory_per_block = model.shared_memory_per_block_bytes
-        self.shared_memory_per_block_optin = model.shared_memory_per_block_optin_bytes
-        self.shared_memory_per_multiprocessor = model.shared_memory_per_multiprocessor_bytes
-        self.L2_cache_size = model.l2_cache_bytes
-        self.clock_rate = model.clock_rate_khz
-        self.memory_clock_rate = model.memory_clock_rate_khz
-        self.memory_bus_width = model.memory_bus_width_bits
-        self.pci_bus_id = pci_bus(device.index)
-        self.pci_device_id = 0
-        self.pci_domain_id = 0
-        self.uuid = device_uuid(model, device.index)
-        self.gcnArchName = model.product_name
+        self._index = device.index
+        self._model = device.model
+
+    name = _fact("product_name")
+    major = property(lambda self: self._model.compute_capability[0])
+    minor = property(lambda self: self._model.compute_capability[1])
+    total_memory = _fact("total_bytes")
+    multi_processor_count = _fact("multiprocessors")
+    is_integrated = 0
+    is_multi_gpu_board = 0
+    max_threads_per_multi_processor = _fact("max_threads_per_multiprocessor")
+    max_threads_per_block = _fact("max_threads_per_block")
+    warp_size = _fact("warp_size")
+    regs_per_multiprocessor = _fact("registers_per_multiprocessor")
+    shared_memory_per_block = _fact("shared_memory_per_block_bytes")
+    shared_memory_per_block_optin = _fact("shared_memory_per_block_optin_bytes")
+    shared_memory_per_multiprocessor = _fact("shared_memory_per_multiprocessor_bytes")
+    L2_cache_size = _fact("l2_cache_bytes")
+    clock_rate = _fact("clock_rate_khz")
+    memory_clock_rate = _fact("memory_clock_rate_khz")
+    memory_bus_width = _fact("memory_bus_width_bits")
+    pci_bus_id = property(lambda self: pci_bus(self._index))
+    pci_device_id = 0
+    pci_domain_id = 0
+    uuid = property(lambda self: device_uuid(self._model, self._index))
+    gcnArchName = _fact("product_name")  # noqa: N815  # torch's name
 
     def __repr__(self) -> str:
         return (
@@ -296,7 +304,7 @@ class CLayer:
 
     def _mem_get_info(self, index: int) -> tuple[int, int]:
         device = self._machine.use(index)
-        return device.memory.free_bytes, device.memory.total_bytes
+        return device.memory.free_bytes, device.model.total_bytes
 
     def _empty_cache(self) -> None:
         for device in self._machine.devices:

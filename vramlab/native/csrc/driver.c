@@ -34,6 +34,14 @@ API int cuGetErrorString(int error, const char **text) {
     return SUCCESS;
 }
 
+// Tables of functions that no reference describes. NVRTC looks for a cache of code in them, and
+// compiles where there is none.
+API int cuGetExportTable(const void **table, const void *id) {
+    (void)id;
+    *table = NULL;
+    return NOT_SUPPORTED;
+}
+
 // ---- devices and contexts; a context is its GPU's primary one ----
 
 static char contexts[MAX_DEVICES]; // their addresses are the handles
