@@ -1,0 +1,88 @@
+"""On which GPUs a program fits: where only the memory differs, nothing is run anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramlab import catalogue
+from vramlab.catalogue import GPUModel
+from vramlab.sizing.gpus import smallest_that_fits, try_gpus
+from vramlab.sizing.runs import RunOutcome
+from vramlab.sizing.text import gpus_table
+from vramlab.units import GIB
+
+FAMILY = [catalogue.find(name) for name in ("A100-40GB", "A100-80GB", "L4")]
+BY_CAPABILITY = frozenset({"compute_capability", "multiprocessors"})
+
+
+class Program:
+    """Runs a program that would allocate and reserve so much.
+
+    Attributes:
+        gpus: where it ran.
+    """
+
+    def __init__(
+        self,
+        allocated_bytes: int,
+        reserved_bytes: int,
+        facts: frozenset[str] | None = BY_CAPABILITY,
+    ) -> None:
+        self.gpus: list[str] = []
+        self._sizes = allocated_bytes, reserved_bytes
+        self._facts = facts
+
+    def __call__(self, gpu: GPUModel, words: Sequence[str]) -> RunOutcome:
+        self.gpus.append(gpu.name)
+        allocated_bytes, reserved_bytes = self._sizes
+        room_bytes = gpu.total_bytes - gpu.context_bytes
+        fits = allocated_bytes <= room_bytes
+        peak_bytes = min(reserved_bytes, room_bytes)  # what is cached is given back in time
+        return RunOutcome(
+            gpu.name, fits, allocated_bytes, peak_bytes, gpu.context_bytes, self._facts
+        )
+
+
+def test_a_gpu_that_differs_in_its_memory_only_is_not_run() -> None:
+    program = Program(20 * GIB, 21 * GIB)
+    tried = try_gpus(program, ["train.py"], FAMILY)
+    assert program.gpus == ["A100-80GB", "L4"]  # the largest first
+    assert [(each.gpu.name, each.outcome.fits, each.same_as) for each in tried] == [
+        ("L4", True, None),
+        ("A100-40GB", True, "A100-80GB"),
+        ("A100-80GB", True, None),
+    ]
+    smallest = smallest_that_fits(tried)
+    assert smallest is not None
+    assert smallest.gpu.name == "L4"
+
+
+def test_what_is_allocated_alone_can_be_too_much() -> None:
+    program = Program(40 * GIB, 41 * GIB)
+    tried = {each.gpu.name: each for each in try_gpus(program, ["train.py"], FAMILY)}
+    assert program.gpus == ["A100-80GB", "L4"]
+    assert tried["A100-40GB"].outcome.fits is False
+    assert tried["A100-80GB"].outcome.fits is True
+
+
+def test_where_the_cache_decides_it_is_run() -> None:
+    # 38 GiB allocated and the context are below 39.39 GiB, 45 GiB reserved above.
+    program = Program(38 * GIB, 45 * GIB)
+    tried = {each.gpu.name: each for each in try_gpus(program, ["train.py"], FAMILY)}
+    assert program.gpus == ["A100-80GB", "A100-40GB", "L4"]
+    assert tried["A100-40GB"].outcome.fits is True
+
+
+def test_what_is_too_much_for_the_largest_is_not_tried_on_the_smaller() -> None:
+    program = Program(100 * GIB, 100 * GIB)
+    tried = try_gpus(program, ["train.py"], FAMILY)
+    assert program.gpus == ["A100-80GB", "L4"]
+    assert smallest_that_fits(tried) is None
+    assert str(gpus_table("train.py", tried)).endswith("It fits on none of them.")
+
+
+def test_a_program_that_asks_for_the_memory_runs_on_every_gpu() -> None:
+    for facts in (BY_CAPABILITY | {"total_bytes"}, None):
+        program = Program(GIB, GIB, facts)
+        try_gpus(program, ["train.py"], FAMILY)
+        assert sorted(program.gpus) == ["A100-40GB", "A100-80GB", "L4"]

@@ -1,0 +1,182 @@
+"""The largest value of a program's own option, such as its batch size, that fits on a GPU.
+
+The peak is mostly a line in the batch size, and a parabola in a sequence length. So few runs say
+where it crosses the memory; the value there is tried, and the curve is drawn anew until a value
+fits and the next does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from vramlab.catalogue import GPUModel
+from vramlab.errors import VramlabError
+from vramlab.sizing.runs import RunOutcome, RunProgram, UnusableRun
+
+_LEVEL = 1024
+"""The peak has to grow until the value is as many times the first."""
+
+_MOST_ALIKE = 3
+"""How many runs in a row may fit, or not, before the middle is tried."""
+
+_MOST_AT_ONCE = 16
+"""How many times the largest value that fits is tried next, at most."""
+
+MOST_RUNS = 40
+"""More than doubling and halving take for any value that a GPU can hold."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was tried."""
+
+    option: str
+    """As the program is given it, such as `--batch-size`."""
+    gpu: GPUModel
+    """Where it ran."""
+    outcomes: dict[int, RunOutcome]
+    """By value, in the order of runs."""
+
+    @property
+    def largest(self) -> int | None:
+        """The largest value that fits; None: not even the smallest does."""
+        return max((value for value, each in self.outcomes.items() if each.fits), default=None)
+
+    @property
+    def too_large(self) -> int | None:
+        """The smallest value that was seen not to fit."""
+        return min((value for value, each in self.outcomes.items() if not each.fits), default=None)
+
+
+def find_largest(
+    run: RunProgram,
+    gpu: GPUModel,
+    program: Sequence[str],
+    option: str,
+    *,
+    multiple_of: int = 1,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Search:
+    """Find the largest value of an option with which a program fits; larger ones take more.
+
+    Args:
+        run: runs the program.
+        gpu: where.
+        program: with its arguments; the value in them, if there is one, is where the search begins.
+        option: of the program, such as `--batch-size`.
+        multiple_of: which values are tried.
+        tell: is told what is under way.
+
+    Raises:
+        UnusableRun: the program fails otherwise than for want of memory, or its peak does not
+            depend on the option.
+    """
+    search = Search(option, gpu, {})
+    value = max(multiple_of, _value_in(program, option) // multiple_of * multiple_of)
+    while value not in search.outcomes and len(search.outcomes) < MOST_RUNS:
+        tell(f"run {len(search.outcomes) + 1}, {option} {value}")
+        outcome = run(gpu, with_value(program, option, value))
+        if outcome.fits is None:
+            raise UnusableRun(f"with {option} {value} the program failed: {outcome.problem}")
+        search.outcomes[value] = outcome
+        following = _next(search, multiple_of)
+        if following is None:
+            break
+        value = following
+    return search
+
+
+def with_value(program: Sequence[str], option: str, value: int) -> list[str]:
+    """Give a program's words with this value of an option, in place of the one that is there."""
+    words = list(program)
+    for position, word in enumerate(words):
+        if word == option and position + 1 < len(words):
+            return [*words[: position + 1], str(value), *words[position + 2 :]]
+        if word.startswith(f"{option}="):
+            return [*words[:position], f"{option}={value}", *words[position + 1 :]]
+    if not option.startswith("-"):
+        return [*words, f"{option}={value}"]  # as configurations by Hydra and the like are given
+    return [*words, option, str(value)]
+
+
+def _value_in(program: Sequence[str], option: str) -> int:
+    """The value that a program is given; 1 if it is given none.
+
+    Raises:
+        VramlabError: it is no whole number.
+    """
+    for position, word in enumerate(program):
+        text = None
+        if word == option and position + 1 < len(program):
+            text = program[position + 1]
+        elif word.startswith(f"{option}="):
+            text = word.partition("=")[2]
+        if text is not None:
+            if not text.isdecimal():
+                raise VramlabError(f"{option} {text}: only whole numbers can be searched")
+            return int(text)
+    return 1
+
+
+def _next(search: Search, step: int) -> int | None:
+    """Which value to try; None: it is found."""
+    largest, too_large = search.largest, search.too_large
+    if largest is None:
+        assert too_large is not None
+        return None if too_large <= step else max(step, too_large // 2 // step * step)
+    guess = _on_the_curve(search, step)
+    if too_large is None:
+        far = _MOST_AT_ONCE * largest  # small values tell little of the curve
+        return max(largest + step, min(guess or 2 * largest, far))
+    gap = (too_large - largest) // step
+    if gap <= 1:
+        return None
+    if guess is None or _last_alike(search) > _MOST_ALIKE:
+        return largest + step * (gap // 2)
+    # Where the curve ends outside, it is a little off: look beside it, and further away each time.
+    beside = step * min(1 << 2 * (_last_alike(search) - 1), gap // 2)
+    beyond = max(guess, largest + beside)
+    return min(beyond, too_large - beside)
+
+
+def _last_alike(search: Search) -> int:
+    """How many of the last runs ended in the same way, fitting or not."""
+    ends = [bool(each.fits) for each in search.outcomes.values()][::-1]
+    return next((number for number, fits in enumerate(ends) if fits != ends[0]), len(ends))
+
+
+def _on_the_curve(search: Search, step: int) -> int | None:
+    """Where the curve through values that fit crosses the memory; None: it is not known yet.
+
+    The curve is a parabola, as sequence lengths without flash attention have one; where it does not
+    bend upwards, or only two values are known, a line.
+
+    Raises:
+        UnusableRun: it is level.
+    """
+    fitting = sorted(value for value, each in search.outcomes.items() if each.fits)
+    if len(fitting) < 2:
+        return None
+    needed_bytes = {value: search.outcomes[value].needed_bytes for value in fitting}
+    high = fitting[-1]
+    # Not its neighbours: PyTorch reserves many MiB at a time, so that the curve has steps.
+    middle = max((value for value in fitting if 2 * value <= high), default=fitting[0])
+    slope = (needed_bytes[high] - needed_bytes[middle]) / (high - middle)
+    if slope <= 0:
+        if high >= _LEVEL * fitting[0]:
+            raise UnusableRun(
+                f"{search.option} {middle} and {high} need the same memory: it is not what the "
+                "peak depends on, or the program does not read it"
+            )
+        return None
+    low = max((value for value in fitting if 2 * value <= middle), default=middle)
+    bend = 0.0
+    if low < middle:
+        before = (needed_bytes[middle] - needed_bytes[low]) / (middle - low)
+        bend = max(0.0, (slope - before) / (high - low))
+    room_bytes = search.gpu.total_bytes - needed_bytes[high]
+    slope += bend * (high - middle)  # at `high`
+    more = 2 * room_bytes / (slope + math.sqrt(slope * slope + 4 * bend * room_bytes))
+    return (high + int(more)) // step * step
