@@ -5,6 +5,7 @@ $ vramlab plan llama-3.1-8b --gpu H100-80GB --batch 16 --sequence 8192 --data 8 
 $ vramlab plan --config config.json --tensor 4 --sequence-parallel --pipeline 2 --micro-batch 1
 $ vramlab plan Qwen3-30B-A3B/config.json --gpu H200 --data 8 --zero 3 --batch 8
 $ vramlab plan net.py:build --input "float32[B,3,224,224]" --target "int64[B]" --loss cross_entropy
+$ vramlab plan llama-3.1-8b --serve --gpu L4 --sequence 8192
 $ vramlab plan --layers 24 --width 2048 --heads 16 --vocabulary 50257 --like gpt2
 """
 
@@ -12,16 +13,21 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vramlab.errors import VramlabError
+from vramlab.garbage import lasting_imports
+from vramlab.native.choice import ENGINES, ENVIRONMENT, choose, default_engine
+from vramlab.planner.native_simulation import INSIDE, simulate_natively, write_inside
 from vramlab.progress import working
 
 if TYPE_CHECKING:
     from vramlab.planner import Plan, Report
     from vramlab.planner.custom import CustomModel
+    from vramlab.planner.simulation import Simulation
     from vramlab.programs.transformer_memory import Sizes
 
 _EXIT_FITS = 0
@@ -69,8 +75,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         sizes.add_argument(_flag(name), type=int, metavar="N", help=about)
     _add_training(parser.add_argument_group("training"))
     _add_gpus(parser.add_argument_group("GPUs"))
+    _add_serving(parser.add_argument_group("serving, in place of training"))
     parser.add_argument(
         "--simulate", action="store_true", help="run all of it, too (seconds to minutes)"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        help="what --simulate runs on: portable, the virtual GPU; native, PyTorch's own CUDA code, "
+        "see `vramlab native`; auto, native where the installed PyTorch's version is set up "
+        f"(default: ${ENVIRONMENT}, else auto)",
+    )
+    parser.add_argument(
+        INSIDE, nargs=2, metavar=("STAGE", "FILE"), dest="inside", help=argparse.SUPPRESS
     )
     parser.add_argument("--json", action="store_true", help="print everything, in bytes, as JSON")
     parser.set_defaults(run=run)
@@ -120,6 +137,24 @@ def _add_gpus(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--schedule", choices=("GPipe", "1F1B"))
 
 
+def _add_serving(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--serve",
+        action="store_true",
+        help="say how many requests fit when the model is served: --sequence is of each request, "
+        "--tensor the GPUs that share it",
+    )
+    group.add_argument("--weights", metavar="DTYPE", help="float32, float16, bfloat16 or float8")
+    group.add_argument("--cache", metavar="DTYPE", help="of keys and values; likewise")
+    group.add_argument("--page", type=int, metavar="TOKENS", help="of the cache (default: 16)")
+    group.add_argument(
+        "--utilization", type=float, help="share of the memory that is taken (default: 0.9)"
+    )
+    group.add_argument(
+        "--batched-tokens", type=int, metavar="N", help="of a forward pass (default: 2048)"
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; answer the exit status.
 
@@ -127,7 +162,13 @@ def run(arguments: argparse.Namespace) -> int:
         UnknownModel, UnusableModel, UnsupportedPlan, UnevenParts, UnknownGPUError: what was
             asked for cannot be.
     """
-    from vramlab.planner import Plan, report
+    if arguments.serve:
+        return _serve(arguments)
+    for name in _SERVING:
+        if getattr(arguments, name) is not None:
+            raise VramlabError(f"{_flag(name)} is for --serve")
+    with lasting_imports():
+        from vramlab.planner import Plan, report
 
     sizes = _model(arguments)
     chosen: dict[str, Any] = {
@@ -136,11 +177,77 @@ def run(arguments: argparse.Namespace) -> int:
         if (value := getattr(arguments, field.name, None)) is not None
     }
     plan = Plan(sizes, **chosen)
+    if arguments.inside is not None:
+        stage, file = arguments.inside
+        write_inside(plan, int(stage), Path(file))
+        return _EXIT_FITS
+    simulate = _simulate_natively(arguments, plan)
     with working("simulating" if arguments.simulate else "planning"):
-        found = report(plan, simulated=arguments.simulate)
+        found = report(plan, simulated=arguments.simulate, simulate=simulate)
         text = json.dumps(as_dict(found), indent=2) if arguments.json else as_text(found)
     print(text)
     return _EXIT_FITS if found.fits else _EXIT_DOES_NOT_FIT
+
+
+def _simulate_natively(
+    arguments: argparse.Namespace, plan: Plan
+) -> Callable[[Plan, int], Simulation] | None:
+    """What simulates on the native engine, if that is the one to take.
+
+    Raises:
+        NativeEngineError: it was asked for and cannot be had.
+    """
+    if not arguments.simulate:
+        if arguments.engine:
+            raise VramlabError("--engine is what --simulate runs on: give both")
+        return None
+    # A later stage's rank would wait for what the first rank of all says.
+    later = "a stage of a pipeline" if plan.pipeline > 1 else ""
+    choice = choose(arguments.engine or default_engine(), portable_only=later)
+    if choice.build is None:
+        return None
+    return lambda plan, stage: simulate_natively(plan, stage, choice, arguments.words)
+
+
+_SERVING = ("weights", "cache", "page", "utilization", "batched_tokens")
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    """Say how many requests fit; 0: one of --sequence does at least, 1: none does.
+
+    Raises:
+        UnknownModel, UnusableModel, UnusableServing, UnknownGPUError: what was asked for cannot be.
+    """
+    from vramlab import catalogue
+    from vramlab.planner.models import is_built_in
+    from vramlab.planner.served_models import served_config, served_transformer
+    from vramlab.planner.serving import Serving
+    from vramlab.planner.serving_report import serving_dict, serving_text
+
+    given = arguments.model or ""
+    path = arguments.config or (Path(given) if given and Path(given).exists() else None)
+    if ":" in given:
+        raise VramlabError("--serve takes a known model, a config.json, or sizes")
+    with working("planning"):
+        if path is not None and not is_built_in(path):
+            model = served_config(path)
+        else:
+            arguments.config, arguments.model = path, None if path else arguments.model
+            name = str(path or arguments.model or "the transformer")
+            model = served_transformer(name, _sizes(arguments))
+        chosen = {
+            name: value for name in _SERVING if (value := getattr(arguments, name)) is not None
+        }
+        gpu = catalogue.find(arguments.gpu or "A100-80GB")
+        serving = Serving(model, gpu, arguments.tensor or 1, **chosen)
+        sequence = arguments.sequence or model.positions
+        if not 1 <= sequence <= model.positions:
+            raise VramlabError(
+                f"--sequence {sequence}: {model.name} has positions for {model.positions} tokens"
+            )
+        told = serving_dict(serving, sequence)
+    print(json.dumps(told, indent=2) if arguments.json else serving_text(serving, sequence))
+    return _EXIT_FITS if told["fits"] else _EXIT_DOES_NOT_FIT
 
 
 def _model(arguments: argparse.Namespace) -> Sizes | CustomModel:
@@ -245,6 +352,7 @@ def as_dict(found: Report) -> dict[str, Any]:
             "unsplit_remainder_bytes": simulation.unsplit_remainder_bytes,
             "allocated_bytes": simulation.allocated_bytes,
             "reserved_bytes": simulation.reserved_bytes,
+            "engine": "native" if simulation.native_torch else "portable",
             "problem": simulation.problem,
         },
         "changes": [

@@ -1,20 +1,23 @@
 """Lesson 23: what a plan costs, beside its memory, and plans next to each other.
 
 Memory is what `vramlab.planner` answers. Its price is counted here while PyTorch's own code runs
-one rank alone on a virtual GPU: FLOPs in matrix products, and bytes that are sent.
+one rank alone on a virtual GPU: FLOPs in matrix products, and bytes that are sent to other GPUs, or
+travel between the GPU and its host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from vramlab.cuda_rules.collectives import interconnects_of, link_seconds
-from vramlab.cuda_rules.durations import compute_seconds
+from vramlab.cuda_rules.durations import compute_seconds, copy_seconds
 from vramlab.gpu import VirtualGPU
 from vramlab.measure.collectives import record_collectives
 from vramlab.measure.flops import count_flops
 from vramlab.measure.p2p_sends import record_sends
+from vramlab.measure.transfers import record_transfers
 from vramlab.planner import Plan, Simulation, estimate
 from vramlab.planner.program import Training, first_rank_of
 from vramlab.table import Table
@@ -38,6 +41,8 @@ class Price:
     """In matrix products, as torch's FlopCounterMode counts them."""
     sent_bytes: int
     """To other GPUs; collectives go around a ring."""
+    host_bytes: int = 0
+    """To the host and back, both ways together."""
 
     def least_seconds(self, plan: Plan) -> tuple[float, float]:
         """Give the times for the FLOPs, and for what is sent, by the catalogue's peak figures.
@@ -51,6 +56,13 @@ class Price:
             compute_seconds(self.flops, gpu, arithmetic),  # type: ignore[arg-type]
             link_seconds(self.sent_bytes, gpu, fastest),
         )
+
+    def step_seconds(self, plan: Plan) -> float:
+        """Give the least time of a step, where computing, sending and copying happen at once.
+
+        What goes to the host waits there to come back, so its two ways follow each other.
+        """
+        return max(*self.least_seconds(plan), copy_seconds(self.host_bytes, plan.model))
 
 
 def measure_price(plan: Plan, stage: int = 0) -> Price:
@@ -83,9 +95,11 @@ def measure_price(plan: Plan, stage: int = 0) -> Price:
     return Price(
         few.flops + others * (more.flops - few.flops),
         few.sent_bytes + others * (more.sent_bytes - few.sent_bytes),
+        few.host_bytes + others * (more.host_bytes - few.host_bytes),
     )
 
 
+@lru_cache(maxsize=256)
 def _count(plan: Plan, layers: int, stage: int) -> Price:
     """Of a step of the same plan for a shorter model, once all has settled."""
     shorter = plan.but(sizes=replace(plan.transformer, layers=layers * plan.pipeline))
@@ -97,11 +111,16 @@ def _count(plan: Plan, layers: int, stage: int) -> Price:
         with (
             record_collectives() as collectives,
             record_sends() as sends,
+            record_transfers() as transfers,
             count_flops() as counter,
         ):
             training.step()
         del training
-    return Price(counter.get_total_flops(), collectives.sent_bytes + sends.sent_bytes)
+    return Price(
+        counter.get_total_flops(),
+        collectives.sent_bytes + sends.sent_bytes,
+        transfers.to_host_bytes + transfers.to_gpu_bytes,
+    )
 
 
 def _steps_to_settle(plan: Plan) -> int:
@@ -151,7 +170,7 @@ def compared_table(plans: Plans, simulations: Mapping[str, Simulation], caption:
                 "yes" if simulation.fits else "no",
             )
         )
-    header = ("", "extended", "simulated", "difference", "allocated", "reserved", "fits")
+    header = ("", "extended", "blocks", "difference", "allocated", "reserved", "fits")
     return Table(caption, header, tuple(rows), notes=("Peaks in GiB.",))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vramlab.planner.advice import Change, next_changes
@@ -94,6 +95,7 @@ class Report:
                 for name, formula, measured in both
             ),
             notes=(
+                *_engine(simulation),
                 f"Besides, {simulation.unsplit_remainder_bytes:,} B are unsplit remainders of "
                 f"blocks. Reserved at most: {format_bytes(simulation.reserved_bytes)}.",
                 f'"{_REST}" include gradients, workspaces, and what is gathered and sent.',
@@ -131,14 +133,31 @@ class Report:
         )
 
 
-def report(plan: Plan, *, simulated: bool = False) -> Report:
-    """Estimate a plan, and simulate it if asked to, which takes seconds to minutes."""
+def _engine(simulation: Simulation) -> tuple[str, ...]:
+    if not simulation.native_torch:
+        return ()
+    return (f"Simulated on the native engine: PyTorch {simulation.native_torch}.",)
+
+
+def report(
+    plan: Plan,
+    *,
+    simulated: bool = False,
+    simulate: Callable[[Plan, int], Simulation] | None = None,
+) -> Report:
+    """Estimate a plan, and simulate it if asked to, which takes seconds to minutes.
+
+    Args:
+        plan: what is asked about.
+        simulated: whether to simulate it.
+        simulate: what to do so with, from a plan and a stage; None: a virtual GPU.
+    """
     found = estimate(plan)
     if not simulated:
         return Report(found)
-    from vramlab.planner.simulator import simulate
+    from vramlab.planner.simulator import simulate as simulate_virtually
 
-    return Report(found, simulate(plan, found.stage))
+    return Report(found, (simulate or simulate_virtually)(plan, found.stage))
 
 
 def describe(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Simulation:
-    """What one rank held in the second step of training on a virtual GPU."""
+    """What one rank held in the second step of training on a GPU that is not there."""
 
     stage: int
     """Of the pipeline."""
@@ -23,6 +23,8 @@ class Simulation:
     """How much more was allocated at most: unsplit remainders of blocks."""
     problem: str = ""
     """What torch said when memory ran out."""
+    native_torch: str = ""
+    """The PyTorch whose own CUDA code ran, on the native engine; empty: on a virtual GPU."""
 
     @property
     def fits(self) -> bool:

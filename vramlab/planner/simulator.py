@@ -1,15 +1,19 @@
-"""Carry a plan out on a virtual GPU, one rank alone, and measure what it holds."""
+"""Carry a plan out on a GPU that is not there, one rank alone, and measure what it holds."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
+from vramlab.garbage import no_garbage_collection
 from vramlab.measure import Timeline
+from vramlab.native.values import KnownValues
 from vramlab.planner.events import peak
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import first_rank_of
 from vramlab.planner.simulation import Simulation
-from vramlab.planner.tracing import begin_of_step, events_of, gpu_of, no_collections, record_steps
+from vramlab.planner.tracing import begin_of_step, events_of, gpu_of, record_steps
 
 
 def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:
@@ -22,8 +26,23 @@ def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simul
         stage: of the pipeline.
         alloc_conf: of the allocator, as in PYTORCH_CUDA_ALLOC_CONF; if None, the environment's.
     """
-    gpu = gpu_of(plan, plan.model, alloc_conf)
-    with no_collections(), gpu, first_rank_of(plan, stage) as mesh:
+    with gpu_of(plan, plan.model, alloc_conf):
+        return _two_steps(plan, stage)
+
+
+def simulate_inside(plan: Plan, stage: int = 0) -> Simulation:
+    """Run them on the GPU of this process, which runs on the native engine.
+
+    Args:
+        plan: what to carry out.
+        stage: of the pipeline.
+    """
+    with KnownValues():
+        return replace(_two_steps(plan, stage), native_torch=str(torch.__version__))
+
+
+def _two_steps(plan: Plan, stage: int) -> Simulation:
+    with no_garbage_collection(), first_rank_of(plan, stage) as mesh:
         try:
             return _measured(stage, record_steps(plan, mesh), torch.cuda.max_memory_reserved())
         except torch.OutOfMemoryError as error:

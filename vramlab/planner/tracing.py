@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vramlab.catalogue import GPUModel
+from vramlab.garbage import no_garbage_collection
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import BlockLife, Category, Timeline, attribute, record_timeline
 from vramlab.planner.events import GATHERED, STEP_BEGINS, BlockEvent, Events
@@ -49,7 +48,7 @@ def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Event
         micro_batches: that are done in a step, in place of all; there are inputs for all.
     """
     gpu = gpu_of(plan, replace(plan.model, total_bytes=ROOM_BYTES))
-    with no_collections(), gpu, first_rank_of(plan, stage) as mesh:
+    with no_garbage_collection(), gpu, first_rank_of(plan, stage) as mesh:
         return events_of(record_steps(plan, mesh, micro_batches))
 
 
@@ -97,18 +96,6 @@ def _kind_of_training(plan: Plan) -> type[Training]:
 def begin_of_step(timeline: Timeline) -> int:
     """Give the position at which the second of two recorded steps begins."""
     return next(stage.start for stage in timeline.stages if stage.name == _STEP)
-
-
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """Keep Python from freeing garbage at some moment: what a step frees would differ by chance."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def events_of(timeline: Timeline) -> Events:

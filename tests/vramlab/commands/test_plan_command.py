@@ -14,6 +14,8 @@ from vramlab.cli import main
 from vramlab.planner import Plan, describe, estimate, find_model, next_changes, report
 from vramlab.programs.transformer_memory import Sizes
 
+pytestmark = pytest.mark.long
+
 TINY = ("--layers", "1", "--width", "64", "--heads", "4", "--vocabulary", "512")
 FEW = ("--batch", "1", "--sequence", "64")
 LLAMA = {

@@ -12,6 +12,8 @@ from vramlab.planner.advice import WORTHWHILE
 from vramlab.planner.models import llama_sizes
 from vramlab.units import MIB
 
+pytestmark = pytest.mark.long
+
 XL = find_model("gpt2-xl")
 # Its vocabulary can be cut in two.
 LLAMA = llama_sizes(vocabulary=32_000, width=1024, layers=8, heads=16, feed_forward=4096)

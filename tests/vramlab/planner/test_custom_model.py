@@ -15,6 +15,8 @@ from vramlab.planner.custom import Input, UnusableModel
 from vramlab.planner.layers import LayerList, layer_lists
 from vramlab.planner.sources import custom_model, transformers_model
 
+pytestmark = pytest.mark.long
+
 NET = """
 from torch import nn
 

@@ -13,6 +13,8 @@ from small_models import GPT, LLAMA
 from vramlab.planner import Plan, estimate, estimate_stage, simulate
 from vramlab.programs.transformer_memory import Sizes
 
+pytestmark = pytest.mark.long
+
 MODELS = {"GPT": GPT, "Llama": LLAMA}
 
 PURE, MASTER = "pure bfloat16", "bfloat16, float32 master"

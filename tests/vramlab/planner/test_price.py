@@ -12,6 +12,8 @@ from vramlab.planner.price import compared_table, ladder_table, measure_price, p
 from vramlab.programs.transformer_memory import Sizes
 from vramlab.units import GIB
 
+pytestmark = pytest.mark.long
+
 SMALL = Sizes(vocabulary=512, positions=64, width=128, layers=5, heads=4, bias=False, tied=False)
 PLAN = Plan(SMALL, "A100-40GB", batch=4, sequence=64, precision="pure bfloat16")
 
@@ -43,6 +45,12 @@ def test_zero_3_sends_half_as_much_again_but_for_what_belongs_to_no_layer() -> N
     assert price.sent_bytes == 3 * (gathered + reduced) // 4
 
 
+def test_optimizer_on_the_host_gets_gradients_and_gives_parameters_back() -> None:
+    plan = PLAN.but(precision="bfloat16, float32 master", offload="optimizer")
+    assert measure_price(plan).host_bytes == 2 * 2 * SMALL.parameters()  # in bfloat16, each way
+    assert measure_price(PLAN).host_bytes == 0
+
+
 def test_micro_batches_of_a_pipeline_are_sent_on() -> None:
     four = PLAN.but(sizes=replace(SMALL, layers=4), pipeline=2, micro_batch=1)
     first, last = (measure_price(four, stage) for stage in (0, 1))
@@ -66,6 +74,13 @@ def test_price_is_the_same_where_a_plan_does_not_fit() -> None:
 def test_least_seconds_are_those_of_the_catalogue() -> None:
     computing, sending = price.Price(312 * 10**12, 300 * 10**9).least_seconds(PLAN)
     assert (computing, sending) == (1.0, 1.0)  # 312 TFLOP/s in bfloat16, 300 GB/s of NVLink
+
+
+def test_step_takes_as_long_as_its_longest_part() -> None:
+    there_and_back = PLAN.model.pcie_bandwidth_bytes_per_s  # takes a second each way
+    a_step = price.Price(312 * 10**12, 0, host_bytes=2 * there_and_back)  # and 1 s of arithmetic
+    assert a_step.step_seconds(PLAN) == 2.0
+    assert price.Price(312 * 10**12, 0, host_bytes=10**9).step_seconds(PLAN) == 1.0
 
 
 @pytest.mark.parametrize(
