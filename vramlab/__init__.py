@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         VramlabError,
     )
     from vramlab.gpu import VirtualGPU
+    from vramlab.report.stages import stage
+    from vramlab.report.track import track
     from vramlab.units import GIB, KIB, MIB
 
 __version__ = "0.1.0"
@@ -33,6 +35,8 @@ _HOME = {
     "detach": "vramlab.attachment",
     "GPUModel": "vramlab.catalogue",
     "VirtualGPU": "vramlab.gpu",
+    "stage": "vramlab.report.stages",
+    "track": "vramlab.report.track",
     "AllocatorConfigError": "vramlab.errors",
     "NoValuesError": "vramlab.errors",
     "UnknownGPUError": "vramlab.errors",
@@ -57,6 +61,8 @@ __all__ = [
     "attach",
     "attached",
     "detach",
+    "stage",
+    "track",
 ]
 
 

@@ -37,6 +37,7 @@ _EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 _BROUGHT_BY = {
     "record": ("accelerate", "torchinfo", "transformers"),
     "course": ("IPython", "ipywidgets", "matplotlib", "nbformat"),
+    "lab": ("jupyterlab",),
     "classroom": ("dask", "distributed", "nbconvert", "nbgrader", "psycopg", "sqlalchemy"),
 }
 """By extra of the package: what commands import that torch alone does not bring."""

@@ -6,6 +6,7 @@ told by colour.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from html import escape
@@ -53,6 +54,14 @@ class Table:
         for row in lines_of[1:]:
             text += _align(row, widths)
         return "\n".join([*text, *self.notes])
+
+    def markdown(self) -> str:
+        """Give it as GitHub's Markdown has tables, the notes as a list below."""
+        rule = ["---", *("---:" for _ in self.header[1:])]
+        rows = [self.header, tuple(rule), *(tuple(map(_markdown, row)) for row in self.rows)]
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        notes = ["", *(f"- {note}" for note in self.notes)] if self.notes else []
+        return "\n".join([f"**{self.caption}**", "", *lines, *notes])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
@@ -117,6 +126,10 @@ def _style(column: int) -> str:
 def _unbroken(cell: str) -> str:
     # On a phone, which scrolls wide tables, numbers stay with their units and names in one line.
     return " white-space: nowrap;" if max(map(len, cell.split("\n"))) <= _SHORT else ""
+
+
+def _markdown(cell: str) -> str:
+    return "<br>".join(re.sub(r"([\\`*_<>|])", r"\\\1", cell).split("\n"))
 
 
 def _lines(cell: str) -> str:

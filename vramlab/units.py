@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
+
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30
@@ -19,6 +22,19 @@ def format_bytes(size_bytes: int) -> str:
         if size_bytes <= unit_bytes:
             return f"{size_bytes / (unit_bytes // KIB):.2f} {unit}"
     return f"{size_bytes / GIB:.2f} GiB"
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size such as `12 GiB`, `512MiB`, `1.5 GiB` or `4096`; a number alone is bytes.
+
+    Raises:
+        ValueError: it is none; units are B, KiB, MiB and GiB, powers of two.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]iB|B|bytes)?\s*", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no size: write it like '12 GiB', '512 MiB' or '4096'")
+    unit_bytes = {"KiB": KIB, "MiB": MIB, "GiB": GIB}.get(found[2], 1)
+    return int(Decimal(found[1]) * unit_bytes)
 
 
 def mib(size_bytes: int) -> float:

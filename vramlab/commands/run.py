@@ -7,6 +7,8 @@ $ vramlab run --seconds 60 train.py
 $ vramlab run --gpu T4 --alloc-conf expandable_segments:True train.py
 $ vramlab run --gpu A100-80GB --count 4 -m package.train
 $ vramlab run -m torch.distributed.run --nproc_per_node 2 train.py
+$ vramlab run --gpu all --steps 2 train.py
+$ vramlab run --gpu L4 --steps 2 --largest --batch-size train.py
 
 The script runs unmodified; its exit status is this command's. The report goes to stderr, so that
 the script's own stdout stays as it is.
@@ -15,14 +17,17 @@ the script's own stdout stays as it is.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shlex
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vramlab import catalogue, streams
+from vramlab.errors import VramlabError
+from vramlab.garbage import no_garbage_collection
 from vramlab.native.choice import (
     ENGINES,
     ENVIRONMENT,
@@ -36,11 +41,11 @@ from vramlab.report.ranks import launched_on_this_machine, launched_rank
 
 if TYPE_CHECKING:
     from vramlab.catalogue import GPUModel
-    from vramlab.report.collect import Ground
-    from vramlab.report.history_watch import HistoryWatch
+    from vramlab.report.collect import RunningEngine
     from vramlab.report.program import Program
-    from vramlab.report.watch import Watch
 
+_EXIT_FITS = 0
+_EXIT_DOES_NOT_FIT = 1
 _EXIT_USAGE = 2
 
 
@@ -59,7 +64,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--gpu",
         metavar="NAME",
         default="A100-40GB",
-        help="the GPU; see `vramlab gpus` (default: %(default)s)",
+        help="the GPU; see `vramlab gpus` (default: %(default)s). Several with commas, or `all`: "
+        "say on which of them the program fits",
+    )
+    parser.add_argument(
+        "--largest",
+        metavar="OPTION",
+        help="find the largest value of an option of the program, such as --batch-size, that fits",
+    )
+    parser.add_argument(
+        "--multiple-of",
+        type=_at_least_one,
+        default=1,
+        metavar="N",
+        help="for --largest: try multiples of N only (default: 1)",
     )
     parser.add_argument(
         "--count",
@@ -127,6 +145,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(run=run, parser=parser)
+    _take_names_of_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -142,7 +161,10 @@ def run(arguments: argparse.Namespace) -> int:
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
             return _EXIT_USAGE
-    model = catalogue.find(arguments.gpu)  # an unknown one is told before torch is imported
+    models = _models(arguments.gpu)
+    if arguments.largest or len(models) > 1:
+        return _run_often(arguments, words, models)
+    (model,) = models  # an unknown one is told before torch is imported
     choice = choose(
         arguments.engine,
         arguments.torch_version,
@@ -151,12 +173,81 @@ def run(arguments: argparse.Namespace) -> int:
     if choice.build is not None:
         return _run_natively(arguments, model, choice)
 
-    from vramlab.report.program import Program
+    with no_garbage_collection():
+        from vramlab.report.program import Program
 
     program = Program(words[0], tuple(words[1:]), is_module)
     # The program may put anything in the place of stderr, and change the current folder.
     with streams.lasting(sys.stderr) as stderr:
         return _run_on_gpu(program, arguments, choice, os.getcwd(), stderr)
+
+
+def _models(text: str) -> list[GPUModel]:
+    """The GPUs that are asked for.
+
+    Raises:
+        UnknownGPUError: one of them is in no catalogue.
+    """
+    if text.lower() == "all":
+        return list(catalogue.models())
+    return [catalogue.find(name) for name in text.split(",")]
+
+
+def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPUModel]) -> int:
+    """Try several GPUs, or values of an option; 0: it fits somewhere, 1: it does not.
+
+    Raises:
+        VramlabError: options that do not go together; or a run says nothing about sizes.
+    """
+    from vramlab.sizing import text
+    from vramlab.sizing.gpus import smallest_that_fits, try_gpus
+    from vramlab.sizing.largest import find_largest
+    from vramlab.sizing.runs import run_once
+
+    for option in filter(partial(getattr, arguments), ("html", "snapshot")):
+        raise VramlabError(f"--{option} is of one run: leave it out with --largest or several GPUs")
+    if arguments.largest and len(models) > 1:
+        raise VramlabError("--largest is for one GPU: name one with --gpu")
+    words = words if arguments.module is None else ["-m", *words]
+    run_program = partial(run_once, _options(arguments, without=("gpu",)))
+    command = shlex.join(words)
+    with working("running it") as step:
+        if arguments.largest:
+            name, multiple = arguments.largest, arguments.multiple_of
+            search = find_largest(
+                run_program, models[0], words, name, multiple_of=multiple, tell=step.tell
+            )
+            fits, data = search.largest is not None, text.largest_as_dict(command, search)
+            table = text.largest_table(command, search)
+        else:
+            tried = try_gpus(run_program, words, models, tell=step.tell)
+            fits, data = smallest_that_fits(tried) is not None, text.gpus_as_dict(command, tried)
+            table = text.gpus_table(command, tried)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=2, ensure_ascii=False)
+    print(table)
+    return _EXIT_FITS if fits else _EXIT_DOES_NOT_FIT
+
+
+def _take_names_of_options(parser: argparse.ArgumentParser) -> None:
+    """Let `--largest --batch-size` be read as `--largest=--batch-size`."""
+    parse = parser.parse_known_args
+
+    def parse_joined(args: Any = None, namespace: Any = None) -> Any:
+        return parse(_joined(list(args or ())), namespace)
+
+    parser.parse_known_args = parse_joined  # type: ignore[method-assign]
+
+
+def _joined(words: list[str]) -> list[str]:
+    position = 0
+    while position + 1 < len(words) and words[position].startswith("--"):  # not yet the program's
+        name, following = words[position : position + 2]
+        if name == "--largest" and following.startswith("-"):
+            return [*words[:position], f"{name}={following}", *words[position + 2 :]]
+        position += 1 if "=" in name else 2
+    return words
 
 
 def _run_natively(arguments: argparse.Namespace, model: GPUModel, choice: Choice) -> int:
@@ -175,13 +266,13 @@ def _run_natively(arguments: argparse.Namespace, model: GPUModel, choice: Choice
 def _run_on_gpu(
     program: Program, arguments: argparse.Namespace, choice: Choice, folder: str, stderr: Any
 ) -> int:
-    with working("starting a virtual GPU"):
+    with working("starting a virtual GPU"), no_garbage_collection():
         from vramlab.report.children import Children
         from vramlab.report.overseer import Overseer
         from vramlab.report.reporter import Files, Reporter
 
-        make_ground = _native_ground if choice.native else _virtual_ground
-        gpu, watch, ground = make_ground(arguments, choice.why)
+        prepare = _native_engine if choice.native else _virtual_engine
+        engine = prepare(arguments, choice.why)
     children = Children(_options(arguments))
     files = Files(
         *(
@@ -189,53 +280,68 @@ def _run_on_gpu(
             for path in (arguments.json, arguments.html, arguments.snapshot)
         )
     )
-    reporter = Reporter(ground, watch, children, program.command, folder, stderr, files)
+    reporter = Reporter(engine, children, program.command, folder, stderr, files)
     overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds)
-    with overseer, watch, gpu, children:
+    with overseer, engine.watch, engine.attached, children:
         reporter.begin()
         ending = program.run()
         overseer.tell(ending)
     return ending.status
 
 
-_Prepared = tuple[AbstractContextManager[Any], "Watch | HistoryWatch", Callable[[], "Ground"]]
-"""A GPU to attach, what watches it, and what describes it."""
-
-
-def _virtual_ground(arguments: argparse.Namespace, why: str) -> _Prepared:
+def _virtual_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:
     from vramlab.gpu import VirtualGPU
-    from vramlab.report.collect import virtual_ground
+    from vramlab.report.asked_facts import NotingModel
+    from vramlab.report.collect import RunningEngine, virtual_devices, virtual_ground
     from vramlab.report.watch import Watch
 
+    model = NotingModel.of(catalogue.find(arguments.gpu))
     gpu = VirtualGPU(
-        arguments.gpu,
+        model,
         _count(arguments),
         on_value=arguments.on_value or "nan",
         torch_version=arguments.torch_version,
         alloc_conf=arguments.alloc_conf,
     )
-    return gpu, Watch(gpu, arguments.steps), partial(virtual_ground, gpu, why)
+    watch = Watch(gpu, arguments.steps)
+    model.forget()
+    return RunningEngine(
+        gpu.name,
+        gpu,
+        watch,
+        partial(virtual_devices, gpu),
+        partial(virtual_ground, gpu, why),
+    )
 
 
-def _native_ground(arguments: argparse.Namespace, why: str) -> _Prepared:
+def _native_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:
     from vramlab.native.values import KnownValues
-    from vramlab.report.collect import native_ground
+    from vramlab.report.collect import RunningEngine, native_devices, native_ground
     from vramlab.report.history_watch import HistoryWatch
 
     keeps_history = arguments.snapshot is not None
     watch = HistoryWatch(_count(arguments), keeps_history, arguments.steps)
     values, model = KnownValues(), catalogue.find(arguments.gpu)
-    return values, watch, partial(native_ground, model, watch, values, why)
+    return RunningEngine(
+        model.name,
+        values,
+        watch,
+        partial(native_devices, model, watch),
+        partial(native_ground, model, watch, values, why),
+    )
 
 
 def _count(arguments: argparse.Namespace) -> int:
     return arguments.count or launched_on_this_machine()
 
 
-def _options(arguments: argparse.Namespace) -> list[str]:
+def _options(arguments: argparse.Namespace, without: Sequence[str] = ()) -> list[str]:
     """Write the options that the program's own processes get."""
-    names = ("gpu", "count", "on_value", "alloc_conf", "torch_version", "steps", "seconds")
-    given = {name: getattr(arguments, name) for name in names}
+    names = (
+        *("gpu", "count", "on_value", "alloc_conf", "torch_version", "engine", "streams"),
+        *("steps", "seconds"),
+    )
+    given = {name: getattr(arguments, name) for name in names if name not in without}
     pairs = [
         (f"--{name.replace('_', '-')}", str(value))
         for name, value in given.items()

@@ -20,7 +20,13 @@ from vramlab.measure.categories import Category
 from vramlab.measure.graph import kept_by, storages_of
 from vramlab.measure.tensors import named_tensors
 
-_ONLY_VIEWS = ("TBackward0", "TransposeBackward0", "ViewBackward0", "UnsafeViewBackward0")
+_ONLY_VIEWS = (
+    "ExpandBackward0",
+    "TBackward0",
+    "TransposeBackward0",
+    "UnsafeViewBackward0",
+    "ViewBackward0",
+)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import inspect
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, Protocol
 
@@ -53,8 +53,14 @@ class GraphObserver(Protocol):
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Called with tensors that a backward pass needs, each with the name of its op."""
 
-    def backward_begins(self) -> None:
-        """Called when an outermost backward pass begins, after `saved`."""
+    def backward_begins(self, roots: Sequence[Any], *how: Any, **named: Any) -> None:
+        """Called when an outermost backward pass begins, after `saved`.
+
+        Args:
+            roots: tensors that it begins at.
+            how, named: what else PyTorch calls its engine with. Source:
+                torch/autograd/graph.py:_engine_run_backward in PyTorch 2.13.
+        """
 
     def backward_ended(self) -> None:
         """Called when it is over, whether or not it raised."""
@@ -200,10 +206,10 @@ def _telling_of_backward(run: Callable[..., Any]) -> Callable[..., Any]:
         _tell(saved_in(root for root in roots if isinstance(root, torch.Tensor)))
         is_outermost = _thread.depth == 0
         _thread.depth += 1
-        if is_outermost:
-            for observer in _observers:
-                observer.backward_begins()
         try:
+            if is_outermost:
+                for observer in _observers:
+                    observer.backward_begins(roots, *args, **kwargs)
             return run(roots, *args, **kwargs)
         finally:
             _thread.depth -= 1

@@ -147,7 +147,7 @@ class Recording:
         for op, tensor in tensors:
             self._see(tensor, Category.ACTIVATIONS, f"saved by {op}")
 
-    def backward_begins(self) -> None:
+    def backward_begins(self, *_: Any, **__: Any) -> None:
         """Note that autograd's engine runs from here on."""
         self._backward_began = self._count()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -14,12 +16,15 @@ from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
 from vramlab.native.report import SubstituteCall, calls_so_far
 from vramlab.native.values import KnownValues, reads_by_line
+from vramlab.report.asked_facts import SIZE, NotingModel
 from vramlab.report.attribution import category_of
+from vramlab.report.cuda_wheels import wheel_hint
 from vramlab.report.history_watch import HistoryWatch
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.ranks import launched_rank, rank_of_world
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
+from vramlab.report.verdict import source
 from vramlab.report.watch import Watch
 
 
@@ -61,6 +66,52 @@ class Ground:
     """As in `Summary`."""
     substitute_calls: tuple[SubstituteCall, ...] = ()
     """As in `Summary`."""
+    skipped_kernels: Mapping[str, int] = field(default_factory=dict)
+    """As in `Summary`."""
+    gpu_facts: tuple[str, ...] | None = None
+    """As in `Summary`."""
+
+
+@dataclass(frozen=True)
+class RunningEngine:
+    """GPUs that a program runs on, and what can be told of them."""
+
+    gpu: str
+    """Name in the catalogue."""
+    attached: AbstractContextManager[Any]
+    """In it, the program has the GPUs."""
+    watch: Watch | HistoryWatch
+    """What is seen of the program."""
+    devices: Callable[[], tuple[UsedDevice, ...]]
+    """The GPUs, also for other threads while the program runs."""
+    ground: Callable[[], Ground]
+    """Everything, for when the program has ended: it may change this while it runs."""
+
+
+def virtual_devices(gpu: VirtualGPU) -> tuple[UsedDevice, ...]:
+    """Describe the memory of virtual GPUs."""
+    return tuple(
+        UsedDevice(
+            device.index,
+            device.memory.total_bytes,
+            device.memory.context_bytes,
+            device.model.is_estimated("context_bytes"),
+        )
+        for device in gpu.machine.devices
+    )
+
+
+def native_devices(model: GPUModel, watch: HistoryWatch) -> tuple[UsedDevice, ...]:
+    """Describe the memory of the GPUs of this process, which runs on the native engine."""
+    return tuple(
+        UsedDevice(
+            index,
+            model.total_bytes,
+            model.context_bytes if device.reserved_until_now_bytes else 0,
+            model.is_estimated("context_bytes"),
+        )
+        for index, device in enumerate(watch.devices)
+    )
 
 
 def virtual_ground(gpu: VirtualGPU, why: str) -> Ground:
@@ -70,19 +121,13 @@ def virtual_ground(gpu: VirtualGPU, why: str) -> Ground:
         engine="portable",
         why=why,
         torch_version=".".join(map(str, gpu.machine.torch_version)),
-        devices=tuple(
-            UsedDevice(
-                device.index,
-                device.memory.total_bytes,
-                device.memory.context_bytes,
-                device.model.is_estimated("context_bytes"),
-            )
-            for device in gpu.machine.devices
-        ),
+        devices=virtual_devices(gpu),
         value_reads=_value_reads(gpu),
         last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
         counted_by_outputs=gpu.unreviewed(),
         caveats=tuple(gpu.machine.caveats),
+        skipped_kernels=gpu.machine.skipped_kernels,
+        gpu_facts=_facts_asked(gpu),
     )
 
 
@@ -93,15 +138,7 @@ def native_ground(model: GPUModel, watch: HistoryWatch, values: KnownValues, why
         engine="native",
         why=why,
         torch_version=str(torch.__version__),
-        devices=tuple(
-            UsedDevice(
-                index,
-                model.total_bytes,
-                model.context_bytes if device.reserved_until_now_bytes else 0,
-                model.is_estimated("context_bytes"),
-            )
-            for index, device in enumerate(watch.devices)
-        ),
+        devices=native_devices(model, watch),
         value_reads=reads_by_line(values.reads),
         substitute_calls=tuple(calls_so_far()),
     )
@@ -126,6 +163,7 @@ def summarize(
         seconds: how long it ran.
     """
     out_of_memory = _ran_out(ending.error)
+    failed = tuple(_out_of_memory(watch.devices))
     rank, world_size = rank_of_world()
     return Summary(
         program=program,
@@ -146,12 +184,15 @@ def summarize(
             _device_use(device, seen, out_of_memory)
             for device, seen in zip(ground.devices, watch.devices, strict=True)
         ),
-        out_of_memory=tuple(_out_of_memory(watch.devices)),
+        out_of_memory=failed,
         value_reads={line: dict(reads) for line, reads in ground.value_reads.items()},
         last_read=ground.last_read,
         counted_by_outputs=dict(ground.counted_by_outputs),
         substitute_calls=ground.substitute_calls,
+        skipped_kernels=dict(ground.skipped_kernels),
         caveats=ground.caveats,
+        hint=wheel_hint(ending.error, str(torch.__version__)),
+        gpu_facts=_facts(ground, failed, out_of_memory),
         rank=rank,
         world_size=world_size,
         is_told_by_first_rank=launched_rank() > 0,
@@ -190,9 +231,16 @@ def _device_use(device: UsedDevice, watch: PeakWatch, ran_out: bool) -> DeviceUs
         at_out_of_memory=failed is not None,
         allocated_bytes=live.allocated_bytes,
         reserved_bytes=live.reserved_bytes,
-        category_bytes=_by_category(live.blocks, categories),
+        category_bytes=_with_earlier(live, _by_category(live.blocks, categories)),
         lines=_line_uses(live, categories),
+        stages=watch.stages.uses(),
     )
+
+
+def _with_earlier(live: LiveBlocks, sums: dict[Category, int]) -> dict[Category, int]:
+    """Add what lay on the GPU before anybody watched."""
+    earlier_bytes = live.allocated_bytes - sum(sums.values())
+    return {**sums, Category.OTHER: earlier_bytes} if earlier_bytes > 0 else sums
 
 
 def _by_category(
@@ -215,6 +263,7 @@ def _line_uses(live: LiveBlocks, categories: dict[LiveBlock, Category]) -> tuple
             sum(block.size_bytes for block in blocks),
             len(blocks),
             dict(sorted(_by_category(blocks, categories).items(), key=lambda item: -item[1])),
+            "" if line is None else source(line),
         )
         for (line, caller), blocks in blocks_of.items()
     ]
@@ -233,6 +282,23 @@ def _out_of_memory(watches: Sequence[PeakWatch]) -> list[OutOfMemoryUse]:
         for watch in watches
         if (failed := watch.last_out_of_memory) is not None
     ]
+
+
+def _facts_asked(gpu: VirtualGPU) -> tuple[str, ...] | None:
+    if not isinstance(gpu.model, NotingModel):
+        return None
+    fractions = [device.allocator.memory_fraction for device in gpu.machine.devices]
+    return gpu.model.asked(by_size=any(fraction != 1 for fraction in fractions))
+
+
+def _facts(
+    ground: Ground, failed: Sequence[OutOfMemoryUse], ended_by_it: bool
+) -> tuple[str, ...] | None:
+    """Add the memory's size where the program went on after it had run out."""
+    went_on = sum(each.count for each in failed) > ended_by_it
+    if ground.gpu_facts is None or not went_on:
+        return ground.gpu_facts
+    return tuple(sorted({*ground.gpu_facts, SIZE}))
 
 
 def _value_reads(gpu: VirtualGPU) -> dict[str, dict[str, int]]:

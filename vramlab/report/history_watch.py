@@ -33,6 +33,7 @@ from vramlab.report.history_origins import HistoryOrigins, Place, place_of
 from vramlab.report.origins import BlockOrigin
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
+from vramlab.report.stages import watching
 from vramlab.report.steps import Steps
 from vramlab.report.watch import claim
 
@@ -80,9 +81,11 @@ class HistoryWatch:
         graph.add_observer(self)
         self._owners.install()
         self.steps.__enter__()
+        watching.append(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
+        watching.remove(self)
         self.steps.__exit__()
         self.look_everywhere()
         self._owners.remove()
@@ -111,13 +114,23 @@ class HistoryWatch:
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Part of `graph.GraphObserver`: `Owners` hears of them."""
 
-    def backward_begins(self) -> None:
+    def backward_begins(self, *_: Any, **__: Any) -> None:
         """Note the line that calls backward: part of `graph.GraphObserver`."""
         self._later(partial(self._turn, place_of(list(_frames_of_caller()))))
 
     def backward_ended(self) -> None:
         """Note that it is over: part of `graph.GraphObserver`."""
         self._later(partial(self._turn, None))
+
+    def stage_begins(self, name: str) -> None:
+        """Note that a stage of the program begins."""
+        for device in self.devices:
+            self._later(partial(device.stage_begins, name))
+
+    def stage_ends(self) -> None:
+        """Note that the innermost stage ends."""
+        for device in self.devices:
+            self._later(device.stage_ends)
 
     def _turn(self, backward: Place | None) -> None:
         self._backward = backward
@@ -211,7 +224,10 @@ def place_of_storage(tensor: torch.Tensor) -> tuple[int, int] | None:
         return place_of_storage(getattr(tensor, wrapper.__tensor_flatten__()[0][0]))
     if not tensor.is_cuda or tensor.layout != torch.strided:
         return None
-    address = tensor.untyped_storage().data_ptr()
+    try:
+        address = tensor.untyped_storage().data_ptr()
+    except RuntimeError:
+        return None  # a fake tensor's, with which torch.compile traces a program
     return (tensor.get_device(), address) if address else None
 
 

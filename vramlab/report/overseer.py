@@ -14,6 +14,7 @@ In processes that the program forks, nothing of this is there.
 
 from __future__ import annotations
 
+import _thread
 import multiprocessing
 import os
 import signal
@@ -41,9 +42,9 @@ _TICK_SECONDS = 0.2
 _GRACE_SECONDS = 10.0
 """How long a program may take to end when it is told to."""
 
-_TIME_IS_UP = signal.SIGVTALRM
+_TIME_IS_UP: int | None = getattr(signal, "SIGVTALRM", None)
 """By which the thread interrupts the main thread: a real signal, so that a sleep ends. Programs do
-not use it."""
+not use it. Windows has none: there, Python pretends one, which it sees when a sleep has ended."""
 
 _ENDING = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name)
@@ -95,7 +96,7 @@ class Overseer:
         self._receiver.setblocking(False)
         if threading.current_thread() is threading.main_thread():
             defaults = (signal.SIG_DFL, signal.default_int_handler)
-            for number in (*_ENDING, _TIME_IS_UP):
+            for number in filter(None, (*_ENDING, _TIME_IS_UP)):
                 if signal.getsignal(number) in defaults:
                     self._handlers[number] = signal.signal(number, self._on_signal)
             self._wakeup = signal.set_wakeup_fd(self._receiver.fileno(), warn_on_full_buffer=False)
@@ -191,14 +192,20 @@ class Overseer:
         """Interrupt the main thread where that is due, or end the process in its place."""
         asked, received = self._asked, self._received_last
         is_lost = asked is not None and (self._raised is None or self._raised() is None)
-        if (is_lost or received is not None) and _TIME_IS_UP in self._handlers:
-            signal.pthread_kill(_main_thread_id(), _TIME_IS_UP)
+        if is_lost or received is not None:
+            self._interrupt()
         latest = time.monotonic() - _GRACE_SECONDS
         if asked is not None and self._asked_at < latest:
             self._end_process(asked)
         elif received is not None and received[1] < latest:
             number = received[0]
             self._end_process(Stopped(signal.Signals(number).name, _EXIT_SIGNAL + number))
+
+    def _interrupt(self) -> None:
+        if _TIME_IS_UP is not None and _TIME_IS_UP in self._handlers:
+            signal.pthread_kill(_main_thread_id(), _TIME_IS_UP)
+        elif _TIME_IS_UP is None and signal.SIGTERM in self._handlers:
+            _thread.interrupt_main(signal.SIGTERM)
 
     def _end_process(self, stopped: Stopped) -> None:
         at = user_line(sys._current_frames().get(_main_thread_id()))
@@ -230,4 +237,5 @@ def _withdraw_all() -> None:
         overseer.withdraw()
 
 
-os.register_at_fork(after_in_child=_withdraw_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_withdraw_all)

@@ -90,7 +90,7 @@ class Owners:
                 for plain in plain_tensors(tensor):
                     self._see(plain, Category.ACTIVATIONS)
 
-    def backward_begins(self) -> None:
+    def backward_begins(self, *_: Any, **__: Any) -> None:
         """Part of `graph.GraphObserver`."""
 
     def backward_ended(self) -> None:

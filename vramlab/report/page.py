@@ -6,12 +6,21 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from vramlab.measure import Category
 from vramlab.report.history import history_view
 from vramlab.report.peak import PeakWatch
 from vramlab.report.summary import DeviceUse, LineUse, Summary
-from vramlab.report.text import as_text
-from vramlab.report.verdict import place, source
+from vramlab.report.text import (
+    as_text,
+    below,
+    heading,
+    memory_rows,
+    moment,
+    title,
+    used_devices,
+    what,
+    where,
+)
+from vramlab.report.verdict import verdict
 from vramlab.table import Table
 from vramlab.units import MIB, format_bytes
 from vramlab.viz import TimelineView, timeline_html
@@ -42,7 +51,7 @@ def write_page(path: str, summary: Summary, watches: Sequence[PeakWatch]) -> Non
     """
     views = {
         device.index: history_view(watches[device.index], summary.folder, _finding(device))
-        for device in _used(summary)
+        for device in used_devices(summary)
     }
     Path(path).write_text(as_page(summary, views), encoding="utf-8")
 
@@ -57,63 +66,44 @@ def as_page(summary: Summary, views: dict[int, TimelineView]) -> str:
     return "\n".join(_parts(summary, views))
 
 
-def _used(summary: Summary) -> list[DeviceUse]:
-    return [device for device in summary.devices if device.context_bytes]
-
-
 def _finding(device: DeviceUse) -> str:
     """Say the size of the moment that the report tells of, and what most of it is."""
-    moment = "when memory ran out" if device.at_out_of_memory else "at the peak"
     if not device.allocated_bytes:
-        return f"cuda:{device.index} holds nothing {moment}"
+        return f"cuda:{device.index} holds nothing {moment(device)}"
     category, size_bytes = max(device.category_bytes.items(), key=lambda item: item[1])
     share = size_bytes / device.allocated_bytes
     held = format_bytes(device.allocated_bytes)
-    return f"cuda:{device.index} holds {held} {moment}, {share:.0%} of it {category}"
+    return f"cuda:{device.index} holds {held} {moment(device)}, {share:.0%} of it {category}"
 
 
 def _parts(summary: Summary, views: dict[int, TimelineView]) -> Iterator[str]:
-    text = as_text(summary)
-    heading, verdict, *_ = text.split("\n\n")
-    title, _, where = heading.partition("\n")
+    program, *ground = heading(summary)
     yield (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>"
+        f"<title>{escape(program)}</title><style>{_STYLE}</style></head>\n<body><main>"
     )
-    yield f"<h1>{escape(title)}</h1>\n<p>{escape(where)}</p>"
-    yield f'<p class="verdict">{escape(verdict)}</p>'
-    for device in _used(summary):
+    yield f"<h1>{escape(program)}</h1>\n<p>{escape(' '.join(ground))}</p>"
+    yield f'<p class="verdict">{escape(chr(10).join(verdict(summary)))}</p>'
+    for device in used_devices(summary):
         yield timeline_html(views[device.index])
         yield _memory(device)._repr_html_()
         yield _lines(device.lines, summary.folder)._repr_html_()
     yield (
         "<h2>The report as text</h2><details><summary>As it stands in the terminal</summary>"
-        f'<pre tabindex="0">{escape(text)}</pre></details>'
+        f'<pre tabindex="0">{escape(as_text(summary))}</pre></details>'
     )
     yield "</main></body>\n</html>\n"
 
 
 def _memory(device: DeviceUse) -> Table:
     """What the memory consists of, at the moment that the report tells of."""
-    reserved_bytes = (
-        device.reserved_bytes if device.at_out_of_memory else device.peak_reserved_bytes
-    )
-    rows = [
-        *((str(category), size) for category, size in device.category_bytes.items()),
-        ("allocated", device.allocated_bytes),
-        ("cache: reserved, not allocated", reserved_bytes - device.allocated_bytes),
-        (
-            "CUDA context, estimated" if device.context_is_estimated else "CUDA context",
-            device.context_bytes,
-        ),
-        ("needed on the GPU", reserved_bytes + device.context_bytes),
-    ]
-    moment = "when memory ran out" if device.at_out_of_memory else "at the peak"
     return Table(
-        caption=f"Memory of cuda:{device.index} {moment}",
+        caption=title(device),
         header=("", "MiB", "bytes"),
-        rows=tuple((name, _mib(size_bytes), f"{size_bytes:,}") for name, size_bytes in rows),
+        rows=tuple(
+            (row.name, _mib(row.size_bytes), f"{row.size_bytes:,}") for row in memory_rows(device)
+        ),
     )
 
 
@@ -124,20 +114,14 @@ def _lines(uses: Sequence[LineUse], folder: str) -> Table:
         header=("line", "MiB", "blocks", "mostly"),
         rows=tuple(
             (
-                "(PyTorch itself)"
-                if use.line is None
-                else f"{place(use.line, folder)}\n{source(use.line)}",
+                "\n".join((where(use, folder), *below(use, folder))),
                 _mib(use.size_bytes),
                 f"{use.block_count:,}",
-                _mostly(use.category_bytes),
+                what(use),
             )
             for use in uses
         ),
     )
-
-
-def _mostly(category_bytes: dict[Category, int]) -> str:
-    return str(next(iter(category_bytes), ""))
 
 
 def _mib(size_bytes: int) -> str:

@@ -16,6 +16,7 @@ from vramlab.allocator.caching import OutOfMemoryObserver
 from vramlab.allocator.history import AllocatorEvent
 from vramlab.measure import Category
 from vramlab.report.origins import BlockOrigin
+from vramlab.report.stages import StagePeaks
 
 if TYPE_CHECKING:
     from vramlab.report.history import BlockHistory
@@ -120,6 +121,7 @@ class PeakWatch:
         out_of_memory_count: how many requests could not be served.
         last_out_of_memory: the last of them.
         history: is given every block, if anybody asks for that.
+        stages: what each stage of the program has held.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class PeakWatch:
         self.out_of_memory_count = 0
         self.last_out_of_memory: OutOfMemory | None = None
         self.history: BlockHistory | None = None
+        self.stages = StagePeaks()
         self._allocator = allocator
         self._clock = clock
         self._origin = origin
@@ -160,6 +163,16 @@ class PeakWatch:
     def block_at(self, address: int) -> LiveBlock | None:
         """The block that begins at an address now."""
         return self._live.get(address)
+
+    def stage_begins(self, name: str) -> None:
+        """Note that a stage of the program begins."""
+        self._settle()
+        self.stages.begin(name, self._allocator.allocated_bytes)
+
+    def stage_ends(self) -> None:
+        """Note that the innermost stage ends."""
+        self._settle()
+        self.stages.end(self._allocator.allocated_bytes)
 
     def peak(self) -> LiveBlocks:
         """Return the blocks that lived when allocated bytes were first highest."""
@@ -195,12 +208,14 @@ class PeakWatch:
                 self.history.add(block, self._allocator.reserved_bytes)
             self._allocated_before_bytes = self._allocator.allocated_bytes
         elif event.action == "free_requested":
-            block = self._live.pop(event.address)
-            block.freed = self._clock()
-            if block in self._born_since_peak:
-                self._born_since_peak.remove(block)
+            freed = self._live.pop(event.address, None)
+            if freed is None:
+                return  # it was there before
+            freed.freed = self._clock()
+            if freed in self._born_since_peak:
+                self._born_since_peak.remove(freed)
             else:
-                self._freed_since_peak.append(block)
+                self._freed_since_peak.append(freed)
 
     def _settle(self) -> None:
         """Take in what the counters say since the last event."""
@@ -213,6 +228,7 @@ class PeakWatch:
         self._newest = None
         allocated_bytes = allocator.allocated_bytes
         newest.size_bytes = allocated_bytes - self._allocated_before_bytes
+        self.stages.note(allocated_bytes)
         if allocated_bytes > self._peak_allocated_bytes:
             self._peak_moment = newest.born
             self._peak_allocated_bytes = allocated_bytes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,12 +13,11 @@ from vramlab import streams
 from vramlab.gpu.torch_internals import dump_snapshot, record_memory_history
 from vramlab.progress import working
 from vramlab.report.children import Children
-from vramlab.report.collect import Ground, summarize
+from vramlab.report.collect import RunningEngine, summarize
 from vramlab.report.history import keep_histories
-from vramlab.report.history_watch import HistoryWatch
 from vramlab.report.page import write_page
 from vramlab.report.program import Ending
-from vramlab.report.text import as_text
+from vramlab.report.shown import as_shown
 from vramlab.report.verdict import steps_done
 from vramlab.report.watch import Watch
 from vramlab.units import format_bytes
@@ -41,8 +39,7 @@ class Reporter:
     """Tells of one run.
 
     Args:
-        ground: describes where the program runs, also while it does.
-        watch: what is seen of it.
+        engine: what the program runs on, and what is seen of it.
         children: the processes that it starts.
         command: the program's command line.
         folder: where it is started.
@@ -52,16 +49,15 @@ class Reporter:
 
     def __init__(
         self,
-        ground: Callable[[], Ground],
-        watch: Watch | HistoryWatch,
+        engine: RunningEngine,
         children: Children,
         command: str,
         folder: str,
         stream: Any,
         files: Files,
     ) -> None:
-        self._ground = ground
-        self._watch = watch
+        self._engine = engine
+        self._watch = engine.watch
         self._children = children
         self._command = command
         self._folder = folder
@@ -88,14 +84,13 @@ class Reporter:
         if self._children.count:
             return f"waits for processes that it has started ({self._children.count}){hint}"
         done = steps_done(self._watch.steps.counts)
-        ground = self._ground()
-        return f"{done}; {self._needed(ground)} on {ground.gpu} (virtual){hint}"
+        return f"{done}; {self._needed()} on {self._engine.gpu} (virtual){hint}"
 
-    def _needed(self, ground: Ground) -> str:
+    def _needed(self) -> str:
         """Say how much the fullest of the GPUs has needed until now."""
         reserved_bytes = [device.reserved_until_now_bytes for device in self._watch.devices]
         index = reserved_bytes.index(max(reserved_bytes))
-        device = ground.devices[index]
+        device = self._engine.devices()[index]
         if not device.context_bytes:
             return "nothing"
         needed = format_bytes(reserved_bytes[index] + device.context_bytes)
@@ -112,7 +107,7 @@ class Reporter:
         with working("adding up what the program held", self._stream):
             self._watch.look_everywhere()
             summary = summarize(
-                self._ground(), self._watch, self._command, self._folder, ending, seconds
+                self._engine.ground(), self._watch, self._command, self._folder, ending, seconds
             )
             summary = replace(summary, child_count=self._children.count)
         if self._files.json:
@@ -120,4 +115,6 @@ class Reporter:
                 json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
         if self._files.html:
             write_page(self._files.html, summary, self._watch.devices)
-        streams.write(f"\n{as_text(summary)}\n", self._stream, sys.stderr, sys.__stderr__)
+        streams.write(
+            f"\n{as_shown(summary, self._stream)}\n", self._stream, sys.stderr, sys.__stderr__
+        )

@@ -9,9 +9,8 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +20,8 @@ from torch.optim import optimizer as optimizer_hooks
 
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.storage_record import known
-from vramlab.gpu.torch_internals import DisableTorchFunction, Replaced
+from vramlab.gpu.torch_internals import DisableTorchFunction
+from vramlab.measure import graph
 from vramlab.report.stopped import Stopped
 from vramlab.report.summary import StepCounts
 
@@ -56,35 +56,21 @@ class Steps:
             make(optimizer, *args, **kwargs)
 
         self._patches.set(Optimizer, "__init__", make_and_note)
-        run = self._counting(Replaced.ENGINE_OF_GRAPH.value())
-        for engine in (Replaced.ENGINE_OF_AUTOGRAD, Replaced.ENGINE_OF_GRAPH):
-            self._patches.set(*engine.at, run)
+        graph.add_observer(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
+        graph.remove_observer(self)
         self._patches.undo()
         for hook in self._hooks:
             hook.remove()
 
-    def _counting(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the function that runs autograd's engine."""
+    def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Part of `graph.GraphObserver`: it is not needed here."""
 
-        @functools.wraps(run)
-        def count_and_run(*args: Any, **kwargs: Any) -> Any:
-            depth = getattr(self._thread, "backward_depth", 0)
-            if depth == 0:
-                self._backward_begins(*args, **kwargs)
-            self._thread.backward_depth = depth + 1
-            try:
-                return run(*args, **kwargs)
-            finally:
-                self._thread.backward_depth = depth
-
-        return count_and_run
-
-    def _backward_begins(
+    def backward_begins(
         self,
-        outputs: Sequence[Any],
+        roots: Sequence[Any],
         gradients: Any,
         retain_graph: bool,
         create_graph: bool,
@@ -92,10 +78,10 @@ class Steps:
         *_: Any,
         **how: Any,
     ) -> None:
-        """Count an outermost backward pass.
+        """Count a backward pass: part of `graph.GraphObserver`.
 
         Args:
-            outputs, gradients, retain_graph, create_graph, inputs, how: what PyTorch calls its
+            roots, gradients, retain_graph, create_graph, inputs, how: what PyTorch calls its
                 engine with.
 
         Raises:
@@ -105,10 +91,13 @@ class Steps:
         if self.counts.has_optimizer or create_graph:
             return
         with DisableTorchFunction():
-            if how.get("accumulate_grad") and _adds_to_gradients(inputs or outputs):
+            if how.get("accumulate_grad") and _adds_to_gradients(inputs or roots):
                 return
         self._stop_after(self.counts.updates_by_hand)  # what an earlier pass began is done
         self.counts.updates_by_hand += 1
+
+    def backward_ended(self) -> None:
+        """Part of `graph.GraphObserver`: a pass is counted when it begins."""
 
     def _on_step(self, *_: Any) -> None:
         self.counts.optimizer_steps += 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vramlab.measure.categories import Category
 from vramlab.measure.timeline import Frame
 from vramlab.native.report import SubstituteCall
+from vramlab.report.stages import StageUse
 
 FORMAT = 1
 """Version of the JSON form; raised when a field changes its meaning."""
@@ -50,6 +51,8 @@ class LineUse:
     """How many blocks they are."""
     category_bytes: dict[Category, int]
     """The same bytes by what they are, most first."""
+    text: str = ""
+    """What stands in the line, so that it is found again when it has moved."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class DeviceUse:
     """Allocated bytes at that moment by what they are; they add up to `allocated_bytes`."""
     lines: tuple[LineUse, ...]
     """The lines that the blocks of that moment come from, most bytes first; all of them."""
+    stages: tuple[StageUse, ...] = ()
+    """Stages that the program has named."""
 
     @property
     def needed_bytes(self) -> int:
@@ -148,6 +153,9 @@ class Summary:
     substitute_calls: tuple[SubstituteCall, ...] = ()
     """On the native engine: functions of CUDA's libraries that have no meaning there, and how often
     each was called."""
+    skipped_kernels: dict[str, int] = field(default_factory=dict)
+    """Kernels of the program's own that did nothing on a virtual GPU, and how often each was
+    launched."""
     caveats: tuple[str, ...] = ()
     """What to know of the answers, as sentences without a full stop."""
     rank: int = 0
@@ -158,6 +166,10 @@ class Summary:
     """Whether a first rank ran beside it, whose report says where the bytes are."""
     child_count: int = 0
     """How many Python programs it started, which report for themselves."""
+    hint: str | None = None
+    """What is known of its error, in a sentence."""
+    gpu_facts: tuple[str, ...] | None = None
+    """Which figures of the GPU it depended on, by their names in the catalogue; None: not known."""
 
     @property
     def fits(self) -> bool | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vramlab.measure.categories import Category
 from vramlab.native.report import as_lines
+from vramlab.report.stage_text import stage_lines
 from vramlab.report.summary import DeviceUse, LineUse, Summary
 from vramlab.report.verdict import place, source, steps_done, times, verdict
 from vramlab.units import KIB, MIB, format_bytes
@@ -44,6 +45,9 @@ def _paragraphs(summary: Summary) -> Iterator[str]:
         yield from _where_the_bytes_are(device)
         yield ""
         yield from _lines(device, summary.folder)
+        if device.stages:
+            yield ""
+            yield from stage_lines(device.stages)
     yield from notes(summary)
 
 
@@ -85,10 +89,14 @@ class Unit:
         return "<0.01" if 0 < size < _SHOWN else f"{size:,.2f}"
 
 
+def moment(device: DeviceUse) -> str:
+    """Say when the program held what is told of."""
+    return "when memory ran out" if device.at_out_of_memory else "at the peak"
+
+
 def title(device: DeviceUse) -> str:
     """Say of which GPU and which moment the sizes are."""
-    moment = "when memory ran out" if device.at_out_of_memory else "at the peak"
-    return f"Memory of cuda:{device.index} {moment}"
+    return f"Memory of cuda:{device.index} {moment(device)}"
 
 
 @dataclass(frozen=True)
@@ -181,6 +189,11 @@ def notes(summary: Summary) -> Iterator[str]:
         yield f"      {', '.join(f'{how} {times(count)}' for how, count in reads.items())}"
     if calls := as_lines(summary.substitute_calls):
         yield from ("", *calls)
+    if summary.skipped_kernels:
+        launched = [f"{name} ({times(n)})" for name, n in summary.skipped_kernels.items()]
+        yield ""
+        yield "Triton kernels were launched and did nothing; the program allocates their outputs:"
+        yield f"  {', '.join(launched)}"
     if not summary.counted_by_outputs:
         return
     ordered = sorted(summary.counted_by_outputs.items(), key=lambda item: -item[1])

@@ -60,6 +60,8 @@ def _ending(summary: Summary) -> Iterator[str]:
         yield f"The program was interrupted. {_UNTIL_THEN}"
     elif summary.error is not None:
         yield f"The program failed: {_first_line(summary.error)}"
+        if summary.hint is not None:
+            yield summary.hint
         if summary.last_read is not None:
             yield (
                 "It may follow from a value that a virtual GPU does not have, read last at "

@@ -16,6 +16,7 @@ from vramlab.measure import Category
 from vramlab.report.origins import Origins
 from vramlab.report.owners import Owners
 from vramlab.report.peak import PeakWatch
+from vramlab.report.stages import watching
 from vramlab.report.steps import Steps
 
 _PRECEDENCE = (
@@ -59,9 +60,11 @@ class Watch:
         self._machine.add_observer(self._origins)
         self._owners.install()
         self.steps.__enter__()
+        watching.append(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
+        watching.remove(self)
         self.steps.__exit__()
         self._owners.look_everywhere()
         self._owners.remove()
@@ -70,6 +73,16 @@ class Watch:
     def look_everywhere(self) -> None:
         """Claim all that is known to be a parameter, a gradient, an optimizer state or the like."""
         self._owners.look_everywhere()
+
+    def stage_begins(self, name: str) -> None:
+        """Note that a stage of the program begins."""
+        for device in self.devices:
+            device.stage_begins(name)
+
+    def stage_ends(self) -> None:
+        """Note that the innermost stage ends."""
+        for device in self.devices:
+            device.stage_ends()
 
     def _memory_runs_out(self, *_: int) -> None:
         self._owners.look_everywhere()

@@ -96,6 +96,24 @@ def test_the_peak_does_not_depend_on_the_counters_that_a_script_resets(
     assert run.device["category_bytes"] == {"inputs": 30 * MIB}
 
 
+@pytest.mark.parametrize(
+    ("text", "by_size"),
+    [
+        ("torch.cuda.get_device_capability()", False),
+        ("torch.cuda.mem_get_info()", True),
+        ("torch.cuda.get_device_properties(0).total_memory", True),
+        ("torch.cuda.set_per_process_memory_fraction(0.5)", True),
+    ],
+)
+def test_what_a_run_depends_on_is_told(
+    text: str, by_size: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program = script(tmp_path, f"import torch\nx = torch.ones(9, device='cuda')\n{text}\n")
+    facts = Run(capsys, tmp_path, program).report["gpu_facts"]
+    assert ("total_bytes" in facts) is by_size
+    assert "l2_cache_bytes" not in facts
+
+
 def test_the_scripts_output_is_its_own_and_reads_are_listed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -12,6 +12,8 @@ from markdown_blocks import environment
 
 from vramlab.cli import main
 
+pytestmark = pytest.mark.long
+
 USE = "import os, sys, torch\nx = torch.ones(1000, device='cuda')\nprint('said')\n"
 # a segment, and the context
 REPORT = "\nfits: cuda:0 needs 439.00 MiB of 39.39 GiB (1.1%) at the peak\n"

@@ -42,6 +42,13 @@ def test_each_op_has_what_it_saves() -> None:
     assert graph.kept_bytes == hidden == 4 * MIB
 
 
+def test_views_around_a_batched_product_are_passed_over() -> None:
+    x = torch.zeros(2, 8, 4, device="cuda", requires_grad=True)
+    graph = autograd_graph((x @ x.transpose(-2, -1)).softmax(-1), inputs=x)
+    # matmul expands both factors, multiplies them, and gives the product its shape
+    assert [(op.name, op.sources) for op in graph.ops] == [("Bmm", ()), ("Softmax", (0,))]
+
+
 def test_what_saves_nothing_between_two_ops_is_folded() -> None:
     weight = torch.zeros(8, 8, device="cuda", requires_grad=True)
     graph = autograd_graph((weight.exp().clone() + weight.sin()).clone().sum())

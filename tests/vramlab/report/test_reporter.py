@@ -1,0 +1,29 @@
+"""What is told of a run while it goes on."""
+
+from __future__ import annotations
+
+import io
+from contextlib import nullcontext
+from functools import partial
+
+import torch
+
+from vramlab import VirtualGPU
+from vramlab.report.children import Children
+from vramlab.report.collect import Ground, RunningEngine, virtual_devices
+from vramlab.report.reporter import Files, Reporter
+from vramlab.report.watch import Watch
+
+
+def test_progress_asks_for_nothing_that_the_program_changes_meanwhile() -> None:
+    """It is told by another thread, where a dictionary that grows cannot be gone through."""
+
+    def not_yet() -> Ground:
+        raise AssertionError("the program has not ended")
+
+    with VirtualGPU("T4") as gpu, Watch(gpu) as watch:
+        engine = RunningEngine("T4", nullcontext(), watch, partial(virtual_devices, gpu), not_yet)
+        reporter = Reporter(engine, Children([]), "train.py", ".", io.StringIO(), Files())
+        torch.zeros(2**20, device="cuda")  # a segment of 20 MiB, and a context of 134 MiB
+        told = reporter.progress()
+    assert told.startswith("no forward pass yet; cuda:0 has needed 154.00 MiB of 14.74 GiB on T4")

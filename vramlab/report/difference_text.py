@@ -1,0 +1,95 @@
+"""The difference between two reports, as text and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from vramlab.report.difference import MOST_LINES, DeviceChange, ReportDifference, SizeChange
+from vramlab.table import Table
+from vramlab.units import MIB, format_bytes
+
+_HEADER = ("MiB", "before", "now", "difference")
+
+
+def as_text(difference: ReportDifference) -> str:
+    """Say it for a terminal."""
+    tables = [str(table) for table in _tables(difference)]
+    return "\n\n".join([_headline(difference), *_notes(difference), *tables])
+
+
+def as_markdown(difference: ReportDifference) -> str:
+    """Say it for a comment on a pull request; lines are folded away."""
+    parts = [f"### GPU memory of `{difference.program}`", _headline(difference)]
+    parts += [f"- {note}" for note in difference.conditions]
+    for device in difference.devices:
+        parts.append(_sizes(device).markdown())
+        if device.lines:
+            table = _lines(device)
+            parts.append(
+                f"<details><summary>{table.caption}</summary>\n\n{_body(table)}\n\n</details>"
+            )
+    return "\n\n".join(parts) + "\n"
+
+
+def _headline(difference: ReportDifference) -> str:
+    if difference.new_fits is False:
+        return "It still does not fit." if difference.old_fits is False else "It no longer fits."
+    if not difference.devices:
+        return "No GPU was used in both runs."
+    if not difference.changed:
+        needed = difference.devices[0].needed
+        return f"Nothing has changed: {format_bytes(needed.new_bytes)} are needed."
+    device = max(difference.devices, key=lambda each: abs(each.needed.growth_bytes))
+    needed = device.needed
+    if not needed.growth_bytes:
+        return f"As much is needed as before, {format_bytes(needed.new_bytes)}, of other parts."
+    word = "more" if needed.growth_bytes > 0 else "less"
+    share = abs(needed.growth_bytes) / needed.old_bytes
+    return (
+        f"cuda:{device.index} needs {format_bytes(abs(needed.growth_bytes))} {word} ({share:.2%}): "
+        f"{format_bytes(needed.new_bytes)} after {format_bytes(needed.old_bytes)}."
+    )
+
+
+def _notes(difference: ReportDifference) -> Iterator[str]:
+    if difference.conditions:
+        yield "\n".join(f"note: {condition}" for condition in difference.conditions)
+
+
+def _tables(difference: ReportDifference) -> Iterator[Table]:
+    for device in difference.devices:
+        if device.changed:
+            yield _sizes(device)
+        if device.lines:
+            yield _lines(device)
+
+
+def _sizes(device: DeviceChange) -> Table:
+    sizes = [*device.totals, *device.categories]
+    return Table(f"cuda:{device.index} at its peak", _HEADER, tuple(_rows(sizes)))
+
+
+def _lines(device: DeviceChange) -> Table:
+    shown, rest = device.lines[:MOST_LINES], device.lines[MOST_LINES:]
+    others = []
+    if rest:
+        sums = (sum(each.old_bytes for each in rest), sum(each.new_bytes for each in rest))
+        others = [SizeChange(f"{len(rest)} more lines", *sums)]
+    caption = f"Lines whose memory on cuda:{device.index} has changed"
+    return Table(caption, ("line, MiB", *_HEADER[1:]), tuple(_rows([*shown, *others])))
+
+
+def _rows(changes: Iterable[SizeChange]) -> Iterator[tuple[str, ...]]:
+    for each in changes:
+        name = f"{each.name}\n  {each.detail}" if each.detail else each.name
+        growth = f"{each.growth_bytes / MIB:+,.2f}" if each.growth_bytes else "equal"
+        yield name, _mib(each.old_bytes), _mib(each.new_bytes), growth
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / MIB:,.2f}"
+
+
+def _body(table: Table) -> str:
+    """A table without its caption, which stands above it already."""
+    return table.markdown().partition("\n\n")[2]
