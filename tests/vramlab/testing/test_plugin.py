@@ -1,0 +1,131 @@
+"""`@pytest.mark.vram`: tests run on a virtual GPU, and fail where they need more than they may."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramlab.errors import VramlabError
+from vramlab.testing.golden import golden_path
+from vramlab.testing.limits import Limit, Request, UnusableMark
+from vramlab.units import GIB, MIB
+
+ROOT = Path(__file__).parents[3]
+
+TESTS = """
+import pytest, torch
+
+@pytest.fixture
+def weights():
+    return torch.empty(3 * 2**20, device="cuda")  # 12 MiB
+
+@pytest.mark.vram(gpu="T4", peak="<= 12 MiB", needed="<= 1 GiB")
+def test_within(weights):
+    assert torch.cuda.get_device_name() == "Tesla T4"
+
+@pytest.mark.vram(gpu="T4", peak="< 12 MiB")
+def test_beyond(weights):
+    pass
+
+@pytest.mark.vram(gpu="L4", count=2)
+@pytest.mark.parametrize("place", ["cuda:0", "cuda:1"])
+def test_golden(place):
+    torch.empty(SIZE * 2**20, device=place)
+
+@pytest.mark.vram
+def test_nothing():
+    pass
+
+def test_without_a_mark():
+    assert not torch.cuda.is_available()
+"""
+
+
+def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-p", "vramlab.testing.plugin", "-q", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def outcomes(ran: subprocess.CompletedProcess[str]) -> set[str]:
+    """Names of the tests that failed."""
+    lines = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return {line.split(" - ")[0].rpartition("::")[2] for line in lines}
+
+
+def test_limits_and_golden_files(tmp_path: Path) -> None:
+    module = tmp_path / "test_memory.py"
+    module.write_text(TESTS.replace("SIZE", "2"), encoding="utf-8")
+    first = run_pytest(tmp_path, "--vram-update")
+    assert outcomes(first) == {"test_beyond", "test_nothing"}, first.stdout + first.stderr
+    assert "cuda:0: peak < 12.00 MiB does not hold: 12,582,912 bytes" in first.stdout
+    assert "test_memory.py:6 weights" in first.stdout  # the line that holds it
+    assert "The test put nothing on a cuda device" in first.stdout
+    golden = tmp_path / "vram" / "test_memory" / "test_golden-cuda-1.json"
+    unused, used = json.loads(golden.read_text())["devices"]
+    assert unused["context_bytes"] == 0
+    assert used["peak_allocated_bytes"] == 2 * MIB * 4  # float32
+
+    module.write_text(TESTS.replace("SIZE", "3"), encoding="utf-8")
+    golden.unlink()
+    second = run_pytest(tmp_path, "-k", "golden")
+    assert outcomes(second) == {"test_golden[cuda:0]", "test_golden[cuda:1]"}
+    assert "allocated at most    8.00   12.00       +4.00" in second.stdout
+    assert "There is no golden file" in second.stdout
+
+
+@pytest.mark.parametrize(
+    ("mark", "complaint"),
+    [
+        ('gpu="T5"', "test_memory.py::test_it: No GPU named 'T5' in the catalogue."),
+        ('peek="1 GiB"', "pytest.mark.vram does not take peek"),
+    ],
+)
+def test_a_mark_that_cannot_be_is_refused_before_anything_runs(mark: str, complaint: str) -> None:
+    from types import SimpleNamespace
+
+    from vramlab.testing.plugin import pytest_collection_modifyitems
+
+    arguments = eval(f"dict({mark})")
+    marker = SimpleNamespace(args=(), kwargs=arguments)
+    item = SimpleNamespace(nodeid="test_memory.py::test_it", get_closest_marker=lambda name: marker)
+    with pytest.raises(pytest.UsageError, match=complaint):
+        pytest_collection_modifyitems([item])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes", "holds"),
+    [
+        ("<= 12 GiB", 12 * GIB, True),
+        ("12 GiB", 12 * GIB + 1, False),
+        ("< 1.5MiB", 3 * MIB // 2, False),
+        ("== 512", 512, True),
+        (">= 1 KiB", 1023, False),
+    ],
+)
+def test_limits_are_read(text: str, size_bytes: int, holds: bool) -> None:
+    assert Limit.parse("peak", text).holds(size_bytes) is holds
+
+
+@pytest.mark.parametrize("text", ["12 GB", "<= lots", "=< 3 GiB", ""])
+def test_what_is_no_limit_is_refused(text: str) -> None:
+    with pytest.raises(UnusableMark, match="is no size: write it like '12 GiB'"):
+        Limit.parse("peak", text)
+
+
+def test_a_mark_has_a_gpu_and_limits() -> None:
+    request = Request.of((), {"gpu": "T4", "count": 2, "peak": "1 GiB"})
+    assert request.gpu == {"name": "T4", "count": 2}
+    assert request.limits == (Limit("peak", "<=", GIB),)
+    with pytest.raises(VramlabError, match="does not take 'T4'"):
+        Request.of(("T4",), {})
+
+
+def test_golden_files_lie_beside_the_tests() -> None:
+    path = golden_path(Path("tests/test_train.py"), "TestStep::test_step[bf16-2]")
+    assert path == Path("tests/vram/test_train/TestStep-test_step-bf16-2.json")

@@ -1,0 +1,59 @@
+"""A callback for the Trainer of Lightning.
+
+with vramlab.track("A100-40GB"):
+    trainer = Trainer(max_steps=3, accelerator="gpu", callbacks=[LightningStages()])
+    trainer.fit(module, loader)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vramlab.integrations.open_stage import OpenStage
+from vramlab.report.stage_text import EVALUATION, SAVING, TRAINING
+
+if TYPE_CHECKING:
+    Callback = object
+else:
+    try:
+        from lightning.pytorch import Callback
+    except ModuleNotFoundError:  # its older name
+        from pytorch_lightning import Callback
+
+
+class LightningStages(Callback):
+    """Names training steps, evaluation and saving."""
+
+    def __init__(self) -> None:
+        self._stage = OpenStage()
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+        """A training step begins; the batch is on the GPU."""
+        self._stage.begin(TRAINING)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """The step is over."""
+        self._stage.end(TRAINING)
+
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """An evaluation begins."""
+        self._stage.begin(EVALUATION)
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """An evaluation is over."""
+        self._stage.end(EVALUATION)
+
+    on_test_start = on_predict_start = on_validation_start
+    on_test_end = on_predict_end = on_validation_end
+
+    def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: Any) -> None:
+        """What is to be saved has been gathered; it is written until the next step or the end."""
+        self._stage.begin(SAVING)
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        """The training is over."""
+        self._stage.end()
+
+    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+        """The training failed."""
+        self._stage.end()

@@ -1,0 +1,72 @@
+"""Golden files: what a test needed when its file was written; `vramlab diff` reads them too.
+
+    tests/test_train.py::test_step[bf16]   tests/vram/test_train/test_step-bf16.json
+
+A file has what decides, and the lines that hold most; nothing that differs from run to run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vramlab.report.summary import FORMAT, DeviceUse, LineUse, Summary
+from vramlab.source_files import shown_name
+
+FOLDER = "vram"
+MOST_LINES = 20
+"""Of those that hold most: what a review can read."""
+
+
+def golden_path(test_file: Path, name: str) -> Path:
+    """Say where the golden file of a test is.
+
+    Args:
+        test_file: that the test is in.
+        name: of the test in it, with its class and parameters.
+    """
+    safe = re.sub(r"[^\w.]+", "-", name).strip("-")
+    return test_file.parent / FOLDER / test_file.stem / f"{safe}.json"
+
+
+def write_golden(path: Path, summary: Summary) -> None:
+    """Write what a test needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(as_golden(summary), indent=1) + "\n", encoding="utf-8")
+
+
+def as_golden(summary: Summary) -> dict[str, Any]:
+    """Give of a report what is the same in every run."""
+    return {
+        "format": FORMAT,
+        "program": summary.program,
+        "gpu": summary.gpu,
+        "gpu_count": summary.gpu_count,
+        "torch_version": summary.torch_version,
+        "devices": [_device(device, summary.folder) for device in summary.devices],
+    }
+
+
+def _device(device: DeviceUse, folder: str) -> dict[str, Any]:
+    named = ("index", "total_bytes", "context_bytes", "needed_bytes")
+    peaks = ("peak_reserved_bytes", "peak_allocated_bytes", "category_bytes")
+    shown = [use for use in device.lines if use.line is not None][:MOST_LINES]
+    return {
+        **{name: getattr(device, name) for name in (*named, *peaks)},
+        "lines": [_line(use, folder) for use in shown],
+    }
+
+
+def _line(use: LineUse, folder: str) -> dict[str, Any]:
+    assert use.line is not None
+    frame = {**asdict(use.line), "filename": shown_name(use.line.filename, folder)}
+    return {
+        "line": frame,
+        "text": use.text,
+        "size_bytes": use.size_bytes,
+        "block_count": use.block_count,
+        "category_bytes": use.category_bytes,
+    }
