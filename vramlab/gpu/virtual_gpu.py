@@ -43,10 +43,12 @@ from vramlab.gpu.stand_ins import (
     profiler,
     safetensors,
     serialization,
+    shared_host_tensors,
     storages,
     swap_tensors,
     threads,
     torch_c,
+    triton,
 )
 from vramlab.gpu.stand_ins.tensor_overrides import TensorOverrides
 from vramlab.gpu.torch_internals import destroy
@@ -64,12 +66,14 @@ STAND_INS: tuple[StandIn, ...] = (
     autograd_queue.install,
     torch_c.install,
     storages.install,
+    shared_host_tensors.install,
     data_parallel_comm.install,
     serialization.install,
     safetensors.install,
     callbacks.install,
     compile.install,
     cpp_extension.install,
+    triton.install,
     _distributed,
     generators.install,
     foreach_grouping.install,

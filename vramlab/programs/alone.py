@@ -11,6 +11,7 @@ import torch.distributed as dist
 from vramlab.attachment import attached
 from vramlab.errors import NeedsMoreGPUs
 from vramlab.gpu.torch_internals import clear_dtensor_caches
+from vramlab.native.choice import is_inside
 
 
 @contextmanager
@@ -18,15 +19,14 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
     """Be one rank of a world in which nobody else is, on the GPU that is attached.
 
     On a virtual GPU without values a collective has the sizes that it would have among all ranks,
-    and moves nothing. A real GPU would wait for the others: there it is a world of one rank, in
-    which DDP holds the same.
+    and moves nothing; the native engine answers as if every other rank sent the same. A real GPU
+    would wait for the others: there it is a world of one rank, in which DDP holds the same.
 
     Args:
         ranks: how many the world has.
         rank: which one this is.
     """
-    gpu = attached()
-    if gpu is None or not gpu.virtual:
+    if _waits_for_others():
         rank, ranks = 0, 1
     torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
     store = dist.HashStore()  # type: ignore[attr-defined]
@@ -47,13 +47,17 @@ def refuse_real_gpu(program: str) -> None:
     Raises:
         NeedsMoreGPUs: the attached GPU is a real one.
     """
-    gpu = attached()
-    if gpu is None or not gpu.virtual:
+    if _waits_for_others():
         raise NeedsMoreGPUs(
             "a rank alone of a larger world is there on a virtual GPU only: call "
             "vramlab.attach(virtual=True). Real GPUs need a process each: run "
             f"python -m torch.distributed.run --standalone {program}"
         )
+
+
+def _waits_for_others() -> bool:
+    gpu = attached()
+    return (gpu is None or not gpu.virtual) and not is_inside()
 
 
 def _forget_meshes() -> None:

@@ -41,6 +41,9 @@ class StageWork:
     micro_batch: int
     """0 is the first one."""
 
+    def __str__(self) -> str:
+        return f"{self.direction} of micro-batch {self.micro_batch} in stage {self.stage}"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -160,8 +163,27 @@ def plan(
     slots = [1] * stages if forward_slots is None else list(forward_slots)
     if len(slots) != stages or min(slots) < 1:
         raise ValueError(f"slots {slots} for {stages} stages: each takes 1 at least")
-    cells = _in_time(orders, slots)
-    return PipelineSchedule(name, ranks, micro_batches, cells)
+    return put_in_time(name, orders, slots, micro_batches)
+
+
+def put_in_time(
+    name: str,
+    orders: Sequence[Sequence[StageWork]],
+    forward_slots: Sequence[int],
+    micro_batches: int,
+) -> PipelineSchedule:
+    """Put the work of ranks in its place, whatever their orders are.
+
+    Args:
+        name: what they are called.
+        orders: of each rank.
+        forward_slots: how many slots a forward pass takes in each stage.
+        micro_batches: of a step.
+
+    Raises:
+        ValueError: ranks wait for each other, or for work that nobody does; says who and for what.
+    """
+    return PipelineSchedule(name, len(orders), micro_batches, _in_time(orders, forward_slots))
 
 
 def bubble_fraction(ranks: int, micro_batches: int, stages_per_rank: int = 1) -> Fraction:
@@ -247,7 +269,12 @@ def _in_time(
                 ends[work] = free[rank] = start + slots
                 done[rank] += 1
         if len(cells) == before:
-            raise AssertionError("every rank waits for another one")
+            waiting = [
+                f"rank {rank}, with {order[place]}, for {_needed(order[place], stages)}"
+                for rank, (order, place) in enumerate(zip(orders, done, strict=True))
+                if place < len(order)
+            ]
+            raise ValueError(f"ranks wait for what does not come: {'; '.join(waiting)}")
     return tuple(sorted(cells, key=lambda cell: (cell.start, cell.rank)))
 
 

@@ -15,6 +15,8 @@ from vramlab.recordings.compare import Comparison, compare
 from vramlab.recordings.entries import RULE
 from vramlab.recordings.store import OK, RecordingFile
 
+pytestmark = pytest.mark.long
+
 RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
 
 CUDNN = {"aten.convolution.default", "aten.convolution_backward.default"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.forkserver
 import os
 import sys
 import time
@@ -17,6 +18,13 @@ from vramlab.recordings.entries import all_entries, select, trace_group
 from vramlab.recordings.record import NoGPUError, RecordingProgress, record
 from vramlab.recordings.store import RecordingFile
 from vramlab.recordings.worker import MACHINE, Target
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_fork_server() -> None:
+    """End the fork server that other tests may have started, for processes with another GPU."""
+    multiprocessing.forkserver._forkserver._stop()
+
 
 T4 = Target(virtual="T4", torch_version="2.11")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -172,6 +173,7 @@ class Machine:
         out_of_memory_observers: called before an error is raised, with the device, the bytes
             asked of the driver, the bytes that may be used in all, and those that are free.
         caveats: what to know of the answers, as sentences; each once.
+        skipped_kernels: kernels of the program's own that were launched and did nothing, by name.
     """
 
     def __init__(
@@ -187,6 +189,7 @@ class Machine:
             for index, model in enumerate(models)
         )
         self.caveats: dict[str, None] = {}
+        self.skipped_kernels: Counter[str] = Counter()
         self.when_used: Callable[[], None] | None = None
         self.observers: tuple[Observer, ...] = ()
         self._frames_of_caller: FramesOfCaller | None = None

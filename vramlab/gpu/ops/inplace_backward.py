@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from vramlab.gpu import torch_internals
 from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
@@ -35,7 +36,6 @@ from vramlab.gpu.torch_internals import (
     OpOverload,
     current_autograd_node,
     engine_run_backward,
-    is_non_overlapping_and_dense_or_false,
     storage_id,
     storage_use_count,
     use_count,
@@ -80,7 +80,7 @@ def _accumulates(args: Any, kwargs: Any) -> bool:
         isinstance(second, torch.Tensor)
         and first.shape == second.shape
         and first.dtype == second.dtype
-        and (first.is_contiguous() or is_non_overlapping_and_dense_or_false(first))
+        and (first.is_contiguous() or torch_internals.is_non_overlapping_and_dense_or_false(first))
         and _engine_asks()
         and _only_engine.holds(Holders.of(first))
     )
