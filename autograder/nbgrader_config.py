@@ -59,8 +59,7 @@ c.Autograde.autograde_preprocessors = [
     JudgeTasks,
     LimitOutput,
     SaveGrades,
-    AssignLatePenalties,
-    CheckCellMetadata,
+    AssignLatePenalties,  # nothing here changes metadata that was checked above
 ]
 c.Autograde.pre_convert_hook = partial(forget_scores, c.CourseDirectory.db_url)
 c.JudgeTasks.seed_file = str(HERE / "hidden_seed.txt")

@@ -186,7 +186,7 @@ def _wrong_answer(path: Path, tasks: list[str]) -> WrongAnswer:
         for line in (ast.get_docstring(tree) or "").splitlines()
         if line.startswith(("loses: ", "leaves: ", "says: "))
     )
-    bound = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    bound = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     bound += [
         target.id
         for node in tree.body

@@ -20,7 +20,7 @@ from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
 from vramlab_classroom.run import run
 from vramlab_classroom.run.graded_submission import Marked
 from vramlab_classroom.run.reading import Unreadable, clean
-from vramlab_classroom.run.worker import Conditions, Work
+from vramlab_classroom.run.worker import MarkingConditions, MarkingWork
 
 SLOW_SECONDS = 0.05
 
@@ -61,7 +61,7 @@ MARKED: list[str] = []
 """Students that `mark_by_name` has marked."""
 
 
-def mark_by_name(work: Work, conditions: Conditions) -> dict[str, Any]:
+def mark_by_name(work: MarkingWork, conditions: MarkingConditions) -> dict[str, Any]:
     """Pass every task of a notebook that can be read, except where the student's name says more."""
     MARKED.append(work.student)
     if work.student.startswith("crash"):
@@ -81,7 +81,7 @@ def mark_by_name(work: Work, conditions: Conditions) -> dict[str, Any]:
         return Marked(*facts, problem=f"{error}").as_data()
 
 
-def page_of_name(order: Mapping[str, Any], conditions: Conditions) -> str:
+def page_of_name(order: Mapping[str, Any], conditions: MarkingConditions) -> str:
     """Make a page of hardly anything."""
     return f"<html>{order['resources']['nbgrader']['student']}</html>"
 
@@ -94,7 +94,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(run, "page", page_of_name)
 
 
-def _slowly(work: Work, conditions: Conditions) -> dict[str, Any]:
+def _slowly(work: MarkingWork, conditions: MarkingConditions) -> dict[str, Any]:
     time.sleep(SLOW_SECONDS)
     return mark_by_name(work, conditions)
 

@@ -8,16 +8,18 @@ $ vramlab grade --cluster tcp://head:8786 --db postgresql://teacher@db/course
 from __future__ import annotations
 
 import argparse
+import gc
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from vramlab.garbage import no_garbage_collection
 from vramlab.progress import working
 from vramlab_classroom.run.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vramlab_classroom.run.run import Outcome
+    from vramlab_classroom.run.run import ClassOutcome
     from vramlab_classroom.run.submissions import Stray
 
 _EXIT_OK = 0
@@ -83,13 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         VramlabError: nothing can be graded, or the run could not go on.
     """
-    with working("reading the course"):
+    with working("reading the course"), no_garbage_collection():
         from vramlab_classroom.nbgrader.course import find_course
 
         course = find_course(db_url=arguments.db)
 
         from vramlab_classroom.run.run import Options, grade
 
+    gc.freeze()  # what was imported is no garbage later, either
     options = Options(
         assignments=tuple(arguments.assignments),
         students=tuple(arguments.students),
@@ -134,7 +137,7 @@ class StartAndProgress(Progress):
         super().end()
 
 
-def summary(outcome: Outcome) -> str:
+def summary(outcome: ClassOutcome) -> str:
     """Say what came of a run, and what a human has to look at."""
     submissions = "submission" if outcome.graded == 1 else "submissions"
     line = f"graded {outcome.graded} {submissions} in {_duration(outcome.seconds)}"

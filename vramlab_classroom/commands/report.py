@@ -20,7 +20,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "report",
         help="show how a class did on an assignment",
         description="Show how a class did on an assignment that was graded: points, how many "
-        "solved each task, what wrong answers have in common, what needs a human, who is late.",
+        "solved each task, what wrong answers have in common, what needs a human, who is late; of "
+        "a workshop also its board: the fewest bytes, and the fewest steps.",
     )
     parser.add_argument("assignment", help="its number or name, such as 02")
     parser.add_argument(
@@ -28,6 +29,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--db", metavar="URL", help="the gradebook (default: that of the course's settings)"
+    )
+    parser.add_argument(
+        "--names",
+        action="store_true",
+        help="say on the boards of workshops who has which place (default: how many have it)",
     )
     parser.set_defaults(run=run)
 
@@ -54,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
             scores = read_scores(gradebook, [name])
         report = class_report(name, scores, read_markings(course.journal, name))
     if arguments.output:
-        arguments.output.write_text(class_page(report), encoding="utf-8")
+        arguments.output.write_text(class_page(report, names=arguments.names), encoding="utf-8")
         print(arguments.output)
     else:
-        print("\n".join(report_lines(report)))
+        print("\n".join(report_lines(report, names=arguments.names)))
     return _EXIT_OK

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         from vramlab_classroom.lms.gradebook_files import fill_canvas, fill_moodle
         from vramlab_classroom.nbgrader.course import find_course
-        from vramlab_classroom.nbgrader.scores import Status, find_assignment, read_scores
+        from vramlab_classroom.nbgrader.scores import ScoreStatus, find_assignment, read_scores
         from vramlab_classroom.nbgrader.scores_csv import scores_csv
 
         course = find_course(db_url=arguments.db)
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(text, end="")
     for student in unmatched:
         _say(f"{student} submitted, but has no row in the exported file", arguments)
-    empty = [score for score in scores if score.status is Status.UNGRADED]
+    empty = [score for score in scores if score.status is ScoreStatus.UNGRADED]
     for score in empty:
         _say(f"{score.student}, {score.assignment}: no score: {score.reason}", arguments)
     return _EXIT_OK

@@ -2,7 +2,8 @@
 
 A package says so by an entry point of the group `vramlab_classroom.exercises`; the course's is
 `vramlab_course.tasks`. The module `ex02_pages_and_blocks` there holds the exercise of the notebook
-`02_pages_and_blocks` as `EXERCISE`.
+`02_pages_and_blocks` as `EXERCISE`. A workshop's module is called as its notebook is, such as
+`workshop_f_chunked_cross_entropy`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from vramlab_classroom.sandbox.packages import EXERCISES
 PREFIX = "ex"
 """A module's name cannot begin with a digit: `02_pages_and_blocks` lies in `ex02_...`."""
 
+WORKSHOP = "workshop_"
+"""Begins the names of workshops, and of their modules; their letter follows."""
+
 
 class UnknownExerciseError(VramlabError, ValueError):
     """No exercise has that name; the message lists those there are."""
@@ -31,26 +35,35 @@ def _modules() -> dict[str, str]:
     for entry in entry_points(group=EXERCISES):
         package = entry.load()
         for module in pkgutil.iter_modules(package.__path__):
-            if module.name.startswith(PREFIX):
+            if module.name.startswith((PREFIX, WORKSHOP)):
                 modules[module.name.removeprefix(PREFIX)] = f"{package.__name__}.{module.name}"
     return dict(sorted(modules.items()))
 
 
 def exercise_names() -> list[str]:
-    """List the exercises, in order."""
+    """List the exercises, in order; workshops come last."""
     return list(_modules())
 
 
 def find_exercise(name: str) -> Exercise:
-    """Find an exercise by its name (`02_pages_and_blocks`) or its number (`02`, `2`).
+    """Find an exercise by its name (`02_pages_and_blocks`), its number (`02`, `2`) or letter (`F`).
 
     Raises:
         UnknownExerciseError: there is none.
     """
     for known, module in _modules().items():
-        number = known.partition("_")[0]
-        if name == known or (name.isdigit() and number.isdigit() and int(name) == int(number)):
+        if name == known or is_short_for(name, known):
             exercise: Exercise = importlib.import_module(module).EXERCISE
             return exercise
     known_names = ", ".join(_modules()) or "none: install vramlab with its course"
     raise UnknownExerciseError(f"there is no exercise {name!r}; there are {known_names}")
+
+
+def is_short_for(word: str, name: str) -> bool:
+    """Tell whether a word is the number of an exercise (`02`, `2`) or the letter of a workshop."""
+    if name.startswith(WORKSHOP):
+        return word.lower() == name.removeprefix(WORKSHOP).partition("_")[0]
+    number = name.partition("_")[0]
+    return all(each.isascii() and each.isdigit() for each in (word, number)) and (
+        int(word) == int(number)
+    )

@@ -213,7 +213,7 @@ def nothing(*args: Any, **kwargs: Any) -> None:
     """Do nothing: who writes messages, writes them to nobody here."""
 
 
-class Progress:
+class ProgressBar:
     """Be `tqdm.tqdm`: go through something, and show nothing."""
 
     def __init__(self, iterable: Iterable[Any] = (), *args: Any, **kwargs: Any) -> None:
@@ -225,7 +225,7 @@ class Progress:
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -235,12 +235,12 @@ class Progress:
     write = staticmethod(nothing)
 
 
-Progress.__module__ = "tqdm"  # which classes of ours are not
+ProgressBar.__module__ = "tqdm"  # which classes of ours are not
 
 
-def progress_over_range(*bounds: int, **kwargs: Any) -> Progress:
+def progress_over_range(*bounds: int, **kwargs: Any) -> ProgressBar:
     """Be `tqdm.trange`."""
-    return Progress(range(*bounds))
+    return ProgressBar(range(*bounds))
 
 
 class Logger:

@@ -19,6 +19,7 @@ import stat
 import sys
 from functools import cache
 
+from vramlab.garbage import no_garbage_collection
 from vramlab_classroom.judge import jobs
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.sandbox.frames import read_frame
@@ -67,10 +68,11 @@ def serve_forked(listening: socket.socket) -> None:
 @cache
 def _warm_up() -> None:
     """Import what takes long: when the first judge comes, since there may be none."""
-    for module in WARM_MODULES:
-        importlib.import_module(module)
-    for exercise in exercise_names():
-        find_exercise(exercise)
+    with no_garbage_collection():
+        for module in WARM_MODULES:
+            importlib.import_module(module)
+        for exercise in exercise_names():
+            find_exercise(exercise)
     gc.freeze()
 
 

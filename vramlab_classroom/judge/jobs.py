@@ -19,12 +19,14 @@ from vramlab_classroom.judge.answers import BrokenCell, NoAnswer, find_answer
 from vramlab_classroom.judge.follow_through import find_following
 from vramlab_classroom.judge.restricted import load
 from vramlab_classroom.judge.task import (
+    Achieved,
     Diagnose,
     Exercise,
     Fix,
     NotFixed,
     Predict,
     Task,
+    Workshop,
     attached_for,
 )
 from vramlab_classroom.judge.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
@@ -53,13 +55,15 @@ def run(request: Mapping[str, Any]) -> Reply:
 
 
 def prepare(asked: Mapping[str, Any]) -> None:
-    """Run the programs of ours that a repair is held against, once for all answers to a case.
+    """Run the programs of ours that a repair is held against, once for all answers to a case, and
+    make the vocabulary of repairs.
 
     In the server: every fork has their results then. Not where there is a GPU, since backward
     passes start threads for it, which no fork would have: there each trial runs them itself.
     """
     import torch
 
+    torch_vocabulary()
     exercise: Exercise = importlib.import_module(asked["module"]).EXERCISE
     references: Any = getattr(exercise.task(asked["task"]), "trial", None)
     if hasattr(references, "prepare") and not torch.cuda.is_available():
@@ -124,19 +128,28 @@ def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
     if "answer" not in bound:
         return bound
     try:
-        return {"achieved": task.trial(bound["answer"], **config)}
+        achieved = task.trial(bound["answer"], **config)
     except NotFixed as failure:
         return {"problem": str(failure)}
     except BaseException as error:
         if own_line(error, source, OWN_MODULE) is None:
             raise  # a fault of the task, not of the answer
         return problem(error, source, OWN_MODULE, own=NotAllowed)
+    if isinstance(achieved, Achieved):
+        return {
+            "achieved": achieved.text,
+            "size_bytes": achieved.size_bytes,
+            "steps": achieved.steps,
+        }
+    return {"achieved": achieved}
 
 
 def _bind(task: Task, source: str) -> Reply:
     """Give the object that the answer binds, or the problem that it has."""
     has_torch = isinstance(task, Fix) and not (task.is_value or task.is_plain)
     vocabulary = torch_vocabulary() if has_torch else PLAIN
+    if isinstance(task, Workshop):
+        vocabulary = vocabulary.without(task.without)
     try:
         return {"answer": load(source, vocabulary)[task.name]}
     except BaseException as error:

@@ -19,7 +19,7 @@ from vramlab_classroom.judge.mistakes import Mistake
 from vramlab_classroom.judge.partial_credit import partial_points
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
 from vramlab_classroom.judge.truths import SharedTruths, Truth
-from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
+from vramlab_classroom.judge.verdict import CaseResult, Grade, Spent, Verdict
 
 MAX_REMEMBERED = 1_000
 """So many verdicts are remembered, a class's on a task or two: memory stays flat."""
@@ -255,7 +255,10 @@ class Judge:
                     case = "" if visible else f" (tried with {_show_config(config)})"
                     message = f"{outcome['problem']}{case}"
                     return Verdict(task.name, task.points, Grade.FAILED, message, tuple(results))
-                results.append(CaseResult(config, True, "runs", outcome["achieved"], visible))
+                achieved = outcome["achieved"]
+                is_scored = "steps" in outcome
+                spent = Spent(outcome["size_bytes"], outcome["steps"]) if is_scored else None
+                results.append(CaseResult(config, True, "runs", achieved, visible, spent))
         return Verdict(task.name, task.points, Grade.PASSED, "", tuple(results))
 
     def _truth(self, exercise: Exercise, task: Task, config: Config) -> Truth:

@@ -45,8 +45,18 @@ def outcomes(reply: object, count: int) -> list[Data]:
 
 
 def trial(reply: object) -> Data:
-    """Read the reply of a `trial` job: what the program achieved, or the problem it has."""
+    """Read the reply of a `trial` job: what the program achieved, or the problem it has.
+
+    Of a workshop's program also its score, in `size_bytes` and `steps`.
+    """
     match reply:
+        case {"achieved": str(achieved), "size_bytes": size_bytes, "steps": steps}:
+            if type(size_bytes) is type(steps) is int and min(size_bytes, steps) >= 0:
+                return {
+                    "achieved": printable(achieved),
+                    "size_bytes": size_bytes,
+                    "steps": steps,
+                }
         case {"achieved": str(achieved)}:
             return {"achieved": printable(achieved)}
     return _problem(reply)

@@ -51,6 +51,20 @@ class Observation:
     """The truth, known because the package caused it."""
 
 
+@dataclass(frozen=True)
+class Achieved:
+    """What the trial of a `Workshop` says of an answer that has reached its targets."""
+
+    text: str
+    """In words, with the targets."""
+
+    size_bytes: int
+    """What it takes: the fewer, the better."""
+
+    steps: int
+    """What it does: the fewer, the better."""
+
+
 class NotFixed(VramlabError):
     """Raised by a `Fix` trial: the program is not repaired yet; the message says why."""
 
@@ -131,12 +145,31 @@ class Fix(Task):
     """It is plain Python that says how programs of ours run: there is no torch for it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Workshop(Fix):
+    """The learner builds something, which has to reach targets in bytes and in steps.
+
+    It is tried as a repair is. Beyond full marks it has a score: who takes the fewest bytes, and
+    who the fewest steps.
+    """
+
+    trial: Callable[..., Achieved]  # type: ignore[assignment]
+    """Called as `trial(answer, **config)`; raises `NotFixed` above a target."""
+
+    steps: str
+    """What a step is, such as "operators"."""
+
+    without: tuple[str, ...] = ()
+    """Modules of torch that an answer cannot import here: they have what is to be built."""
+
+
 @dataclass(frozen=True)
 class Exercise:
     """The graded tasks of one exercise notebook, in the order of its cells."""
 
     name: str
-    """Name of the notebook and of its folder, such as `02_pages_and_blocks`."""
+    """Name of the notebook and of its folder, such as `02_pages_and_blocks`, or, if learners build
+    something there, `workshop_f_chunked_cross_entropy`."""
 
     module: str
     """`__name__` of the module that defines it: how another process finds it."""

@@ -26,6 +26,17 @@ class Grade(Enum):
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What the program of a workshop has taken: its score, the less the better."""
+
+    size_bytes: int
+    steps: int
+
+    def __str__(self) -> str:
+        return f"{self.size_bytes:,} bytes, {self.steps:,} steps"
+
+
+@dataclass(frozen=True)
 class CaseResult:
     """How an answer did on one case."""
 
@@ -38,6 +49,9 @@ class CaseResult:
     """What was measured, or what a repair achieved."""
 
     visible: bool
+
+    spent: Spent | None = None
+    """In a workshop, if it is right."""
 
     @property
     def name(self) -> str:
@@ -54,7 +68,8 @@ class CaseResult:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
         """Make it from what `as_data` gave."""
-        return cls(**data)
+        spent = data.get("spent")
+        return cls(**{**data, "spent": Spent(**spent) if spent else None})
 
 
 @dataclass(frozen=True)
@@ -86,6 +101,14 @@ class Verdict:
             return self.earned
         return self.points if self.grade is Grade.PASSED else 0
 
+    @property
+    def spent(self) -> Spent | None:
+        """The score of a workshop, if it is solved: over the visible cases, which all have."""
+        each = [case.spent for case in self.cases if case.visible and case.spent]
+        if self.grade is not Grade.PASSED or not each:
+            return None
+        return Spent(sum(one.size_bytes for one in each), sum(one.steps for one in each))
+
     def as_data(self) -> dict[str, Any]:
         """Give it as what JSON can carry; the grade by its name (`PASSED`)."""
         return {
@@ -105,7 +128,8 @@ class Verdict:
         return cls(**{**data, "grade": Grade[data["grade"]], "cases": cases})
 
     def __str__(self) -> str:
-        lines = [self._headline(), *filter(None, (self.note, self.message))]
+        score = f"Beyond full marks: {self.spent}, the fewer the better." if self.spent else ""
+        lines = [self._headline(), *filter(None, (self.note, self.message, score))]
         if self.cases:
             lines.extend(["", *self._table()])
         return "\n".join(lines)

@@ -13,7 +13,7 @@ import builtins
 import importlib
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -133,6 +133,13 @@ class Vocabulary:
             raise NotAllowed(f"import {module}: this module is not there for answers. {self.hint}")
         return Facade(module, self)
 
+    def without(self, modules: Collection[str]) -> Vocabulary:
+        """Give the same without some modules."""
+        if not modules:
+            return self
+        left = {name: words for name, words in self.modules.items() if name not in modules}
+        return Vocabulary(left, f"Not here: {', '.join(modules)}, which has what you build.")
+
     def has_module(self, module: str) -> bool:
         return any(known == module or known.startswith(f"{module}.") for known in self.modules)
 
@@ -163,7 +170,7 @@ SAFER: Mapping[str, Any] = {
     "dataclasses.dataclass": guards.dataclass,
     "functools.wraps": guards.wraps,
     "logging.getLogger": guards.logger,
-    **{f"{module}.tqdm": guards.Progress for module in ("tqdm", "tqdm.auto", "tqdm.notebook")},
+    **{f"{module}.tqdm": guards.ProgressBar for module in ("tqdm", "tqdm.auto", "tqdm.notebook")},
     **{
         f"{module}.trange": guards.progress_over_range
         for module in ("tqdm", "tqdm.auto", "tqdm.notebook")

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from vramlab.errors import VramlabError
 from vramlab_classroom.lms.student_ids import student_id
 from vramlab_classroom.lms.submission_names import canvas_id, letters
-from vramlab_classroom.nbgrader.scores import Score, Status
+from vramlab_classroom.nbgrader.scores import Score, ScoreStatus
 from vramlab_classroom.nbgrader.scores_csv import number
 
 _CANVAS_STUDENT_COLUMNS = (
@@ -119,7 +119,7 @@ def fill_canvas(scores: Sequence[Score], exported: str) -> Merged:
     unmatched: dict[str, None] = {}
     columns = [column for column in table.columns if column in _CANVAS_STUDENT_COLUMNS]
     for assignment, of_assignment in _by_assignment(scores).items():
-        if all(score.status is Status.MISSING for score in of_assignment):
+        if all(score.status is ScoreStatus.MISSING for score in of_assignment):
             continue  # nobody has handed it in yet: no column, so no assignment, for it
         column = _find_column(table.columns, assignment)
         max_score = of_assignment[0].max_score
@@ -226,12 +226,12 @@ def _fill(scores: Sequence[Score], rows: Sequence[Row], column: str, keys: Keys)
         if score is None:
             continue
         seen.add(score.student)
-        if score.status is not Status.MISSING:
+        if score.status is not ScoreStatus.MISSING:
             row[column] = number(score.score)
     return [
         score.student
         for score in scores
-        if score.student not in seen and score.status is not Status.MISSING
+        if score.student not in seen and score.status is not ScoreStatus.MISSING
     ]
 
 

@@ -26,7 +26,7 @@ from vramlab_classroom.judge.verdict import Grade, Verdict
 from vramlab_classroom.lms.archives import Parcel, opened
 from vramlab_classroom.run.graded_submission import Marked
 from vramlab_classroom.run.submissions import Refused
-from vramlab_classroom.run.worker import Conditions, Work, mark
+from vramlab_classroom.run.worker import MarkingConditions, MarkingWork, mark
 from vramlab_classroom.sandbox.bubblewrap import NOBODY, LimitsOnly, Sandbox, SandboxError, best
 
 _WITHOUT_SCORE = (
@@ -53,7 +53,7 @@ class AsNobody(LimitsOnly):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GradescopeOutcome:
     """What came of a submission."""
 
     marked: Marked
@@ -63,7 +63,7 @@ class Outcome:
     """Without them: what the student may see."""
 
 
-def mark_folder(folder: Path, assignment: str, seed: str) -> Outcome:
+def mark_folder(folder: Path, assignment: str, seed: str) -> GradescopeOutcome:
     """Mark the one submission in a folder, in the best sandbox there is.
 
     Args:
@@ -76,14 +76,14 @@ def mark_folder(folder: Path, assignment: str, seed: str) -> Outcome:
             content = _notebook(parcels, assignment).read()
     except Refused as refused:
         unread = Marked("", assignment, "", problem=str(refused))
-        return Outcome(unread, unread)
+        return GradescopeOutcome(unread, unread)
     sandbox = _sandbox()
-    work = Work("", assignment, content, released=())
+    work = MarkingWork("", assignment, content, released=())
     marked, visible = (
-        Marked.from_data(mark(work, Conditions(each, sandbox, hidden=(), versions={})))
+        Marked.from_data(mark(work, MarkingConditions(each, sandbox, hidden=(), versions={})))
         for each in (seed, None)
     )
-    return Outcome(marked, visible)
+    return GradescopeOutcome(marked, visible)
 
 
 def _notebook(parcels: Sequence[Parcel], assignment: str) -> Parcel:
@@ -109,7 +109,7 @@ def _sandbox() -> Sandbox:
     return sandbox
 
 
-def results(outcome: Outcome, seconds: float) -> dict[str, Any]:
+def results(outcome: GradescopeOutcome, seconds: float) -> dict[str, Any]:
     """Write what came of a submission as Gradescope wants it.
 
     Args:
@@ -158,7 +158,7 @@ def _test(number: int, verdict: Verdict, told: str, *, with_score: bool) -> dict
     return {"score": verdict.score, "max_score": verdict.points, **test}
 
 
-def _told(outcome: Outcome, verdict: Verdict) -> str:
+def _told(outcome: GradescopeOutcome, verdict: Verdict) -> str:
     """Say of a verdict what does not come from hidden cases."""
     visible = outcome.visible.verdict(verdict.task)
     if verdict.grade is Grade.UNGRADED or visible is None:

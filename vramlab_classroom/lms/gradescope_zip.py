@@ -54,10 +54,14 @@ $index"$$python" -m venv "$$autograder/venv"
 "$$autograder/venv/bin/python" -m pip install --no-cache-dir \\
     --requirement "$$autograder/source/requirements.txt"
 
-# Answers are judged as nobody, who may read the package, but neither the seed nor results.
+# Answers are judged as nobody, who may read the packages, but neither the seed nor results.
 chmod -R go= "$$autograder/source/secret"
-chmod -R go+rX "$$autograder/source/vramlab" "$$autograder/venv"
+cd "$$autograder/source"
+chmod -R go+rX $packages "$$autograder/venv"
 """)
+
+_DIST_INFO = "vramlab.dist-info"
+"""By it the packages find each other, installed or not."""
 
 _RUN = Template("""\
 #!/usr/bin/env bash
@@ -93,7 +97,9 @@ def autograder_zip(
     index = f"export PIP_EXTRA_INDEX_URL={shlex.quote(index_url)}\n" if index_url else ""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, "setup.sh", _SETUP.substitute(index=index).encode(), mode=0o755)
+        packages = shlex.join([*judging_packages(), _DIST_INFO])
+        setup = _SETUP.substitute(index=index, packages=packages)
+        _add(archive, "setup.sh", setup.encode(), mode=0o755)
         run = _RUN.substitute(assignment=shlex.quote(assignment))
         _add(archive, "run_autograder", run.encode(), mode=0o755)
         _add(archive, "requirements.txt", lock.read_bytes())
@@ -102,10 +108,9 @@ def autograder_zip(
         for path in package_files():
             (folder,) = (folder for folder in folders if path.is_relative_to(folder))
             _add(archive, f"{folders[folder]}/{path.relative_to(folder)}", path.read_bytes())
-        # By these the packages find each other, installed or not.
         for name in ("METADATA", "entry_points.txt"):
             text = distribution("vramlab").read_text(name) or ""
-            _add(archive, f"vramlab.dist-info/{name}", text.encode())
+            _add(archive, f"{_DIST_INFO}/{name}", text.encode())
     return file.getvalue()
 
 

@@ -18,7 +18,7 @@ import nbformat
 
 from vramlab_classroom.judge.exercises import UnknownExerciseError, find_exercise
 from vramlab_classroom.judge.notebooks import TEST_SUFFIX
-from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Task
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Task, Workshop
 
 BEGIN_SOLUTION, END_SOLUTION = "### BEGIN SOLUTION", "### END SOLUTION"
 
@@ -90,7 +90,7 @@ def test_cell(exercise: Exercise, task: Task) -> Any:
 
 
 def _question(task: Task) -> str:
-    kind = type(task).__name__.lower()
+    kind = "build" if isinstance(task, Workshop) else type(task).__name__.lower()
     return f"## {task.name} ({kind}, {task.points} points, about {task.minutes} minutes)"
 
 

@@ -27,7 +27,11 @@ from nbgrader.api import (
 )
 
 from vramlab.errors import VramlabError
-from vramlab_classroom.judge.exercises import UnknownExerciseError, find_exercise
+from vramlab_classroom.judge.exercises import (
+    UnknownExerciseError,
+    find_exercise,
+    is_short_for,
+)
 from vramlab_classroom.judge.notebooks import READ_BY_HAND, TEST_SUFFIX, is_read_by_hand
 from vramlab_classroom.judge.verdict import reason_in
 
@@ -38,7 +42,7 @@ class UnknownAssignmentError(VramlabError, ValueError):
     """The gradebook has no such assignment; the message lists those that it has."""
 
 
-class Status(Enum):
+class ScoreStatus(Enum):
     """What there is to say about a student's work on an assignment."""
 
     GRADED = "graded"
@@ -89,16 +93,16 @@ class Score:
     """The student's id in a learning management system."""
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ScoreStatus:
         if self.is_missing:
-            return Status.MISSING
+            return ScoreStatus.MISSING
         open_tasks = any(task.score is None for task in self.tasks)
-        return Status.UNGRADED if open_tasks else Status.GRADED
+        return ScoreStatus.UNGRADED if open_tasks else ScoreStatus.GRADED
 
     @property
     def score(self) -> float | None:
         """Points after the late penalty; None unless every task has a score."""
-        if self.status is not Status.GRADED:
+        if self.status is not ScoreStatus.GRADED:
             return None
         return max(0.0, sum(task.score or 0 for task in self.tasks) - self.late_penalty)
 
@@ -110,7 +114,7 @@ class Score:
     def reason(self) -> str:
         """Why there is no score: once each, with the tasks it is the reason for."""
         if self.is_missing:
-            return Status.MISSING.value
+            return ScoreStatus.MISSING.value
         tasks = defaultdict(list)
         for task in self.tasks:
             if task.score is None:
@@ -121,7 +125,7 @@ class Score:
 
 
 def find_assignment(gradebook: Gradebook, word: str) -> str:
-    """Find an assignment of the gradebook by its name or the number it begins with.
+    """Find an assignment of the gradebook by its name, its number or, of a workshop, its letter.
 
     Raises:
         UnknownAssignmentError: there is none, or more than one.
@@ -129,17 +133,11 @@ def find_assignment(gradebook: Gradebook, word: str) -> str:
     names: list[str] = sorted(name for (name,) in gradebook.db.query(Assignment.name))
     if word in names:
         return word
-    if word.isdigit():
-        found = [name for name in names if _number(name) == int(word)]
-        if len(found) == 1:
-            return found[0]
+    found = [name for name in names if is_short_for(word, name)]
+    if len(found) == 1:
+        return found[0]
     known = ", ".join(names) or "none: nothing has been released or graded yet"
     raise UnknownAssignmentError(f"the gradebook has no assignment {word!r}; it has {known}")
-
-
-def _number(name: str) -> int | None:
-    digits = name.partition("_")[0]
-    return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
 def read_scores(gradebook: Gradebook, assignments: Collection[str] = ()) -> list[Score]:

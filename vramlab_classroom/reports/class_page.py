@@ -11,10 +11,16 @@ from vramlab_classroom.nbgrader.scores_csv import number
 from vramlab_classroom.reports.class_report import OUTCOMES, ClassReport, late_in_words, overview
 
 
-def class_page(report: ClassReport) -> str:
-    """Write a report as HTML; everything that a student wrote is escaped."""
+def class_page(report: ClassReport, *, names: bool = False) -> str:
+    """Write a report as HTML; everything that a student wrote is escaped.
+
+    Args:
+        report: of a class.
+        names: whether boards say who has which place.
+    """
     return _template().render(
         report=report,
+        names=names,
         overview=overview(report),
         outcome_classes={name: name.replace(" ", "-") for name in OUTCOMES},
         most=max((count for _, count in report.histogram), default=0),

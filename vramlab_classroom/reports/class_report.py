@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vramlab_classroom.judge.notebooks import grade_id
-from vramlab_classroom.judge.verdict import Grade, Verdict
-from vramlab_classroom.nbgrader.scores import Score, Status
+from vramlab_classroom.judge.verdict import Grade, Spent, Verdict
+from vramlab_classroom.nbgrader.scores import Score, ScoreStatus
 from vramlab_classroom.nbgrader.scores_csv import number
+from vramlab_classroom.reports.board import Board, board, board_lines
 from vramlab_classroom.run.graded_submission import Marked
 
 ALL = "all points"
@@ -62,6 +63,9 @@ class TaskReport:
 
     other_messages: int
     """How many wrong answers were told something else."""
+
+    board: Board | None = None
+    """Of a workshop, if somebody has solved it."""
 
     @property
     def submitted(self) -> int:
@@ -121,17 +125,20 @@ def class_report(
         markings: of the assignment; each is looked at once, and not kept.
     """
     wrong: dict[str, _WrongAnswers] = defaultdict(_WrongAnswers)
+    spent: dict[str, dict[str, Spent]] = defaultdict(dict)
     unanswered: dict[str, set[str]] = defaultdict(set)
     submitted = {score.student for score in scores if not score.is_missing}
     for marked in markings:
         if marked.student not in submitted:
             continue
         for verdict in marked.verdicts:
+            if verdict.spent:
+                spent[verdict.task][marked.student] = verdict.spent
             if verdict.grade is Grade.UNANSWERED:
                 unanswered[verdict.task].add(marked.student)
             elif verdict.grade in (Grade.FAILED, Grade.PARTLY):
                 wrong[verdict.task].add(marked, verdict)
-    graded = [score for score in scores if score.status is Status.GRADED]
+    graded = [score for score in scores if score.status is ScoreStatus.GRADED]
     totals = sorted(score.score or 0.0 for score in graded)
     max_score = scores[0].max_score if scores else 0.0
     return ClassReport(
@@ -139,10 +146,15 @@ def class_report(
         max_score=max_score,
         scores=tuple(totals),
         tasks=tuple(
-            _task_report(task.task, task.max_score, scores, unanswered[task.task], wrong[task.task])
+            replace(
+                _task_report(
+                    task.task, task.max_score, scores, unanswered[task.task], wrong[task.task]
+                ),
+                board=board(task.task, spent[task.task]) if spent[task.task] else None,
+            )
             for task in (scores[0].tasks if scores else ())
         ),
-        ungraded=tuple(score for score in scores if score.status is Status.UNGRADED),
+        ungraded=tuple(score for score in scores if score.status is ScoreStatus.UNGRADED),
         late=tuple(score for score in scores if score.seconds_late > 0),
         missing=tuple(score.student for score in scores if score.is_missing),
         histogram=tuple(_histogram(totals, max_score)),
@@ -221,13 +233,20 @@ def _histogram(totals: Sequence[float], max_score: float) -> Iterator[tuple[str,
         yield (f"{start}" if width == 1 or alone else f"{start} to {end}"), count
 
 
-def report_lines(report: ClassReport) -> list[str]:
-    """Write a report as text."""
+def report_lines(report: ClassReport, *, names: bool = False) -> list[str]:
+    """Write a report as text.
+
+    Args:
+        report: of a class.
+        names: whether boards say who has which place.
+    """
     lines = [report.assignment, "=" * len(report.assignment), "", *_overview(report), ""]
     if report.scores:
         lines += ["points", *_bars(report.histogram), ""]
     for task in report.tasks:
         lines += [*_task_lines(task), ""]
+        if task.board:
+            lines += ["board", *board_lines(task.board, names=names), ""]
     if report.ungraded:
         lines.append(f"needs a human ({len(report.ungraded)})")
         lines += [f"  {score.student}: {score.reason}" for score in report.ungraded]

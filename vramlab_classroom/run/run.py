@@ -45,7 +45,13 @@ from vramlab_classroom.run.submissions import (
     select_strays,
 )
 from vramlab_classroom.run.versions import fingerprint, versions
-from vramlab_classroom.run.worker import Conditions, UnfitWorkerError, Work, mark, page
+from vramlab_classroom.run.worker import (
+    MarkingConditions,
+    MarkingWork,
+    UnfitWorkerError,
+    mark,
+    page,
+)
 from vramlab_classroom.sandbox.bubblewrap import best, named
 
 IN_FLIGHT_PER_WORKER = 3
@@ -82,7 +88,7 @@ class Options:
 
 
 @dataclass
-class Outcome:
+class ClassOutcome:
     """What came of a run."""
 
     graded: int = 0
@@ -106,7 +112,7 @@ class Outcome:
         return bool(self.attention or self.strays)
 
 
-def grade(course: Course, options: Options, progress: type[Progress] = Progress) -> Outcome:
+def grade(course: Course, options: Options, progress: type[Progress] = Progress) -> ClassOutcome:
     """Grade what was submitted, and enter it.
 
     Args:
@@ -122,7 +128,7 @@ def grade(course: Course, options: Options, progress: type[Progress] = Progress)
     wanted = [find_exercise(name).name for name in options.assignments]
     found, strays = find_submissions(course.submitted, names)
     chosen = select(found, wanted, options.students)
-    outcome = Outcome(strays=select_strays(strays, course.submitted, options.students))
+    outcome = ClassOutcome(strays=select_strays(strays, course.submitted, options.students))
     with ExitStack() as stack:
         journal = stack.enter_context(Journal(course.journal))
         book = stack.enter_context(Book(course))
@@ -176,7 +182,7 @@ class _Run:
         options: Options,
         journal: Journal,
         book: Book,
-        outcome: Outcome,
+        outcome: ClassOutcome,
         progress: Progress,
     ) -> None:
         self._course = course
@@ -235,7 +241,7 @@ class _Run:
         return variant_of(submission.student if self._has_variants else "", attempt)
 
     @cached_property
-    def _conditions(self) -> Conditions:
+    def _conditions(self) -> MarkingConditions:
         if self._options.sandbox is None:
             sandbox, warning = best()
         else:
@@ -247,10 +253,10 @@ class _Run:
         expected = versions() if self._options.cluster else {}
         self._truths = TemporaryDirectory(prefix="vramlab-truths-")
         truths = Path(self._truths.name)
-        return Conditions(self._seed, sandbox, (self._course.root,), expected, truths)
+        return MarkingConditions(self._seed, sandbox, (self._course.root,), expected, truths)
 
     def _order(
-        self, step: _Step, function: Callable[[Any, Conditions], object], what: object
+        self, step: _Step, function: Callable[[Any, MarkingConditions], object], what: object
     ) -> None:
         """Give something to the workers, who are started when there is something to do."""
         conditions = self._conditions
@@ -304,7 +310,7 @@ class _Run:
         else:
             who = (submission.student, submission.assignment)
             variant = self._variant(submission, digest)
-            work = Work(*who, content, exercise.released, exercise.rights, variant)
+            work = MarkingWork(*who, content, exercise.released, exercise.rights, variant)
             self._order(step, mark, work)
 
     def _tell_of_regrading(self, assignment: str) -> None:

@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
+from vramlab.garbage import no_garbage_collection
 from vramlab_classroom.sandbox.packages import judging_packages
 
 _DATA = (".toml", ".json")
@@ -28,10 +30,11 @@ def digest_of_code(modules: Collection[str]) -> str:
 
     Imports are read, not done: those within functions count, and those for type checking, too.
     """
-    files = _closure(modules)
+    with no_garbage_collection():  # of trees, which are gone as soon as they are read
+        files = _closure(modules)
+        codes = {name: _parsed(path.read_bytes()).digest for name, path in files.items()}
     summed = hashlib.sha256()
-    for name, path in sorted(files.items()):
-        code, _ = _parsed(path.read_bytes())
+    for name, code in sorted(codes.items()):
         summed.update(f"{name} {code}\n".encode())
     for folder in sorted({path.parent for path in files.values()}):
         for path in sorted(folder.iterdir()):
@@ -53,8 +56,7 @@ def _closure(modules: Collection[str]) -> dict[str, Path]:
         path = _file_of_package(name) or (_file(name) if name in modules else None)
         if path is not None:
             found[name] = path
-            _, imported = _parsed(path.read_bytes())
-            waiting += imported
+            waiting += _parsed(path.read_bytes()).imported
     return found
 
 
@@ -76,12 +78,18 @@ def _file_of_package(module: str) -> Path | None:
     return None
 
 
+class _Source(NamedTuple):
+    digest: str
+    """Of what it does."""
+    imported: frozenset[str]
+    """Names of modules, and names in them."""
+
+
 @cache
-def _parsed(content: bytes) -> tuple[str, frozenset[str]]:
-    """Give a digest of what a source does, and the names that it imports."""
+def _parsed(content: bytes) -> _Source:
     tree = ast.parse(content)
     imported = frozenset(name for node in _statements(tree) for name in _imported(node))
-    return _sha256(ast.dump(tree).encode()), imported
+    return _Source(_sha256(ast.dump(tree).encode()), imported)
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -56,7 +56,7 @@ class OtherSandboxError(UnfitWorkerError):
 
 
 @dataclass(frozen=True)
-class Conditions:
+class MarkingConditions:
     """What holds for all work of a run."""
 
     seed: str | None
@@ -74,9 +74,14 @@ class Conditions:
     truths: Path | None = None
     """Folder in which the workers of that machine share what they measure."""
 
+    @property
+    def are_of_this_machine(self) -> bool:
+        """Whether the run was begun here, where its sandbox has been tried out."""
+        return self.truths is not None and self.truths.is_dir()
+
 
 @dataclass(frozen=True)
-class Work:
+class MarkingWork:
     """A submission to be marked."""
 
     student: str
@@ -92,7 +97,7 @@ class Work:
     """Decides the hidden cases besides the seed; see `Judge.variant`."""
 
 
-def mark(work: Work, conditions: Conditions) -> dict[str, Any]:
+def mark(work: MarkingWork, conditions: MarkingConditions) -> dict[str, Any]:
     """Mark a submission.
 
     Returns:
@@ -105,8 +110,8 @@ def mark(work: Work, conditions: Conditions) -> dict[str, Any]:
         return _mark(work, conditions)
 
 
-def _mark(work: Work, conditions: Conditions) -> dict[str, Any]:
-    _check_versions(conditions.versions)
+def _mark(work: MarkingWork, conditions: MarkingConditions) -> dict[str, Any]:
+    _check_fitness(conditions)
     exercise = find_exercise(work.assignment)
     pool = _pool(conditions.sandbox, conditions.hidden)
     judge = _judge(conditions.sandbox, conditions.hidden, conditions.seed, conditions.truths)
@@ -121,7 +126,7 @@ def _mark(work: Work, conditions: Conditions) -> dict[str, Any]:
     return replace(marked, verdicts=tuple(verdicts), notebook=read["notebook"]).as_data()
 
 
-def page(order: Mapping[str, Any], conditions: Conditions) -> str:
+def page(order: Mapping[str, Any], conditions: MarkingConditions) -> str:
     """Make a feedback page.
 
     Args:
@@ -139,7 +144,8 @@ def page(order: Mapping[str, Any], conditions: Conditions) -> str:
         return _page(order, conditions)
 
 
-def _page(order: Mapping[str, Any], conditions: Conditions) -> str:
+def _page(order: Mapping[str, Any], conditions: MarkingConditions) -> str:
+    _check_fitness(conditions)
     pool = _pool(conditions.sandbox, conditions.hidden)
     for plainly in (False, True):
         try:
@@ -157,7 +163,7 @@ def _page(order: Mapping[str, Any], conditions: Conditions) -> str:
     raise VramlabError(f"{failure}")
 
 
-def _read(pool: JobPool, exercise: Exercise, work: Work) -> Mapping[str, Any]:
+def _read(pool: JobPool, exercise: Exercise, work: MarkingWork) -> Mapping[str, Any]:
     arguments = {
         "data": base64.b64encode(work.notebook).decode(),
         "released": [asdict(cell) for cell in work.released],
@@ -202,6 +208,12 @@ def _verdict(
     return judged() if verdict.grade is Grade.UNGRADED else verdict
 
 
+def _check_fitness(conditions: MarkingConditions) -> None:
+    _check_versions(conditions.versions)  # also here: another environment may have started it
+    if not conditions.are_of_this_machine:
+        _try_out(conditions.sandbox)
+
+
 def _check_versions(expected: Mapping[str, str]) -> None:
     for package, there in expected.items():
         here = versions()[package]
@@ -213,11 +225,15 @@ def _check_versions(expected: Mapping[str, str]) -> None:
 
 
 @cache
-def _pool(sandbox: Sandbox, hidden: tuple[Path, ...]) -> JobPool:
+def _try_out(sandbox: Sandbox) -> None:
     try:
         sandbox.try_out()
     except SandboxError as error:
         raise OtherSandboxError(f"on a worker, {error}") from None
+
+
+@cache
+def _pool(sandbox: Sandbox, hidden: tuple[Path, ...]) -> JobPool:
     pool = JobPool(sandbox.prefix(hidden=hidden))
     atexit.register(pool.close)
     return pool
@@ -227,5 +243,5 @@ def _pool(sandbox: Sandbox, hidden: tuple[Path, ...]) -> JobPool:
 def _judge(
     sandbox: Sandbox, hidden: tuple[Path, ...], seed: str | None, truths: Path | None
 ) -> Judge:
-    is_here = truths is not None and truths.is_dir()
-    return Judge(_pool(sandbox, hidden), seed, SharedTruths(truths) if truths and is_here else None)
+    shared = SharedTruths(truths) if truths and truths.is_dir() else None
+    return Judge(_pool(sandbox, hidden), seed, shared)

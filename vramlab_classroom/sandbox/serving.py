@@ -89,6 +89,7 @@ def serve(replies: int, run: Run, prepare: Callable[[Mapping[str, Any]], None] =
     for stream in (1, 2):
         os.dup2(nowhere, stream)
     confine_pool()
+    gc.disable()  # what a server imports is no garbage, and looking for some takes long
     while (order := read_frame(_REQUESTS)) and (job := read_frame(_REQUESTS)) is not None:
         try:
             end = _serve(JobSpec.from_data(order), job, run, prepare)
@@ -185,6 +186,7 @@ def _read(pipe: int, limits: Limits) -> memoryview | None:
 def _child(job: bytearray, writing: int, limits: Limits, run: Run) -> None:
     """Do the job, reply, and end the process without running anything else."""
     try:
+        gc.enable()
         confine_job(writing)
         limits.apply()
         if not (limits.is_trusted or limits.is_plain):

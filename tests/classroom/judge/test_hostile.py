@@ -10,6 +10,8 @@ from hostile import ALL, ATTACKS, BROKEN
 
 from vramlab_classroom.judge.exercises import find_exercise
 
+pytestmark = pytest.mark.long
+
 EXERCISE = "02_pages_and_blocks"
 FULL = {task.name: task.points for task in find_exercise(EXERCISE).tasks}
 

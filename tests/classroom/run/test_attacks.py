@@ -21,7 +21,9 @@ from hostile import ALL, ATTACKS, BROKEN
 from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.nbgrader.course import Course, find_course
 from vramlab_classroom.run import run
-from vramlab_classroom.run.run import Options, Outcome, grade
+from vramlab_classroom.run.run import ClassOutcome, Options, grade
+
+pytestmark = pytest.mark.long
 
 FULL = {task.name: task.points for task in find_exercise(EXERCISE).tasks}
 NOTHING: dict[str, float | None] = dict.fromkeys(FULL)
@@ -110,7 +112,7 @@ def another_encoding(folder: Path, course: Course) -> None:
 
 
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Course, Outcome]:
+def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Course, ClassOutcome]:
     """Grade everybody, in the best sandbox that there is here."""
     folder = make_course(tmp_path_factory.mktemp("class"))
     course = find_course(folder)
@@ -148,12 +150,12 @@ def page(course: Course, student: str) -> str:
     return (course.feedback / student / EXERCISE / f"{EXERCISE}.html").read_text()
 
 
-def test_everybody_else_is_graded(graded: tuple[Course, Outcome]) -> None:
+def test_everybody_else_is_graded(graded: tuple[Course, ClassOutcome]) -> None:
     found = scores(graded[0])
     assert {student: found[student] for student in HONEST} == dict.fromkeys(HONEST, FULL)
 
 
-def test_no_point_is_unearned_and_none_is_lost(graded: tuple[Course, Outcome]) -> None:
+def test_no_point_is_unearned_and_none_is_lost(graded: tuple[Course, ClassOutcome]) -> None:
     found = scores(graded[0])
     expected = {
         name: {task: 0 if task in loses else points for task, points in FULL.items()}
@@ -162,13 +164,13 @@ def test_no_point_is_unearned_and_none_is_lost(graded: tuple[Course, Outcome]) -
     assert {name: found[name] for name in ATTACKS} == expected
 
 
-def test_what_cannot_be_graded_is_no_zero(graded: tuple[Course, Outcome]) -> None:
+def test_what_cannot_be_graded_is_no_zero(graded: tuple[Course, ClassOutcome]) -> None:
     found = scores(graded[0])
     ungraded = [*BROKEN, *TRICKS]
     assert {name: found[name] for name in ungraded} == dict.fromkeys(ungraded, NOTHING)
 
 
-def test_the_teacher_is_told_of_these_and_no_others(graded: tuple[Course, Outcome]) -> None:
+def test_the_teacher_is_told_of_these_and_no_others(graded: tuple[Course, ClassOutcome]) -> None:
     _, outcome = graded
     told = {each.student: each.reason for each in outcome.attention}
     assert set(told) == {*BROKEN, *TRICKS}
@@ -179,7 +181,7 @@ def test_the_teacher_is_told_of_these_and_no_others(graded: tuple[Course, Outcom
 
 
 @pytest.mark.parametrize("name", [*BROKEN, *TRICKS])
-def test_the_student_is_told_why(graded: tuple[Course, Outcome], name: str) -> None:
+def test_the_student_is_told_why(graded: tuple[Course, ClassOutcome], name: str) -> None:
     course, outcome = graded
     (reason,) = (each.reason for each in outcome.attention if each.student == name)
     returned = json.loads((course.autograded / name / EXERCISE / NOTEBOOK).read_text())
@@ -188,21 +190,21 @@ def test_the_student_is_told_why(graded: tuple[Course, Outcome], name: str) -> N
     assert reason in text
 
 
-def test_that_is_in_the_feedback(graded: tuple[Course, Outcome]) -> None:
+def test_that_is_in_the_feedback(graded: tuple[Course, ClassOutcome]) -> None:
     told = page(graded[0], "link_to_the_gradebook")
     assert f"{NOTEBOOK} is a link to somewhere else." in told
     assert "(Score: not graded / 16.0)" in told
     assert "Score: 0.0" not in told
 
 
-def test_nothing_that_a_learner_wrote_runs_in_the_page(graded: tuple[Course, Outcome]) -> None:
+def test_nothing_that_a_learner_wrote_runs_in_the_page(graded: tuple[Course, ClassOutcome]) -> None:
     told = page(graded[0], "says_what_no_file_can_hold")
     assert "&lt;script&gt;alert(1)" in told
     assert "<script>alert(1)" not in told
     assert "\x1b" not in told
 
 
-def test_nobody_climbed_out(graded: tuple[Course, Outcome]) -> None:
+def test_nobody_climbed_out(graded: tuple[Course, ClassOutcome]) -> None:
     assert not Path("/tmp/climbed-out").exists()
 
 

@@ -24,8 +24,10 @@ from vramlab_classroom.run.cluster import WorkerDied
 from vramlab_classroom.run.gradebook_writer import GradebookError
 from vramlab_classroom.run.journal import Journal
 from vramlab_classroom.run.needs_review import Attention
-from vramlab_classroom.run.run import Options, Outcome, grade
-from vramlab_classroom.run.worker import Conditions, OtherVersionsError, Work
+from vramlab_classroom.run.run import ClassOutcome, Options, grade
+from vramlab_classroom.run.worker import MarkingConditions, MarkingWork, OtherVersionsError
+
+pytestmark = pytest.mark.long
 
 POINTS = {f"{task.name}-test": task.points for task in find_exercise(EXERCISE).tasks}
 SUPPORT = Path(inline_workers.__file__).parent
@@ -54,7 +56,7 @@ def folder(graded_empty: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(graded_empty, tmp_path / "course"))
 
 
-def run(folder: Path, **options: object) -> Outcome:
+def run(folder: Path, **options: object) -> ClassOutcome:
     return grade(find_course(folder), Options(sandbox="limits", **options))  # type: ignore[arg-type]
 
 
@@ -318,7 +320,7 @@ def test_files_beside_the_notebook_are_there_for_who_looks_at_it(folder: Path) -
 def test_workers_of_another_version_stop_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(work: Work, conditions: Conditions) -> None:
+    def refuse(work: MarkingWork, conditions: MarkingConditions) -> None:
         raise OtherVersionsError("a worker has torch 1.0, but this machine has torch 2.0")
 
     monkeypatch.setattr("vramlab_classroom.run.run.mark", refuse)

@@ -14,7 +14,7 @@ from small_gradebook import DUE, EXERCISE, add_assignment, add_submission, make_
 from vramlab_classroom.nbgrader.scores import (
     NO_REASON,
     Score,
-    Status,
+    ScoreStatus,
     TaskScore,
     UnknownAssignmentError,
     find_assignment,
@@ -53,7 +53,7 @@ def test_a_graded_submission(gradebook: Gradebook) -> None:
         email="ada@example.org",
         lms_id="4711",
     )
-    assert score.status is Status.GRADED
+    assert score.status is ScoreStatus.GRADED
     assert score.score == 2 + 1.5 - 0.5
     assert score.max_score == 2 + 3
     assert score.reason == ""
@@ -70,7 +70,7 @@ def test_what_could_not_be_graded_has_no_score_and_says_why(gradebook: Gradebook
         },
     )
     (score,) = read_scores(gradebook)
-    assert score.status is Status.UNGRADED
+    assert score.status is ScoreStatus.UNGRADED
     assert score.score is None
     assert score.tasks[1].score is None
     assert score.reason == "segment_bytes: its process ended with SIGKILL"
@@ -88,7 +88,7 @@ def test_a_submission_that_could_not_be_read_says_so_once(gradebook: Gradebook) 
 def test_who_submitted_nothing_has_no_score(gradebook: Gradebook) -> None:
     gradebook.add_student("eve")
     (score,) = read_scores(gradebook)
-    assert score.status is Status.MISSING
+    assert score.status is ScoreStatus.MISSING
     assert score.score is None
     assert score.reason == "not submitted"
 

@@ -16,7 +16,7 @@ from vramlab_classroom.commands.grade import summary
 from vramlab_classroom.nbgrader.export import ScoresExport
 from vramlab_classroom.nbgrader.release import course_config
 from vramlab_classroom.run.needs_review import Attention
-from vramlab_classroom.run.run import Outcome
+from vramlab_classroom.run.run import ClassOutcome
 from vramlab_classroom.run.submissions import Stray
 
 ROOT = Path(__file__).parents[3]
@@ -151,7 +151,7 @@ def test_a_summary_says_what_happened_and_not_where() -> None:
         "NoTemplate: none in the folders\n"
         "/usr/share"
     )
-    outcome = Outcome(
+    outcome = ClassOutcome(
         graded=1,
         seconds=60,
         attention=[Attention("ada", EXERCISE, "feedback", reason)],

@@ -33,7 +33,10 @@ from vramlab_classroom.sandbox.bubblewrap import (
     named,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux"),
+]
 
 SUPPORT = Path(broken_language.__file__).parent
 EXERCISE = broken_language.EXERCISE

@@ -16,7 +16,13 @@ from vramlab.cli import main
 from vramlab.errors import VramlabError
 from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
-from vramlab_classroom.lms.gradescope import AsNobody, Outcome, details, mark_folder, results
+from vramlab_classroom.lms.gradescope import (
+    AsNobody,
+    GradescopeOutcome,
+    details,
+    mark_folder,
+    results,
+)
 from vramlab_classroom.lms.gradescope_zip import autograder_zip
 from vramlab_classroom.run.graded_submission import Marked
 
@@ -60,14 +66,14 @@ def _marked(*verdicts: Verdict, problem: str = "") -> Marked:
 def _results(*verdicts: Verdict, problem: str = "") -> dict[str, Any]:
     """Give results for verdicts that are the same without hidden cases."""
     marked = _marked(*verdicts, problem=problem)
-    found = results(Outcome(marked, marked), 12.6)
+    found = results(GradescopeOutcome(marked, marked), 12.6)
     _check_fields(found)
     return found
 
 
 def _told(with_hidden: Verdict, visible: Verdict) -> str:
     """Give what a student is told."""
-    (test,) = results(Outcome(_marked(with_hidden), _marked(visible)), 1)["tests"]
+    (test,) = results(GradescopeOutcome(_marked(with_hidden), _marked(visible)), 1)["tests"]
     return str(test["output"])
 
 
@@ -103,7 +109,7 @@ def test_a_task_that_is_partly_right_has_the_points_of_the_hidden_cases() -> Non
     cases = (VISIBLE, VISIBLE, WRONG)
     partly = Verdict("segment_bytes", 3, Grade.PARTLY, "Round.", (*cases, VISIBLE), earned=1.5)
     seen = Verdict("segment_bytes", 3, Grade.PARTLY, "Round.", cases, earned=2)
-    found = results(Outcome(_marked(PASSED, partly), _marked(PASSED, seen)), 1)
+    found = results(GradescopeOutcome(_marked(PASSED, partly), _marked(PASSED, seen)), 1)
     _check_fields(found)
     assert (found["score"], found["tests"][1]["score"]) == (3.5, 1.5)
     assert found["output"] == "02_pages_and_blocks: 3.5 of 5 points"
@@ -242,6 +248,31 @@ def test_the_packed_autograder_grades_a_submission(
     assert "but not on others" in found["tests"][0]["output"]
     assert "(hidden)" not in json.dumps(found)
     assert "(hidden)" in ran.stdout
+
+
+def test_set_up_everybody_may_read_the_packages_and_nobody_the_seed(tmp_path: Path) -> None:
+    """As on a machine where new files are their owner's alone."""
+    (tmp_path / "requirements.txt").write_text("torch==2.13.0\n")
+    packed, source = tmp_path / "autograder.zip", tmp_path / "source"
+    packed.write_bytes(autograder_zip(tmp_path, EXERCISE, "the seed"))
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(source)
+    (tmp_path / "venv").mkdir()
+    subprocess.run(["chmod", "-R", "go=", source], check=True)
+    _, permissions = (source / "setup.sh").read_text().split("\n# Answers are judged as nobody")
+    subprocess.run(
+        ["bash", "-e"],
+        input=f"#{permissions}",
+        env={**os.environ, "autograder": str(tmp_path)},
+        text=True,
+        check=True,
+    )
+    closed = {
+        path.relative_to(source).parts[0]
+        for path in source.rglob("*")
+        if not path.stat().st_mode & 0o004
+    }
+    assert closed == {"requirements.txt", "run_autograder", "secret", "setup.sh"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")

@@ -14,7 +14,7 @@ from nbgrader.api import Gradebook
 from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.verdict import Grade, Verdict
 from vramlab_classroom.nbgrader.course import Course, find_course
-from vramlab_classroom.nbgrader.scores import Score, Status, read_scores
+from vramlab_classroom.nbgrader.scores import Score, ScoreStatus, read_scores
 from vramlab_classroom.run.gradebook_writer import Book
 from vramlab_classroom.run.graded_submission import Marked
 from vramlab_classroom.run.run import Options, grade
@@ -91,7 +91,7 @@ def test_late_submissions_lose_points(tmp_path: Path) -> None:
             "dee": None,
         }
         assert scores["bob"].seconds_late == 25 * 3600
-        assert scores["dee"].status is Status.UNGRADED
+        assert scores["dee"].status is ScoreStatus.UNGRADED
         assert scores["dee"].reason == "block_bytes: because"
 
         # By hand: one point for dee. Entered again, it counts for the penalty, too.

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from vramlab_classroom.run import worker
-from vramlab_classroom.run.worker import Conditions, OtherSandboxError, Work, mark
+from vramlab_classroom.run.worker import MarkingConditions, MarkingWork, OtherSandboxError, mark
 from vramlab_classroom.sandbox.bubblewrap import LimitsOnly, SandboxError
 
-CONDITIONS = Conditions("the seed of the tests", LimitsOnly(), (), {})
-WORK = Work("ada", "02_pages_and_blocks", b"", ())
+CONDITIONS = MarkingConditions("the seed of the tests", LimitsOnly(), (), {})
+WORK = MarkingWork("ada", "02_pages_and_blocks", b"", ())
 
 
 def test_a_worker_without_the_sandbox_says_so(

@@ -23,10 +23,16 @@ from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
 from vramlab_classroom.nbgrader.released_cells import ReleasedCell
 from vramlab_classroom.run import worker
 from vramlab_classroom.run.graded_submission import Marked
-from vramlab_classroom.run.worker import Conditions, OtherVersionsError, Work, mark, page
+from vramlab_classroom.run.worker import (
+    MarkingConditions,
+    MarkingWork,
+    OtherVersionsError,
+    mark,
+    page,
+)
 from vramlab_classroom.sandbox.bubblewrap import LimitsOnly
 
-CONDITIONS = Conditions("the seed of the tests", LimitsOnly(), (), {})
+CONDITIONS = MarkingConditions("the seed of the tests", LimitsOnly(), (), {})
 
 ANSWERS: Mapping[str, Mapping[str, str]] = {
     "right": {},
@@ -57,8 +63,8 @@ def released() -> tuple[ReleasedCell, ...]:
     )
 
 
-def work(content: bytes) -> Work:
-    return Work("ada", EXERCISE, content, released())
+def work(content: bytes) -> MarkingWork:
+    return MarkingWork("ada", EXERCISE, content, released())
 
 
 @pytest.fixture(scope="module")
