@@ -1,0 +1,16 @@
+"""Divides by all tokens, also those that count for nothing.
+
+loses: mean_loss
+says: It fits, but the loss is another.
+"""
+
+from torch.nn.functional import cross_entropy
+
+
+def mean_loss(x, weight, targets):
+    total = x.new_zeros(())
+    for start in range(0, len(x), 64):
+        logits = x[start : start + 64] @ weight.T
+        total += cross_entropy(logits, targets[start : start + 64], reduction="sum")
+        del logits
+    return total / len(x)

@@ -1,0 +1,48 @@
+"""A learner's own run, drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch.nn.functional import cross_entropy
+
+from vramlab.errors import VramlabError
+from vramlab_course.workshops import watch
+
+
+def mean_loss(x: Any, weight: Any, targets: Any) -> Any:
+    return cross_entropy(x @ weight.T, targets)
+
+
+def test_the_picture_tells_the_run_and_what_is_above_the_target() -> None:
+    picture = watch("f", mean_loss, case=1)
+    # 500 x 4096 logits and their logarithms, 4 B each, beside x, the weight and the targets:
+    # 2 * 8,192,000 + (500 + 4096) * 64 * 4 + 500 * 8 -> 16.75 MiB
+    assert picture.alt.startswith("mean_loss: 16.75 MiB of 3.63 MiB, 3 of 80 operators. ")
+    assert "At the peak: 7.81 MiB: result of mm, [500, 4096] float32" in picture.alt
+    above, below = picture.axes
+    assert [label.get_text() for label in above.get_yticklabels()] == [
+        "products",
+        "other operators",
+    ]
+    assert any("target: " in text.get_text() for text in below.texts)
+
+
+def test_another_name_is_refused_with_those_that_are_asked_for() -> None:
+    with pytest.raises(VramlabError, match="asks for mean_loss, chunked_loss, not for other"):
+        watch("F", other)
+
+
+def other() -> None:
+    """Nothing that is asked for."""
+
+
+def test_cases_are_counted_from_0() -> None:
+    with pytest.raises(VramlabError, match="mean_loss has 2 cases to watch: 0 to 1, not 2"):
+        watch("F", mean_loss, case=2)
+
+
+def test_exercises_with_nothing_to_build_say_so() -> None:
+    with pytest.raises(VramlabError, match="13_gradient_accumulation asks for nothing to build"):
+        watch("13", mean_loss)

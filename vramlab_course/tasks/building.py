@@ -1,0 +1,191 @@
+"""How what learners build is judged: the trial of every `Workshop`.
+
+A `Repair` whose limit is a target: nobody keeps the program to it, so the run goes to its end and
+can be drawn, and what is above the target is named. Besides, there is a target in steps.
+
+    trial=Building(
+        gpu=BARE_T4,
+        build=_batch,
+        reference=_plain,              # the program whose results are right
+        fits=_in_pieces,               # a program that reaches the targets
+        limit=lambda own: ...,         # the target in bytes
+        most_steps=lambda run: ...,    # the target in steps
+        compare=_same_loss,
+    )
+
+Every run is recorded (`run_record.py`): what is judged is what is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vramlab.units import format_bytes
+from vramlab_classroom.judge.task import Achieved, Config, NotFixed
+from vramlab_course.tasks.gpus import GPU, NO_RESTS
+from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.run_record import recording
+
+if TYPE_CHECKING:
+    from vramlab_course.plots.workshop_run import RunBar, RunPicture
+
+Curves = Mapping[str, "Sequence[tuple[float, int]]"]
+"""By name, moments and what is held from each on, in bytes."""
+
+BARE_T4 = GPU("T4", values=True, torch_version="1.13", alloc_conf=NO_RESTS)
+"""Computes values, and holds what programs make and nothing besides: no block keeps a rest, and by
+the rules of that PyTorch cuBLAS takes no workspaces of the allocator."""
+
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot"})
+"""Operators whose work is in FLOPs."""
+
+
+def above_target(run: Run) -> str:
+    """Say how far a run is above its target in bytes, and by what."""
+    return (
+        f"It holds {format_bytes(run.peak_bytes)} at its peak; the target is "
+        f"{format_bytes(run.limit_bytes)}. The largest blocks there are {described(run)}."
+    )
+
+
+def described(run: Run) -> str:
+    """Say what is there at a run's peak."""
+    return run.record.largest_at_peak()
+
+
+def operators(run: Run, gpu: int | None = None) -> list[RunBar]:
+    """Give operators in two rows, and above them what the workshop's own functions have done.
+
+    Args:
+        run: of which.
+        gpu: only what is done on this one.
+    """
+    from vramlab_course.plots.workshop_run import RunBar
+
+    marks, steps = (
+        [each for each in some if gpu is None or each.gpu == gpu]
+        for some in (run.record.marks, run.record.steps)
+    )
+    bars = []
+    for each in steps:
+        kind = "products" if each.name in PRODUCTS else "other operators"
+        bars.append(RunBar(kind, kind, "", each.start, each.end))
+    return [
+        *(RunBar(each.name, each.name, "", each.start, each.end) for each in marks),
+        *sorted(bars, key=lambda bar: bar.kind != "products"),
+    ]
+
+
+def allocated(run: Run) -> Curves:
+    """Give what is allocated on each GPU, tick by tick."""
+    return {f"GPU {gpu}": list(enumerate(held)) for gpu, held in run.record.held_bytes.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Building(Repair):
+    """Something to be built, and the targets that it has to reach."""
+
+    peak: Callable[[Run], int] | None = lambda run: run.peak_bytes
+    """What is held against the target in bytes; by default the most that was allocated on a GPU."""
+
+    ran_out: Callable[[Run], str] = above_target
+
+    steps: Callable[[Run], int] = lambda run: len(run.record.steps)
+    """Counts the steps of a run; by default operators."""
+
+    steps_name: str = "operators"
+    question: str = "What can be done in fewer pieces?"
+    """Asked who takes more steps."""
+
+    most_steps: Callable[[Run], int]
+    """The target in steps, from the run of the program that fits: see `limit`."""
+
+    time: str = "one step to the right: a block is taken or given back, or an operator has run"
+    """What time is, in pictures."""
+
+    held: str = "allocated"
+    """What is held against the target in bytes."""
+
+    bars: Callable[[Run], Sequence[RunBar]] = operators
+    """What was done, for pictures."""
+
+    curves: Callable[[Run], Curves] = allocated
+    """What was held meanwhile, likewise."""
+
+    largest: Callable[[Run], str] = described
+    """Says what is there at the peak of a run."""
+
+    def __call__(self, answer: Any, **case: Any) -> Achieved:  # type: ignore[override]
+        """Try an answer on a case.
+
+        Raises:
+            NotFixed: it is above a target, or does something else; the message says what.
+        """
+        self.prepare(**case)
+        run = self._tried(answer, case)
+        steps, most = self.steps(run), self.target_steps(run)
+        if steps > most:
+            raise NotFixed(
+                f"It takes {steps:,} {self.steps_name}; the target is {most:,}. "
+                f"It holds {format_bytes(run.peak_bytes)} of {format_bytes(run.limit_bytes)}. "
+                f"{self.question}"
+            )
+        return Achieved(
+            f"{run.peak_report}; {steps:,} of {most:,} {self.steps_name}", run.peak_bytes, steps
+        )
+
+    def target_steps(self, run: Run) -> int:
+        """Give the target in steps for the case of a run."""
+        own, _ = self.our_runs(run.case)
+        return self.most_steps(own)
+
+    def watch(self, answer: Any, case: Config) -> Run:
+        """Run an answer, to be drawn: nothing is required of it.
+
+        Raises:
+            NotFixed: it is nothing that could be run.
+            Exception: whatever the answer raises.
+        """
+        self.prepare(**case)
+        own, right = self.our_runs(case)
+        program = self.accept(answer, **case) if self.accept else answer
+        run = self._run(Run(dict(case), program, expected=right.results))
+        limit = self.limit(own) if self.limit else ()
+        run.limits_bytes = [limit] if isinstance(limit, int) else limit
+        if self.peak:
+            run.peaks_bytes = [self.peak(run)]
+        return run
+
+    def _called(self, run: Run) -> Any:
+        from vramlab.gpu import attached
+
+        gpu = attached()
+        assert gpu is not None
+        with recording(gpu, run.work, run.record):
+            return self.call(run)
+
+    def picture(self, name: str, run: Run) -> RunPicture:
+        """Tell what there is to be drawn of a run.
+
+        Args:
+            name: of what was built.
+            run: as `watch` gives it.
+        """
+        from vramlab_course.plots.workshop_run import RunPicture
+
+        steps, most = self.steps(run), self.target_steps(run)
+        is_above = run.peak_bytes > run.limit_bytes
+        return RunPicture(
+            title=(
+                f"{name}: {format_bytes(run.peak_bytes)} of {format_bytes(run.limit_bytes)}, "
+                f"{steps:,} of {most:,} {self.steps_name}"
+            ),
+            time=self.time,
+            bars=self.bars(run),
+            curves=self.curves(run),
+            target_bytes=run.limit_bytes,
+            held=self.held,
+            remark=f"At the peak: {self.largest(run)}." if is_above else "",
+        )

@@ -1,0 +1,463 @@
+"""Workshop A: an allocator, against requests that were recorded while a model trained."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from vramlab.allocator import CachingAllocator, DeviceMemory
+from vramlab.units import GIB, MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.task import Config, Exercise, NotFixed, Workshop
+from vramlab_course.tasks.building import Building, Curves
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.repair import Run
+
+if TYPE_CHECKING:
+    from vramlab_course.plots.workshop_run import RunBar
+
+T4 = GPU("T4")
+WIDTH = 256
+ALIGNED_TO_BYTES = 512
+CALLS = 1.5
+"""So many times the driver calls of our own lean allocator are the target."""
+
+ROOM = 1.02
+"""And so many times what it reserves."""
+
+
+@dataclass(frozen=True)
+class RecordedRequest:
+    """A block that is asked for, or given back."""
+
+    block: int
+    """Its number, by which it is given back."""
+
+    size_bytes: int
+    """Nothing, if it is given back."""
+
+
+@cache
+def recorded_requests(rows: tuple[int, ...], layers: int) -> tuple[RecordedRequest, ...]:
+    """Record what a training asks PyTorch's allocator for.
+
+    Args:
+        rows: of the batch in each step.
+        layers: feed-forward layers of a residual network, with AdamW.
+    """
+    from vramlab_course.tasks.gpus import device
+
+    requests: list[RecordedRequest] = []
+    numbers: dict[int, int] = {}
+
+    def heard(event: Any) -> None:
+        if event.action == "alloc":
+            numbers[event.address] = len(requests)
+            requests.append(RecordedRequest(len(requests), event.size_bytes))
+        elif event.action == "free_requested" and event.address in numbers:
+            requests.append(RecordedRequest(numbers.pop(event.address), 0))
+
+    with T4.attached():
+        device().allocator.add_trace_tracker(heard)
+        _train(rows, layers)
+    return tuple(requests)
+
+
+def _train(rows: Sequence[int], layers: int) -> None:
+    norms = [torch.nn.LayerNorm(WIDTH, device="cuda") for _ in range(layers)]
+    ups = [torch.nn.Linear(WIDTH, 4 * WIDTH, device="cuda") for _ in range(layers)]
+    downs = [torch.nn.Linear(4 * WIDTH, WIDTH, device="cuda") for _ in range(layers)]
+    parameters = [p for each in (*norms, *ups, *downs) for p in each.parameters()]
+    optimizer = torch.optim.AdamW(parameters)
+    for count in rows:
+        x = torch.zeros(count, WIDTH, device="cuda")
+        for norm, up, down in zip(norms, ups, downs, strict=True):
+            x = x + down(torch.nn.functional.gelu(up(norm(x))))
+        x.square().mean().backward()
+        del x
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+class Driver:
+    """The driver of a GPU, as an allocator sees it. Its calls are counted."""
+
+    def __init__(self) -> None:
+        self.segments: dict[int, int] = {}
+        """Bytes of each segment, by its address."""
+
+        self.calls = 0
+        self.taken: list[tuple[int, int]] = []
+        """All that ever were taken: address and bytes."""
+
+        self._next = 1 << 32
+
+    def take(self, size_bytes: int) -> int:
+        """Give a new segment: its address.
+
+        Raises:
+            NotFixed: the size is no number of bytes that a driver would give.
+        """
+        if type(size_bytes) is not int or not 0 < size_bytes <= 16 * GIB:
+            raise NotFixed(
+                f"driver.take({size_bytes!r}): a segment has a whole number of bytes, from 1 to "
+                f"{16 * GIB}."
+            )
+        address = self._next
+        # Segments never touch each other: blocks of two are no neighbours.
+        self._next += -(-size_bytes // (2 * MIB)) * 2 * MIB + 2 * MIB
+        self.segments[address] = size_bytes
+        self.taken.append((address, size_bytes))
+        self.calls += 1
+        return address
+
+    def give_back(self, address: int) -> None:
+        """Take a segment back.
+
+        Raises:
+            NotFixed: there is none at the address.
+        """
+        if type(address) is not int or address not in self.segments:
+            raise NotFixed(f"driver.give_back({address!r}): no segment begins there.")
+        del self.segments[address]
+        self.calls += 1
+
+
+@dataclass
+class HandedOut:
+    """A block that an allocator has handed out."""
+
+    address: int
+    size_bytes: int
+    born: int
+    """Number of the request."""
+
+    freed: int | None = None
+
+
+@dataclass
+class Replayed:
+    """What an allocator has made of all requests."""
+
+    driver: Driver = field(default_factory=Driver)
+    blocks: list[HandedOut] = field(default_factory=list)
+    reserved_bytes: list[int] = field(default_factory=list)
+    """After each request."""
+
+    asked_bytes: list[int] = field(default_factory=list)
+    """What is asked for and not given back, after each request."""
+
+    segments: dict[int, tuple[int, int, int | None]] = field(default_factory=dict)
+    """By address: bytes, and the requests in which it was taken and given back."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was reserved after any request."""
+        return max(self.reserved_bytes)
+
+
+def _replay(run: Run) -> Replayed:
+    """Ask an allocator for everything in turn, and look at each address that it gives."""
+    replayed = Replayed()
+    driver = replayed.driver
+    # What else the driver knows is not for who asks it.
+    allocator = run.program(SimpleNamespace(take=driver.take, give_back=driver.give_back))
+    living: dict[int, HandedOut] = {}
+    places: list[tuple[int, int]] = []  # address and bytes, sorted
+    asked_bytes = 0
+    for number, request in enumerate(run.inputs[0]):
+        if request.size_bytes:
+            address = allocator.malloc(request.size_bytes)
+            _require_free(number, request.size_bytes, address, driver, places)
+            insort(places, (address, request.size_bytes))
+            block = HandedOut(address, request.size_bytes, number)
+            living[request.block] = block
+            replayed.blocks.append(block)
+            asked_bytes += request.size_bytes
+        else:
+            block = living.pop(request.block)
+            block.freed = number
+            places.remove((block.address, block.size_bytes))
+            allocator.free(block.address)
+            asked_bytes -= block.size_bytes
+        _note_segments(number, replayed)
+        _require_segments(number, driver, places)
+        replayed.reserved_bytes.append(sum(driver.segments.values()))
+        replayed.asked_bytes.append(asked_bytes)
+    return replayed
+
+
+def _note_segments(number: int, replayed: Replayed) -> None:
+    driver = replayed.driver
+    for address, size_bytes in driver.taken[len(replayed.segments) :]:
+        replayed.segments[address] = (size_bytes, number, None)
+    for address, (size_bytes, taken, given_back) in replayed.segments.items():
+        if given_back is None and address not in driver.segments:
+            replayed.segments[address] = (size_bytes, taken, number)
+
+
+def _segment_of(address: int, driver: Driver) -> tuple[int, int] | None:
+    """Find the segment around an address: where it begins and ends."""
+    before = [start for start in driver.segments if start <= address]
+    start = max(before, default=None)
+    return None if start is None else (start, start + driver.segments[start])
+
+
+def _require_free(
+    number: int, size_bytes: int, address: object, driver: Driver, places: list[tuple[int, int]]
+) -> None:
+    """Require that a block lies in a segment, aligned, and on no other block."""
+    what = f"RecordedRequest {number}, malloc({size_bytes:,})"
+    if not isinstance(address, int) or type(address) is not int:
+        raise NotFixed(f"{what} gives a {type(address).__name__}; it has to give an address.")
+    segment = _segment_of(address, driver)
+    if segment is None or address + size_bytes > segment[1]:
+        raise NotFixed(f"{what} gives a block that is not within one segment of the driver's.")
+    if (address - segment[0]) % ALIGNED_TO_BYTES:
+        raise NotFixed(
+            f"{what} gives an address {address - segment[0]:,} bytes into its segment: that is no "
+            f"multiple of {ALIGNED_TO_BYTES}."
+        )
+    index = bisect_right(places, (address, 0))
+    neighbours = places[max(index - 1, 0) : index + 1]
+    for other, other_bytes in neighbours:
+        if address < other + other_bytes and other < address + size_bytes:
+            raise NotFixed(
+                f"{what} gives a block on top of another of {other_bytes:,} bytes, which lives."
+            )
+
+
+def _require_segments(number: int, driver: Driver, places: list[tuple[int, int]]) -> None:
+    """Require that no segment was given back in which a block lives."""
+    if len(driver.segments) == len(driver.taken):
+        return
+    for address, size_bytes in places:
+        segment = _segment_of(address, driver)
+        if segment is None or address + size_bytes > segment[1]:
+            raise NotFixed(
+                f"In request {number} it gave a segment back in which a block of {size_bytes:,} "
+                "bytes lives."
+            )
+
+
+class _PyTorchs:
+    """PyTorch's own, on the learner's driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._allocator = CachingAllocator(DeviceMemory(16 * GIB))
+        self._blocks: dict[int, Any] = {}
+        self._segments: dict[int, int] = {}
+
+    def malloc(self, size_bytes: int) -> int:
+        block = self._allocator.malloc(size_bytes)
+        segment = block.segment
+        if segment.address not in self._segments:
+            self._segments[segment.address] = self._driver.take(segment.size_bytes)
+        address = self._segments[segment.address] + block.address - segment.address
+        self._blocks[address] = block
+        return address
+
+    def free(self, address: int) -> None:
+        self._allocator.free(self._blocks.pop(address))
+
+
+class _Lean:
+    """One list of free blocks for all sizes; what is empty goes back before more is taken."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._free: dict[int, int] = {}
+        self._living: dict[int, int] = {}
+        self._segments: dict[int, int] = {}
+
+    def malloc(self, size_bytes: int) -> int:
+        size_bytes = -(-size_bytes // ALIGNED_TO_BYTES) * ALIGNED_TO_BYTES
+        fitting = [(each, address) for address, each in self._free.items() if each >= size_bytes]
+        if not fitting:
+            for address, each in list(self._segments.items()):
+                if self._free.get(address) == each:
+                    self._driver.give_back(address)
+                    del self._free[address], self._segments[address]
+            taken_bytes = max(size_bytes, 8 * MIB)
+            address = self._driver.take(taken_bytes)
+            self._segments[address] = taken_bytes
+            fitting = [(taken_bytes, address)]
+        found_bytes, address = min(fitting)
+        self._free.pop(address, None)
+        if found_bytes > size_bytes:
+            self._free[address + size_bytes] = found_bytes - size_bytes
+        self._living[address] = size_bytes
+        return address
+
+    def free(self, address: int) -> None:
+        size_bytes = self._living.pop(address)
+        after = self._free.pop(address + size_bytes, 0)
+        size_bytes += after
+        for other, other_bytes in self._free.items():
+            if other + other_bytes == address:
+                self._free[other] += size_bytes
+                return
+        self._free[address] = size_bytes
+
+
+def _requests(run: Run, rows: Sequence[int], layers: int) -> tuple[Sequence[RecordedRequest]]:
+    return (recorded_requests(tuple(rows), layers),)
+
+
+def _as_pytorch(run: Run, expected: Replayed) -> None:
+    if run.results.reserved_bytes != expected.reserved_bytes:
+        raise NotFixed(_first_difference(run))
+
+
+def _first_difference(run: Run) -> str:
+    """Say where an allocator reserves something else than PyTorch's, and what it looks like."""
+    found, wanted = run.results.reserved_bytes, run.expected.reserved_bytes
+    number = next((n for n, pair in enumerate(zip(found, wanted, strict=True)) if len({*pair}) > 1))
+    mine, theirs = (each[number] - (each[number - 1] if number else 0) for each in (found, wanted))
+    request = recorded_requests(tuple(run.case["rows"]), run.case["layers"])[number]
+    where = f"In request {number} of {len(found)}"
+    if not request.size_bytes:
+        return f"{where}, free(), it changes what is reserved. PyTorch keeps its segments."
+    size = f"a block of {request.size_bytes:,} bytes"
+    if mine and theirs:
+        return f"{where}, for {size}, it takes {mine:,} bytes from the driver; PyTorch {theirs:,}."
+    if theirs:
+        return (
+            f"{where}, it finds room for {size}; PyTorch finds none, and takes a segment. Are "
+            "blocks up to 1 MiB and larger ones kept apart, and what is split off?"
+        )
+    return (
+        f"{where}, it takes a segment for {size}; PyTorch has a free block for it. Are neighbours "
+        "merged again, is the smallest block taken that is large enough, and what is split off?"
+    )
+
+
+def _is_full_of_holes(run: Run) -> str:
+    """Say what is reserved at the peak and not asked for."""
+    replayed: Replayed = run.results
+    number = replayed.reserved_bytes.index(replayed.peak_bytes)
+    asked_bytes = replayed.asked_bytes[number]
+    segments = sum(
+        taken <= number and (given_back is None or number < given_back)
+        for _, taken, given_back in replayed.segments.values()
+    )
+    reserved_bytes = replayed.peak_bytes
+    return (
+        f"{segments} segments have {format_bytes(reserved_bytes)}, of which "
+        f"{format_bytes(asked_bytes)} are asked for and "
+        f"{format_bytes(reserved_bytes - asked_bytes)} are not (request {number})"
+    )
+
+
+def _too_much(run: Run) -> str:
+    return (
+        f"It reserves {format_bytes(run.peak_bytes)} at its peak; the target is "
+        f"{format_bytes(run.limit_bytes)}. There, {_is_full_of_holes(run)}."
+    )
+
+
+def _map_of_blocks(run: Run) -> list[RunBar]:
+    """Draw segments as rows, and blocks where they lie in them."""
+    from vramlab_course.plots.workshop_run import RunBar
+
+    replayed: Replayed = run.results
+    end = len(replayed.reserved_bytes)
+    names = {
+        address: f"{number}: {format_bytes(size_bytes)}"
+        for number, (address, (size_bytes, *_)) in enumerate(replayed.segments.items())
+    }
+    bars = [
+        RunBar(names[address], "free in a segment", "", taken, end if back is None else back)
+        for address, (_, taken, back) in replayed.segments.items()
+    ]
+    for block in replayed.blocks:
+        address = max(each for each in replayed.segments if each <= block.address)
+        size_bytes = replayed.segments[address][0]
+        low = (block.address - address) / size_bytes
+        high = low + block.size_bytes / size_bytes
+        freed = end if block.freed is None else block.freed
+        bars.append(RunBar(names[address], "block", "", block.born, freed, low, high))
+    return bars
+
+
+def _reserved(run: Run) -> Curves:
+    return {
+        "reserved": list(enumerate(run.results.reserved_bytes)),
+        "asked for": list(enumerate(run.results.asked_bytes)),
+    }
+
+
+def _driver_calls(run: Run) -> int:
+    return int(run.results.driver.calls)
+
+
+def _hidden(random: Random) -> list[Config]:
+    return [
+        {"rows": [random.randrange(1000, 5000) for _ in range(3)], "layers": random.randrange(2, 4)}
+        for _ in range(2)
+    ]
+
+
+def _replaying(**how: Any) -> Building:
+    """Give a trial in which an allocator serves the recorded requests."""
+    return Building(
+        gpu=T4,
+        build=_requests,
+        call=_replay,
+        peak=lambda run: run.results.peak_bytes,
+        steps=_driver_calls,
+        steps_name="driver calls",
+        time="one step to the right: a block is asked for or given back",
+        held="reserved",
+        bars=_map_of_blocks,
+        curves=_reserved,
+        largest=_is_full_of_holes,
+        **how,
+    )
+
+
+VISIBLE: tuple[Config, ...] = (
+    {"rows": [3000, 1500, 3500], "layers": 3},
+    {"rows": [2500, 4000, 2000], "layers": 2},
+)
+
+CACHING = Workshop(
+    name="CachingAllocator",
+    points=6,
+    minutes=60,
+    visible=VISIBLE,
+    hidden=_hidden,
+    steps="driver calls",
+    is_plain=True,
+    trial=_replaying(
+        reference=_PyTorchs,
+        limit=lambda own: own.results.peak_bytes,
+        ran_out=_first_difference,
+        most_steps=_driver_calls,
+        compare=_as_pytorch,
+    ),
+)
+
+LEAN = Workshop(
+    name="LeanAllocator",
+    points=4,
+    minutes=40,
+    visible=VISIBLE,
+    hidden=_hidden,
+    steps="driver calls",
+    is_plain=True,
+    trial=_replaying(
+        fits=_Lean,
+        limit=lambda own: int(ROOM * own.results.peak_bytes),
+        ran_out=_too_much,
+        most_steps=lambda own: int(CALLS * _driver_calls(own)),
+    ),
+)
+
+EXERCISE = Exercise(name="workshop_a_allocator", module=__name__, tasks=(CACHING, LEAN))

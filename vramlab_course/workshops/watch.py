@@ -1,0 +1,42 @@
+"""Draw a learner's own run: what it did, what it held, and what is above the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vramlab.errors import VramlabError
+from vramlab_classroom.judge.exercises import find_exercise
+from vramlab_classroom.judge.task import Workshop
+from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.workshop_run import draw_workshop_run
+from vramlab_course.tasks.building import Building
+
+
+def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
+    """Run what a learner has built on a visible case, and draw the run.
+
+    It runs as it is judged, on a virtual GPU, but here and without limits: nothing is graded.
+
+    Args:
+        exercise: name of the workshop, such as "workshop_f_chunked_cross_entropy", or its letter.
+        answer: the function or class; its name is the task's.
+        case: number of the visible case, from 0.
+
+    Raises:
+        VramlabError: no task of the workshop has the name, or there is no such case.
+        NotFixed: it gives nothing that could be looked at; the message says why.
+    """
+    found = find_exercise(exercise)
+    name = getattr(answer, "__name__", repr(answer))
+    task = next((each for each in found.tasks if each.name == name), None)
+    if not isinstance(task, Workshop) or not isinstance(task.trial, Building):
+        known = ", ".join(each.name for each in found.tasks if isinstance(each, Workshop))
+        raise VramlabError(f"{found.name} asks for {known or 'nothing to build'}, not for {name}")
+    if not 0 <= case < len(task.visible):
+        raise VramlabError(
+            f"{name} has {len(task.visible)} cases to watch: 0 to "
+            f"{len(task.visible) - 1}, not {case}"
+        )
+    run = task.trial.watch(answer, task.visible[case])
+    return draw_workshop_run(task.trial.picture(name, run))
