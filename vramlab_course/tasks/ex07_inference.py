@@ -25,6 +25,7 @@ from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes, peak_growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
 from vramlab_course.tasks.results import is_plain, number, require_close, to_host
+from vramlab_course.tasks.snapshots import Trace, live, trace_of
 
 T4 = GPU("T4")
 
@@ -465,8 +466,91 @@ EVALUATE = Fix(
     ),
 )
 
+# what_stays: an evaluation loop that nobody has seen, from its snapshot
+
+STAYS = ("losses", "outputs", "graphs")
+
+
+def _observe_loop(stays: str, batches: int, rows: int, width: int) -> Observation:
+    """Run an evaluation loop that gathers something, and give what its snapshot says."""
+    model = torch.nn.Sequential(
+        torch.nn.Linear(width, 2 * width), torch.nn.GELU(), torch.nn.Linear(2 * width, width)
+    ).to("cuda")
+    with torch.no_grad():
+        model(torch.zeros(1, width, device="cuda"))  # cuBLAS has its workspace from here on
+
+    def evaluate() -> list[torch.Tensor]:
+        gathered = []
+        with torch.set_grad_enabled(stays == "graphs"):
+            for _ in range(batches):
+                outputs = model(torch.zeros(rows, width, device="cuda"))
+                gathered.append(outputs if stays == "outputs" else outputs.square().mean())
+        return gathered
+
+    trace = trace_of(evaluate)
+    output_bytes = 4 * rows * width
+    return Observation({"trace": trace, "batches": batches, "output_bytes": output_bytes}, stays)
+
+
+def _what_stays(
+    trace: Trace, batches: int, output_bytes: int, *, frees: bool = True, graphs: bool = True
+) -> str:
+    """The answer, and the mistaken ones: for naming mistakes, not for grading.
+
+    Args:
+        trace: what the snapshot says.
+        batches: that the loop goes through.
+        output_bytes: of one batch.
+        frees: whether what has gone is taken off.
+        graphs: whether graphs are told from outputs.
+    """
+    came = [entry["size"] for entry in trace if entry["action"] == "alloc"]
+    each = sum(live(trace) if frees else came) / batches
+    if each < output_bytes:
+        return "losses"
+    return "graphs" if graphs and each > output_bytes else "outputs"
+
+
+def _loops(random: Random) -> list[Config]:
+    return [
+        {
+            "stays": stays,
+            "batches": random.randrange(3, 9),
+            "rows": 128 * random.randrange(4, 12),
+            "width": 128 * random.randrange(2, 6),
+        }
+        for stays in (*STAYS, "graphs", "losses")
+    ]
+
+
+WHAT_STAYS = Diagnose(
+    name="what_stays",
+    points=3,
+    minutes=20,
+    visible=tuple(
+        {"stays": stays, "batches": 4, "rows": 1024, "width": 256}
+        for stays in ("graphs", "outputs", "losses")
+    ),
+    hidden=_loops,
+    observe=_observe_loop,
+    gpu=T4,
+    mistakes=of(
+        _what_stays,
+        (
+            "You add up what came, and forget what has gone. Every loop makes activations; most "
+            "let go of them.",
+            {"frees": False},
+        ),
+        (
+            "More than the outputs stays, in some loops. What else can a loss or an output hold?",
+            {"graphs": False},
+        ),
+    ),
+)
+
+
 EXERCISE = Exercise(
     name="07_inference",
     module=__name__,
-    tasks=(CACHE, PEAK, MODE, EVALUATE),
+    tasks=(CACHE, PEAK, MODE, EVALUATE, WHAT_STAYS),
 )

@@ -32,6 +32,13 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.snapshots import (
+    Trace,
+    live,
+    position_of_peak,
+    trace_of,
+    trace_so_far,
+)
 
 A100 = GPU("A100-40GB")
 
@@ -502,8 +509,116 @@ CONFIGURATION = Fix(
 )
 
 
+# where_is_the_peak: a training step that nobody has seen, from its snapshot
+
+PLACES: dict[str, dict[str, int]] = {
+    "loss": {"vocabulary": 32_768, "width": 256, "layers": 2, "batch": 4, "sequence": 512},
+    "layers": {"vocabulary": 512, "width": 256, "layers": 4, "batch": 4, "sequence": 1024},
+    "optimizer": {"vocabulary": 4096, "width": 1024, "layers": 4, "batch": 1, "sequence": 16},
+}
+"""Runs whose peak is there."""
+
+
+def _observe_peak(
+    vocabulary: int, width: int, layers: int, batch: int, sequence: int
+) -> Observation:
+    """Take a step, measure the peak of its three parts, and give what its snapshot says."""
+    from vramlab.programs.transformer import Transformer
+
+    sizes = Sizes(vocabulary=vocabulary, width=width, layers=layers, heads=4, tied=False)
+    with torch.device("cuda"):
+        model = Transformer(sizes, attention="eager", dropout=0.0, checkpointing="none")
+        tokens = torch.zeros(batch, sequence, dtype=torch.long)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    model(tokens, tokens).backward()
+    optimizer.step()  # states and workspaces are there from here on
+    optimizer.zero_grad()
+    peaks: dict[str, int] = {}
+    entries_before: list[int] = []
+
+    def note(part: str) -> None:
+        peaks[part] = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+
+    def step() -> None:
+        torch.cuda.reset_peak_memory_stats()
+        model(tokens, tokens).backward()
+        note("layers")
+        entries_before.append(len(trace_so_far()))
+        optimizer.step()
+        note("optimizer")
+        optimizer.zero_grad()
+
+    # When the head has its gradients, backward is through with the loss.
+    assert model.head is not None
+    model.head.register_full_backward_hook(lambda *_: note("loss"))
+    evidence = {
+        "trace": trace_of(step),
+        "step_at": entries_before[0],
+        "logits_bytes": 4 * batch * sequence * vocabulary,
+    }
+    return Observation(evidence, max(peaks, key=peaks.__getitem__))
+
+
+def _peak_place(
+    trace: Trace, step_at: int, logits_bytes: int, *, largest: bool = False, step: bool = True
+) -> str:
+    """The answer, and the mistaken ones: for naming mistakes, not for grading.
+
+    Args:
+        trace: what the snapshot says.
+        step_at: entries before `optimizer.step()`.
+        logits_bytes: of all logits.
+        largest: whether the largest block is looked for, and not the peak.
+        step: whether the optimizer is thought of.
+    """
+    at = position_of_peak(trace)
+    if largest:
+        sizes = [entry["size"] for entry in trace]
+        at = sizes.index(max(sizes))
+    if step and at >= step_at:
+        return "optimizer"
+    return "loss" if logits_bytes in live(trace, at + 1) else "layers"
+
+
+def _runs_with_a_peak(random: Random) -> list[Config]:
+    return [
+        {**run, "layers": random.randrange(2, 5), "width": run["width"] + 64 * random.randrange(4)}
+        for run in (*PLACES.values(), *PLACES.values())
+    ]
+
+
+PEAK_PLACE = Diagnose(
+    name="where_is_the_peak",
+    points=3,
+    minutes=25,
+    visible=tuple(PLACES.values()),
+    hidden=_runs_with_a_peak,
+    observe=_observe_peak,
+    gpu=A100,
+    mistakes=of(
+        _peak_place,
+        (
+            "You look for the largest block. The peak is where most is there at the same time.",
+            {"largest": True},
+        ),
+        (
+            "You never find the optimizer. Where few activations are kept, its own tensors are "
+            "the peak.",
+            {"step": False},
+        ),
+        Mistake(
+            "You go by the logits' blocks anywhere in the step. Are they there at the peak?",
+            lambda trace, step_at, logits_bytes: (
+                "loss" if any(e["size"] == logits_bytes for e in trace) else "layers"
+            ),
+        ),
+    ),
+)
+
+
 EXERCISE = Exercise(
     name="12_estimating_large_models",
     module=__name__,
-    tasks=(LASTING, LAYER, WHICH, BATCH, CONFIGURATION),
+    tasks=(LASTING, LAYER, WHICH, BATCH, CONFIGURATION, PEAK_PLACE),
 )

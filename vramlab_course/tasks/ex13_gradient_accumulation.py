@@ -21,6 +21,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.batches import check_order
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.snapshots import Trace, most_at_once, trace_of
 from vramlab_course.tasks.weight_changes import tanh_chain, times_as_far, weight_changes
 from vramlab_course.tasks.workspaces import take_workspaces
 
@@ -476,8 +477,101 @@ TRAIN = Fix(
     ),
 )
 
+# how_trained: a training step that nobody has seen, from its snapshot
+
+
+def _observe_step(how: str, layers: int, pieces: int, rows: int, width: int) -> Observation:
+    """Take a step on a whole batch or in pieces, and give what its snapshot says."""
+    model = torch.nn.Sequential(
+        *(torch.nn.Linear(width, width, bias=False) for _ in range(layers))
+    ).to("cuda")
+    take_workspaces()
+
+    def step() -> None:
+        sizes = [rows] if how == "whole" else [rows // pieces] * pieces
+        total = None
+        for size in sizes:
+            loss = model(torch.zeros(size, width, device="cuda")).square().mean() / len(sizes)
+            if how == "collected":
+                total = loss if total is None else total + loss
+            else:
+                loss.backward()
+        if total is not None:
+            total.backward()
+
+    evidence = {
+        "trace": trace_of(step),
+        "layers": layers,
+        "pieces": pieces,
+        "output_bytes": 4 * rows * width,
+    }
+    return Observation(evidence, how)
+
+
+def _how_trained(
+    trace: Trace, layers: int, pieces: int, output_bytes: int, *, at_once: bool = True
+) -> str:
+    """The answer, and the mistaken one: for naming mistakes, not for grading.
+
+    Args:
+        trace: what the snapshot says.
+        layers: of the model.
+        pieces: that the batch would be cut into.
+        output_bytes: of a layer, for the whole batch.
+        at_once: whether only blocks that are there together count.
+    """
+    if most_at_once(trace, output_bytes):
+        return "whole"
+    piece_bytes = output_bytes // pieces
+    came = sum(e["action"] == "alloc" and e["size"] == piece_bytes for e in trace)
+    count = most_at_once(trace, piece_bytes) if at_once else came
+    return "collected" if count > 2 * layers else "in pieces"
+
+
+def _unknown_steps(random: Random) -> list[Config]:
+    return [
+        {
+            "how": how,
+            "layers": random.randrange(5, 9),
+            "pieces": random.choice((4, 8)),
+            "rows": 64 * random.randrange(24, 40),
+            "width": 128 * random.randrange(5, 8),
+        }
+        for how in ("whole", "in pieces", "collected", "in pieces")
+    ]
+
+
+HOW_TRAINED = Diagnose(
+    name="how_trained",
+    points=3,
+    minutes=20,
+    visible=tuple(
+        {"how": how, "layers": 6, "pieces": 4, "rows": 2048, "width": 640}
+        for how in ("in pieces", "collected", "whole")
+    ),
+    hidden=_unknown_steps,
+    observe=_observe_step,
+    gpu=T4,
+    mistakes=of(
+        _how_trained,
+        (
+            "You count all blocks that came. In pieces, those of one piece go before those of the "
+            "next come: count what is there together.",
+            {"at_once": False},
+        ),
+        Mistake(
+            "Small blocks alone do not show that graphs go: a sum of losses holds those of all "
+            "pieces.",
+            lambda trace, layers, pieces, output_bytes: (
+                "whole" if most_at_once(trace, output_bytes) else "in pieces"
+            ),
+        ),
+    ),
+)
+
+
 EXERCISE = Exercise(
     name="13_gradient_accumulation",
     module=__name__,
-    tasks=(PEAK, PERCENT, WRONG, TRAIN),
+    tasks=(PEAK, PERCENT, WRONG, TRAIN, HOW_TRAINED),
 )

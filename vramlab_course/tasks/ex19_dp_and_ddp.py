@@ -22,6 +22,7 @@ from vramlab_course.formulas.data_parallel import Classifier
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.snapshots import Trace, live, trace_of
 
 T4 = GPU("T4")
 OLD_T4 = GPU("T4", torch_version="1.13")
@@ -579,8 +580,88 @@ STEP = Fix(
     ),
 )
 
+# which_program: one process of an unknown job, from its snapshot
+
+
+def _observe_rank(program: str, layers: int, width: int) -> Observation:
+    """Make a model, wrap it, go forward and backward, and give what the rank's snapshot says."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from vramlab_course.experiments.zero import rank_alone, warm_up
+    from vramlab_course.programs.models.chains import linear_chain
+
+    def first_step() -> object:
+        model = linear_chain(layers, width, device="cuda")
+        parallel: torch.nn.Module = model
+        if program != "alone":
+            as_view = program == "DDP, views"
+            parallel = DistributedDataParallel(model, gradient_as_bucket_view=as_view)
+        parallel(torch.zeros(1, width, device="cuda")).sum().backward()
+        return parallel
+
+    with rank_alone(0, 4):
+        warm_up()
+        trace = trace_of(first_step)
+    return Observation({"trace": trace, "parameters_bytes": 4 * layers * width**2}, program)
+
+
+def _which_program(trace: Trace, parameters_bytes: int, *, views: bool = True) -> str:
+    """The answer, and the mistaken one: for naming mistakes, not for grading.
+
+    Args:
+        trace: what the snapshot says.
+        parameters_bytes: of all parameters.
+        views: whether one that keeps no gradients beside its buckets is told from one without.
+    """
+    left = live(trace)
+    if round(sum(left) / parameters_bytes) == 3:
+        return "DDP"
+    return "DDP, views" if views and parameters_bytes in left else "alone"
+
+
+def _jobs(random: Random) -> list[Config]:
+    return [
+        {
+            "program": program,
+            "layers": random.randrange(3, 9),
+            "width": 128 * random.randrange(3, 7),
+        }
+        for program in ("alone", "DDP", "DDP, views", "DDP, views")
+    ]
+
+
+WHICH_PROGRAM = Diagnose(
+    name="which_program",
+    points=3,
+    minutes=20,
+    visible=tuple(
+        {"program": program, "layers": 4, "width": 512}
+        for program in ("DDP, views", "alone", "DDP")
+    ),
+    hidden=_jobs,
+    observe=_observe_rank,
+    gpu=T4,
+    mistakes=of(
+        _which_program,
+        (
+            "You go by the sum alone. With views as much is left as without DDP; but in other "
+            "pieces.",
+            {"views": False},
+        ),
+        Mistake(
+            "You add up all that came. Some of it has gone again by the end.",
+            lambda trace, parameters_bytes: (
+                "DDP"
+                if sum(e["size"] for e in trace if e["action"] == "alloc") > 2.5 * parameters_bytes
+                else "alone"
+            ),
+        ),
+    ),
+)
+
+
 EXERCISE = Exercise(
     name="19_dp_and_ddp",
     module=__name__,
-    tasks=(HELD, RANK, SENT, WHICH, STEP),
+    tasks=(HELD, RANK, SENT, WHICH, STEP, WHICH_PROGRAM),
 )

@@ -34,6 +34,7 @@ from vramlab_classroom.judge.vocabulary import OWN_MODULE
 from vramlab_course.tasks.gpus import GPU, leave
 from vramlab_course.tasks.limits import Peaks, keeping_peaks, limited
 from vramlab_course.tasks.results import parameters_of
+from vramlab_course.tasks.run_record import RunRecord
 from vramlab_course.tasks.work import LEAST_SHARE, Work, watching
 
 MAX_PREPARED = 20
@@ -81,6 +82,9 @@ class Run:
 
     expected_work: Work = field(default_factory=Work)
     """What the reference has."""
+
+    record: RunRecord = field(default_factory=RunRecord)
+    """In a workshop, all that it has done: see `building.py`."""
 
     _given: list[tuple[ref[torch.Tensor], str]] = field(default_factory=list)
 
@@ -228,7 +232,11 @@ class Repair:
         Raises:
             NotFixed: the answer takes too much, or does something else; the message says what.
         """
-        own, right = self._prepared.get(_key(case)) or self._our_runs(case)
+        return self.report(self._tried(answer, case))
+
+    def _tried(self, answer: Any, case: Config) -> Run:
+        """Try an answer on a case; raises `NotFixed` as a call does."""
+        own, right = self.our_runs(case)
         limit = self.limit(own) if self.limit else ()
         try:
             program = self.accept(answer, **case) if self.accept else answer
@@ -248,17 +256,19 @@ class Repair:
                 "The check cannot use what your program gives, or leaves: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return self.report(run)
+        return run
 
     def prepare(self, **case: Any) -> None:
         """Run our own programs on a case, so that no answer's trial has to."""
         if _key(case) not in self._prepared:
             while len(self._prepared) >= MAX_PREPARED:
                 del self._prepared[next(iter(self._prepared))]
-            self._prepared[_key(case)] = self._our_runs(case)
+            self._prepared[_key(case)] = self.our_runs(case)
 
-    def _our_runs(self, case: Config) -> tuple[Run, Run]:
-        """Run the program that fits, and the one whose results are right."""
+    def our_runs(self, case: Config) -> tuple[Run, Run]:
+        """Run the program that fits, and the one whose results are right, if they have not been."""
+        if prepared := self._prepared.get(_key(case)):
+            return prepared
         own = right = Run(case, None)
         if self.reference is not None:
             own = right = self._run(Run(case, self.reference))
@@ -275,7 +285,7 @@ class Repair:
             with watching(attached, run.work):
                 try:
                     with self._limited(run.limits_bytes), run.work.counting():
-                        returned = self.call(run)
+                        returned = self._called(run)
                 except torch.cuda.OutOfMemoryError as error:
                     if not run.limits_bytes:
                         raise
@@ -293,6 +303,9 @@ class Repair:
                 if run.peak_bytes > run.limit_bytes:
                     raise NotFixed(self.ran_out(run))
         return run
+
+    def _called(self, run: Run) -> Any:
+        return self.call(run)
 
     def _require_limit(self, run: Run, held_bytes: Sequence[int]) -> None:
         """Require that the limit was kept to; it can be changed, by who can reach it."""

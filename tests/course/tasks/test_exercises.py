@@ -20,6 +20,7 @@ WRONG = {
 
 
 # The '::' lets pytest-xdist's loadscope give each exercise to whichever worker is free.
+@pytest.mark.long
 @pytest.mark.parametrize("name", exercise_names(), ids=lambda name: f"{name}::class")
 def test_a_class_is_graded_as_it_should(name: str, tmp_path: Path) -> None:
     """Grade one class: the blank notebook, the solution, and every wrong answer."""

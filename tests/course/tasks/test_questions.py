@@ -9,10 +9,10 @@ import pytest
 from classroom import ROOT
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
-from vramlab_classroom.judge.task import Fix, Task
+from vramlab_classroom.judge.task import Fix, Task, Workshop
 
 HEADING = re.compile(
-    r"## \d\. .+ \((?P<kind>predict|diagnose|fix), (?P<points>\d+) points,"
+    r"## \d\. .+ \((?P<kind>predict|diagnose|fix|build), (?P<points>\d+) points,"
     r" about (?P<minutes>\d+) minutes\)"
 )
 MARKS = re.compile(
@@ -29,6 +29,11 @@ def cells_of(exercise: str) -> dict[str, str]:
     return {cell.id: cell.source for cell in notebook.cells}
 
 
+def short(exercise: str) -> str:
+    """The number of an exercise, or the letter of a workshop."""
+    return exercise.removeprefix("workshop_").partition("_")[0]
+
+
 def questions() -> list[tuple[str, Task, str]]:
     found = []
     for name in exercise_names():
@@ -38,7 +43,9 @@ def questions() -> list[tuple[str, Task, str]]:
     return found
 
 
-@pytest.mark.parametrize("question", questions(), ids=lambda each: f"{each[0][:2]}-{each[1].name}")
+@pytest.mark.parametrize(
+    "question", questions(), ids=lambda each: f"{short(each[0])}-{each[1].name}"
+)
 def test_a_question_says_what_it_is_worth_and_takes_and_folds_hints(
     question: tuple[str, Task, str],
 ) -> None:
@@ -47,7 +54,8 @@ def test_a_question_says_what_it_is_worth_and_takes_and_folds_hints(
     said = HEADING.fullmatch(heading)
     assert said is not None
     assert (int(said["points"]), int(said["minutes"])) == (task.points, task.minutes)
-    assert (said["kind"] == "fix") == isinstance(task, Fix)
+    assert (said["kind"] in ("fix", "build")) == isinstance(task, Fix)
+    assert (said["kind"] == "build") == isinstance(task, Workshop)
     found = MARKS.fullmatch(marks)
     assert found is not None
     # No meaning by symbols alone: the number says the same.

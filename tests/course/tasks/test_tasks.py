@@ -14,8 +14,11 @@ import pytest
 from vramlab_classroom.judge import hidden_cases, jobs
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.mistakes import Mistakes
-from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
+from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task, Workshop
+from vramlab_course.tasks.building import Building
 from vramlab_course.tasks.repair import Repair
+
+pytestmark = pytest.mark.long
 
 READ_ALL = """
 import sys
@@ -39,6 +42,7 @@ def exercise(request: pytest.FixtureRequest) -> Exercise:
 def test_every_repair_is_tried_by_the_harness(exercise: Exercise) -> None:
     for task in exercise.tasks:
         assert not isinstance(task, Fix) or isinstance(task.trial, Repair), task.name
+        assert isinstance(task, Workshop) == isinstance(getattr(task, "trial", None), Building)
 
 
 def reference(task: Task) -> Callable[..., object] | None:

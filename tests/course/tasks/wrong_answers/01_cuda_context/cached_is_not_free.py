@@ -1,4 +1,4 @@
-"""The program as it was given: the table's memory stays in PyTorch's cache.
+"""Nobody empties the cache: the table's memory stays in PyTorch's cache.
 
 loses: hand_over
 says: The worker needs 48.00 MiB and the driver has 10.00 MiB.
