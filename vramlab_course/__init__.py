@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vramlab_classroom.judge import check, evidence
+    from vramlab_classroom.judge import evidence
+    from vramlab_course.widgets.checked import check
 
 __all__ = ["check", "evidence"]
 
@@ -20,6 +21,10 @@ __all__ = ["check", "evidence"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'vramlab_course' has no attribute {name!r}")
-    from vramlab_classroom import judge
+    if name == "check":
+        from vramlab_course.widgets.checked import check
 
-    return getattr(judge, name)
+        return check
+    from vramlab_classroom.judge import evidence
+
+    return evidence

@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from vramlab.attachment import attached, catalogue_model
 from vramlab.cuda_rules.durations import copy_seconds
 from vramlab.measure import LeastTime, least_time, record_operators, record_transfers
+from vramlab.programs.offloading import SavedOnHost
 from vramlab_course.experiments.offloading import PreNormBlock
 from vramlab_course.experiments.outcome import Difference, Finding, Outcome
 from vramlab_course.experiments.published import figure
@@ -79,6 +80,8 @@ class Setting:
     """Whether products of float32 matrices run on tensor cores."""
     optimizer: str = "adamw"
     """A name in `OPTIMIZERS`."""
+    saved_on_host: bool = False
+    """Whether activations wait on the host for backward, in pinned memory."""
     owners: int = 1
     """GPUs that share the optimizer's states; this one updates its part of the parameters."""
     width: int = WIDTH
@@ -108,11 +111,15 @@ class MethodReading:
     """What its kernels need at least, by the attached GPU's entry in the catalogue."""
     elapsed_s: float | None
     """How long it took: on a real GPU only."""
+    host_bytes: int = 0
+    """To the host and back, both ways together."""
+    trips_s: float = 0.0
+    """The least time for them; kernels run meanwhile."""
 
     @property
     def seconds_per_sequence(self) -> float:
         """The least time for each sequence of the batch."""
-        return self.needed.seconds / self.setting.batch
+        return max(self.needed.seconds, self.trips_s) / self.setting.batch
 
 
 def read_step(setting: Setting) -> MethodReading:
@@ -131,7 +138,11 @@ def read_step(setting: Setting) -> MethodReading:
 
     def step() -> None:
         for part in tokens.chunk(setting.micro_batches):
-            with torch.autocast("cuda", torch.float16) if setting.autocast else nullcontext():
+            saving = SavedOnHost(parameters, pin_memory=True) if setting.saved_on_host else None
+            with (
+                saving or nullcontext(),
+                torch.autocast("cuda", torch.float16) if setting.autocast else nullcontext(),
+            ):
                 scores = model(part)
                 loss = cross_entropy(scores.flatten(0, 1), part.flatten())
                 del scores
@@ -141,15 +152,18 @@ def read_step(setting: Setting) -> MethodReading:
 
     step()
     torch.cuda.reset_peak_memory_stats()
-    with record_operators() as calls:
+    with record_operators() as calls, record_transfers() as transfers:
         step()
     peak_bytes = torch.cuda.max_memory_allocated() - before_bytes
+    gpu, host_bytes = catalogue_model(), transfers.to_host_bytes + transfers.to_gpu_bytes
     return MethodReading(
         setting,
         sum(parameter.nbytes for parameter in parameters),
         peak_bytes,
-        least_time(calls.calls, catalogue_model(), tf32=setting.tf32),
+        least_time(calls.calls, gpu, tf32=setting.tf32),
         _time(step, setting.tf32),
+        host_bytes,
+        copy_seconds(host_bytes, gpu),
     )
 
 
@@ -328,11 +342,15 @@ class MethodTable:
         return None
 
 
-def measure_methods() -> MethodTable:
-    """Train the program with each method on the attached GPU."""
+def measure_methods(read: Callable[[Setting], MethodReading] = read_step) -> MethodTable:
+    """Train the program with each method on the attached GPU.
+
+    Args:
+        read: reads one step, such as `read_step`, or a cache of it that somebody has already.
+    """
     memory: dict[tuple[str, int], float] = {}
     speed: dict[tuple[str, int], float] = {}
-    read = cache(read_step)
+    read = cache(read)
     for batch in (SMALL, LARGE):
         plain = Setting(batch)
         for method in METHODS:

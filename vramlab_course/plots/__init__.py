@@ -17,12 +17,14 @@
     draw_schedule(simulation)   which state of a chain a checkpointing schedule holds when
     draw_exchange(points)       what checkpointing strategies save and cost
     draw_shards(held)           which GPU holds which parameters when
+    draw_journey(stops)         the running model's step, as each lesson left it
     draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
 
 and pictures of ideas, drawn from what runs:
 
     draw_autograd(graph)        the graph that backward walks, and what each op saves for it
     draw_hierarchy(snapshot)    driver, segments, blocks, tensors
+    draw_states(weight, states) what optimizers keep for one weight, areas as large as bytes
     draw_pages(tokens)          a cache of keys and values that grows page by page
     draw_tiles(length, tile)    flash attention: which scores are there at a time
     draw_accumulation(...)      activations come and go, gradients stay
@@ -47,6 +49,7 @@ from vramlab_course.plots.durations import describe_durations, draw_durations
 from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab_course.plots.gantt import describe_gantt, draw_gantt
 from vramlab_course.plots.hierarchy import describe_hierarchy, draw_hierarchy
+from vramlab_course.plots.journey import describe_journey, draw_journey
 from vramlab_course.plots.methods import MethodCost, describe_methods, draw_methods
 from vramlab_course.plots.overlap import describe_overlap, draw_overlap
 from vramlab_course.plots.pages import describe_pages, draw_pages
@@ -65,6 +68,7 @@ from vramlab_course.plots.stack import describe_stack, draw_stack
 from vramlab_course.plots.stacks import describe_stacks, draw_stacks
 from vramlab_course.plots.stages import describe_stages, draw_stages
 from vramlab_course.plots.star_and_ring import describe_star_and_ring, draw_star_and_ring
+from vramlab_course.plots.states import describe_states, draw_states
 from vramlab_course.plots.tiles import describe_tiles, draw_tiles
 from vramlab_course.plots.timeline import describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
@@ -87,6 +91,7 @@ __all__ = [
     "describe_float_formats",
     "describe_gantt",
     "describe_hierarchy",
+    "describe_journey",
     "describe_methods",
     "describe_overlap",
     "describe_pages",
@@ -99,6 +104,7 @@ __all__ = [
     "describe_stacks",
     "describe_stages",
     "describe_star_and_ring",
+    "describe_states",
     "describe_tiles",
     "describe_timeline",
     "describe_trades",
@@ -115,6 +121,7 @@ __all__ = [
     "draw_float_formats",
     "draw_gantt",
     "draw_hierarchy",
+    "draw_journey",
     "draw_methods",
     "draw_overlap",
     "draw_pages",
@@ -128,6 +135,7 @@ __all__ = [
     "draw_stacks",
     "draw_stages",
     "draw_star_and_ring",
+    "draw_states",
     "draw_tiles",
     "draw_timeline",
     "draw_trades",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots.diagram import Diagram
+from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.style import CATEGORY_LOOKS
 
@@ -25,8 +25,7 @@ def draw_accumulation(
     Raises:
         ValueError: that many micro-batches cannot be drawn.
     """
-    if not 2 <= micro_batches <= _MOST:
-        raise ValueError(f"{micro_batches} micro-batches in a picture; 2 to {_MOST} can be drawn")
+    check_drawable(micro_batches, "micro-batches", 2, _MOST)
     title = title or _finding(micro_batches, activations_bytes)
     diagram = Diagram(2.75, title)
     kept, added = CATEGORY_LOOKS[Category.ACTIVATIONS], CATEGORY_LOOKS[Category.GRADIENTS]

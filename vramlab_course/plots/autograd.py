@@ -20,6 +20,8 @@ _PART_HEIGHT_IN = 0.42
 _GAP_IN = 0.07
 _ROW_GAP_IN = 0.5
 _MARGIN_IN = 0.45
+_ARC_IN = 0.2
+"""What an arrow over one op needs above the first row."""
 
 Held = tuple[Category, bool, tuple[SavedPart, ...]]
 """What one op saves of one category: whether another op has saved it already, and the tensors."""
@@ -42,10 +44,11 @@ def draw_autograd(graph: AutogradGraph, *, title: str = "") -> Picture:
     title = title or _finding(graph)
     ops = _shown(graph).ops
     rows = [ops[first : first + _PER_ROW] for first in range(0, len(ops), _PER_ROW)]
-    diagram = Diagram(sum(map(_height, rows)) + 0.3, title)
+    headroom = _ARC_IN if any(n - 2 in op.sources for n, op in enumerate(rows[0])) else 0.0
+    diagram = Diagram(sum(map(_height, rows)) + 0.3 + headroom, title)
     pitch = min((WIDTH_IN - 2 * _MARGIN_IN + 0.35) / max(map(len, rows)), 2.0)
     boxes: list[Box] = []
-    y = diagram.height_in + _ROW_GAP_IN - 0.15
+    y = diagram.height_in - headroom + _ROW_GAP_IN - 0.15
     for row in rows:
         y -= _ROW_GAP_IN + _OP_HEIGHT_IN
         for column, op in enumerate(row):
@@ -157,7 +160,7 @@ def _join(diagram: Diagram, boxes: list[Box], source: int, target: int) -> None:
     start, end = boxes[source], boxes[target]
     if start.y == end.y and target == source + 1:
         diagram.arrow(start.right, end.left)
-    elif start.y == end.y:
+    elif start.y == end.y and target == source + 2:
         diagram.arrow(start.top, end.top, bend=-0.22)
     elif target == source + 1:
         right, left, between = WIDTH_IN - 0.2, 0.2, end.y + _OP_HEIGHT_IN + 0.27

@@ -19,6 +19,21 @@ STEP = Look(style.PALE)
 _TITLE_IN = 0.45
 
 
+def check_drawable(count: int, what: str, least: int, most: int) -> None:
+    """Refuse more than a picture has room for, or less than shows anything.
+
+    Args:
+        count: how many there are.
+        what: their name, plural.
+        least, most: that can be drawn.
+
+    Raises:
+        ValueError: there are fewer or more.
+    """
+    if not least <= count <= most:
+        raise ValueError(f"{count} {what} in a picture; {least} to {most} can be drawn")
+
+
 @dataclass(frozen=True)
 class Box:
     """Where a box is, in inches from the lower left corner."""
@@ -205,6 +220,11 @@ class Diagram:
         xs, ys = zip(*points[:-1], strict=True)
         self.axes.plot(xs, ys, color=color, linewidth=1.2, zorder=1, solid_joinstyle="round")
         self.arrow(points[-2], points[-1], color=color)
+
+    def line(self, start: tuple[float, float], end: tuple[float, float], width: float) -> None:
+        """Draw a line over what is there, so many points wide."""
+        xs, ys = zip(start, end, strict=True)
+        self.axes.plot(xs, ys, color=style.INK, linewidth=width, zorder=3, solid_capstyle="butt")
 
     def key(self, entries: Mapping[str, Look], x: float = 0.3, y: float = 0.15) -> None:
         """Say on one line what colours mean."""

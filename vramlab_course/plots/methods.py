@@ -30,7 +30,9 @@ class MethodCost:
     """What may go wrong or change, in a few words."""
 
 
-def draw_methods(methods: Mapping[str, MethodCost], *, title: str = "") -> Picture:
+def draw_methods(
+    methods: Mapping[str, MethodCost], *, title: str = "", capacity_bytes: int | None = None
+) -> Picture:
     """Draw a row for each method: its peak beside the first one's, its time, bytes sent, a warning.
 
     For example `draw_methods({"as it was": MethodCost(30 * GIB, 1.0), "checkpointing":
@@ -39,6 +41,7 @@ def draw_methods(methods: Mapping[str, MethodCost], *, title: str = "") -> Pictu
     Args:
         methods: by name; the first is what the others are compared with.
         title: what is to be seen; the default names the method with the lowest peak.
+        capacity_bytes: the GPU's memory, drawn as a line through the peaks if given.
 
     Raises:
         ValueError: there are no methods.
@@ -46,8 +49,9 @@ def draw_methods(methods: Mapping[str, MethodCost], *, title: str = "") -> Pictu
     if not methods:
         raise ValueError("there is no method to draw")
     title = title or _finding(methods)
-    diagram = Diagram(len(methods) * _ROW_IN + 0.6, title)
-    largest_bytes = max(method.peak_bytes for method in methods.values())
+    room_in = 0.6 if capacity_bytes is None else 0.85
+    diagram = Diagram(len(methods) * _ROW_IN + room_in, title)
+    largest_bytes = max([*(method.peak_bytes for method in methods.values()), capacity_bytes or 0])
     longest = max(method.time for method in methods.values())
     columns = {"peak of a step": 1.85, "time": 4.45, "sent": 6.2, "mind": 7.05}
     y = diagram.height_in - 0.2
@@ -68,17 +72,24 @@ def draw_methods(methods: Mapping[str, MethodCost], *, title: str = "") -> Pictu
         sent = short_size(method.sent_bytes) if method.sent_bytes else "nothing"
         diagram.write(columns["sent"], y, sent, ha="left")
         diagram.write(columns["mind"], y, method.breaks, ha="left")
-    return diagram.finish(describe_methods(methods, title=title))
+    if capacity_bytes is not None:
+        x = columns["peak of a step"] + _BAR_IN * capacity_bytes / largest_bytes
+        diagram.line((x, y - 0.24), (x, diagram.height_in - 0.38), width=2.2)
+        diagram.write(x, y - 0.36, f"the GPU has {short_size(capacity_bytes)}")
+    return diagram.finish(describe_methods(methods, title=title, capacity_bytes=capacity_bytes))
 
 
-def describe_methods(methods: Mapping[str, MethodCost], *, title: str = "") -> str:
+def describe_methods(
+    methods: Mapping[str, MethodCost], *, title: str = "", capacity_bytes: int | None = None
+) -> str:
     """Say in words what `draw_methods` draws."""
     rows = " ".join(
         f"{name}: peak {short_size(method.peak_bytes)}, time x {method.time:.2f}, sends "
         f"{short_size(method.sent_bytes)}{'; mind: ' + method.breaks if method.breaks else ''}."
         for name, method in methods.items()
     )
-    return f"{title or _finding(methods)}. {rows}"
+    has = "" if capacity_bytes is None else f" The GPU has {short_size(capacity_bytes)}."
+    return f"{title or _finding(methods)}. {rows}{has}"
 
 
 def _finding(methods: Mapping[str, MethodCost]) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots.diagram import STEP, Diagram
+from vramlab_course.plots.diagram import STEP, Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.style import CATEGORY_LOOKS, fits_in
 
-_MOST = 12
+_MOST = 16
 _WIDTH_IN = 7.5
 
 
@@ -36,8 +36,7 @@ def draw_overlap(
     Raises:
         ValueError: there are more layers than can be drawn.
     """
-    if not 1 <= len(gradients_bytes) <= _MOST:
-        raise ValueError(f"{len(gradients_bytes)} layers in a picture; 1 to {_MOST} can be drawn")
+    check_drawable(len(gradients_bytes), "layers", 1, _MOST)
     sizes = list(gradients_bytes.values())
     sent = _sending(sizes, buckets, relative_speed)
     scale = _WIDTH_IN / max(sum(sizes), sent[-1][1])
@@ -56,7 +55,7 @@ def draw_overlap(
     for number, (bucket, (start, end)) in enumerate(zip(buckets, sent, strict=True), start=1):
         begin = sum(sizes[: bucket[0]]) * scale
         size = sum(sizes[place] for place in bucket)
-        words = fits_in(f"bucket {number}\n{short_size(size)}", size * scale)
+        words = fits_in(f"bucket {number}\n{short_size(size)}", size * scale) or str(number)
         full = diagram.box(1.2 + begin, rows["buckets"], size * scale - 0.03, 0.48, words, look)
         words = fits_in(f"all-reduce\n{number}", (end - start) * scale)
         travels = diagram.box(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from matplotlib.axes import Axes
+
 from vramlab.catalogue import GPUModel
 from vramlab.cuda_rules.durations import (
     Arithmetic,
@@ -72,8 +74,9 @@ def draw_roofline(
                 color=style.ORANGE,
                 markeredgecolor=style.INK,
                 linestyle="none",
-                label=f"{name}: {intensity:,.3g}",
+                label="_" + name,  # its name stands at the point
             )
+        _name_points(axes, gpu, work, arithmetics[0])
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlim(left, right)
@@ -82,9 +85,33 @@ def draw_roofline(
         axes.set_xlabel("FLOPs for each byte read or written")
         axes.set_ylabel("TFLOP/s at best")
         axes.grid(True, color=style.GREY, linewidth=0.4)
-        picture.legend(loc="outside lower left", ncols=2)
+        picture.legend(loc="outside lower left")
     picture.alt = describe_roofline(gpu, work, arithmetics, title=title)
     return picture
+
+
+def _name_points(
+    axes: Axes, gpu: GPUModel, work: Mapping[str, float], arithmetic: Arithmetic
+) -> None:
+    """Write names below the roof, each where it is flat a line lower; of one point, on one line."""
+    names: dict[str, list[str]] = {}
+    for name, intensity in work.items():
+        names.setdefault(f"{intensity:,.3g}", []).append(name)
+    ridge = ridge_flops_per_byte(gpu, arithmetic)
+    flat = 0
+    for same in names.values():
+        intensity = work[same[0]]
+        slopes = intensity < ridge
+        flat += not slopes
+        axes.annotate(
+            ", ".join(same),
+            (intensity, roof_flops_per_s(intensity, gpu, arithmetic) / 1e12),
+            xytext=(9, -10) if slopes else (0, -13 * flat - 3),
+            textcoords="offset points",
+            ha="left" if slopes else "center",
+            va="center",
+            fontsize=style.SMALL_FONT_SIZE,
+        )
 
 
 def describe_roofline(

@@ -6,7 +6,7 @@ import math
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.diagram import Diagram
+from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
 
 _MOST = 8
@@ -28,8 +28,7 @@ def draw_star_and_ring(gradients_bytes: int, ranks: int = 4, *, title: str = "")
     Raises:
         ValueError: that many GPUs cannot be drawn.
     """
-    if not 2 <= ranks <= _MOST:
-        raise ValueError(f"{ranks} GPUs in a picture; 2 to {_MOST} can be drawn")
+    check_drawable(ranks, "GPUs", 2, _MOST)
     title = title or _finding(gradients_bytes, ranks)
     diagram = Diagram(3.5, title)
     _draw_star(diagram, (2.2, 1.75), gradients_bytes, ranks)

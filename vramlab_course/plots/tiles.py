@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.diagram import Diagram
+from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.style import Look
 
@@ -39,8 +39,7 @@ def draw_tiles(
         ValueError: more than 16 tiles in a row.
     """
     count = -(-length // tile)
-    if not 1 <= count <= _MOST:
-        raise ValueError(f"{count} tiles in a row; 1 to {_MOST} can be drawn")
+    check_drawable(count, "tiles", 1, _MOST)
     title = title or _finding(length, tile, item_bytes)
     diagram = Diagram(3.7, title)
     left, top, side = 2.35, 3.0, 2.6

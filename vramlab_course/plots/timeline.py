@@ -21,6 +21,7 @@ _LEVELS = 3
 _LEVEL_POINTS = 11
 _NOTE_SHARE = 0.1  # of the height, for a line of notes
 _PLOT_HEIGHT_IN = 3.0
+_FAILURE_IN = 0.25  # for the words beside a request that failed
 
 
 def draw_timeline(
@@ -61,7 +62,8 @@ def draw_timeline(
         room = 1.18 + _NOTE_SHARE * 1.4 * len(notes or {})
         axes.set_ylim(0, unit.of(highest_bytes) * room or 1)
         _draw_stages(axes, names, timeline)
-        named = _draw_areas(axes, curves, unit)
+        failed_at = [failure.position for failure in timeline.out_of_memory]
+        named = _draw_areas(axes, curves, unit, failed_at)
         handles: list[Artist] = [
             CATEGORY_LOOKS[category].patch(category)
             for category in reversed(curves)
@@ -169,7 +171,10 @@ def describe_timeline(timeline: Timeline, *, title: str = "Memory over time") ->
 
 
 def _draw_areas(
-    axes: Axes, curves: Mapping[Category, Sequence[int]], unit: MemoryUnit
+    axes: Axes,
+    curves: Mapping[Category, Sequence[int]],
+    unit: MemoryUnit,
+    failed_at: Sequence[int],
 ) -> set[Category]:
     """Stack the curves as steps: between events, nothing changes. Give those that have a label."""
     named = set()
@@ -189,21 +194,32 @@ def _draw_areas(
             linewidth=0.3,
             label=str(category),
         )
-        if _name_area(axes, category, floor, top):
+        if _name_area(axes, category, floor, top, failed_at):
             named.add(category)
         floor = top
     return named
 
 
 def _name_area(
-    axes: Axes, category: Category, floor: Sequence[float], top: Sequence[float]
+    axes: Axes,
+    category: Category,
+    floor: Sequence[float],
+    top: Sequence[float],
+    failed_at: Sequence[int],
 ) -> bool:
-    """Write a category's name into its area where there is most room; tell whether there is any."""
-    width = style.text_width_in(category) * (len(top) - 1) / _PLOT_WIDTH_IN
+    """Write a category's name into its area where there is most room; tell whether there is any.
+
+    Beside what failed there is none: words stand there.
+    """
+    events_per_inch = (len(top) - 1) / _PLOT_WIDTH_IN
+    width = style.text_width_in(category) * events_per_inch
     height = 0.17 * axes.get_ylim()[1] / _PLOT_HEIGHT_IN
     span = math.ceil(width) + 1
     best, place = 0.0, None
+    words = _FAILURE_IN * events_per_inch
     for start in range(0, len(top) - span, max(1, len(top) // 200)):
+        if any(start - words < failed < start + span + words for failed in failed_at):
+            continue
         low, high = max(floor[start : start + span]), min(top[start : start + span])
         if high - low > max(best, height):
             best, place = high - low, (start + span / 2, (low + high) / 2)
@@ -286,16 +302,20 @@ def _place_names(timeline: Timeline) -> list[_StageName]:
 
 
 def _mark_failures(axes: Axes, timeline: Timeline) -> None:
-    """Say where a request could not be served."""
+    """Say where requests could not be served; words right of the line where one is close before."""
+    close = _FAILURE_IN * max(timeline.event_count, 1) / _PLOT_WIDTH_IN
+    before = -math.inf
     for failure in timeline.out_of_memory:
+        on_the_right = failure.position - before < close
+        before = failure.position
         axes.axvline(failure.position, color=style.VERMILLION, linewidth=1.5)
         axes.annotate(
             f"out of memory: {short_size(failure.requested_bytes)} more were asked for",
             (failure.position, 0.02),
             xycoords=("data", "axes fraction"),
-            xytext=(-4, 0),
+            xytext=(4 if on_the_right else -4, 0),
             textcoords="offset points",
-            ha="right",
+            ha="left" if on_the_right else "right",
             va="bottom",
             rotation=90,
             fontsize=style.SMALL_FONT_SIZE,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.diagram import PAPER, Diagram
+from vramlab_course.plots.diagram import PAPER, Diagram, check_drawable
 from vramlab_course.plots.picture import WIDTH_IN, Picture
 
 _MOST = 3
@@ -45,8 +45,7 @@ def draw_travel(
         ValueError: that many places cannot be drawn, or a trip is not between neighbours.
     """
     names = list(places)
-    if not 2 <= len(names) <= _MOST:
-        raise ValueError(f"{len(names)} places in a picture; 2 to {_MOST} can be drawn")
+    check_drawable(len(names), "places", 2, _MOST)
     for trip in trips:
         if not {trip.start, trip.end} <= set(names) or (
             abs(names.index(trip.start) - names.index(trip.end)) != 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots.diagram import Diagram
+from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.style import CATEGORY_LOOKS
 
@@ -48,8 +48,7 @@ def draw_zero_stages(whole: Mapping[Category, int], ranks: int = 4, *, title: st
     Raises:
         ValueError: that many GPUs cannot be drawn.
     """
-    if not 2 <= ranks <= _MOST:
-        raise ValueError(f"{ranks} GPUs in a picture; 2 to {_MOST} can be drawn")
+    check_drawable(ranks, "GPUs", 2, _MOST)
     title = title or _finding(whole, ranks)
     diagram = Diagram(len(_STAGES) * _ROW_IN + 0.75, title)
     largest = max(whole[part] for part in PARTS)

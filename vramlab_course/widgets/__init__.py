@@ -2,6 +2,7 @@
 
     predict(question)           commit to a number or a range before it is shown
     prediction_score()          what you predicted so far, and the points for it
+    start_page()                the course, what you have done of it, and what comes next
     show_timeline(timeline)     memory over time: hover a block for its tensor, line and lifetime
     context_explorer()          how many processes share a GPU
     allocator_explorer()        what the caching allocator makes of allocations and frees
@@ -40,6 +41,7 @@ from vramlab_course.widgets.batch_explorer import batch_explorer
 from vramlab_course.widgets.bert_explorer import bert_explorer
 from vramlab_course.widgets.checkpointing_explorer import checkpointing_explorer
 from vramlab_course.widgets.context_explorer import context_explorer
+from vramlab_course.widgets.course_progress import start_page
 from vramlab_course.widgets.data_parallel_explorer import data_parallel_explorer
 from vramlab_course.widgets.explorer import Explorer, View
 from vramlab_course.widgets.float_explorer import float_explorer
@@ -89,6 +91,7 @@ __all__ = [
     "prediction_score",
     "saved_tensors_explorer",
     "show_timeline",
+    "start_page",
     "tensor_parallel_explorer",
     "training_step_explorer",
     "transformer_explorer",

@@ -1,4 +1,4 @@
-"""What a learner predicted so far: a file in the learner's own folder, and nowhere else.
+"""What a learner predicted and solved so far: a file in the learner's own folder, and nowhere else.
 
     prediction_score()          a table of the points, and where the file is
 
@@ -45,8 +45,19 @@ class PredictionOutcome:
     """The day, as '2026-11-22'."""
 
 
+@dataclass(frozen=True)
+class SolvedTask:
+    """A task whose answer held on the cases that learners see."""
+
+    exercise: str
+    """Its name, such as '05_one_training_step'."""
+    task: str
+    on: str
+    """The day when that was so first, as '2026-11-22'."""
+
+
 class PredictionRecord:
-    """The outcomes of all questions, in a JSON file.
+    """The outcomes of all questions, and the tasks that were solved, in a JSON file.
 
     Args:
         path: of the file; it need not exist.
@@ -65,10 +76,22 @@ class PredictionRecord:
             OSError: it cannot be read.
             BrokenRecord: it is no record.
         """
+        return self._read()[0]
+
+    def solved_tasks(self) -> list[SolvedTask]:
+        """Read which tasks were solved: none where there is no file.
+
+        Raises:
+            OSError: it cannot be read.
+            BrokenRecord: it is no record.
+        """
+        return self._read()[1]
+
+    def _read(self) -> tuple[list[PredictionOutcome], list[SolvedTask]]:
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            return []
+            return [], []
         except UnicodeDecodeError:
             raise BrokenRecord(self.path) from None
         return _parse(text, self.path)
@@ -79,13 +102,27 @@ class PredictionRecord:
         A file that is broken is renamed, and a new one begun. What cannot be written is told.
         """
         try:
-            known, told = self._known()
+            known, solved, told = self._known()
             if any(_question(each) == _question(outcome) for each in known):
                 return "You had answered this before; your first answer counts. " + _so_far(known)
-            self._write([*known, outcome])
+            self._write([*known, outcome], solved)
         except OSError as error:
             return f"Your points could not be written down: {error}."
         return _so_far([*known, outcome]) + told
+
+    def add_solved(self, exercise: str, task: str) -> str:
+        """Write down that a task is solved, unless that is known, and tell what went wrong.
+
+        Returns:
+            '', or what is to be told: the file could not be written, or was broken and renamed.
+        """
+        try:
+            known, solved, told = self._known()
+            if (exercise, task) not in {(each.exercise, each.task) for each in solved}:
+                self._write(known, [*solved, SolvedTask(exercise, task, today())])
+        except OSError as error:
+            return f"That it is solved could not be written down: {error}."
+        return told.strip()
 
     def table(self) -> Table:
         """Show the points lesson by lesson.
@@ -109,13 +146,13 @@ class PredictionRecord:
             ),
         )
 
-    def _known(self) -> tuple[list[PredictionOutcome], str]:
+    def _known(self) -> tuple[list[PredictionOutcome], list[SolvedTask], str]:
         """Read the file; where it is broken, set it aside, and say so."""
         try:
-            return self.outcomes(), ""
+            return *self._read(), ""
         except BrokenRecord:
             aside = self._set_aside()
-            return [], f" Your record was broken: it is kept as {aside}, a new one begun."
+            return [], [], f" Your record was broken: it is kept as {aside}, a new one begun."
 
     def _set_aside(self) -> Path:
         number = 1
@@ -123,13 +160,17 @@ class PredictionRecord:
             number += 1
         return self.path.rename(aside)
 
-    def _write(self, outcomes: Iterable[PredictionOutcome]) -> None:
+    def _write(self, outcomes: Iterable[PredictionOutcome], solved: Iterable[SolvedTask]) -> None:
         """Write all of it, or nothing: a program that is killed leaves the old file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         try:
             with open(handle, "w", encoding="utf-8") as file:
-                data = {"format": FORMAT, "predictions": [asdict(each) for each in outcomes]}
+                data = {
+                    "format": FORMAT,
+                    "predictions": [asdict(each) for each in outcomes],
+                    "tasks": [asdict(each) for each in solved],
+                }
                 json.dump(data, file, indent=1, ensure_ascii=False)
                 file.flush()
                 os.fsync(file.fileno())
@@ -177,14 +218,24 @@ def today() -> str:
     return date.today().isoformat()
 
 
-def _parse(text: str, path: Path) -> list[PredictionOutcome]:
+def _parse(text: str, path: Path) -> tuple[list[PredictionOutcome], list[SolvedTask]]:
     try:
         data = json.loads(text)
         if data["format"] != FORMAT:
             raise BrokenRecord(path)
-        return [_outcome(each) for each in data["predictions"]]
+        # Files of older versions know of no tasks.
+        solved = [_solved(each) for each in data.get("tasks", [])]
+        return [_outcome(each) for each in data["predictions"]], solved
     except (ValueError, TypeError, KeyError):
         raise BrokenRecord(path) from None
+
+
+def _solved(data: dict[str, Any]) -> SolvedTask:
+    task = SolvedTask(**{field.name: data[field.name] for field in fields(SolvedTask)})
+    texts = (task.exercise, task.task, task.on)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"not all are text: {texts}")
+    return task
 
 
 def _outcome(data: dict[str, Any]) -> PredictionOutcome:

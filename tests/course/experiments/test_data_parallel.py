@@ -8,6 +8,8 @@ from vramlab import VirtualGPU
 from vramlab_course import experiments
 from vramlab_course.experiments import Outcome
 
+pytestmark = pytest.mark.long
+
 
 def missed(outcome: Outcome) -> list[str]:
     return [

@@ -16,6 +16,8 @@ from vramlab.units import MIB
 from vramlab_course import experiments
 from vramlab_course.experiments import FigureVerdict, Finding, Outcome
 
+pytestmark = pytest.mark.long
+
 FAMILIES = ("tiny", "context", "three-linear", "fp16-linear", "vgg16", "fragment", "oom")
 """Beginnings of the ids of what lessons 01 to 06 reproduce."""
 

@@ -49,6 +49,20 @@ def test_sgd_moves_and_holds_less_than_adamw() -> None:
     assert sgd.needed.moved_bytes < adamw.needed.moved_bytes
 
 
+def test_activations_on_the_host_travel_twice_and_leave_room() -> None:
+    # Activations decide the peak: of 1,024 tokens, some twenty tensors of 256 KiB in the layer.
+    setting = replace(TINY, batch=64, optimizer="sgd")
+    plain, on_host = read(setting), read(replace(setting, saved_on_host=True))
+    assert (plain.host_bytes, plain.trips_s) == (0, 0.0)
+    assert on_host.peak_bytes < plain.peak_bytes
+    assert on_host.needed.flops == plain.needed.flops
+    there_and_back, rest = divmod(on_host.host_bytes, 2)
+    assert rest == 0 < there_and_back
+    # A T4 has 16 lanes of PCI Express 3.0: 8 GT/s x 128/130 bits.
+    assert on_host.trips_s == pytest.approx(2 * there_and_back / (16 * 8e9 / 8 * 128 / 130))
+    assert on_host.seconds_per_sequence >= on_host.trips_s / 64
+
+
 def test_what_else_is_there_is_not_counted() -> None:
     with VirtualGPU("T4"):
         alone = read_step(TINY).peak_bytes

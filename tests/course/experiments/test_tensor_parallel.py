@@ -17,6 +17,8 @@ from vramlab_course.experiments.tensor_parallel import read_layer, read_order
 from vramlab_course.formulas import tensor_parallel as formulas
 from vramlab_course.formulas.tensor_parallel import Division, Order
 
+pytestmark = pytest.mark.long
+
 LAYER = {"batch": 2, "sequence": 128, "width": 256, "heads": 8}
 
 

@@ -25,6 +25,8 @@ from vramlab.programs.transformer_memory import (
 )
 from vramlab_course.experiments.transformer_step import TransformerTraining, measure_step
 
+pytestmark = pytest.mark.long
+
 SMALL = Sizes(vocabulary=2048, positions=512, width=256, layers=2, heads=4)
 LLAMA = replace(
     SMALL,

@@ -28,16 +28,6 @@ MOST = {"words": 1100, "code cells": 14, "tables": 4, "predictions": 4}
 LEAST_PICTURES = 3
 """In the whole lesson; the explorer's are not counted."""
 
-STILL_TO_COME = {
-    "10_batch_size",
-    "11_sequence_length",
-    "16_lean_optimizers",
-    "17_offloading",
-    "18_memory_against_speed",
-    "23_capstone",
-}
-"""Lessons that do not keep this yet. One that does must be taken off."""
-
 
 def is_table(call: ast.Call) -> bool:
     """Whether a call shows a table: Table(...), or a function or method named so."""
@@ -95,19 +85,7 @@ def position_of_first(cells: list[Cell], kind: str) -> int:
     )
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(
-            path,
-            marks=[pytest.mark.xfail(strict=True, reason="to be rebuilt")]
-            if path.stem in STILL_TO_COME
-            else [],
-        )
-        for path in LESSONS
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_main_path_takes_25_minutes_and_shows_before_it_counts(path: Path) -> None:
     lesson = read_lesson(path)
     cells = main_path(lesson)

@@ -187,6 +187,7 @@ def test_links_lead_to_files_that_exist(path: Path, lesson: Notebook) -> None:
 
 # The '::' lets pytest-xdist's loadscope give each lesson to whichever worker is free. The last
 # lessons take longest, so they come first: no worker is left with one alone.
+@pytest.mark.long
 @pytest.mark.parametrize("path", LESSONS[::-1], ids=lambda path: f"{path.stem}::run")
 def test_runs_from_top_to_bottom_without_a_word_on_stderr(
     path: Path, lesson: Notebook, monkeypatch: pytest.MonkeyPatch
@@ -218,6 +219,8 @@ async def execute(lesson: Notebook, folder: Path) -> None:
         kernel_manager_class=ForkedKernelManager,
         resources={"metadata": {"path": folder}},
     )
-    # With more tests at a time than cores, a lesson has but a part of one.
-    async with asyncio.timeout(LIMIT_S * max(1, TESTS_AT_A_TIME / (os.cpu_count() or 1))):
+    # With more tests at a time than cores, a lesson has but a part of one; and of two busy threads
+    # of one core each has less than half of what one alone would have.
+    share = max(1, 2 * (TESTS_AT_A_TIME - 1) / (os.cpu_count() or 1))
+    async with asyncio.timeout(LIMIT_S * share):
         await client.async_execute()

@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.patches import Rectangle
 
 from vramlab.measure import Category
 from vramlab.units import GIB, KIB, MIB
@@ -22,6 +24,7 @@ from vramlab_course.plots import (
     draw_overlap,
     draw_pages,
     draw_star_and_ring,
+    draw_states,
     draw_tiles,
     draw_travel,
     draw_zero_stages,
@@ -44,6 +47,12 @@ WHOLE = {
     Category.PARAMETERS: 8 * GIB,
     Category.GRADIENTS: 8 * GIB,
     Category.OPTIMIZER_STATES: 16 * GIB,
+}
+WEIGHT = torch.zeros(64, 16, device="meta")
+STATES = {
+    "AdamW": {"step": torch.tensor(1.0), "exp_avg": WEIGHT, "exp_avg_sq": WEIGHT},
+    "8-bit AdamW": {"step": 1, "first": (WEIGHT.flatten().to(torch.uint8), WEIGHT[0])},
+    "Adafactor": {"row_var": WEIGHT[:, :1], "col_var": WEIGHT[:1]},
 }
 PLACES = {"GPU": {"parameters": 2 * GIB}, "host": {"optimizer states": 8 * GIB}}
 
@@ -74,6 +83,16 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         lambda: draw_travel(PLACES, [Trip("gradients", GIB, "GPU", "host")], title="Halves"),
         "Halves",
         ("GPU: 2 GiB", "gradients", "1 GiB"),
+    ),
+    "states": (
+        lambda: draw_states(WEIGHT, STATES, title="Fewer bits, or fewer numbers"),
+        "Fewer bits, or fewer numbers",
+        (
+            "exp_avg: 64 x 16 float32",
+            "first: 1,024 uint8",
+            "and 16 float32",
+            "col_var: 1 x 16 float32",
+        ),
     ),
     "star and ring": (
         # 3 GPUs send 4 GiB to GPU 0 and get 4 GiB; a ring's GPU sends 2 * 3 / 4 of 4 GiB
@@ -107,6 +126,15 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         "Least memory: less, 75% less than at first, in 1.25 of the time",
         ("x 1.25", "slow", "1 GiB"),
     ),
+    "methods and a GPU": (
+        lambda: draw_methods(
+            {"as it was": MethodCost(8 * GIB, 1.0), "less": MethodCost(2 * GIB, 1.25)},
+            title="Only less fits",
+            capacity_bytes=4 * GIB,
+        ),
+        "Only less fits",
+        ("8 GiB", "2 GiB", "the GPU has 4 GiB"),
+    ),
 }
 
 
@@ -135,16 +163,36 @@ def test_words_stay_on_the_paper_and_off_each_other(name: str) -> None:
         assert not apart[0].overlaps(apart[1]), (one.get_text(), other.get_text())
 
 
+def test_states_are_as_large_as_their_bytes_and_single_numbers_are_left_out() -> None:
+    picture = draw_states(WEIGHT, STATES, title="")
+    areas = [patch for patch in picture.axes[0].patches if isinstance(patch, Rectangle)]
+    weight, first, second, bytes_each, scales, rows, columns = areas
+    assert weight.get_width() * weight.get_height() == pytest.approx(1.6)
+    for same in (first, second):
+        assert (same.get_width(), same.get_height()) == (weight.get_width(), weight.get_height())
+    # 1,024 numbers of 1 B instead of 4
+    assert bytes_each.get_width() * bytes_each.get_height() == pytest.approx(1.6 / 4)
+    # 16 of 1,024 numbers
+    assert scales.get_width() * scales.get_height() == pytest.approx(1.6 / 64)
+    # A number of each of 64 rows, of 16 in a row; and one of each of 16 columns, of 64 in a column
+    assert rows.get_width() * rows.get_height() == pytest.approx(1.6 / 16)
+    assert columns.get_width() * columns.get_height() == pytest.approx(1.6 / 64)
+
+
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
         (lambda: draw_hierarchy([], {}), "0 segments; 1 to 4 can be drawn"),
-        (lambda: draw_tiles(10_000, 16, head_size=64), "625 tiles in a row; 1 to 16"),
+        (lambda: draw_tiles(10_000, 16, head_size=64), "625 tiles in a picture; 1 to 16"),
         (lambda: draw_accumulation(1, 1, 1), "1 micro-batches in a picture; 2 to 6"),
         (lambda: draw_star_and_ring(GIB, 1), "1 GPUs in a picture; 2 to 8"),
         (lambda: draw_zero_stages(WHOLE, 9), "9 GPUs in a picture; 2 to 8"),
         (lambda: draw_cut_matrices(1, 1, 10, 4), "10 columns over 4 GPUs"),
-        (lambda: draw_overlap({}, []), "0 layers in a picture; 1 to 12"),
+        (lambda: draw_overlap({}, []), "0 layers in a picture; 1 to 16"),
+        (
+            lambda: draw_states(WEIGHT[0], STATES, title=""),
+            "1 dimensions and 3 optimizers; a matrix",
+        ),
         (lambda: draw_methods({}), "there is no method to draw"),
         (
             lambda: draw_pages({"A": 9}, page_tokens=4, longest=8, token_bytes=1),

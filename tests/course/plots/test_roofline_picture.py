@@ -22,6 +22,13 @@ def test_roofs_and_points() -> None:
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
+def test_points_have_their_names_beside_them_once() -> None:
+    axes = draw_roofline(T4, {"add": 0.125, "relu": 0.125, "a large product": 341.0}).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["add, relu", "a large product"]
+    (legend,) = axes.figure.legends
+    assert len(legend.get_texts()) == 1  # the roof
+
+
 def test_the_text_says_what_waits_for_what() -> None:
     text = describe_roofline(T4, {"relu": 0.125, "a large product": 341.0})
     assert "float32: memory-bound below 25.3 FLOPs per byte, 8.1 TFLOP/s above" in text

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 
-from vramlab.measure import BlockLife, Category, Sighting, Timeline, TimelineStage
+from vramlab.measure import (
+    BlockLife,
+    Category,
+    OutOfMemoryEvent,
+    Sighting,
+    Timeline,
+    TimelineStage,
+)
 from vramlab.units import MIB
 from vramlab_course.plots import Picture, describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.style import CATEGORY_LOOKS
@@ -106,6 +113,26 @@ def test_names_of_short_stages_do_not_overlap() -> None:
         if text.get_text() in ("first", "second", "third")
     }
     assert levels == {"first": 4, "second": 4 + 11, "third": 4 + 22}
+
+
+def test_words_beside_two_failures_stand_apart_and_off_the_names_of_areas() -> None:
+    timeline = replace(
+        TIMELINE,
+        event_count=100,
+        stages=(),
+        allocated_bytes=(4 * MIB,) * 101,
+        reserved_bytes=(20 * MIB,) * 101,
+        blocks=(life(4, -1, None),),
+        out_of_memory=(OutOfMemoryEvent(6, 8 * MIB, 0), OutOfMemoryEvent(8, MIB, 0)),
+    )
+    texts = {text.get_text(): text for text in draw_timeline(timeline).axes[0].texts}
+    # 2 of 100 events are 0.17 inches: less than the height of a line and what is around it
+    sides = [
+        texts[f"out of memory: {size} more were asked for"].get_ha() for size in ("8 MiB", "1 MiB")
+    ]
+    assert sides == ["right", "left"]
+    # "parameters" is 10 * 0.6 * 8 / 72 inches wide: 8 of 100 events. It would begin at 0.
+    assert texts["parameters"].get_position()[0] - 4 > 8
 
 
 def test_axes_have_units() -> None:

@@ -17,6 +17,8 @@ from vramlab.units import MIB
 from vramlab_course import widgets
 from vramlab_course.widgets import Explorer
 
+pytestmark = pytest.mark.long
+
 FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "accumulation_explorer": ({"rows": 64, "steps": 1, "width": 256}, "loss", "sum"),
     "allocator_explorer": ({"memory_mib": 64}, "steps", 1),

@@ -1,0 +1,47 @@
+"""What the picture of the journey shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramlab.measure import Category
+from vramlab.units import GIB
+from vramlab_course.experiments.journey import JourneySetting, JourneyStop
+from vramlab_course.plots import describe_journey, draw_journey
+
+FIRST = JourneyStop(
+    "04", "as written", JourneySetting(), {"parameters": GIB, "activations": 3 * GIB}
+)
+SECOND = JourneyStop(
+    "09", "fused", JourneySetting(), {"parameters": GIB, "activations": GIB, "temporaries": GIB}
+)
+
+
+def test_a_bar_for_each_stop_and_how_far_it_has_come() -> None:
+    assert describe_journey([FIRST, SECOND]) == (
+        "The journey so far: from 4 GiB to 3 GiB. 04: as written: 4 GiB (parameters 1 GiB, "
+        "activations 3 GiB). 09: fused: 3 GiB (parameters 1 GiB, activations 1 GiB, temporaries "
+        "1 GiB)."
+    )
+    assert draw_journey([FIRST, SECOND]).alt == describe_journey([FIRST, SECOND])
+
+
+def test_what_is_not_explained_yet_is_one_part() -> None:
+    # 1 of 4 GiB
+    assert describe_journey([FIRST], {Category.PARAMETERS}) == (
+        "The journey so far: 25% of 4 GiB explained. 04: as written: 4 GiB (parameters 1 GiB, not "
+        "explained yet 3 GiB)."
+    )
+    labels = [
+        text.get_text() for text in draw_journey([FIRST], {Category.PARAMETERS}).legends[0].texts
+    ]
+    assert labels == ["parameters", "not explained yet"]
+
+
+def test_when_all_is_explained_it_says_so() -> None:
+    assert describe_journey([FIRST]).startswith("The journey so far: all 4 GiB are explained")
+
+
+def test_no_stops_no_picture() -> None:
+    with pytest.raises(ValueError, match="no stops yet: measure one with"):
+        draw_journey([])

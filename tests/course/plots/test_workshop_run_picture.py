@@ -1,0 +1,53 @@
+"""The picture of what somebody has built: bars above, memory and the target below."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vramlab.units import MIB
+from vramlab_course.plots.workshop_run import (
+    RunBar,
+    RunPicture,
+    describe_workshop_run,
+    draw_workshop_run,
+)
+
+RUN = RunPicture(
+    title="f: 3 MiB of 2 MiB",
+    time="steps",
+    bars=[RunBar("rank 0", "forward", "0", 0, 1), RunBar("rank 1", "backward", "0", 1, 3)],
+    curves={"GPU 0": [(0, MIB), (1, 3 * MIB), (2, MIB)]},
+    target_bytes=2 * MIB,
+    remark="At the peak: much.",
+)
+
+
+def test_it_says_what_it_shows() -> None:
+    assert describe_workshop_run(RUN) == draw_workshop_run(RUN).alt
+    assert describe_workshop_run(RUN) == (
+        "f: 3 MiB of 2 MiB. rank 0: 1 bars; rank 1: 1 bars. Most that is allocated: GPU 0 3.00 "
+        "MiB; the target is 2.00 MiB. At the peak: much."
+    )
+
+
+def test_bars_memory_and_target_are_there() -> None:
+    picture = draw_workshop_run(RUN)
+    above, below = picture.axes
+    assert len(above.collections) == 2
+    line, target, peak = below.get_lines()
+    # what is held at a moment is held until the next; the axis ends with the last bar
+    assert list(line.get_xdata()) == [0, 1, 2, 3]
+    assert list(line.get_ydata()) == [1, 3, 1, 1]
+    assert list(target.get_ydata()) == [2, 2]
+    assert (list(peak.get_xdata()), list(peak.get_ydata())) == ([1], [3])
+    legend = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert legend == ["forward", "backward"]
+
+
+def test_several_curves_have_names_and_strokes() -> None:
+    two = replace(RUN, curves={**RUN.curves, "GPU 1": [(0, 2 * MIB)]}, remark="")
+    below = draw_workshop_run(two).axes[1]
+    named = below.get_legend().get_texts()
+    assert [text.get_text() for text in named] == ["GPU 0", "GPU 1"]
+    assert "peak of GPU 0: 3 MiB" in [text.get_text() for text in below.texts]
+    assert below.get_lines()[0].get_linestyle() != below.get_lines()[1].get_linestyle()

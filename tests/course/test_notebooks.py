@@ -1,0 +1,111 @@
+"""The course in a learner's folder: it is brought up to date, and nothing of theirs is lost."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramlab.cli import main
+from vramlab_course.commands import lab
+from vramlab_course.notebooks import FIRST, UnusableFolder, deliver, installed_notebooks
+
+
+def write(path: Path, text: str, output: str = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cell = {"cell_type": "code", "source": [text], "outputs": [output] if output else []}
+    path.write_text(json.dumps({"cells": [cell]}), encoding="utf-8")
+
+
+def text_of(path: Path) -> str:
+    return "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> tuple[Path, Path]:
+    """A course with a lesson and an exercise, and a learner's folder that has it."""
+    source, folder = tmp_path / "source", tmp_path / "mine"
+    write(source / "lessons" / "01.ipynb", "lesson, 1")
+    write(source / "exercises" / "01" / "01.ipynb", "exercise, 1")
+    write(source / "solutions" / "01" / "01.ipynb", "solution")
+    delivery = deliver(source, folder)
+    assert delivery.added == ["exercises/01/01.ipynb", "lessons/01.ipynb"]
+    assert not (folder / "solutions").exists()
+    return source, folder
+
+
+def test_what_only_ran_is_brought_up_to_date(course: tuple[Path, Path]) -> None:
+    source, folder = course
+    write(folder / "lessons" / "01.ipynb", "lesson, 1", output="42 bytes")
+    write(source / "lessons" / "01.ipynb", "lesson, 2")
+    delivery = deliver(source, folder)
+    assert delivery.updated == ["lessons/01.ipynb"]
+    assert delivery.unchanged == 1
+    assert text_of(folder / "lessons" / "01.ipynb") == "lesson, 2"
+
+
+def test_what_a_learner_has_written_stays(course: tuple[Path, Path]) -> None:
+    source, folder = course
+    exercise = folder / "exercises" / "01" / "01.ipynb"
+    write(exercise, "exercise, 1, and my answer")
+    assert deliver(source, folder).kept == ["exercises/01/01.ipynb"]
+
+    write(source / "exercises" / "01" / "01.ipynb", "exercise, 2")
+    delivery = deliver(source, folder)
+    assert delivery.beside == ["exercises/01/01 (new).ipynb"]
+    assert text_of(exercise) == "exercise, 1, and my answer"
+    assert text_of(folder / "exercises" / "01" / "01 (new).ipynb") == "exercise, 2"
+
+    again = deliver(source, folder)  # it is told once
+    assert (again.beside, again.kept) == ([], ["exercises/01/01.ipynb"])
+
+
+def test_a_folder_without_a_record_is_the_learners(course: tuple[Path, Path]) -> None:
+    source, folder = course
+    (folder / ".vramlab" / "delivered.json").unlink()
+    (folder / "lessons" / "01.ipynb").write_text("{ half of a notebook", encoding="utf-8")
+    assert deliver(source, folder).beside == ["lessons/01 (new).ipynb"]
+    assert (folder / "lessons" / "01.ipynb").read_text(encoding="utf-8") == "{ half of a notebook"
+
+
+def test_what_was_deleted_comes_back(course: tuple[Path, Path]) -> None:
+    source, folder = course
+    (folder / "lessons" / "01.ipynb").unlink()
+    assert deliver(source, folder).added == ["lessons/01.ipynb"]
+
+
+def test_the_source_is_no_place_to_learn(course: tuple[Path, Path]) -> None:
+    source, _ = course
+    with pytest.raises(UnusableFolder, match="is where the lessons come from"):
+        deliver(source, source)
+
+
+def test_the_command_puts_every_notebook_there_and_opens_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "gpu memory"
+    called: list[tuple[list[str], Path]] = []
+
+    def call(words: list[str], cwd: Path) -> int:
+        called.append((words, cwd))
+        return 3
+
+    monkeypatch.setattr(lab.subprocess, "call", call)
+    assert main(["lab", str(folder), "--", "--no-browser"]) == 3
+    page = f"--LabApp.default_url=/lab/tree/{FIRST}"
+    assert called == [([sys.executable, "-m", "jupyterlab", page, "--no-browser"], folder)]
+    assert (folder / FIRST).exists()
+    assert (folder / "lessons" / "01_cuda_context.ipynb").exists()
+    names = {path.relative_to(folder).as_posix() for path in folder.glob("*/**/*.ipynb")}
+    source = installed_notebooks()
+    assert names == {
+        path.relative_to(source).as_posix()
+        for part in ("lessons", "exercises")
+        for path in (source / part).rglob("*.ipynb")
+        if ".ipynb_checkpoints" not in path.parts
+    }
+    assert main(["lab", str(folder), "--no-open"]) == 0
+    assert capsys.readouterr().out.endswith(f"The course is in {folder}\n")
+    assert len(called) == 1

@@ -1,0 +1,63 @@
+"""`vramlab lab`: put the course into a folder of yours, and open JupyterLab on it.
+
+$ vramlab lab
+$ vramlab lab ~/gpu-memory
+$ vramlab lab --no-open
+$ vramlab lab my-course -- --no-browser --port 9999
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+_DEFAULT = "vramlab-course"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb `lab` to the command line."""
+    parser = subparsers.add_parser(
+        "lab",
+        help="put lessons and exercises into a folder, and open JupyterLab there",
+        description="Put the lessons and exercises of this version into a folder of yours and open "
+        "JupyterLab there. Where they are already, they are brought up to date; what you have "
+        "written in stays as it is, and a newer version is put beside it.",
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path(_DEFAULT),
+        help="where; it is made if it is not there (default: %(default)s, here)",
+    )
+    parser.add_argument("--no-open", action="store_true", help="do not open JupyterLab")
+    parser.add_argument(
+        "jupyter", nargs="*", metavar="...", help="behind --: what JupyterLab gets besides"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Put the course there and open it; answer JupyterLab's exit status.
+
+    Raises:
+        UnusableFolder: the folder cannot be used.
+        ModuleNotFoundError: there is no JupyterLab; the command line says what brings it.
+    """
+    from vramlab_course.notebooks import FIRST, deliver, installed_notebooks
+
+    if not arguments.no_open:
+        import jupyterlab  # noqa: F401  # before anything is written
+    delivery = deliver(installed_notebooks(), arguments.folder)
+    for line in delivery.lines():
+        print(line)
+    print(f"The course is in {arguments.folder.resolve()}", flush=True)
+    if arguments.no_open:
+        return 0
+    # Not `jupyter lab FILE`: that would show the folder of the file only.
+    page = f"--LabApp.default_url=/lab/tree/{FIRST}"
+    return subprocess.call(
+        [sys.executable, "-m", "jupyterlab", page, *arguments.jupyter], cwd=arguments.folder
+    )

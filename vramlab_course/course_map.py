@@ -1,0 +1,171 @@
+"""The map of the course: its parts, and the ways through it. The one place that says so.
+
+README.md, the site and the course's start page show what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_TASKS = Path(__file__).parent / "tasks"
+
+
+def stem_of(number: str) -> str:
+    """Give a lesson's name by its number: '02' is '02_pages_and_blocks'. Its exercise has the same.
+
+    Raises:
+        ValueError: there is no such lesson.
+    """
+    found = [path.stem.removeprefix("ex") for path in _TASKS.glob(f"ex{number}_*.py")]
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} lessons have the number {number!r}")
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Lessons that belong together.
+
+    Attributes:
+        number: from 1.
+        title: what they are about.
+        lessons: their numbers.
+        formulas: those that its cheat sheet shows, by their names in `docs.builder.formula_pages`.
+    """
+
+    number: int
+    title: str
+    lessons: tuple[str, ...]
+    formulas: tuple[str, ...] = ()
+
+    def stems(self) -> list[str]:
+        """Give the names of its lessons."""
+        return [stem_of(number) for number in self.lessons]
+
+
+@dataclass(frozen=True)
+class LearningPath:
+    """A way through the course.
+
+    Attributes:
+        name: such as 'one GPU'.
+        aim: for whom it is.
+        lessons: their numbers, in order.
+    """
+
+    name: str
+    aim: str
+    lessons: tuple[str, ...]
+
+
+def _numbers(first: int, last: int) -> tuple[str, ...]:
+    return tuple(f"{number:02}" for number in range(first, last + 1))
+
+
+PARTS = (
+    Part(
+        1,
+        "How a GPU hands out memory",
+        _numbers(1, 3),
+        ("sizes.tensor_bytes", "sizes.unsplit_remainder_bytes"),
+    ),
+    Part(
+        2,
+        "What a training step holds",
+        _numbers(4, 8),
+        (
+            "parameters.linear",
+            "parameters.conv2d",
+            "parameters.embedding",
+            "parameters.layer_norm",
+            "parameters.multihead_attention",
+            "activations.linear_chain_bytes",
+            "kv_cache.KVCache.token_bytes",
+        ),
+    ),
+    Part(
+        3,
+        "Transformers",
+        _numbers(9, 12),
+        (
+            "attention.quadratic_bytes",
+            "per_parameter.zero_states_bytes",
+            "tiles.padded",
+            "tiles.Tiling.waves",
+        ),
+    ),
+    Part(
+        4,
+        "Making it fit on one GPU",
+        _numbers(13, 18),
+        (
+            "checkpointing.ChainFlops.step",
+            "checkpointing.best_count",
+            "float_formats.FloatFormat.epsilon",
+            "float_formats.FloatFormat.smallest",
+            "offloading.width_to_hide",
+        ),
+    ),
+    Part(
+        5,
+        "Many GPUs",
+        _numbers(19, 23),
+        (
+            "tensor_parallel.sent_bytes",
+            "tensor_parallel.parameters",
+            "zero.paper_bytes",
+            "zero.paper_moved",
+            "zero.padded_rows",
+            "pipeline.PipelineStage.in_flight",
+        ),
+    ),
+)
+
+PATHS = (
+    LearningPath(
+        "a weekend",
+        "You want to know where the memory goes, and what helps first.",
+        ("02", "04", "05", "06", "09", "13", "14", "15"),
+    ),
+    LearningPath(
+        "one GPU",
+        "You train on one GPU, and want the most of it.",
+        _numbers(1, 18),
+    ),
+    LearningPath(
+        "many GPUs",
+        "You know a training step, and have more than one GPU for it.",
+        ("02", "05", "06", "12", *_numbers(19, 23)),
+    ),
+    LearningPath("the whole", "You want to predict any of it to the byte.", _numbers(1, 23)),
+)
+
+
+def paths_table(paths: Iterable[LearningPath] = PATHS, folder: str = "") -> str:
+    """Show learning paths as a table in Markdown.
+
+    Args:
+        paths: which.
+        folder: where lessons are, seen from the page that shows it; such as `lessons/`.
+    """
+    rows = ["| path | for whom | lessons |", "| --- | --- | --- |"]
+    for path in paths:
+        links = _links(path.lessons, folder)
+        rows.append(f"| **{path.name}** ({len(path.lessons)}) | {path.aim} | {links} |")
+    return "\n".join(rows)
+
+
+def _links(lessons: tuple[str, ...], folder: str) -> str:
+    """Lessons one by one where they jump, and as 'first to last' where they follow each other."""
+    runs: list[list[str]] = []
+    for number in lessons:
+        if runs and int(number) == int(runs[-1][-1]) + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(
+        " to ".join(f"[{n}]({folder}{stem_of(n)}.ipynb)" for n in dict.fromkeys((run[0], run[-1])))
+        for run in runs
+    )

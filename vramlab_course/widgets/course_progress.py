@@ -1,0 +1,271 @@
+"""The start page: the course, what the learner has done of it, and what comes next.
+
+    start_page()
+
+It reads the file that `predict` and `check` write; see `prediction_record`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from vramlab_classroom.judge.exercises import WORKSHOP, exercise_names, find_exercise
+from vramlab_course.course_map import PARTS, PATHS, LearningPath, stem_of
+from vramlab_course.notebooks import installed_notebooks
+from vramlab_course.widgets.prediction_record import PredictionRecord, own_record
+
+_SECOND_PART = "## To the byte"
+_CELL = "padding: 0.2em 0.8em; text-align: left;"
+
+
+@dataclass(frozen=True)
+class LessonProgress:
+    """One lesson, and what a learner has done of it and its exercise.
+
+    Attributes:
+        stem: its name, such as '05_one_training_step'.
+        title: such as '05 · One training step'.
+        asked: how many predictions its main path asks for.
+        answered: how many of them were made or skipped.
+        tasks: how many its exercise has.
+        solved: how many of them are solved.
+    """
+
+    stem: str
+    title: str
+    asked: int
+    answered: int
+    tasks: int
+    solved: int
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all predictions of its main path are decided."""
+        return self.answered >= self.asked
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is read and its exercise solved."""
+        return self.is_read and self.solved >= self.tasks
+
+    @property
+    def mark(self) -> str:
+        """A sign for it: done, begun, or not begun."""
+        if self.is_done:
+            return "●"
+        return "◐" if self.answered or self.solved else "○"
+
+    @property
+    def words(self) -> str:
+        """How it stands."""
+        return f"{self.answered} of {self.asked} predictions, {self.solved} of {self.tasks} tasks"
+
+
+def progress_of(
+    record: PredictionRecord, lessons: Iterable[str], folder: Path
+) -> dict[str, LessonProgress]:
+    """Tell how lessons stand, by their numbers.
+
+    Args:
+        record: the learner's.
+        lessons: numbers, such as '05'.
+        folder: with `lessons/` and `exercises/` as they were installed.
+
+    Raises:
+        OSError: the record or a lesson cannot be read.
+        BrokenRecord: the file is no record.
+    """
+    answered = {(outcome.lesson, outcome.question) for outcome in record.outcomes()}
+    solved = {(task.exercise, task.task) for task in record.solved_tasks()}
+    found = {}
+    for number in lessons:
+        stem = stem_of(number)
+        title, questions = _read_lesson(folder / "lessons" / f"{stem}.ipynb")
+        tasks = [task.name for task in find_exercise(stem).tasks]
+        found[number] = LessonProgress(
+            stem,
+            title,
+            len(questions),
+            sum((stem, question) in answered for question in questions),
+            len(tasks),
+            sum((stem, task) in solved for task in tasks),
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class WorkshopProgress:
+    """One workshop, and what a learner has solved of it.
+
+    Attributes:
+        stem: its name, such as 'workshop_f_chunked_cross_entropy'.
+        title: such as 'Workshop F: chunked cross-entropy'.
+        tasks: how many it has.
+        solved: how many of them are solved.
+    """
+
+    stem: str
+    title: str
+    tasks: int
+    solved: int
+
+
+def workshops_of(record: PredictionRecord, folder: Path) -> list[WorkshopProgress]:
+    """Tell how the workshops stand, in their order; arguments and errors as `progress_of`."""
+    solved = {(task.exercise, task.task) for task in record.solved_tasks()}
+    found = []
+    for stem in exercise_names():
+        if stem.startswith(WORKSHOP):
+            title, _ = _read_lesson(folder / "exercises" / stem / f"{stem}.ipynb")
+            tasks = [task.name for task in find_exercise(stem).tasks]
+            done = sum((stem, task) in solved for task in tasks)
+            found.append(WorkshopProgress(stem, title, len(tasks), done))
+    return found
+
+
+def _read_lesson(path: Path) -> tuple[str, list[str]]:
+    """Give a lesson's title, and the questions of its main path."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    ends = next((n for n, text in enumerate(sources) if _SECOND_PART in text.splitlines()), None)
+    questions = []
+    for cell, source in zip(cells[:ends], sources[:ends], strict=True):
+        if cell["cell_type"] == "code" and "predict(" in source:
+            questions += _questions(source)
+    return sources[0].partition("\n")[0].removeprefix("# "), questions
+
+
+def _questions(source: str) -> list[str]:
+    return [
+        node.args[0].value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "predict"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    ]
+
+
+def next_on(path: LearningPath, progress: Mapping[str, LessonProgress]) -> LessonProgress | None:
+    """Give the first lesson on a path that is not done; None at its end."""
+    return next((progress[number] for number in path.lessons if not progress[number].is_done), None)
+
+
+class StartPage:
+    """What `start_page` shows: in a notebook with links, elsewhere as text.
+
+    Args:
+        progress: of every lesson, by its number.
+        kept_in: the file that it was read from.
+        workshops: what has been built of them.
+    """
+
+    def __init__(
+        self,
+        progress: Mapping[str, LessonProgress],
+        kept_in: Path,
+        workshops: Sequence[WorkshopProgress] = (),
+    ) -> None:
+        self.progress = progress
+        self.workshops = workshops
+        self.kept_in = kept_in
+
+    def _repr_html_(self) -> str:
+        paths = "".join(self._path_html(path) for path in PATHS)
+        parts = "".join(
+            f'<tr><th colspan="3" style="{_CELL} padding-top: 1em;">Part {part.number}: '
+            f"{escape(part.title)}</th></tr>{''.join(map(self._lesson_html, part.lessons))}"
+            for part in PARTS
+        )
+        if self.workshops:
+            parts += f'<tr><th colspan="3" style="{_CELL} padding-top: 1em;">Workshops</th></tr>'
+            parts += "".join(map(_workshop_html, self.workshops))
+        return (
+            f"<p>{self._summary()} ● done · ◐ begun · ○ not begun</p>"
+            f'<table><thead><tr><th style="{_CELL}">path</th><th style="{_CELL}">done</th>'
+            f'<th style="{_CELL}">for whom</th><th style="{_CELL}">what comes next</th></tr>'
+            f"</thead><tbody>{paths}</tbody></table>"
+            f'<table><thead><tr><th style="{_CELL}">lesson</th><th style="{_CELL}">predictions'
+            f'</th><th style="{_CELL}">exercise</th></tr></thead><tbody>{parts}</tbody></table>'
+            f"<p>Kept in {escape(str(self.kept_in))}, and nowhere else. The file is yours: delete "
+            "it to start afresh.</p>"
+        )
+
+    def _path_html(self, path: LearningPath) -> str:
+        following = next_on(path, self.progress)
+        goes_on = "You have done it all." if following is None else _link(following)
+        return (
+            f'<tr><td style="{_CELL}"><strong>{escape(path.name)}</strong></td>'
+            f'<td style="{_CELL}">{self._done(path)} of {len(path.lessons)}</td>'
+            f'<td style="{_CELL}">{escape(path.aim)}</td><td style="{_CELL}">{goes_on}</td></tr>'
+        )
+
+    def _lesson_html(self, number: str) -> str:
+        lesson = self.progress[number]
+        exercise = f"exercises/{lesson.stem}/{lesson.stem}.ipynb"
+        return (
+            f'<tr><td style="{_CELL}">{lesson.mark} {_link(lesson)}</td>'
+            f'<td style="{_CELL}">{lesson.answered} of {lesson.asked}</td>'
+            f'<td style="{_CELL}"><a href="{exercise}">{lesson.solved} of {lesson.tasks} tasks</a>'
+            "</td></tr>"
+        )
+
+    def _done(self, path: LearningPath) -> int:
+        return sum(self.progress[number].is_done for number in path.lessons)
+
+    def _summary(self) -> str:
+        lessons = self.progress.values()
+        solved = sum(lesson.solved for lesson in lessons)
+        solved += sum(workshop.solved for workshop in self.workshops)
+        return (
+            f"Lessons done: {sum(lesson.is_done for lesson in lessons)} of {len(lessons)}. "
+            f"Predictions made or skipped: {sum(lesson.answered for lesson in lessons)}. "
+            f"Tasks solved: {solved}."
+        )
+
+    def __str__(self) -> str:
+        lines = [self._summary()]
+        for path in PATHS:
+            following = next_on(path, self.progress)
+            goes_on = "all done" if following is None else f"next: {following.title}"
+            lines.append(f"{path.name}: {self._done(path)} of {len(path.lessons)}, {goes_on}")
+        lines += [f"{each.mark} {each.title}: {each.words}" for each in self.progress.values()]
+        lines += [f"{each.title}: {each.solved} of {each.tasks} tasks" for each in self.workshops]
+        return "\n".join([*lines, f"Kept in {self.kept_in}."])
+
+    __repr__ = __str__
+
+
+def _link(lesson: LessonProgress) -> str:
+    return f'<a href="lessons/{lesson.stem}.ipynb">{escape(lesson.title)}</a>'
+
+
+def _workshop_html(workshop: WorkshopProgress) -> str:
+    link = f"exercises/{workshop.stem}/{workshop.stem}.ipynb"
+    return (
+        f'<tr><td style="{_CELL}"><a href="{link}">{escape(workshop.title)}</a></td>'
+        f'<td style="{_CELL}"></td>'
+        f'<td style="{_CELL}">{workshop.solved} of {workshop.tasks} tasks</td></tr>'
+    )
+
+
+def start_page() -> StartPage:
+    """Show the course, what you have done of it, and what comes next on each path.
+
+    Raises:
+        OSError: your record or a lesson cannot be read.
+        BrokenRecord: your file is no record.
+        UnusableFolder: no lessons were installed.
+    """
+    record = own_record()
+    lessons = [number for part in PARTS for number in part.lessons]
+    course = installed_notebooks()
+    progress = progress_of(record, lessons, course)
+    return StartPage(progress, record.path, workshops_of(record, course))
