@@ -8,7 +8,7 @@ a grader is counted, so small classes tell more of that.
     python -m benchmarks.grading                     all of it
     python -m benchmarks.grading contest             the graders side by side
     python -m benchmarks.grading pair                `vramlab grade` beside nbgrader's own steps,
-                                                     for exercises 02 and 05; writes nothing
+                                                     for exercises 02 and 05
     python -m benchmarks.grading growth --sizes 10 30 100 300 1000
     python -m benchmarks.grading --write             keep it, for docs/grading.md
 
@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from benchmarks.graders import CORES, Grader, Nbgrader, Otter, Vramlab, environment
 from benchmarks.grading_results import (
@@ -36,6 +37,7 @@ from benchmarks.grading_results import (
     Run,
     contest_table,
     growth_table,
+    pair_table,
 )
 from benchmarks.submissions import submission
 from benchmarks.usage import CommandFailed, adopt_orphans, run
@@ -82,22 +84,15 @@ def contest(students: int, rounds: int, otter: str | None, keep: _Keep) -> None:
         keep.add("contest", measure(VRAMLAB, students, alike=True))
 
 
-def pair(exercises: Sequence[str], students: int) -> None:
+def pair(exercises: Sequence[str], students: int, keep: _Keep) -> None:
     """Measure `vramlab grade` and nbgrader's own steps in turn, on classes of some exercises.
 
     Both try the same cases, hidden ones too.
     """
     for exercise in exercises:
-        ours, stock = (
-            measure(replace(grader, exercise=exercise), students) for grader in (VRAMLAB, STOCK)
-        )
-        print(
-            f"{exercise}, {students} students: {ours.points:g} points in CPU {ours.cpu_s:.1f} s "
-            f"and wall {ours.wall_s:.1f} s; nbgrader's own steps {stock.points:g} points in CPU "
-            f"{stock.cpu_s:.1f} s ({stock.cpu_s / ours.cpu_s:.1f} times) and wall "
-            f"{stock.wall_s:.1f} s ({stock.wall_s / ours.wall_s:.1f} times)",
-            flush=True,
-        )
+        for grader in (VRAMLAB, STOCK):
+            run = measure(replace(grader, exercise=exercise), students)
+            keep.add("pair", replace(run, kind=exercise))
 
 
 def growth(sizes: Sequence[int], keep: _Keep) -> None:
@@ -119,10 +114,8 @@ class _Keep:
             f"CPU {one.cpu_s:.1f} s, {one.points:g} points",
             flush=True,
         )
-        if part == "contest":
-            self.results = replace(self.results, contest=(*self.results.contest, one))
-        else:
-            self.results = replace(self.results, growth=(*self.results.growth, one))
+        more: dict[str, Any] = {part: (*getattr(self.results, part), one)}
+        self.results = replace(self.results, **more)
         if self._write:
             RESULTS_FILE.write_text(self.results.to_json(), encoding="utf-8")
 
@@ -131,9 +124,7 @@ def main() -> int:
     """Measure and print; answer the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     known = ("contest", "growth", "pair")
-    parser.add_argument(
-        "what", nargs="*", default=("contest", "growth"), help=f"any of {', '.join(known)}"
-    )
+    parser.add_argument("what", nargs="*", default=known, help=f"any of {', '.join(known)}")
     parser.add_argument("--students", type=int, default=20, help="in the contest")
     parser.add_argument("--exercises", nargs="+", default=PAIR, help="of the pair")
     parser.add_argument("--rounds", type=int, default=2, help="of the contest")
@@ -153,7 +144,8 @@ def main() -> int:
         contest(options.students, options.rounds, options.otter, keep)
         print(contest_table(keep.results.contest, REFERENCE), end="\n\n")
     if "pair" in options.what:
-        pair(options.exercises, options.students)
+        pair(options.exercises, options.students, keep)
+        print(pair_table(keep.results.pair), end="\n\n")
     if "growth" in options.what:
         growth(options.sizes, keep)
         print(growth_table(keep.results.growth))
@@ -170,6 +162,8 @@ def _earlier(what: Sequence[str], note: str) -> GradingResults:
             found = replace(found, contest=before.contest)
         if "growth" not in what:
             found = replace(found, growth=before.growth)
+        if "pair" not in what:
+            found = replace(found, pair=before.pair)
     return found
 
 

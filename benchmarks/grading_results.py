@@ -20,7 +20,7 @@ class Run:
 
     Attributes:
         grader: its name.
-        kind: of the class: "varied" or "alike".
+        kind: of the class: "varied" or "alike"; in a pair, the exercise, whose classes are varied.
         students: how many.
         points: that were given to all students together.
         wall_s: seconds from start to end.
@@ -48,12 +48,15 @@ class GradingResults:
         machine: in general words.
         contest: all graders on the same classes.
         growth: `vramlab grade` on classes of different sizes.
+        pair: `vramlab grade` and nbgrader's own steps on classes of several exercises, one after
+            the other.
     """
 
     versions: Mapping[str, str]
     machine: str
     contest: tuple[Run, ...] = ()
     growth: tuple[Run, ...] = ()
+    pair: tuple[Run, ...] = ()
 
     def to_json(self) -> str:
         """As text."""
@@ -68,6 +71,7 @@ class GradingResults:
             data["machine"],
             tuple(Run(**run) for run in data["contest"]),
             tuple(Run(**run) for run in data["growth"]),
+            tuple(Run(**run) for run in data["pair"]),
         )
 
 
@@ -75,14 +79,14 @@ def markdown() -> str:
     """Show what is in the committed file: who was compared, and how a class grows."""
     results = GradingResults.from_json(RESULTS_FILE.read_text(encoding="utf-8"))
     made_with = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    return "\n\n".join(
-        (
-            contest_table(results.contest, REFERENCE),
-            growth_table(results.growth),
-            at_scale(results),
-            f"Made with {made_with}, on {results.machine}.",
-        )
+    parts = (
+        pair_table(results.pair) if results.pair else "",
+        contest_table(results.contest, REFERENCE),
+        growth_table(results.growth),
+        at_scale(results),
+        f"Made with {made_with}, on {results.machine}.",
     )
+    return "\n\n".join(filter(None, parts))
 
 
 def contest_table(runs: Iterable[Run], reference: str) -> str:
@@ -111,6 +115,36 @@ def contest_table(runs: Iterable[Run], reference: str) -> str:
             f"| {ratios[0]} | {ratios[1]} | {rounds[_key(run)]} |"
         )
     return "\n".join(lines)
+
+
+def pair_table(runs: Sequence[Run]) -> str:
+    """One line for each exercise: what both graders took, and how many times more nbgrader did."""
+    lines = [
+        "| exercise | submissions | points given | `vramlab grade`: wall time, CPU time "
+        "| nbgrader's own steps: wall time, CPU time | wall time, times | CPU time, times |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for exercise in dict.fromkeys(run.kind for run in runs):
+        ours, theirs = (
+            min((run for run in runs if run.kind == exercise and is_ours(run)), key=_cpu_s)
+            for is_ours in (_is_reference, lambda run: not _is_reference(run))
+        )
+        points = {f"{run.points:g}" for run in (ours, theirs)}
+        lines.append(
+            f"| {exercise} | {ours.students} varied | {', '.join(sorted(points))} "
+            f"| {ours.wall_s:.1f} s, {ours.cpu_s:.1f} s | {theirs.wall_s:.1f} s, "
+            f"{theirs.cpu_s:.1f} s | {theirs.wall_s / ours.wall_s:.1f} "
+            f"| {theirs.cpu_s / ours.cpu_s:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _is_reference(run: Run) -> bool:
+    return run.grader == REFERENCE
+
+
+def _cpu_s(run: Run) -> float:
+    return run.cpu_s
 
 
 def growth_table(runs: Sequence[Run]) -> str:

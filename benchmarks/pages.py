@@ -13,43 +13,57 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from benchmarks import (
     coverage_tables,
+    formulas,
     front_page,
     grading_results,
     native,
+    native_speed,
     plan_example,
     recorded_tables,
+    strangers,
     workspaces_table,
 )
 from benchmarks.cases import DOCUMENT
 from benchmarks.estimators import TOOLS
 from benchmarks.results import RECORDINGS, RESULTS_FILE, ROOT, Results
 from benchmarks.scores import Comparison, cases_table, summary_table
-from docs.builder import address
+from docs.builder import address, formula_pages
 from docs.builder.sources import lessons_table
 from vramlab.commands import rules
 from vramlab.kernels import TABLE
 from vramlab.progress import working
+from vramlab_course.course_map import PARTS, paths_table
 
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("accuracy", "coverage", "grading", "planning")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("accuracy", "coverage", "grading", "native", "planning", "formulas")
+    ),
+    *(ROOT / "docs" / f"cheat_sheet_{part.number}.md" for part in PARTS),
 )
 
 OF_NEWEST_PYTORCH = ("torch-cuda", "c-layer", "private-names")
 """Parts that tell of the newest PyTorch that vramlab knows: with another one they stay."""
 
 _PART = re.compile(
-    r"(?P<open><!-- generated: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end: (?P=name) -->)",
+    r"(?P<open><!-- generated: (?P<name>[a-z0-9-]+) -->\n).*?(?P<close><!-- end: (?P=name) -->)",
     re.DOTALL,
 )
 
 
 def parts(results: Results) -> Mapping[str, Callable[[], str]]:
     """What makes each part, by its name."""
+    checks = formulas.read_checks()
+    sheets = {
+        f"cheat-sheet-{part.number}": partial(formula_pages.cheat_sheet, part, checks)
+        for part in PARTS
+    }
     in_words = {name: (tool.predicts, tool.leaves_out) for name, tool in TOOLS.items()}
     return {
         "accuracy": lambda: "\n\n".join(
@@ -61,6 +75,8 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         ),
         "workspaces": workspaces_table.markdown,
         "native": native.markdown,
+        "strangers": lambda: strangers.markdown(strangers.read_results()),
+        "native-speed": native_speed.markdown,
         "first-uses": lambda: recorded_tables.first_uses(RECORDINGS),
         "known-differences": recorded_tables.known_differences,
         "torch-cuda": coverage_tables.torch_cuda,
@@ -72,6 +88,10 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "picture": front_page.image,
         "program": front_page.program,
         "report": front_page.report,
+        "formulas": formula_pages.formulas_markdown,
+        "formula-checks": lambda: formula_pages.checks_markdown(checks),
+        **sheets,
+        "paths": lambda: paths_table(folder="lessons/"),
         "lessons": lambda: lessons_table(sorted((ROOT / "lessons").glob("*.ipynb")), "lessons/"),
     }
 

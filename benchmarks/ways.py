@@ -78,7 +78,13 @@ ONCE = ("MemTracker",)
 """Ways that take so long that they are measured in the first round only."""
 
 
-def measure(workload: Workload, rounds: int, names: Iterable[str] = WAYS) -> dict[str, list[float]]:
+def measure(
+    workload: Workload,
+    rounds: int,
+    names: Iterable[str] = WAYS,
+    *,
+    ways: Mapping[str, Way] = WAYS,
+) -> dict[str, list[float]]:
     """CPU seconds of one step, for each way and round; of the slow ways for the first round only.
 
     The ways take turns, so that all meet the same machine. CPU time leaves out what other programs
@@ -88,6 +94,7 @@ def measure(workload: Workload, rounds: int, names: Iterable[str] = WAYS) -> dic
         workload: what is trained.
         rounds: how often each way is built and measured.
         names: of the ways.
+        ways: how each runs.
     """
     seconds: dict[str, list[float]] = {name: [] for name in names}
     with working("measuring") as progress:
@@ -96,7 +103,7 @@ def measure(workload: Workload, rounds: int, names: Iterable[str] = WAYS) -> dic
                 if number and name in ONCE:
                     continue
                 progress.tell(f"round {number + 1} of {rounds}, {name}")
-                with WAYS[name](workload) as step:
+                with ways[name](workload) as step:
                     step()
                     gc.collect()
                     start = time.process_time()

@@ -16,6 +16,7 @@ REPOSITORY: str | None = None
 """The repository on GitHub, such as https://github.com/someone/vramlab, without a slash behind;
 None until there is one."""
 
+START = "start.ipynb"
 FIRST_LESSON = "lessons/01_cuda_context.ipynb"
 
 
@@ -37,7 +38,7 @@ def badges(repository: str | None = REPOSITORY) -> str:
         return "<!-- Badges for Colab and Binder: set REPOSITORY in docs/builder/address.py. -->"
     name = repository.removeprefix("https://github.com/")
     colab = f"https://colab.research.google.com/github/{name}/blob/main/{FIRST_LESSON}"
-    binder = f"https://mybinder.org/v2/gh/{name}/main?urlpath=lab/tree/{FIRST_LESSON}"
+    binder = f"https://mybinder.org/v2/gh/{name}/main?urlpath=lab/tree/{START}"
     return (
         "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
         f"({colab})\n[![Open on Binder](https://mybinder.org/badge_logo.svg)]({binder})"

@@ -16,6 +16,7 @@ from pathlib import Path
 import nbformat
 
 from docs.builder import reference
+from vramlab_course.course_map import PARTS, paths_table
 
 DOWNLOADS = "downloads"
 """The folder of files that are no pages. Sphinx reads nothing in it."""
@@ -36,6 +37,13 @@ notebook shows when it is run on virtual GPUs; run it yourself to make predictio
 explorers. Its exercise has graded tasks on the same subject.
 
 {table}
+
+## Ways through it
+
+{paths}
+
+[All formulas](/docs/formulas.md) stand on one page. For each part there is a cheat sheet to print:
+{sheets}.
 
 ```{{toctree}}
 :hidden:
@@ -107,7 +115,10 @@ def _with_downloads(
 def lessons_page(lessons: list[Path]) -> str:
     """The map of the lessons, as their first cells tell it."""
     return _LESSONS.format(
-        table=lessons_table(lessons), pages="\n".join(lesson.stem for lesson in lessons)
+        table=lessons_table(lessons),
+        paths=paths_table(),
+        sheets=", ".join(f"[{part.title}](/docs/cheat_sheet_{part.number}.md)" for part in PARTS),
+        pages="\n".join(lesson.stem for lesson in lessons),
     )
 
 

@@ -12,6 +12,8 @@ from benchmarks.estimators import virtual_gpu
 from benchmarks.results import RESULTS_FILE, Results, fingerprints
 from benchmarks.workspaces_table import markdown
 
+pytestmark = pytest.mark.long
+
 RESULTS = Results.from_json(RESULTS_FILE.read_text(encoding="utf-8"))
 VIRTUAL = "vramlab's virtual GPU"
 
