@@ -3,7 +3,7 @@
 
 VENV ?= .venv
 LAB_ARGS ?=
-PYTEST_ARGS ?= -n auto --dist loadscope
+PYTEST_ARGS ?= -n auto --dist loadscope --no-loadscope-reorder
 MATRIX_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start many processes; each would compile the package anew.
@@ -12,14 +12,14 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 # What is started finds its own kind: nbgrader calls alembic, a terminal in JupyterLab vramlab.
 export PATH := $(abspath $(BIN)):$(PATH)
-FIRST_LESSON := lessons/01_cuda_context.ipynb
+START := start.ipynb
 
 AXE_CORE := axe-core@4.14.1
 
 .PHONY: help lab test check matrix native site browser notebooks lock environment clean
 
 help:
-	@echo 'make lab        install what the course needs (first run) and open the first lesson'
+	@echo 'make lab        install what the course needs (first run) and open the start page'
 	@echo 'make test       run every test'
 	@echo 'make check      lint, types, and whether generated files are up to date'
 	@echo 'make matrix     run every test on every Python and PyTorch that noxfile.py names'
@@ -32,7 +32,7 @@ help:
 
 lab: environment
 	@# Not `jupyter lab FILE`: that would show the folder of the file only, without the exercises.
-	@$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/$(FIRST_LESSON) $(LAB_ARGS)
+	@$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/$(START) $(LAB_ARGS)
 
 test: environment
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -17,6 +17,9 @@ DATA = (
     "vramlab/gpus.toml",
     "vramlab/py.typed",
     "vramlab_course/experiments/published.json",
+    "vramlab_course/material/start.ipynb",
+    "vramlab_course/material/lessons/01_cuda_context.ipynb",
+    "vramlab_course/material/exercises/01_cuda_context/01_cuda_context.ipynb",
     "vramlab_classroom/reports/class_page.html.j2",
 )
 
@@ -54,6 +57,8 @@ def main() -> None:
         assert torch.cuda.memory_allocated() == 0
 
     with tempfile.TemporaryDirectory() as folder:
+        assert "The course is in" in said("lab", "--no-open", folder)
+        assert (Path(folder) / "lessons" / "01_cuda_context.ipynb").is_file()
         script = Path(folder) / "train.py"
         script.write_text(PROGRAM)
         report = said("run", "--gpu", "T4", script)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from vramlab.garbage import no_garbage_collection
+
 # Workers of pytest-xdist share the cores already, and threads that wait for a core are busy
 # waiting. Here, before anything imports torch; and for the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -40,6 +42,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     can_tell = hasattr(os, "sched_getaffinity")  # macOS cannot
     cores = len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
     return cores + WAITING_WORKERS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long, so that at the end nobody waits for it."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while all tests are imported: there is none, and it takes long."""
+    with no_garbage_collection():
+        return (yield)
 
 
 @pytest.fixture(scope="module", autouse=True)

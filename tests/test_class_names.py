@@ -11,7 +11,6 @@ import vramlab
 ROOT = Path(vramlab.__file__).parents[1]
 
 SHARED = {
-    "Plan": "a user's plan of a training (planner), and the dispatcher's plan of an op",
     "Run": "a training's settings (programs), and one run of a learner's repair (tasks)",
 }
 """Names that two classes may have, and what they are of. No module knows both."""
@@ -20,7 +19,7 @@ SHARED = {
 def places() -> dict[str, list[str]]:
     """Where classes of each name are defined, private ones left out."""
     found = defaultdict(list)
-    for package in ("vramlab", "vramlab_course"):  # the classroom knows neither
+    for package in ("vramlab", "vramlab_course", "vramlab_classroom"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

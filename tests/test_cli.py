@@ -21,6 +21,8 @@ import vramlab_course.commands
 from vramlab.cli import _BROUGHT_BY, main, parser
 from vramlab.errors import VramlabError
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 
 

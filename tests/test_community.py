@@ -23,6 +23,8 @@ import vramlab_course.commands
 from docs.builder import address
 from vramlab.cli import parser
 
+pytestmark = pytest.mark.long
+
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))

@@ -1,4 +1,4 @@
-"""`make lab`, as README.md has it: lesson 01 answers, and runs in the kernel that it gets."""
+"""`make lab`, as README.md has it: it shows the start page, and lesson 01 runs in its kernel."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ def kernel(lab: RunningLab) -> Iterator[BlockingKernelClient]:
     client.stop_channels()
 
 
-def test_it_shows_the_first_lesson(lab: RunningLab) -> None:
+def test_it_shows_the_start_page_and_has_the_first_lesson(lab: RunningLab) -> None:
     assert "<title>JupyterLab</title>" in ask(lab, "")
+    assert json.loads(ask(lab, "api/contents/start.ipynb?content=0"))["type"] == "notebook"
     assert json.loads(ask(lab, f"api/contents/{LESSON}?content=0"))["type"] == "notebook"
 
 

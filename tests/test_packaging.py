@@ -103,16 +103,15 @@ def test_make_leaves_an_up_to_date_environment_alone(checkout: Path) -> None:
     assert outcome.returncode == 0, outcome.stderr
 
 
-def test_make_lab_opens_the_first_lesson_and_shows_the_whole_course(checkout: Path) -> None:
+def test_make_lab_opens_the_start_page_and_shows_the_whole_course(checkout: Path) -> None:
     script(checkout / ".venv" / "bin" / "jupyter", 'echo "$*"; pwd')
     outcome = make(checkout, "lab")
-    lesson = "lessons/01_cuda_context.ipynb"
-    # Given as a file, the lesson would hide every other folder.
+    # Given as a file, it would not be shown beside the folders.
     assert outcome.stdout.splitlines() == [
-        f"lab --LabApp.default_url=/lab/tree/{lesson}",
+        "lab --LabApp.default_url=/lab/tree/start.ipynb",
         str(checkout),
     ]
-    assert (ROOT / lesson).exists()
+    assert (ROOT / "start.ipynb").exists()
 
 
 @pytest.mark.parametrize("changed", ["requirements.txt", "pyproject.toml"])

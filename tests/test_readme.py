@@ -23,6 +23,8 @@ import vramlab_classroom.commands
 import vramlab_course.commands
 from vramlab.cli import main, parser
 
+pytestmark = pytest.mark.long
+
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
@@ -107,7 +109,8 @@ def test_the_plan_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_larger_batch_does_not_fit() -> None:
     # That the command as it stands gives the report on the page, the test of generated parts says.
-    words, ranks = (words for words in commands(PAGE, "vramlab") if words[0] == "run")
+    words, *others = (words for words in commands(PAGE, "vramlab") if words[0] == "run")
+    *_, ranks = others
     assert "torch.distributed.run" in ranks  # tests/vramlab/commands/test_run_ranks.py runs that
     assert words[-1] == SCRIPT
     (more,) = (code.split() for code in IN_BACKTICKS if code.startswith("--batch-size"))

@@ -19,6 +19,8 @@ from nbgrader.apps import NbGraderApp
 
 from vramlab.cli import parser
 
+pytestmark = pytest.mark.long
+
 PAGE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
 EXERCISE = "02_pages_and_blocks"
 

@@ -22,7 +22,13 @@ START_S = 120
 """Until JupyterLab listens. It takes seconds on an idle machine."""
 
 _FOLDERS = ("lessons", "exercises", "solutions", "autograder", ".ci")
-_FILES = ("Makefile", "nbgrader_config.py", "requirements.txt", "pyproject.toml")
+_FILES = (
+    "Makefile",
+    "nbgrader_config.py",
+    "pyproject.toml",
+    "requirements.txt",
+    "start.ipynb",
+)
 _OF_A_CLASS = ("submitted", "autograded", "feedback", "*.db*", "hidden_seed.txt")
 
 
