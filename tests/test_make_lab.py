@@ -43,6 +43,8 @@ def kernel(lab: RunningLab) -> Iterator[BlockingKernelClient]:
     identity = json.loads(ask(lab, "api/sessions", session))["kernel"]["id"]
     client = BlockingKernelClient()
     client.load_connection_file(f"{lab.runtime / f'kernel-{identity}.json'}")
+    # Within the second that is usual, a kernel does not answer where other tests keep it waiting.
+    client.hb_channel.time_to_dead = CELL_S
     client.start_channels()
     client.wait_for_ready(timeout=CELL_S)
     yield client

@@ -8,11 +8,10 @@ $ vramlab grade --cluster tcp://head:8786 --db postgresql://teacher@db/course
 from __future__ import annotations
 
 import argparse
-import gc
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from vramlab.garbage import no_garbage_collection
+from vramlab.garbage import lasting_imports
 from vramlab.progress import working
 from vramlab_classroom.run.progress import Progress
 
@@ -85,14 +84,13 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         VramlabError: nothing can be graded, or the run could not go on.
     """
-    with working("reading the course"), no_garbage_collection():
+    with working("reading the course"), lasting_imports():
         from vramlab_classroom.nbgrader.course import find_course
 
         course = find_course(db_url=arguments.db)
 
         from vramlab_classroom.run.run import Options, grade
 
-    gc.freeze()  # what was imported is no garbage later, either
     options = Options(
         assignments=tuple(arguments.assignments),
         students=tuple(arguments.students),

@@ -8,7 +8,6 @@ judges connect to, is forked for each of them (`warm_job_server.py`).
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -19,7 +18,7 @@ import stat
 import sys
 from functools import cache
 
-from vramlab.garbage import no_garbage_collection
+from vramlab.garbage import lasting_imports
 from vramlab_classroom.judge import jobs
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.sandbox.frames import read_frame
@@ -68,12 +67,11 @@ def serve_forked(listening: socket.socket) -> None:
 @cache
 def _warm_up() -> None:
     """Import what takes long: when the first judge comes, since there may be none."""
-    with no_garbage_collection():
+    with lasting_imports():
         for module in WARM_MODULES:
             importlib.import_module(module)
         for exercise in exercise_names():
             find_exercise(exercise)
-    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -68,11 +68,14 @@ def check_formula(name: str) -> FormulaCheck | None:
 def _pairs(outcome: Outcome) -> Iterator[tuple[int, int]]:
     """Predicted and measured bytes: of stages, and of findings that no stage has."""
     stages = [] if outcome.result is None else outcome.result.stages
-    for stage in stages:
-        for expectation in stage.expectations:
-            if expectation.predicted_bytes is not None:
-                yield expectation.predicted_bytes, stage.measured_bytes(expectation.quantity)
-    if any(each.predicted_bytes is not None for s in stages for each in s.expectations):
+    of_stages = [
+        (expectation.predicted_bytes, stage.measured_bytes(expectation.quantity))
+        for stage in stages
+        for expectation in stage.expectations
+        if expectation.predicted_bytes is not None
+    ]
+    if of_stages:
+        yield from of_stages
         return
     for finding in outcome.findings:
         if finding.is_memory and finding.predicted is not None and finding.measured is not None:
