@@ -112,13 +112,6 @@ KNOWN: tuple[KnownDifference, ...] = (
         ("experiment/ddp-step",),
         stages="DDP*",
     ),
-    KnownDifference(
-        "cudnn-lstm",
-        "cuDNN runs an LSTM as one op, with a buffer for the backward pass and a workspace of its "
-        "own choice; the virtual GPU runs it step by step",
-        "aten/src/ATen/native/cudnn/RNN.cpp, PyTorch 2.13",
-        ("zoo/lstm-*",),
-    ),
     SEGMENT_ORDER,
 )
 
