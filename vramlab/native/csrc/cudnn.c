@@ -146,9 +146,9 @@ API int cudnnGetProperty(int which, int *value) { // 0 major, 1 minor, 2 patch
     return 0;
 }
 API const char *cudnnGetErrorString(int status) {
-    return status == 0             ? "CUDNN_STATUS_SUCCESS"
-           : status == CUDNN_NOT_SUPPORTED ? "CUDNN_STATUS_NOT_SUPPORTED (vramlab's substitute; its report names the function)"
-                                   : "an error of cuDNN";
+    if (status == CUDNN_SUCCESS) return "CUDNN_STATUS_SUCCESS";
+    if (status != CUDNN_NOT_SUPPORTED) return "an error of cuDNN";
+    return "CUDNN_STATUS_NOT_SUPPORTED (vramlab's substitute; its report names the function)";
 }
 API void cudnnGetLastErrorString(char *text, size_t bytes) {
     if (bytes) text[0] = 0;
@@ -174,7 +174,7 @@ API int cudnnGetStream(void **handle, void **stream) {
 
 #define DESCRIPTOR(name)                                                                     \
     API int cudnnCreate##name##Descriptor(void **descriptor) {                               \
-        *descriptor = calloc(1, sizeof(cudnn_tensor_t));                                                         \
+        *descriptor = calloc(1, sizeof(cudnn_tensor_t));                                     \
         return *descriptor ? 0 : CUDNN_BAD_PARAM;                                                  \
     }                                                                                        \
     API int cudnnDestroy##name##Descriptor(void *descriptor) {                               \
