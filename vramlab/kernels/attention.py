@@ -188,7 +188,8 @@ def efficient_backward_blocks(
     """Choose the kernel: queries and keys in a block, and the head size it is made for.
 
     Above a head size of 64 the kernel with larger blocks is taken if it fits into shared memory.
-    Where it does is what PyTorch's own code chose on the native engine for 7.5, 8.0, 8.9 and 9.0.
+    Where it does is what PyTorch's own code chose on the native engine for 7.5, 8.0, 8.9 and 9.0;
+    7.0 is taken to be as 7.5, and others as 8.9.
 
     Source: kernels/cutlassB.h, PyTorch 2.13.
     """

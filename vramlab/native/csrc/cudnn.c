@@ -175,7 +175,7 @@ API int cudnnGetStream(void **handle, void **stream) {
 #define DESCRIPTOR(name)                                                                     \
     API int cudnnCreate##name##Descriptor(void **descriptor) {                               \
         *descriptor = calloc(1, sizeof(cudnn_tensor_t));                                     \
-        return *descriptor ? 0 : CUDNN_BAD_PARAM;                                                  \
+        return *descriptor ? 0 : CUDNN_BAD_PARAM;                                            \
     }                                                                                        \
     API int cudnnDestroy##name##Descriptor(void *descriptor) {                               \
         free(descriptor);                                                                    \
