@@ -32,7 +32,7 @@
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
 notebook is left alone. Importing this package in a notebook lets cells that run for long say what
-they are at (`running_cell`).
+they are at (`running_cell`), and tables the language of the learner's folder (`spoken_tables`).
 """
 
 from vramlab_course.widgets.accumulation_explorer import accumulation_explorer
@@ -60,6 +60,7 @@ from vramlab_course.widgets.predict import Answer, Prediction, predict
 from vramlab_course.widgets.prediction_record import prediction_score
 from vramlab_course.widgets.running_cell import say_what_long_cells_do
 from vramlab_course.widgets.saved_tensors_explorer import saved_tensors_explorer
+from vramlab_course.widgets.spoken_tables import speak_in_tables
 from vramlab_course.widgets.tensor_parallel_explorer import tensor_parallel_explorer
 from vramlab_course.widgets.timeline import show_timeline
 from vramlab_course.widgets.training_step_explorer import training_step_explorer
@@ -102,3 +103,4 @@ __all__ = [
 ]
 
 say_what_long_cells_do()
+speak_in_tables()
