@@ -25,6 +25,7 @@
     zero_explorer()             what each GPU keeps at each stage of ZeRO, and from how many it fits
     tensor_parallel_explorer()  what each rank holds and sends when a layer is cut
     planner_explorer()          which plan fits a transformer's training on given GPUs
+    adapter_explorer()          what LoRA and QLoRA leave of a step's memory
     float_explorer()            how a number is stored in each floating point format
     mixed_precision_explorer()  a training step in less precision
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
@@ -35,6 +36,7 @@ they are at (`running_cell`), and tables the language of the learner's folder (`
 """
 
 from vramlab_course.widgets.accumulation_explorer import accumulation_explorer
+from vramlab_course.widgets.adapter_explorer import adapter_explorer
 from vramlab_course.widgets.allocator_explorer import allocator_explorer
 from vramlab_course.widgets.attention_explorer import attention_explorer
 from vramlab_course.widgets.batch_explorer import batch_explorer
@@ -71,6 +73,7 @@ __all__ = [
     "Prediction",
     "View",
     "accumulation_explorer",
+    "adapter_explorer",
     "allocator_explorer",
     "attention_explorer",
     "batch_explorer",
