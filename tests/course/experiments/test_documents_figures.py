@@ -70,6 +70,8 @@ DIFFERENCES: dict[tuple[str, str, str], float | None] = {
     ("optimizer-states", "bytes-per-param", "SGD, in document 001"): -4,
     # 10936832 B for 2963637760 parameters, scaled to 3 billion - 12 GB
     ("optimizers-3b", "optimizers-3b", "Adafactor, PyTorch's"): 11_071_021 - 12_000_000_000,
+    # 21 GiB in pages of 16 x 64 x 72 x 128 x 2 x 2 B: 597 x 16 tokens, in thousands
+    ("reserved-or-paged", "opt-cache-slots", "66B"): 9.552 - 9.7,
 }
 
 QUOTED = {
@@ -84,6 +86,9 @@ QUOTED = {
     ("cuda-context", "context-v100", ""),
     ("oom-anatomy", "oom-anatomy", "total capacity"),
     ("optimizer-states", "bytes-per-param", "8-bit AdamW"),
+    ("reserved-or-paged", "orca-max-waste", "tokens"),
+    ("reserved-or-paged", "orca-max-waste", "reserved, used later"),
+    ("reserved-or-paged", "orca-max-waste", "reserved, never used"),
 }
 
 # Of an experiment's figure: conditions that the document does not print decide its last digits.
