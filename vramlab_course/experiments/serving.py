@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from vramlab.cuda_rules.sizes import segment_size, unsplit_remainder_bytes
 from vramlab.units import GIB
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -83,8 +84,9 @@ def reserved_or_paged(tokens: int = 330, pool_gib: int = OPT[0].cache_gib) -> Ou
     _find_waste(trial, 100 * outside)
     del reserved
     torch.cuda.empty_cache()
-    page_bytes = PAGE_TOKENS * sizes.token_bytes
-    with trial.stage("in pages", expected("growth", pages * page_bytes)):
+    all_bytes = pages * PAGE_TOKENS * sizes.token_bytes
+    all_bytes += unsplit_remainder_bytes(all_bytes, segment_size(all_bytes))
+    with trial.stage("in pages", expected("growth", all_bytes)):
         paged = PagedCache(pages, PAGE_TOKENS, sizes.layers, sizes.kv_heads, sizes.head_size)
     fill_with_pages(paged, tokens)
     for model in OPT:

@@ -69,7 +69,7 @@ def reserved_bytes(
         "reserved, never used": longest - at_end,
     }
     parts = {name: requests * tokens * token_bytes for name, tokens in each.items()}
-    return {**parts, "too small for one more": pool_bytes - sum(parts.values())}
+    return {**parts, "other: too small for one more": pool_bytes - sum(parts.values())}
 
 
 def latent_token_bytes(

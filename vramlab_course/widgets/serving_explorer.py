@@ -88,7 +88,7 @@ def serving_explorer(
         {
             "weights": weights_bytes,
             "tokens": used_bytes,
-            "rest of the cache": memory.pool_bytes - used_bytes,
+            "other: rest of the cache": memory.pool_bytes - used_bytes,
         },
         title=f"{model} on {gpu}, full of requests of {tokens:,} tokens",
         capacity_bytes=catalogue.find(gpu).total_bytes,

@@ -35,7 +35,7 @@ def test_what_is_reserved_and_not_used_adds_up() -> None:
         "tokens": 7 * 330 * 10,
         "reserved, used later": 7 * 169 * 10,
         "reserved, never used": 7 * 1549 * 10,
-        "too small for one more": 150_000 - 7 * 2048 * 10,
+        "other: too small for one more": 150_000 - 7 * 2048 * 10,
     }
 
 

@@ -25,8 +25,8 @@ def test_the_explorer_counts_requests() -> None:
     explorer = serving_explorer(tokens=256)
     paged = explorer.output.value
     explorer.controls["page"].value = "reserve the longest"
-    # 9/10 of 39.39 GiB less 26 GB hold 6 texts of 2,048 tokens, 1,600 MiB each
-    assert "6 requests of 256 tokens fit at a time." in explorer.output.value
+    # 9/10 of 39.39 GiB less 26 GB are 11.24 GiB: 7 texts of 2,048 tokens, 1,600 MiB each
+    assert "7 requests of 256 tokens fit at a time." in explorer.output.value
     assert "requests of 256 tokens fit at a time." in paged
     explorer.controls["gpu"].value = "T4"
     assert "The weights leave no room for a request." in explorer.output.value
