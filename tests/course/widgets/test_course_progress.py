@@ -73,7 +73,9 @@ def test_the_page_has_every_path_lesson_and_workshop_and_where_it_is_kept(
     for workshop in workshops:
         assert f'href="exercises/{workshop.stem}/{workshop.stem}.ipynb"' in html
     assert str(record.path) in html
-    assert "Lessons done: 0 of 23. Predictions made or skipped: 0. Tasks solved: 1." in str(page)
+    assert (
+        f"Lessons done: 0 of {len(LESSONS)}. Predictions made or skipped: 0. Tasks solved: 1."
+    ) in str(page)
     assert "a weekend: 0 of 8, next: 02 · Pages and blocks" in str(page)
 
 
