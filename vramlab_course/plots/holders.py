@@ -12,10 +12,10 @@ from vramlab_course.plots.style import CATEGORY_LOOKS, Look
 
 _MOST_ROWS = 4
 _MOST_BOXES = 7
-_PITCH_IN = 1.12
+_PITCH_IN = 0.98
 _BOX_IN = 0.52
 _LEFT_IN = 0.15
-_GAP_IN = 0.24
+_GAP_IN = 0.16
 _NAME = Look(style.PALE)
 
 Way = Sequence[Holder]
@@ -34,9 +34,9 @@ def draw_holders(ways: Mapping[str, Way], *, title: str) -> Picture:
         ValueError: there are no ways, or more than four.
     """
     check_drawable(len(ways), "ways", 1, _MOST_ROWS)
-    diagram = Diagram(_PITCH_IN * len(ways) + 0.1, title)
+    diagram = Diagram(_PITCH_IN * len(ways), title)
     for row, (words, way) in enumerate(ways.items()):
-        y = _PITCH_IN * (len(ways) - 1 - row) + 0.2
+        y = _PITCH_IN * (len(ways) - 1 - row) + 0.15
         diagram.write(_LEFT_IN, y + _BOX_IN + 0.18, words, ha="left", bold=True)
         _draw_way(diagram, _shortened(way), y)
     return diagram.finish(describe_holders(ways, title=title))
