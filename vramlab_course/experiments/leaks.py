@@ -10,7 +10,7 @@ from vramlab.garbage import no_garbage_collection
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.programs.techniques.leaks import FACTOR, LENGTHS, Training
+from vramlab_course.programs.techniques.leaks import FACTOR, LENGTHS, LeakyTraining
 
 _WARM_UP = len(LENGTHS)
 """Steps before anything is counted: cuBLAS has its workspaces, and the cache all its masks."""
@@ -52,7 +52,7 @@ def leaks(rows: int = 4096, width: int = 512, steps: int = 4) -> Outcome:
     trial = Trial("leaks", rows=rows, width=width, steps=steps)
     with no_garbage_collection():
         for leak, each_bytes in held_each_step_bytes(rows, width).items():
-            training = Training(leak, rows, width)
+            training = LeakyTraining(leak, rows, width)
             for _ in range(_WARM_UP):
                 training.step()
             with trial.stage(leak, expected("growth", steps * each_bytes)):

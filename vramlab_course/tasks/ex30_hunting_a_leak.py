@@ -153,10 +153,10 @@ def _observe_training(added: str, rows: int, collect_every: int) -> Observation:
         rows: of a batch.
         collect_every: steps after which Python looks for garbage.
     """
-    from vramlab_course.programs.techniques.leaks import Training
+    from vramlab_course.programs.techniques.leaks import LeakyTraining
 
     with no_garbage_collection():
-        training = Training(added, rows, 512)
+        training = LeakyTraining(added, rows, 512)
         allocated = [torch.cuda.memory_allocated()]
         for step in range(1, STEPS + 1):
             training.step()
@@ -336,9 +336,9 @@ MOST_LENGTHS = 8
 
 
 def _step(run: Run, added: str, rows: int) -> tuple[Callable[[], None]]:
-    from vramlab_course.programs.techniques.leaks import Training
+    from vramlab_course.programs.techniques.leaks import LeakyTraining
 
-    return (run.ours(Training(added, rows, 512).step),)
+    return (run.ours(LeakyTraining(added, rows, 512).step),)
 
 
 def _leaks(step: Callable[[], None]) -> bool:

@@ -12,7 +12,7 @@ from vramlab.garbage import no_garbage_collection
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
 from vramlab_course.plots import draw_curves
-from vramlab_course.programs.techniques.leaks import LEAKS, Training
+from vramlab_course.programs.techniques.leaks import LEAKS, LeakyTraining
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import AnyGPU
@@ -62,7 +62,7 @@ def measure_steps(leak: str, steps: int, rows: int, collect_every: int, gpu: str
     """Train on a fresh virtual GPU, and read the allocated bytes after each step."""
     held = []
     with VirtualGPU(gpu), no_garbage_collection():
-        training = Training(leak, rows)
+        training = LeakyTraining(leak, rows)
         for step in range(1, steps + 1):
             training.step()
             if collect_every and step % collect_every == 0:

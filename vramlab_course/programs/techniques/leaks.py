@@ -1,6 +1,6 @@
 """A small training, and lines that somebody has added to it: what lesson 30 hunts.
 
-    training = Training("checks")
+    training = LeakyTraining("checks")
     training.step()              # holds more after every step
 
 Each line is one that people write: none of them looks like memory.
@@ -19,7 +19,7 @@ LENGTHS = tuple(range(512, 4097, 512))
 """Of texts: those that masks are made for."""
 
 
-class Training:
+class LeakyTraining:
     """Trains a small network on the current GPU.
 
     Args:
@@ -61,34 +61,34 @@ class Training:
         return loss
 
 
-def _nothing(training: Training, x: Tensor, loss: Tensor) -> None:
+def _nothing(training: LeakyTraining, x: Tensor, loss: Tensor) -> None:
     """Add nothing."""
 
 
-def _keep_losses(training: Training, x: Tensor, loss: Tensor) -> None:
+def _keep_losses(training: LeakyTraining, x: Tensor, loss: Tensor) -> None:
     """Keep each loss, to plot them."""
     training.kept.append(loss)
 
 
-def _keep_checks(training: Training, x: Tensor, loss: Tensor) -> None:
+def _keep_checks(training: LeakyTraining, x: Tensor, loss: Tensor) -> None:
     """Check the batch once more after the step, and keep what comes of it."""
     training.kept.append(training.loss(x))
 
 
-def _add_a_hook(training: Training, x: Tensor, loss: Tensor) -> None:
+def _add_a_hook(training: LeakyTraining, x: Tensor, loss: Tensor) -> None:
     """Watch the last layer, and let nobody take the hook away."""
     keep = training.kept.append
     training.model[-1].register_forward_hook(lambda module, inputs, output: keep(output.detach()))
 
 
-def _keep_masks(training: Training, x: Tensor, loss: Tensor) -> None:
+def _keep_masks(training: LeakyTraining, x: Tensor, loss: Tensor) -> None:
     """Keep the mask of each length, so that it need not be made again."""
     length = LENGTHS[training.steps % len(LENGTHS)]
     if length not in training.masks:
         training.masks[length] = torch.ones(length, length, device="cuda")
 
 
-def _keep_the_error(training: Training, x: Tensor, loss: Tensor) -> None:
+def _keep_the_error(training: LeakyTraining, x: Tensor, loss: Tensor) -> None:
     """Keep an error to the end of the function: it keeps this frame, and the frame keeps it."""
     metrics: dict[str, float] = {}
     problem = None
@@ -99,7 +99,7 @@ def _keep_the_error(training: Training, x: Tensor, loss: Tensor) -> None:
     assert problem is not None
 
 
-LEAKS: dict[str, Callable[[Training, Tensor, Tensor], None]] = {
+LEAKS: dict[str, Callable[[LeakyTraining, Tensor, Tensor], None]] = {
     "none": _nothing,
     "losses": _keep_losses,
     "checks": _keep_checks,
