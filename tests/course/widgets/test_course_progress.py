@@ -33,7 +33,7 @@ def test_a_lesson_is_done_when_its_questions_are_decided_and_its_tasks_solved(
 ) -> None:
     before = progress_of(record, ["02"], COURSE)["02"]
     assert (before.answered, before.solved, before.mark) == (0, 0, "○")
-    _, questions = course_progress._read_lesson(COURSE / "lessons" / f"{STEM}.ipynb")
+    _, questions = course_progress._read_lesson(COURSE, f"lessons/{STEM}.ipynb")
     assert before.asked == len(questions) == 4  # of the first part alone
     answer(record, questions[0])
     assert progress_of(record, ["02"], COURSE)["02"].mark == "◐"
