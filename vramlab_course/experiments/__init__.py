@@ -15,6 +15,7 @@ An experiment measures through torch's own interface on whatever GPU is attached
 from vramlab_course.experiments import (
     accumulation,
     activations,
+    adapters,
     batch_size,
     bert,
     bert_modes,
@@ -69,6 +70,7 @@ __all__ = [
     "Trial",
     "accumulation",
     "activations",
+    "adapters",
     "batch_size",
     "bert",
     "bert_modes",

@@ -26,6 +26,7 @@ and pictures of ideas, drawn from what runs:
     draw_autograd(graph)        the graph that backward walks, and what each op saves for it
     draw_hierarchy(snapshot)    driver, segments, blocks, tensors
     draw_states(weight, states) what optimizers keep for one weight, areas as large as bytes
+    draw_adapters(weight, ...)  LoRA: what learns, and what it takes besides
     draw_pages(tokens)          a cache of keys and values that grows page by page
     draw_tiles(length, tile)    flash attention: which scores are there at a time
     draw_accumulation(...)      activations come and go, gradients stay
@@ -41,6 +42,7 @@ Each returns a `Picture`, which is a matplotlib Figure with alternative text; ea
 """
 
 from vramlab_course.plots.accumulation import describe_accumulation, draw_accumulation
+from vramlab_course.plots.adapters import describe_adapters, draw_adapters
 from vramlab_course.plots.autograd import describe_autograd, draw_autograd
 from vramlab_course.plots.breakdown import describe_breakdown, draw_breakdown
 from vramlab_course.plots.curves import describe_curves, draw_curves
@@ -83,6 +85,7 @@ __all__ = [
     "Trade",
     "Trip",
     "describe_accumulation",
+    "describe_adapters",
     "describe_autograd",
     "describe_breakdown",
     "describe_curves",
@@ -114,6 +117,7 @@ __all__ = [
     "describe_travel",
     "describe_zero_stages",
     "draw_accumulation",
+    "draw_adapters",
     "draw_autograd",
     "draw_breakdown",
     "draw_curves",

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.long
 
 FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "accumulation_explorer": ({"rows": 64, "steps": 1, "width": 256}, "loss", "sum"),
+    "adapter_explorer": ({"layers": 2, "length": 256}, "four_bits", False),
     "allocator_explorer": ({"memory_mib": 64}, "steps", 1),
     "attention_explorer": ({"length": 256, "heads": 1}, "kind", "flash"),
     "batch_explorer": ({"model": "VGG16, 224 x 224 pixels"}, "optimizer", "SGD"),
