@@ -127,7 +127,17 @@ PARTS = (
             "pipeline.PipelineStage.in_flight",
         ),
     ),
-    Part(6, "What people do now", _written(24, 30)),
+    Part(
+        6,
+        "What people do now",
+        _written(24, 30),
+        (
+            "serving.pages",
+            "serving.shared_pages",
+            "serving.latent_token_bytes",
+            "serving.quantized_bytes",
+        ),
+    ),
 )
 
 PATHS = (
@@ -147,6 +157,11 @@ PATHS = (
         ("02", "05", "06", "12", *_numbers(19, 23)),
     ),
     LearningPath(
+        "serving",
+        "You serve a model that others have trained.",
+        ("02", "03", "07", "11", "12", *_written(26, 27)),
+    ),
+    LearningPath(
         "the whole",
         "You want to predict any of it to the byte.",
         (*_numbers(1, 23), *_written(24, 30)),
@@ -157,12 +172,17 @@ PATHS = (
 ONWARD: Mapping[str, tuple[str, ...]] = {
     "02": ("workshop_a_allocator",),
     "03": ("workshop_a_allocator", "30"),
+    "04": ("24",),
     "05": ("30",),
-    "07": ("30",),
+    "06": ("24",),
+    "07": ("27", "30"),
     "08": ("workshop_b_checkpoint", "workshop_f_chunked_cross_entropy"),
+    "10": ("27",),
     "12": ("workshop_f_chunked_cross_entropy",),
     "13": ("30",),
     "14": ("workshop_b_checkpoint",),
+    "16": ("24",),
+    "17": ("24",),
     "19": ("workshop_c_bucketed_ddp",),
     "20": ("workshop_d_fsdp",),
     "22": ("workshop_e_pipeline",),

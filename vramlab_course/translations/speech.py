@@ -9,6 +9,10 @@ from functools import cache
 from vramlab_course.translations.catalogue import read
 from vramlab_course.translations.language import CATALOGUES, ENGLISH, language_here
 
+OWN_NAME = "English"
+"""What a language calls itself: what it has for this word."""
+QUESTION = "the question"
+
 WIDGETS = "widgets.po"
 """The catalogue of what is said in every notebook."""
 

@@ -10,6 +10,7 @@
     saved_tensors_explorer()    what a chain of operators keeps for its backward pass
     training_step_explorer()    how batch, width and optimizer shape a training step's memory
     kv_cache_explorer()         what a cache of keys and values takes, and what fits
+    serving_explorer()          how many requests fit beside a model's weights
     optimizer_explorer()        what an optimizer keeps, and what its step() takes
     offloading_explorer()       what the host keeps for the GPU, and what its trips cost
     pipeline_explorer()         who works when in a pipeline, and what each stage holds
@@ -62,6 +63,7 @@ from vramlab_course.widgets.predict import Answer, Prediction, predict
 from vramlab_course.widgets.prediction_record import prediction_score
 from vramlab_course.widgets.running_cell import say_what_long_cells_do
 from vramlab_course.widgets.saved_tensors_explorer import saved_tensors_explorer
+from vramlab_course.widgets.serving_explorer import serving_explorer
 from vramlab_course.widgets.spoken_tables import speak_in_tables
 from vramlab_course.widgets.tensor_parallel_explorer import tensor_parallel_explorer
 from vramlab_course.widgets.timeline import show_timeline
@@ -97,6 +99,7 @@ __all__ = [
     "predict",
     "prediction_score",
     "saved_tensors_explorer",
+    "serving_explorer",
     "show_timeline",
     "start_page",
     "tensor_parallel_explorer",

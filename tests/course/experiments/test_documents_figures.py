@@ -74,6 +74,8 @@ DIFFERENCES: dict[tuple[str, str, str], float | None] = {
     ("lora-gpt3", "lora-gpt3-checkpoint", ""): 37_748_736 - 35_000_000,
     # 12 B x 65285660672 parameters - 780 GB
     ("qlora-65b", "qlora-full", ""): 783_427_928_064 - 780_000_000_000,
+    # 21 GiB in pages of 16 x 64 x 72 x 128 x 2 x 2 B: 597 x 16 tokens, in thousands
+    ("reserved-or-paged", "opt-cache-slots", "66B"): -0.148,  # 9.552 - 9.7
 }
 
 QUOTED = {
@@ -88,6 +90,9 @@ QUOTED = {
     ("cuda-context", "context-v100", ""),
     ("oom-anatomy", "oom-anatomy", "total capacity"),
     ("optimizer-states", "bytes-per-param", "8-bit AdamW"),
+    ("reserved-or-paged", "orca-max-waste", "tokens"),
+    ("reserved-or-paged", "orca-max-waste", "reserved, used later"),
+    ("reserved-or-paged", "orca-max-waste", "reserved, never used"),
 }
 
 # Of an experiment's figure: conditions that the document does not print decide its last digits.

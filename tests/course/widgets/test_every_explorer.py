@@ -45,6 +45,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
         True,
     ),
     "saved_tensors_explorer": ({"rows": 256, "width": 64}, "second", "relu"),
+    "serving_explorer": ({"gpu": "T4", "bits": 4}, "bits", 8),
     "tensor_parallel_explorer": ({"width": 1024, "sequence": 256, "ranks": 4}, "batch", 4),
     "training_step_explorer": ({"batch": 64, "width": 256, "depth": 2}, "batch", 128),
     "transformer_explorer": (
