@@ -112,10 +112,13 @@ print("not translated")
 def test_widgets_have_what_they_say_to_translate(tmp_path: Path) -> None:
     (tmp_path / "widget.py").write_text(
         '_HOW = "How {it} goes."\n\ndef f(words):\n    say(_HOW, it=1)\n    say("Now.")\n'
-        '    say("Now.")\n    say(words)\n',
+        '    say("Now.")\n    say(words)\n'
+        '@explorer("What it takes")\ndef g(\n    a: Annotated[int, slider("Layers", 1, 2)],\n'
+        '    b: Annotated[str, choice("dtype", DTYPES), "in words"],\n) -> View: ...\n',
         encoding="utf-8",
     )
-    assert texts_of_widgets(tmp_path) == [Text("", "How {it} goes."), Text("", "Now.")]
+    told = ("How {it} goes.", "Now.", "What it takes", "Layers")
+    assert texts_of_widgets(tmp_path) == [Text("", words) for words in told]
 
 
 def test_titles_and_tables_are_to_be_translated_but_no_units_and_no_code() -> None:
