@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from vramlab.measure.figures import UNIT_BYTES
 
-COUNTS = ("samples", "tokens", "layers", "times")
+COUNTS = ("samples", "tokens", "layers", "times", "percent")
 """What can be predicted besides memory: a number of these."""
 
 UNITS: dict[str, int] = {**UNIT_BYTES, **dict.fromkeys(COUNTS, 1)}
