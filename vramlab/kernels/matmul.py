@@ -184,7 +184,7 @@ def int_mm(call: Call, self: Tensor, mat2: Tensor, **_: object) -> Iterable[Step
 @rule(
     "aten._scaled_mm.default",
     "aten._scaled_mm.out",
-    takes="the workspace is cuBLASLt's, for one scale a matrix",
+    takes="the workspace is cuBLASLt's",
     source="ScaledBlas.cpp in aten/src/ATen/native/cuda, CUDABlas.cpp in ATen/cuda, PyTorch 2.13",
     status=Status.FROM_SOURCE,
 )

@@ -1,4 +1,4 @@
-"""Lesson 28: numbers of 8 bits and fewer, what layers that multiply in them keep, and what papers say."""
+"""Lesson 28: numbers of 8 bits and fewer, and what layers keep that multiply in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.eight_bits import Recipe, gelu_chain_bytes, linear_kept_bytes
 from vramlab_course.formulas.training import SCALAR_BYTES
-from vramlab_course.programs.techniques.eight_bits import BLOCK, E4M3, E5M2, EightBitLinear, cast_blocks
+from vramlab_course.programs.techniques.eight_bits import (
+    BLOCK,
+    E4M3,
+    E5M2,
+    EightBitLinear,
+    cast_blocks,
+)
 
 RECIPES: tuple[Recipe, ...] = ("16 bits", "8 bits, cast again", "8 bits, kept")
 
@@ -30,7 +36,7 @@ def linear(inputs: int, outputs: int, recipe: Recipe) -> nn.Module:
 
 
 def region(recipe: Recipe) -> AbstractContextManager[Any]:
-    """What a forward pass runs in: autocast to bfloat16, or nothing where layers cast themselves."""
+    """What a forward pass runs in: autocast to bfloat16; nothing, where layers cast themselves."""
     return torch.autocast("cuda", torch.bfloat16) if recipe == "16 bits" else nullcontext()
 
 
@@ -138,7 +144,7 @@ def eight_bit_formats() -> Outcome:
     for name, dtype, fraction_bits in (("fp8-e4m3", E4M3, 3), ("fp8-e5m2", E5M2, 2)):
         numbers = patterns.view(dtype).float()
         finite = numbers[numbers.isfinite()]
-        values = (
+        values: tuple[tuple[str, float], ...] = (
             ("largest", float(finite.max())),
             ("smallest normal", float(numbers[1 << fraction_bits])),  # exponent 1, fraction 0
             ("smallest", float(numbers[1])),
@@ -150,7 +156,7 @@ def eight_bit_formats() -> Outcome:
     matrix = torch.ones(128, 256, device="cuda")
     casts, scales = cast_blocks(matrix)
     halves = torch.empty(128, 128, dtype=torch.float4_e2m1fn_x2, device="cuda")
-    assert BLOCK == matrix.numel() // scales.numel()
+    assert matrix.numel() // scales.numel() == BLOCK
     parts: tuple[tuple[str, float | None], ...] = (
         ("numbers in a block", matrix.numel() // scales.numel()),
         ("bits of a scale", 8 * scales.element_size()),
@@ -158,14 +164,14 @@ def eight_bit_formats() -> Outcome:
         ("bits of a number, MXFP6", None),
         ("bits of a number, MXFP4", 8 * halves.nbytes / matrix.numel()),
     )
-    for index, (part, value) in enumerate(parts):
+    for index, (part, bits) in enumerate(parts):
         trial.find(
             "mx-formats",
-            value,
+            bits,
             index=index,
             part=part,
-            quoted=value is None,
-            note="PyTorch 2.13 has no dtype of 6 bits" if value is None else "",
+            quoted=bits is None,
+            note="PyTorch 2.13 has no dtype of 6 bits" if bits is None else "",
         )
     return trial.outcome()
 

@@ -5,8 +5,8 @@ row, or, in MX formats, a byte for each 32 numbers of a row (E8M0: a power of tw
 compute capability 10.0 want MX scales in tiles of 128 rows by 4 blocks, filled up.
 
 Source: arXiv 2209.05433 (scales of tensors), arXiv 2310.10537 (MX: w + kd bits for k numbers of d
-bits and a scale of w); `_check_scaled_mm_sizes` in torch/_meta_registrations.py, PyTorch 2.13 (rows,
-tiles); vramlab_course/programs/techniques/eight_bits.py (the layers).
+bits and a scale of w); `_check_scaled_mm_sizes` in torch/_meta_registrations.py, PyTorch 2.13 (rows
+and tiles); vramlab_course/programs/techniques/eight_bits.py (the layers).
 """
 
 from __future__ import annotations

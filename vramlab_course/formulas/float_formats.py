@@ -33,7 +33,7 @@ class FloatFormat:
     fraction_bits: int
     """Bits of the significand after the point."""
     size_bytes: float
-    """What a number takes in memory; more than its bits for tf32. A part where some share a byte."""
+    """What a number takes in memory; more than its bits for tf32. Some share a byte."""
     finite: bool = False
     """The largest exponent is used for numbers too: there is no infinity."""
     has_nan: bool = True

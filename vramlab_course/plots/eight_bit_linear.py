@@ -36,7 +36,9 @@ def draw_eight_bit_linear(
     x8 = diagram.box(
         2.45, 2.85, 1.35, 0.62, f"x, E4M3\n{size.given8}", _ACTIVATION, dashed=not kept
     )
-    w8 = diagram.box(2.45, 1.95, 1.35, 0.62, f"W, E4M3\n{size.weight8}", _ACTIVATION, dashed=not kept)
+    w8 = diagram.box(
+        2.45, 1.95, 1.35, 0.62, f"W, E4M3\n{size.weight8}", _ACTIVATION, dashed=not kept
+    )
     diagram.arrow(x.right, x8.left, "amax,\ncast", beside=(0, 0.2))
     diagram.arrow(w.right, w8.left, "amax,\ncast", beside=(0, 0.2))
     forward = diagram.box(4.75, 2.4, 1.15, 0.62, "x W\u1d40\n8-bit product", STEP)
@@ -73,10 +75,10 @@ def describe_eight_bit_linear(
         else f"x itself stays for the backward pass, {size.given}, and is cast once more"
     )
     return (
-        f"{title or _finding(rows, inputs, outputs, keep)}. Forward: x of {rows:,} x {inputs:,} and "
-        f"W of {outputs:,} x {inputs:,} are cast to E4M3, each by its largest number; their "
-        f"product, times both scales, is y in 16 bits; {stays}. Backward: dy is cast to E5M2, and "
-        "multiplied with W for dx, in 16 bits, and with x for dW, in float32."
+        f"{title or _finding(rows, inputs, outputs, keep)}. Forward: x of {rows:,} x {inputs:,} "
+        f"and W of {outputs:,} x {inputs:,} are cast to E4M3, each by its largest number; their "
+        f"product, times both scales, is y in 16 bits; {stays}. Backward: dy is cast to E5M2, "
+        "and multiplied with W for dx, in 16 bits, and with x for dW, in float32."
     )
 
 

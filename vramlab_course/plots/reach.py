@@ -71,9 +71,7 @@ def describe_reach(
     return f"{title or _finding(tensors, formats)}. {'. '.join(parts)}."
 
 
-def _draw_tensor(
-    axes: Axes, name: str, counts: Binades, formats: Sequence[FloatFormat]
-) -> None:
+def _draw_tensor(axes: Axes, name: str, counts: Binades, formats: Sequence[FloatFormat]) -> None:
     most = max(counts.values())
     axes.bar(
         [power + 0.5 for power in counts],
@@ -136,6 +134,4 @@ def _finding(tensors: Mapping[str, Binades], formats: Sequence[FloatFormat]) -> 
     form = formats[-1]
     if len(tensors) == 1:
         return f"{first[0]}: {_lost(first[1], form)} for {form.name}"
-    return (
-        f"{form.name}: {first[0]}, {_lost(first[1], form)}; {last[0]}, {_lost(last[1], form)}"
-    )
+    return f"{form.name}: {first[0]}, {_lost(first[1], form)}; {last[0]}, {_lost(last[1], form)}"

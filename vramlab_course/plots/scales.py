@@ -33,7 +33,9 @@ def draw_scales(rows: int, columns: int, *, title: str = "") -> Picture:
         size = short_size(scales_bytes(rows, columns, scaling))
         diagram.write(left + 1.25, 2.55, name, bold=True)
         diagram.write(left + 1.25, 0.62, f"{rows:,} x {columns:,}: {size} of scales")
-    diagram.key({"the large number": _LARGE, "shares its scale": _SPOILT, "does not": Look("white")})
+    diagram.key(
+        {"the large number": _LARGE, "shares its scale": _SPOILT, "does not": Look("white")}
+    )
     return diagram.finish(describe_scales(rows, columns, title=title))
 
 
@@ -44,8 +46,8 @@ def describe_scales(rows: int, columns: int, *, title: str = "") -> str:
         for scaling, name in _NAMES.items()
     )
     return (
-        f"{title or 'One large number: who shares its scale is rounded for it'}. Scales of a matrix "
-        f"of {rows:,} x {columns:,}: {parts}. With one for all, every number shares the large "
+        f"{title or 'One large number: who shares its scale is rounded for it'}. Scales of "
+        f"{rows:,} x {columns:,} numbers: {parts}. With one for all, every number shares the large "
         f"one's; with one for each row, its row does; in blocks, {MX_BLOCK} neighbours do."
     )
 

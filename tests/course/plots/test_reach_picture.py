@@ -30,9 +30,7 @@ def test_draws_a_row_for_each_tensor() -> None:
         "gradients",
         "scaled",
     ]
-    assert picture.alt.startswith(
-        "float8_e4m3fn: gradients, 75% too small; scaled, all within."
-    )
+    assert picture.alt.startswith("float8_e4m3fn: gradients, 75% too small; scaled, all within.")
 
 
 def test_zeros_alone_cannot_be_drawn() -> None:

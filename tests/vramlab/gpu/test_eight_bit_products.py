@@ -38,7 +38,7 @@ def test_older_gpus_refuse(gpu: str, has: bool) -> None:
         if has:
             torch._scaled_mm(left, right, one, one, out_dtype=torch.bfloat16)
         else:
-            with pytest.raises(RuntimeError, match="compute capability >= 9.0 or 8.9"):
+            with pytest.raises(RuntimeError, match=r"compute capability >= 9\.0 or 8\.9"):
                 torch._scaled_mm(left, right, one, one, out_dtype=torch.bfloat16)
 
 
@@ -66,6 +66,8 @@ def test_what_kernels_cannot_read_is_refused(values: bool) -> None:
 def test_scales_in_tiles_have_no_values() -> None:
     with VirtualGPU("H100", values=True):
         left, right, _ = operands()
-        tiles = [torch.ones(rows * 4, device="cuda").to(torch.float8_e8m0fnu) for rows in (128, 256)]
+        tiles = [
+            torch.ones(rows * 4, device="cuda").to(torch.float8_e8m0fnu) for rows in (128, 256)
+        ]
         with pytest.raises(UnsupportedOnVirtualGPU, match="scales lie in tiles"):
             torch._scaled_mm(left, right, *tiles, out_dtype=torch.bfloat16)

@@ -35,10 +35,11 @@ def scaled_mm(
     if device_index is None or device_index < 0:
         return dispatcher.run_plain(func, args, kwargs)
     model = dispatcher.machine.devices[device_index].model
-    if model.compute_capability < _LEAST_CAPABILITY:
+    major, minor = model.compute_capability
+    if (major, minor) < _LEAST_CAPABILITY:
         raise RuntimeError(
             "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or "
-            f"8.9, or ROCm MI300+: this {model.name} has {'%d.%d' % model.compute_capability}"
+            f"8.9, or ROCm MI300+: this {model.name} has {major}.{minor}"
         )
     if dispatcher.backing_device.type == "meta":
         return dispatcher.run_plain(func, args, kwargs)

@@ -70,7 +70,7 @@ def restore(numbers: Tensor, scale: Tensor) -> Tensor:
     """Turn a cast and its scale, of any of the kinds above, back into float32."""
     if scale.dtype != SCALES:
         return numbers.float() * scale
-    blocks = numbers.float().unflatten(-1, (-1, BLOCK))
+    blocks: Tensor = numbers.float().unflatten(-1, (-1, BLOCK))
     return (blocks * scale.float()[..., None]).flatten(-2)
 
 
@@ -108,7 +108,7 @@ class _Multiply(torch.autograd.Function):
         else:
             ctx.save_for_backward(given, weight)
         product = _product(number, (other[0].t(), other[1]), given.dtype)
-        return product.unflatten(0, given.shape[:-1])
+        return product.view(*given.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -123,7 +123,7 @@ class _Multiply(torch.autograd.Function):
         of_input = of_weight = None
         if ctx.needs_input_grad[0]:
             of_input = _product((rows, rows_scale), other, gradient.dtype)
-            of_input = of_input.unflatten(0, gradient.shape[:-1])
+            of_input = of_input.view(*gradient.shape[:-1], -1)
         if ctx.needs_input_grad[1]:
             of_weight = _product((rows.t(), rows_scale), number, ctx.weight_dtype)
         return of_input, of_weight, None
@@ -148,5 +148,5 @@ class EightBitLinear(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Multiply rows of 16-bit numbers with the weight."""
-        product: Tensor = _Multiply.apply(rows, self.weight, self.keep)
+        product: Tensor = _Multiply.apply(rows, self.weight, self.keep)  # type: ignore[no-untyped-call]
         return product
