@@ -127,7 +127,17 @@ PARTS = (
             "pipeline.PipelineStage.in_flight",
         ),
     ),
-    Part(6, "What people do now", _written(24, 30)),
+    Part(
+        6,
+        "What people do now",
+        _written(24, 30),
+        (
+            "serving.pages",
+            "serving.shared_pages",
+            "serving.latent_token_bytes",
+            "serving.quantized_bytes",
+        ),
+    ),
 )
 
 PATHS = (
@@ -145,6 +155,11 @@ PATHS = (
         "many GPUs",
         "You know a training step, and have more than one GPU for it.",
         ("02", "05", "06", "12", *_numbers(19, 23)),
+    ),
+    LearningPath(
+        "serving",
+        "You serve a model that others have trained.",
+        ("02", "03", "07", "11", "12", *_written(26, 27)),
     ),
     LearningPath(
         "the whole",

@@ -99,6 +99,9 @@ _MEANINGS: dict[str, Look] = {
     "gathered": GATHERED_LOOK,
     "casts": Look(YELLOW),
     "cache": CACHED_LOOK,
+    "tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "keys and values": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "reserved": Look("white", "//"),
     "CUDA context": OUTSIDE_LOOK,
 }
 OTHER_LOOKS = (

@@ -339,8 +339,8 @@ ROOM_BYTES = 4 * ACTIVATION_BYTES
 """For other temporaries than ours. Two bytes a number take 8 more, with 16 layers."""
 
 HOST_BYTES = 6 * ACTIVATION_BYTES
-"""May go to the host: the input, weights and gradients, to be looked at. All that is saved is more
-than 60."""
+"""May go to the host: the input, weights and gradients, to be looked at. With 16 layers, 32
+activations are saved."""
 
 
 def _model_and_rows(run: Run, layers: int) -> tuple[Any, ...]:

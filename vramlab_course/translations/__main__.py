@@ -18,10 +18,19 @@ from vramlab_course.translations.catalogue import (
 )
 from vramlab_course.translations.language import CATALOGUES, ENGLISH, languages
 from vramlab_course.translations.notebook import NOT_TRANSLATED, PARTLY_TRANSLATED
-from vramlab_course.translations.speech import WIDGETS
-from vramlab_course.translations.texts import Text, texts_of_notebook, texts_of_widgets
+from vramlab_course.translations.speech import OWN_NAME, QUESTION, WIDGETS
+from vramlab_course.translations.texts import (
+    Text,
+    texts_of_headings,
+    texts_of_mistakes,
+    texts_of_notebook,
+    texts_of_widgets,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
+ALWAYS = (OWN_NAME, QUESTION, NOT_TRANSLATED, PARTLY_TRANSLATED)
+_TABLES = ("vramlab/measure/results.py", "vramlab_course/experiments/outcome.py")
+"""The modules whose tables every lesson shows."""
 COMMAND = "python -m vramlab_course.translations"
 
 
@@ -50,11 +59,12 @@ def main() -> int:
 
 def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
     """Yield each catalogue of a language, what it is about, and what there is to translate."""
-    widgets = [Text("", words) for words in (NOT_TRANSLATED, PARTLY_TRANSLATED)]
+    widgets = [Text("", words) for words in ALWAYS]
     widgets += texts_of_widgets(ROOT / "vramlab_course" / "widgets")
+    widgets += texts_of_headings(ROOT / name for name in _TABLES)
     widgets += [Text("", part.title) for part in PARTS]
     widgets += [Text("", words) for path in PATHS for words in (path.name, path.aim)]
-    yield CATALOGUES / language / WIDGETS, "what widgets say", widgets
+    yield CATALOGUES / language / WIDGETS, "what widgets say", list(dict.fromkeys(widgets))
     notebooks = [*ROOT.glob("*.ipynb"), *ROOT.glob("lessons/*.ipynb")]
     notebooks += ROOT.glob("exercises/*/*.ipynb")
     for notebook in sorted(notebooks):
@@ -64,7 +74,11 @@ def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
 
 
 def _texts(name: str) -> list[Text]:
-    return texts_of_notebook(json.loads((ROOT / name).read_text(encoding="utf-8")))
+    texts = texts_of_notebook(json.loads((ROOT / name).read_text(encoding="utf-8")))
+    tasks = ROOT / "vramlab_course" / "tasks" / f"ex{Path(name).stem}.py"
+    if name.startswith("exercises/") and tasks.exists():
+        texts += texts_of_mistakes(tasks)
+    return texts
 
 
 def _keep(path: Path, about: str, texts: list[Text], language: str, only_check: bool) -> int:

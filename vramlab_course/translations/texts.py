@@ -1,9 +1,10 @@
-"""What is to be translated: Markdown cells, and what predictions and widgets say."""
+"""What is to be translated: Markdown, and what predictions, titles, tables and widgets say."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,19 @@ Notebook = Mapping[str, Any]
 """As JSON has it."""
 
 
+MISTAKES = "mistakes"
+"""The place of what an exercise tells who makes a mistake."""
+
+_WORD = re.compile(r"(?<![\w.(])[a-z]{3,}(?![\w.(])")
+"""In a table's heading: without one, it is a unit or code."""
+
+
 @dataclass(frozen=True)
 class Text:
     """Something that a learner reads.
 
     Attributes:
-        place: the id of its cell; '' of what widgets say everywhere.
+        place: the id of its cell; `MISTAKES`; or '' of what widgets say everywhere.
         english: it.
     """
 
@@ -35,9 +43,26 @@ def _texts_of_notebook(notebook: Notebook) -> Iterator[Text]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             yield Text(cell["id"], source)
-        elif "predict(" in source:
-            for call in _calls(ast.parse(source), "predict"):
-                yield from (Text(cell["id"], words) for words in _of_prediction(call))
+        elif not source.startswith("%") and "\n    %" not in source:  # no Python
+            yield from (Text(cell["id"], words) for words in _of_code(ast.parse(source)))
+
+
+def _of_code(cell: ast.Module) -> Iterator[str]:
+    """What a cell shows: what it asks to be predicted, titles of pictures, and its tables."""
+    named = dict(_constants(cell))
+    for call in _calls(cell):
+        name = ast.unparse(call.func)
+        if name == "predict":
+            yield from _of_prediction(call)
+        elif name == "Table":
+            caption, header = call.args[:2]
+            yield from _strings(caption)
+            header = named.get(ast.unparse(header), header)
+            yield from filter(_WORD.search, _strings(header))
+        else:
+            titles = (each.value for each in call.keywords if each.arg == "title")
+            for title in titles:
+                yield from _strings(title)
 
 
 def texts_of_widgets(folder: Path) -> list[Text]:
@@ -46,10 +71,40 @@ def texts_of_widgets(folder: Path) -> list[Text]:
     for path in sorted(folder.glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         named = dict(_constants(tree))
-        for call in _calls(tree, "say"):
-            words = named.get(ast.unparse(call.args[0]), call.args[0])
-            found += [Text("", each) for each in _strings(words)]
+        for call in _calls(tree):
+            if ast.unparse(call.func) == "say":
+                words = named.get(ast.unparse(call.args[0]), call.args[0])
+                found += [Text("", each) for each in _strings(words)]
     return list(dict.fromkeys(found))
+
+
+def texts_of_headings(paths: Iterable[Path]) -> list[Text]:
+    """Give the headings of the tables that modules make: strings in what they call `header`."""
+    found = []
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assign):
+                is_header = ast.unparse(node.targets[0]) == "header"
+            elif isinstance(node, ast.keyword):
+                is_header = node.arg == "header"
+            else:
+                continue
+            if is_header:
+                found += [Text("", words) for words in _strings(node.value)]
+    return list(dict.fromkeys(found))
+
+
+def texts_of_mistakes(path: Path) -> list[Text]:
+    """Give what the tasks of a module tell who makes a mistake, each once."""
+    found: list[str] = []
+    for call in _calls(ast.parse(path.read_text(encoding="utf-8"))):
+        name = ast.unparse(call.func)
+        if name == "Mistake":
+            found += _strings(call.args[0])
+        elif name == "of":
+            pairs = (each for each in call.args[1:] if isinstance(each, ast.Tuple))
+            found += [words for pair in pairs for words in _strings(pair.elts[0])]
+    return [Text(MISTAKES, words) for words in dict.fromkeys(found)]
 
 
 def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
@@ -58,12 +113,10 @@ def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
             yield ast.unparse(node.targets[0]), node.value
 
 
-def _calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
-    """Calls of a function, as they stand one after the other."""
+def _calls(tree: ast.AST) -> list[ast.Call]:
+    """Calls, as they stand one after the other."""
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
-        if ast.unparse(node.func) == name:
-            yield node
+    return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
 
 
 def _of_prediction(call: ast.Call) -> Iterator[str]:
@@ -80,9 +133,13 @@ def _of_prediction(call: ast.Call) -> Iterator[str]:
 
 
 def _strings(node: ast.expr) -> Iterator[str]:
-    """A string that is written down, or those of a tuple or list."""
+    """A string that is written down, with {} where values come, or those of a tuple or list."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+        )
     elif isinstance(node, (ast.Tuple, ast.List)):
         for inner in node.elts:
             yield from _strings(inner)

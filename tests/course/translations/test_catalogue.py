@@ -6,8 +6,16 @@ from pathlib import Path
 
 from vramlab_course.translations.catalogue import Entry, brought_up_to_date, path_of, read, write
 from vramlab_course.translations.language import CATALOGUES
-from vramlab_course.translations.texts import Text, texts_of_notebook, texts_of_widgets
+from vramlab_course.translations.texts import (
+    MISTAKES,
+    Text,
+    texts_of_headings,
+    texts_of_mistakes,
+    texts_of_notebook,
+    texts_of_widgets,
+)
 
+ASKED = ("How much?", "Look.", "Look again.", "Too little.", "At {}.")
 ONE, TWO, THREE = (Text("cell", words) for words in ("One.", "Two.", "Three."))
 
 
@@ -85,7 +93,7 @@ def test_a_notebook_has_its_markdown_and_its_predictions_to_translate() -> None:
 first = predict(
     "How much?",
     hint=("Look.", "Look again."),
-    mistakes={"Too little.": 4, f"never {MIB}": 5},
+    mistakes={"Too little.": 4, f"At {MIB}.": 5},
 )
 print("not translated")
 """
@@ -96,7 +104,7 @@ print("not translated")
     ]
     assert texts_of_notebook({"cells": cells}) == [
         Text("title", "# One\nTwo"),
-        *(Text("ask", words) for words in ("How much?", "Look.", "Look again.", "Too little.")),
+        *(Text("ask", words) for words in ASKED),
     ]
 
 
@@ -107,3 +115,39 @@ def test_widgets_have_what_they_say_to_translate(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     assert texts_of_widgets(tmp_path) == [Text("", "How {it} goes."), Text("", "Now.")]
+
+
+def test_titles_and_tables_are_to_be_translated_but_no_units_and_no_code() -> None:
+    code = """\
+draw_stacks(parts, title=f"A cache of {size / MIB:.0f} MiB, in {count} parts")
+header = ("way", "MiB", "eval()")
+Table("What it takes", header, rows)
+Table("Again", ("y = a(x)", "at most"), rows)
+"""
+    cell = {"cell_type": "code", "id": "show", "source": [code]}
+    assert texts_of_notebook({"cells": [cell]}) == [
+        Text("show", words)
+        for words in (
+            "A cache of {} MiB, in {} parts",
+            "What it takes",
+            "way",
+            "Again",
+            "at most",
+        )
+    ]
+
+
+def test_what_modules_tell_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.py"
+    path.write_text(
+        'A = of(right, ("You forgot it.", {"it": 0}), ("You took two.", {"it": 2}))\n'
+        'B = (Mistake("You took three.", three), Mistake("You forgot it.", none))\n'
+        'header = ("stage", "measured")\nTable("", header=("measured", "published"))\n',
+        encoding="utf-8",
+    )
+    assert texts_of_mistakes(path) == [
+        Text(MISTAKES, f"You {words}.") for words in ("forgot it", "took two", "took three")
+    ]
+    assert texts_of_headings([path]) == [
+        Text("", words) for words in ("stage", "measured", "published")
+    ]

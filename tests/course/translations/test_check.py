@@ -39,6 +39,7 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (catalogues / "zh" / "start.po").touch()
     (root / "start.ipynb").write_text('{"cells": []}', encoding="utf-8")
     monkeypatch.setattr(command, "ROOT", root)
+    monkeypatch.setattr(command, "_TABLES", ())
     for module in (command, catalogue, language, speech):
         monkeypatch.setattr(module, "CATALOGUES", catalogues)
     put_lesson(root, title="# One", end="The end.")

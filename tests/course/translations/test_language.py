@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from vramlab import table
+from vramlab.table import Table
+from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
+from vramlab_course.plots.picture import Picture
 from vramlab_course.translations.language import (
     ENGLISH,
     choose_language,
@@ -14,8 +18,8 @@ from vramlab_course.translations.language import (
     language_of,
     languages,
 )
-from vramlab_course.translations.speech import say, spoken
-from vramlab_course.widgets import predict
+from vramlab_course.translations.speech import say, spoken, title_of
+from vramlab_course.widgets import checked, predict, spoken_tables
 from vramlab_course.widgets.guesses import Guess
 
 QUESTION = "By how much does 'used' grow with the first tensor?"  # of lesson 01
@@ -83,3 +87,53 @@ def test_a_prediction_is_asked_for_in_chinese_and_kept_in_english() -> None:
 def test_what_cannot_be_read_is_refused_in_chinese() -> None:
     with pytest.raises(ValueError, match="'viel' 不是以 MiB 计的数"):
         Guess.read("viel", "MiB")
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_a_picture_has_its_title_above_it_in_letters_that_its_font_lacks() -> None:
+    picture = Picture(figsize=(1, 1))
+    picture.alt = "1000 MiB are free, in two pieces. Segment 1: 550 MiB."
+    html = picture._repr_mimebundle_()["text/html"]
+    title = spoken("1000 MiB are free, in two pieces", "zh")
+    assert html.startswith(f"<p><strong>{title}</strong></p><img ")
+    picture.alt = "Nobody has translated this. Segment 1: 550 MiB."
+    assert picture._repr_mimebundle_()["text/html"].startswith("<img ")
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_values_in_a_title_stay() -> None:
+    lesson_01 = "Lazy loading makes a small process 57% smaller"
+    assert title_of(f"{lesson_01}. From 636 MiB to 274 MiB.") == "延迟加载让一个小进程缩小了 57%"
+    assert say(lesson_01) == "延迟加载让一个小进程缩小了 57%"
+    assert say(f"{lesson_01}. And more") == f"{lesson_01}. And more"
+
+
+def test_english_pictures_have_one_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert title_of("1000 MiB are free, in two pieces. Segment 1: 550 MiB.") == ""
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_tables_speak_where_a_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "in_words", str)  # put back afterwards
+    shown = Table("One forward pass, in MiB", ("mode", "GiB"), (("mode", "1"),))
+    in_english = shown._repr_html_()
+    spoken_tables.speak_in_tables()
+    assert shown._repr_html_() == in_english
+    monkeypatch.setattr(spoken_tables, "in_a_kernel", object)
+    spoken_tables.speak_in_tables()
+    in_chinese = in_english.replace(">mode<", ">模式<", 1)  # the heading, not the row's name
+    assert shown._repr_html_() == in_chinese.replace(shown.caption, spoken(shown.caption, "zh"))
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_a_likely_mistake_is_named_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = Verdict("process_bytes", 2, Grade.FAILED, "You forget the gradients.")
+
+    def wrong(exercise: str, task: str) -> None:
+        raise WrongAnswer(verdict)
+
+    monkeypatch.setattr(checked.judge, "check", wrong)
+    with pytest.raises(WrongAnswer) as raised:
+        checked.check("01_cuda_context", "process_bytes")
+    assert str(raised.value) == "process_bytes: failed, 0 of 2 points\n你忘了梯度。"
