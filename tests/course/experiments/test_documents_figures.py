@@ -90,7 +90,9 @@ QUOTED = {
     ("cuda-context", "context-v100", ""),
     ("oom-anatomy", "oom-anatomy", "total capacity"),
     ("optimizer-states", "bytes-per-param", "8-bit AdamW"),
-<<<<<<< HEAD
+    ("reserved-or-paged", "orca-max-waste", "tokens"),
+    ("reserved-or-paged", "orca-max-waste", "reserved, used later"),
+    ("reserved-or-paged", "orca-max-waste", "reserved, never used"),
     ("eight-bit-formats", "mx-formats", "bits of a number, MXFP6"),
     ("llama-8b-eight-bits", "llama-8b-eight-bits", "16 bits"),
     ("llama-8b-eight-bits", "llama-8b-eight-bits", "8 bits with a scale for each row"),
@@ -104,11 +106,6 @@ QUOTED = {
         "llama-8b-eight-bits",
         "8 bits with a scale for each tensor and 8-bit all-gather",
     ),
-=======
-    ("reserved-or-paged", "orca-max-waste", "tokens"),
-    ("reserved-or-paged", "orca-max-waste", "reserved, used later"),
-    ("reserved-or-paged", "orca-max-waste", "reserved, never used"),
->>>>>>> main
 }
 
 # Of an experiment's figure: conditions that the document does not print decide its last digits.
