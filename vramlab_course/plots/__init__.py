@@ -17,6 +17,7 @@
     draw_schedule(simulation)   which state of a chain a checkpointing schedule holds when
     draw_exchange(points)       what checkpointing strategies save and cost
     draw_shards(held)           which GPU holds which parameters when
+    draw_holders(ways)          who holds a block: the way from a name to the tensor in it
     draw_journey(stops)         the running model's step, as each lesson left it
     draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
 
@@ -58,6 +59,7 @@ from vramlab_course.plots.eight_bit_linear import describe_eight_bit_linear, dra
 from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab_course.plots.gantt import describe_gantt, draw_gantt
 from vramlab_course.plots.hierarchy import describe_hierarchy, draw_hierarchy
+from vramlab_course.plots.holders import describe_holders, draw_holders
 from vramlab_course.plots.journey import describe_journey, draw_journey
 from vramlab_course.plots.kept_heads import describe_kept_heads, draw_kept_heads
 from vramlab_course.plots.methods import MethodCost, describe_methods, draw_methods
@@ -107,6 +109,7 @@ __all__ = [
     "describe_float_formats",
     "describe_gantt",
     "describe_hierarchy",
+    "describe_holders",
     "describe_journey",
     "describe_kept_heads",
     "describe_methods",
@@ -144,6 +147,7 @@ __all__ = [
     "draw_float_formats",
     "draw_gantt",
     "draw_hierarchy",
+    "draw_holders",
     "draw_journey",
     "draw_kept_heads",
     "draw_methods",
