@@ -23,6 +23,7 @@ from vramlab.gpu.ops import (
     missing_meta,
     operand_checks,
     packed_sequence,
+    scaled_mm,
     values,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
     "missing_ops",
     "operand_checks",
     "packed_sequence",
+    "scaled_mm",
     "values",
 ]
 
