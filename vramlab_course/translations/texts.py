@@ -16,6 +16,9 @@ Notebook = Mapping[str, Any]
 MISTAKES = "mistakes"
 """The place of what an exercise tells who makes a mistake."""
 
+_WORDS = re.compile("[A-Za-z]{3,}").findall
+"""In a title; with fewer than two, it is values."""
+
 _WORD = re.compile(r"(?<![\w.(])[a-z]{3,}(?![\w.(])")
 """In a table's heading: without one, it is a unit or code."""
 
@@ -119,7 +122,8 @@ def texts_of_findings(paths: Iterable[Path]) -> list[Text]:
             if isinstance(function, ast.FunctionDef) and function.name == "_finding":
                 returned = (node for node in ast.walk(function) if isinstance(node, ast.Return))
                 for node in sorted(returned, key=lambda node: node.lineno):
-                    found += [Text("", words) for words in _strings(node.value)]
+                    titles = _strings(node.value)
+                    found += [Text("", words) for words in titles if len(_WORDS(words)) > 1]
     return list(dict.fromkeys(found))
 
 

@@ -146,14 +146,14 @@ def test_what_modules_tell_is_found(tmp_path: Path) -> None:
     path.write_text(
         'A = of(right, ("You forgot it.", {"it": 0}), ("You took two.", {"it": 2}))\n'
         'B = (Mistake("You took three.", three), Mistake("You forgot it.", none))\n'
-        'def _finding(n):\n    if n:\n        return f"It is {n}"\n    return "None is"\n'
+        'def _finding(n):\n    if n:\n        return f"There are now {n}"\n    return "None is there"\n'
         'header = ("stage", "measured")\nTable("", header=("measured", "published"))\n',
         encoding="utf-8",
     )
     assert texts_of_mistakes(path) == [
         Text(MISTAKES, f"You {words}.") for words in ("forgot it", "took two", "took three")
     ]
-    assert texts_of_findings([path]) == [Text("", "It is {}"), Text("", "None is")]
+    assert texts_of_findings([path]) == [Text("", "There are now {}"), Text("", "None is there")]
     assert texts_of_headings([path]) == [
         Text("", words) for words in ("stage", "measured", "published")
     ]
