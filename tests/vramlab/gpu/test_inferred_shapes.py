@@ -62,10 +62,10 @@ STEPS: dict[str, tuple[OpOverload, Callable[[], list[Any]]]] = {
     ),
     "layer norm, backward, input frozen": (
         aten.native_layer_norm_backward.default,
-        lambda: (
-            [zeros(*ROWS), zeros(*ROWS), [4], zeros(2, 3, 1), zeros(2, 3, 1)]
-            + [zeros(4), zeros(4), [False, True, True]]
-        ),
+        lambda: [
+            *[zeros(*ROWS), zeros(*ROWS), [4], zeros(2, 3, 1), zeros(2, 3, 1)],
+            *[zeros(4), zeros(4), [False, True, True]],
+        ],
     ),
     "batch norm": (
         aten.native_batch_norm.default,
