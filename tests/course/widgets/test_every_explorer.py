@@ -21,6 +21,7 @@ pytestmark = pytest.mark.long
 
 FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "accumulation_explorer": ({"rows": 64, "steps": 1, "width": 256}, "loss", "sum"),
+    "adapter_explorer": ({"layers": 2, "length": 256}, "four_bits", False),
     "allocator_explorer": ({"memory_mib": 64}, "steps", 1),
     "attention_explorer": ({"length": 256, "heads": 1}, "kind", "flash"),
     "batch_explorer": ({"model": "VGG16, 224 x 224 pixels"}, "optimizer", "SGD"),
@@ -28,8 +29,10 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "checkpointing_explorer": ({"strategy": "Revolve", "steps": 4}, "slots", 2),
     "context_explorer": ({"processes": 2}, "processes", 4),
     "data_parallel_explorer": ({"gpus": 2, "batch": 64, "classes": 1024}, "way", "DDP"),
+    "eight_bits_explorer": ({"rows": 256, "width": 256, "layers": 1}, "recipe", "16 bits"),
     "float_explorer": ({"number": "1.5"}, "number", "1e-8"),
     "kv_cache_explorer": ({"layers": 1}, "beams", 4),
+    "leak_explorer": ({"steps": 4, "rows": 512}, "leak", "losses"),
     "lean_optimizer_explorer": ({"rows": 64, "columns": 64, "count": 1}, "rows", 1),
     "methods_explorer": ({"batch": 4, "chosen": ()}, "checkpointing", True),
     "mixed_precision_explorer": ({"rows": 64, "width": 256, "layers": 1}, "mode", "16 bit"),
@@ -43,6 +46,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
         True,
     ),
     "saved_tensors_explorer": ({"rows": 256, "width": 64}, "second", "relu"),
+    "serving_explorer": ({"gpu": "T4", "bits": 4}, "bits", 8),
     "tensor_parallel_explorer": ({"width": 1024, "sequence": 256, "ranks": 4}, "batch", 4),
     "training_step_explorer": ({"batch": 64, "width": 256, "depth": 2}, "batch", 128),
     "transformer_explorer": (

@@ -16,7 +16,6 @@ from vramlab.gpu.ops import (
     cuda_paths,
     cudnn_rnn,
     data_dependent,
-    fast_meta,
     indexing,
     inplace_backward,
     known_values,
@@ -24,6 +23,7 @@ from vramlab.gpu.ops import (
     missing_meta,
     operand_checks,
     packed_sequence,
+    scaled_mm,
     values,
 )
 
@@ -35,7 +35,6 @@ __all__ = [
     "cuda_paths",
     "cudnn_rnn",
     "data_dependent",
-    "fast_meta",
     "indexing",
     "inplace_backward",
     "known_values",
@@ -44,6 +43,7 @@ __all__ = [
     "missing_ops",
     "operand_checks",
     "packed_sequence",
+    "scaled_mm",
     "values",
 ]
 
