@@ -189,7 +189,7 @@ def efficient_backward_blocks(
 
     Above a head size of 64 the kernel with larger blocks is taken if it fits into shared memory.
     Where it does is what PyTorch's own code chose on the native engine for 7.5, 8.0, 8.9 and 9.0;
-    7.0 is taken to be as 7.5, and others as 8.9.
+    others are taken to be as 8.9.
 
     Source: kernels/cutlassB.h, PyTorch 2.13.
     """
@@ -198,8 +198,8 @@ def efficient_backward_blocks(
     roomy = model.compute_capability in ((8, 0), (9, 0))
     made_for = 128 if head_size <= 128 else 65536
     if not roomy:
-        before_ampere = model.compute_capability < _AMPERE
-        narrow = before_ampere and dtype == torch.float16 and made_for == 128
+        turing = model.compute_capability == (7, 5)
+        narrow = turing and dtype == torch.float16 and made_for == 128
         return (128 if narrow else 64), 64, made_for
     keys = 128 if dtype != torch.float32 and made_for == 128 else 64
     return 128, keys, made_for

@@ -16,7 +16,7 @@ from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, ru
 _LAYER_NORM_CU = "aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13"
 _GROUP_NORM_CU = "aten/src/ATen/native/cuda/group_norm_kernel.cu, PyTorch 2.13"
 _EXACT_MOMENTS = (2, 13)
-"""From here on, group norm of 16 bits keeps means and deviations in float32 as well until it ends."""
+"""From here on, group norm of 16 bits keeps means and deviations in float32 as well."""
 _LONG_BATCH = 64 * 1024
 _BLOCK_COLUMNS = 32
 _BLOCK_ROWS = 32
