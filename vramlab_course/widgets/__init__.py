@@ -26,6 +26,7 @@
     tensor_parallel_explorer()  what each rank holds and sends when a layer is cut
     planner_explorer()          which plan fits a transformer's training on given GPUs
     adapter_explorer()          what LoRA and QLoRA leave of a step's memory
+    long_context_explorer()     what a long text takes, on one GPU or shared among ranks
     float_explorer()            how a number is stored in each floating point format
     mixed_precision_explorer()  a training step in less precision
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
@@ -49,6 +50,7 @@ from vramlab_course.widgets.explorer import Explorer, View
 from vramlab_course.widgets.float_explorer import float_explorer
 from vramlab_course.widgets.kv_cache_explorer import kv_cache_explorer
 from vramlab_course.widgets.lean_optimizer_explorer import lean_optimizer_explorer
+from vramlab_course.widgets.long_context_explorer import long_context_explorer
 from vramlab_course.widgets.methods_explorer import methods_explorer
 from vramlab_course.widgets.mixed_precision_explorer import mixed_precision_explorer
 from vramlab_course.widgets.offloading_explorer import offloading_explorer
@@ -84,6 +86,7 @@ __all__ = [
     "float_explorer",
     "kv_cache_explorer",
     "lean_optimizer_explorer",
+    "long_context_explorer",
     "methods_explorer",
     "mixed_precision_explorer",
     "offloading_explorer",

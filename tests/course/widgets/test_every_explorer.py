@@ -32,6 +32,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "float_explorer": ({"number": "1.5"}, "number", "1e-8"),
     "kv_cache_explorer": ({"layers": 1}, "beams", 4),
     "lean_optimizer_explorer": ({"rows": 64, "columns": 64, "count": 1}, "rows", 1),
+    "long_context_explorer": ({"tokens": 4096, "pieces": 4}, "ranks", 4),
     "methods_explorer": ({"batch": 4, "chosen": ()}, "checkpointing", True),
     "mixed_precision_explorer": ({"rows": 64, "width": 256, "layers": 1}, "mode", "16 bit"),
     "offloading_explorer": ({"width": 256, "layers": 1, "batch": 1}, "activations", True),
