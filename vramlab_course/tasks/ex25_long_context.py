@@ -59,15 +59,15 @@ LOSS = Predict(
         {"tokens": 2048, "vocabulary": 32768, "pieces": 1},
         {"tokens": 2048, "vocabulary": 32768, "pieces": 4},
         {"tokens": 2048, "vocabulary": 32768, "pieces": 32},
-        {"tokens": 1600, "vocabulary": 32768, "pieces": 7},
+        {"tokens": 1000, "vocabulary": 131072, "pieces": 7},
     ),
     hidden=lambda random: [
         {
-            "tokens": 64 * random.randrange(10, 60),
-            "vocabulary": 16384 * random.randrange(1, 6),
+            "tokens": pieces * random.randrange(40, 90) + 1,  # one is left over
+            "vocabulary": 131072 * random.randrange(1, 3),  # a row has whole MiB
             "pieces": pieces,
         }
-        for pieces in (1, 3, 7, 16)
+        for pieces in (3, 7, 16)
     ],
     measure=_measure_loss,
     gpu=T4,
