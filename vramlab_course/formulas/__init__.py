@@ -18,6 +18,7 @@ collectives and times in `vramlab.cuda_rules`.
     bert                BERT's parameters and activations, and the peak of a step
     inference           the peak of a forward pass that keeps nothing
     kv_cache            keys and values that a model keeps while it generates
+    serving             pages, latents, weights of few bits
     data_parallel       what each GPU holds with DataParallel, and each rank with DDP
     pipeline            what a stage of a pipeline holds and sends
     zero                what a rank has and sends when ranks divide states, gradients, parameters
@@ -30,5 +31,6 @@ collectives and times in `vramlab.cuda_rules`.
     tiles               how much of a GPU a matrix product can use
     lean_optimizers     states of Adafactor and of 8-bit optimizers; GPT-2's shapes
     mixed_precision     what autocast keeps of Linear layers, and where it takes less than float32
+    eight_bits          what layers keep that multiply in 8 bits, and the scales of their copies
     float_formats       floating point formats: limits, and how a number is stored
 """

@@ -17,6 +17,7 @@
     draw_schedule(simulation)   which state of a chain a checkpointing schedule holds when
     draw_exchange(points)       what checkpointing strategies save and cost
     draw_shards(held)           which GPU holds which parameters when
+    draw_holders(ways)          who holds a block: the way from a name to the tensor in it
     draw_journey(stops)         the running model's step, as each lesson left it
     draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
 
@@ -27,6 +28,9 @@ and pictures of ideas, drawn from what runs:
     draw_states(weight, states) what optimizers keep for one weight, areas as large as bytes
     draw_adapters(weight, ...)  LoRA: what learns, and what it takes besides
     draw_pages(tokens)          a cache of keys and values that grows page by page
+    draw_page_tables(tables)    in which pages the text of each request lies, and what is shared
+    draw_turns(ways, places)    requests in a server's batch: who writes when
+    draw_kept_heads(...)        what attention keeps: all heads, groups, one, or a latent
     draw_tiles(length, tile)    flash attention: which scores are there at a time
     draw_accumulation(...)      activations come and go, gradients stay
     draw_travel(places, trips)  what lies on GPU, host and disk, and what travels
@@ -35,6 +39,9 @@ and pictures of ideas, drawn from what runs:
     draw_overlap(gradients)     DDP's buckets fill and travel while backward runs
     draw_zero_stages(whole)     who holds and sends what, from DDP to ZeRO-3
     draw_cut_matrices(...)      tensor parallelism: two matrices cut, two all-reduces
+    draw_reach(tensors)         which powers of two numbers have, and which a format reaches
+    draw_scales(rows, columns)  which numbers share a scale with a large one
+    draw_eight_bit_linear(...)  three products in 8 bits, and what is cast for each
     draw_methods(methods)       a map: memory, time, bytes sent, and what breaks
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
@@ -49,17 +56,23 @@ from vramlab_course.plots.curves import describe_curves, draw_curves
 from vramlab_course.plots.cut_matrices import describe_cut_matrices, draw_cut_matrices
 from vramlab_course.plots.device import describe_device, draw_device
 from vramlab_course.plots.durations import describe_durations, draw_durations
+from vramlab_course.plots.eight_bit_linear import describe_eight_bit_linear, draw_eight_bit_linear
 from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab_course.plots.gantt import describe_gantt, draw_gantt
 from vramlab_course.plots.hierarchy import describe_hierarchy, draw_hierarchy
+from vramlab_course.plots.holders import describe_holders, draw_holders
 from vramlab_course.plots.journey import describe_journey, draw_journey
+from vramlab_course.plots.kept_heads import describe_kept_heads, draw_kept_heads
 from vramlab_course.plots.methods import MethodCost, describe_methods, draw_methods
 from vramlab_course.plots.overlap import describe_overlap, draw_overlap
+from vramlab_course.plots.page_tables import describe_page_tables, draw_page_tables
 from vramlab_course.plots.pages import describe_pages, draw_pages
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
+from vramlab_course.plots.reach import describe_reach, draw_reach
 from vramlab_course.plots.ring_turns import describe_ring_turns, draw_ring_turns
 from vramlab_course.plots.roofline import describe_roofline, draw_roofline
+from vramlab_course.plots.scales import describe_scales, draw_scales
 from vramlab_course.plots.schedules import (
     describe_exchange,
     describe_schedule,
@@ -77,6 +90,7 @@ from vramlab_course.plots.tiles import describe_tiles, draw_tiles
 from vramlab_course.plots.timeline import describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
 from vramlab_course.plots.travel import Trip, describe_travel, draw_travel
+from vramlab_course.plots.turns import describe_turns, draw_turns
 from vramlab_course.plots.zero_stages import describe_zero_stages, draw_zero_stages
 
 __all__ = [
@@ -92,17 +106,23 @@ __all__ = [
     "describe_cut_matrices",
     "describe_device",
     "describe_durations",
+    "describe_eight_bit_linear",
     "describe_exchange",
     "describe_float_formats",
     "describe_gantt",
     "describe_hierarchy",
+    "describe_holders",
     "describe_journey",
+    "describe_kept_heads",
     "describe_methods",
     "describe_overlap",
+    "describe_page_tables",
     "describe_pages",
     "describe_plan",
+    "describe_reach",
     "describe_ring_turns",
     "describe_roofline",
+    "describe_scales",
     "describe_schedule",
     "describe_segments",
     "describe_shards",
@@ -115,6 +135,7 @@ __all__ = [
     "describe_timeline",
     "describe_trades",
     "describe_travel",
+    "describe_turns",
     "describe_zero_stages",
     "draw_accumulation",
     "draw_adapters",
@@ -124,18 +145,24 @@ __all__ = [
     "draw_cut_matrices",
     "draw_device",
     "draw_durations",
+    "draw_eight_bit_linear",
     "draw_exchange",
     "draw_float_formats",
     "draw_gantt",
     "draw_hierarchy",
+    "draw_holders",
     "draw_journey",
+    "draw_kept_heads",
     "draw_methods",
     "draw_overlap",
+    "draw_page_tables",
     "draw_pages",
     "draw_plan",
     "draw_plans",
+    "draw_reach",
     "draw_ring_turns",
     "draw_roofline",
+    "draw_scales",
     "draw_schedule",
     "draw_segments",
     "draw_shards",
@@ -148,6 +175,7 @@ __all__ = [
     "draw_timeline",
     "draw_trades",
     "draw_travel",
+    "draw_turns",
     "draw_zero_stages",
     "largest_born",
 ]

@@ -10,6 +10,7 @@
     saved_tensors_explorer()    what a chain of operators keeps for its backward pass
     training_step_explorer()    how batch, width and optimizer shape a training step's memory
     kv_cache_explorer()         what a cache of keys and values takes, and what fits
+    serving_explorer()          how many requests fit beside a model's weights
     optimizer_explorer()        what an optimizer keeps, and what its step() takes
     offloading_explorer()       what the host keeps for the GPU, and what its trips cost
     pipeline_explorer()         who works when in a pipeline, and what each stage holds
@@ -29,6 +30,8 @@
     long_context_explorer()     what a long text takes, on one GPU or shared among ranks
     float_explorer()            how a number is stored in each floating point format
     mixed_precision_explorer()  a training step in less precision
+    leak_explorer()             lines that keep something, and what memory does step by step
+    eight_bits_explorer()       a training step with products in 8 bits
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
@@ -46,9 +49,11 @@ from vramlab_course.widgets.checkpointing_explorer import checkpointing_explorer
 from vramlab_course.widgets.context_explorer import context_explorer
 from vramlab_course.widgets.course_progress import start_page
 from vramlab_course.widgets.data_parallel_explorer import data_parallel_explorer
+from vramlab_course.widgets.eight_bits_explorer import eight_bits_explorer
 from vramlab_course.widgets.explorer import Explorer, View
 from vramlab_course.widgets.float_explorer import float_explorer
 from vramlab_course.widgets.kv_cache_explorer import kv_cache_explorer
+from vramlab_course.widgets.leak_explorer import leak_explorer
 from vramlab_course.widgets.lean_optimizer_explorer import lean_optimizer_explorer
 from vramlab_course.widgets.long_context_explorer import long_context_explorer
 from vramlab_course.widgets.methods_explorer import methods_explorer
@@ -62,6 +67,7 @@ from vramlab_course.widgets.predict import Answer, Prediction, predict
 from vramlab_course.widgets.prediction_record import prediction_score
 from vramlab_course.widgets.running_cell import say_what_long_cells_do
 from vramlab_course.widgets.saved_tensors_explorer import saved_tensors_explorer
+from vramlab_course.widgets.serving_explorer import serving_explorer
 from vramlab_course.widgets.spoken_tables import speak_in_tables
 from vramlab_course.widgets.tensor_parallel_explorer import tensor_parallel_explorer
 from vramlab_course.widgets.timeline import show_timeline
@@ -83,8 +89,10 @@ __all__ = [
     "checkpointing_explorer",
     "context_explorer",
     "data_parallel_explorer",
+    "eight_bits_explorer",
     "float_explorer",
     "kv_cache_explorer",
+    "leak_explorer",
     "lean_optimizer_explorer",
     "long_context_explorer",
     "methods_explorer",
@@ -97,6 +105,7 @@ __all__ = [
     "predict",
     "prediction_score",
     "saved_tensors_explorer",
+    "serving_explorer",
     "show_timeline",
     "start_page",
     "tensor_parallel_explorer",

@@ -19,10 +19,14 @@ from vramlab_course.plots import (
     Trip,
     draw_accumulation,
     draw_cut_matrices,
+    draw_eight_bit_linear,
     draw_hierarchy,
+    draw_kept_heads,
     draw_methods,
     draw_overlap,
+    draw_page_tables,
     draw_pages,
+    draw_scales,
     draw_star_and_ring,
     draw_states,
     draw_tiles,
@@ -62,11 +66,46 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         "The driver gave 2 MiB; blocks in use take 512 B of it",
         ("x\n4 B", "512 B\nallocated"),
     ),
+    "scales": (
+        # 1024 x 1024 numbers: 4 B, 1024 x 4 B, 1024 x 32 B
+        lambda: draw_scales(1024, 1024),
+        "One large number: who shares its scale is rounded for it",
+        ("1,024 x 1,024: 4 KiB of scales", "1,024 x 1,024: 32 KiB of scales"),
+    ),
+    "eight-bit layer": (
+        # 1024 x 1024 B and as much, and two scales
+        lambda: draw_eight_bit_linear(1024, 1024, 1024),
+        "Three products in 8 bits; 2 MiB stay from forward to backward",
+        ("x, E4M3\n1 MiB", "y, 16 bits\n2 MiB", "dW, float32\n4 MiB"),
+    ),
+    "eight-bit layer that casts again": (
+        lambda: draw_eight_bit_linear(2048, 1024, 1024, "8 bits, cast again"),
+        "Three products in 8 bits; 4 MiB stay from forward to backward",
+        ("W and x,\ncast once more",),
+    ),
     "pages": (
         # 2 pages of 16 tokens of 1 KiB, of which 20 are there; 8 pages' room if all is reserved
         lambda: draw_pages({"Anna": 20}, page_tokens=16, longest=128, token_bytes=KIB),
         "In pages the cache takes 32 KiB; reserved at once, 128 KiB",
         ("20 tokens: 32 KiB\n12 KiB of it empty",),
+    ),
+    "page tables": (
+        # 3 pages in 4 places: page 0 is in both tables
+        lambda: draw_page_tables(
+            {"Anna": [0, 2], "Ben": [0, 1]},
+            {"Anna": 20, "Ben": 32},
+            pages=20,
+            page_tokens=16,
+            page_bytes=MIB,
+        ),
+        "What texts share is there once: 3 MiB instead of 4 MiB",
+        ("Anna", "20 tokens", "all pages", "dashed: free; a page takes 1 MiB"),
+    ),
+    "kept heads": (
+        # 2 x 8 x 128, 2 x 2 x 128, 2 x 128 and 512 + 64 numbers
+        lambda: draw_kept_heads(8, 128, groups=2, latent=512, rotary=64),
+        "Fewer heads keep less, and a latent for all of them 576 instead of 2,048",
+        ("kept: 2,048 numbers", "kept: 512 numbers", "kept: 256 numbers", "kept: 576 numbers"),
     ),
     "tiles": (
         # 1024 * 1024 * 2 B of scores; a tile of 128 * 128 * 4 B; of 128 * 64 * 2 B of queries
@@ -192,6 +231,11 @@ def test_states_are_as_large_as_their_bytes_and_single_numbers_are_left_out() ->
         (
             lambda: draw_states(WEIGHT[0], STATES, title=""),
             "1 dimensions and 3 optimizers; a matrix",
+        ),
+        (lambda: draw_kept_heads(8, 64, 3, 64, 8), "8 query heads cannot share 3"),
+        (
+            lambda: draw_page_tables({"A": [0]}, {"A": 1}, pages=33, page_tokens=1, page_bytes=1),
+            "33 pages in a picture; 1 to 32",
         ),
         (lambda: draw_methods({}), "there is no method to draw"),
         (

@@ -29,8 +29,10 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "checkpointing_explorer": ({"strategy": "Revolve", "steps": 4}, "slots", 2),
     "context_explorer": ({"processes": 2}, "processes", 4),
     "data_parallel_explorer": ({"gpus": 2, "batch": 64, "classes": 1024}, "way", "DDP"),
+    "eight_bits_explorer": ({"rows": 256, "width": 256, "layers": 1}, "recipe", "16 bits"),
     "float_explorer": ({"number": "1.5"}, "number", "1e-8"),
     "kv_cache_explorer": ({"layers": 1}, "beams", 4),
+    "leak_explorer": ({"steps": 4, "rows": 512}, "leak", "losses"),
     "lean_optimizer_explorer": ({"rows": 64, "columns": 64, "count": 1}, "rows", 1),
     "long_context_explorer": ({"tokens": 4096, "pieces": 4}, "ranks", 4),
     "methods_explorer": ({"batch": 4, "chosen": ()}, "checkpointing", True),
@@ -45,6 +47,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
         True,
     ),
     "saved_tensors_explorer": ({"rows": 256, "width": 64}, "second", "relu"),
+    "serving_explorer": ({"gpu": "T4", "bits": 4}, "bits", 8),
     "tensor_parallel_explorer": ({"width": 1024, "sequence": 256, "ranks": 4}, "batch", 4),
     "training_step_explorer": ({"batch": 64, "width": 256, "depth": 2}, "batch", 128),
     "transformer_explorer": (
