@@ -64,10 +64,10 @@ def _kept(recording: Path) -> Path:
 
 
 def compare(recording: Path, folder: Path) -> Path:
-    """Hold the portable engine against a recording; the comparison's file."""
+    """Hold the portable engine's rules against a recording; the comparison's file."""
     out = folder / f"{recording.name}.comparison"
     with out.open("w", encoding="utf-8") as file:
-        words = ["compare", str(recording), "--json"]
+        words = ["compare", str(recording), "--only", "rule/*", "--json"]
         subprocess.run([sys.executable, "-m", "vramlab", *words], stdout=file)
     return out
 
