@@ -344,3 +344,9 @@ def test_recurrent_networks_take_what_the_h200_was_seen_to_take(build: Build) ->
         "LSTM": [1, 16, 4 * numbers * 4],
         "GRU": [1, 16, 3 * numbers * 4],
     }
+
+
+def test_sorting_runs_on_a_gpu_whose_code_is_an_earlier_ones(build: Build) -> None:
+    """PyTorch has no code for 8.9; CUB looks for tunings of what it has, which is 8.6's."""
+    program = "answer = torch.rand(2**20, device='cuda').sort().values.shape[0]"
+    assert run(build, program, gpu="RTX-4090") == 2**20

@@ -64,7 +64,7 @@ def packed_lstm(
     if _is_unknown(where, (*hx, *params)):
         return _step_by_step(aten.lstm.data, data, batch_sizes, hx, params, *how)
     sizes = batch_sizes.tolist()
-    return _run(where, _LSTM, data, sizes, hx[0], hx[1], params, *how, False)
+    return _run(where, _LSTM, data, sizes, hx[0], hx[1], params, *[*how, False])
 
 
 @cuda_path("aten.gru.input")
@@ -87,7 +87,7 @@ def packed_gru(
     """Run all of it as one op, on sequences of different lengths."""
     if _is_unknown(where, (hx, *params)):
         return _step_by_step(aten.gru.data, data, batch_sizes, hx, params, *how)
-    return _run(where, _GRU, data, batch_sizes.tolist(), hx, None, params, *how, False)[:2]
+    return _run(where, _GRU, data, batch_sizes.tolist(), hx, None, params, *[*how, False])[:2]
 
 
 def _is_unknown(where: PathContext, operands: Sequence[Tensor]) -> bool:
@@ -210,7 +210,7 @@ def _copied_into(buffer: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
     for param, offset in zip(params, _offsets(params), strict=True):
         copy = buffer.new_empty(0)
         with torch.no_grad():
-            copy.set_(buffer.untyped_storage(), offset, param.size())
+            copy.set_(buffer.untyped_storage(), offset, param.size(), _strides(param))
         copies.append(copy.copy_(param))
     return copies
 
