@@ -29,6 +29,7 @@ and pictures of ideas, drawn from what runs:
     draw_pages(tokens)          a cache of keys and values that grows page by page
     draw_page_tables(tables)    in which pages the text of each request lies, and what is shared
     draw_turns(ways, places)    requests in a server's batch: who writes when
+    draw_routing(chosen)        which tokens go to which experts
     draw_kept_heads(...)        what attention keeps: all heads, groups, one, or a latent
     draw_tiles(length, tile)    flash attention: which scores are there at a time
     draw_accumulation(...)      activations come and go, gradients stay
@@ -63,6 +64,7 @@ from vramlab_course.plots.pages import describe_pages, draw_pages
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
 from vramlab_course.plots.roofline import describe_roofline, draw_roofline
+from vramlab_course.plots.routing import describe_routing, draw_routing
 from vramlab_course.plots.schedules import (
     describe_exchange,
     describe_schedule,
@@ -108,6 +110,7 @@ __all__ = [
     "describe_pages",
     "describe_plan",
     "describe_roofline",
+    "describe_routing",
     "describe_schedule",
     "describe_segments",
     "describe_shards",
@@ -143,6 +146,7 @@ __all__ = [
     "draw_plan",
     "draw_plans",
     "draw_roofline",
+    "draw_routing",
     "draw_schedule",
     "draw_segments",
     "draw_shards",

@@ -28,6 +28,7 @@
     planner_explorer()          which plan fits a transformer's training on given GPUs
     adapter_explorer()          what LoRA and QLoRA leave of a step's memory
     float_explorer()            how a number is stored in each floating point format
+    moe_explorer()              what each rank holds of a layer of experts, crowd or none
     mixed_precision_explorer()  a training step in less precision
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
@@ -52,6 +53,7 @@ from vramlab_course.widgets.kv_cache_explorer import kv_cache_explorer
 from vramlab_course.widgets.lean_optimizer_explorer import lean_optimizer_explorer
 from vramlab_course.widgets.methods_explorer import methods_explorer
 from vramlab_course.widgets.mixed_precision_explorer import mixed_precision_explorer
+from vramlab_course.widgets.moe_explorer import moe_explorer
 from vramlab_course.widgets.offloading_explorer import offloading_explorer
 from vramlab_course.widgets.optimizer_explorer import optimizer_explorer
 from vramlab_course.widgets.parameters_explorer import parameters_explorer
@@ -88,6 +90,7 @@ __all__ = [
     "lean_optimizer_explorer",
     "methods_explorer",
     "mixed_precision_explorer",
+    "moe_explorer",
     "offloading_explorer",
     "optimizer_explorer",
     "parameters_explorer",
