@@ -18,9 +18,10 @@ from vramlab_course.translations.catalogue import (
 )
 from vramlab_course.translations.language import CATALOGUES, ENGLISH, languages
 from vramlab_course.translations.notebook import NOT_TRANSLATED, PARTLY_TRANSLATED
-from vramlab_course.translations.speech import WIDGETS
+from vramlab_course.translations.speech import OWN_NAME, QUESTION, WIDGETS
 from vramlab_course.translations.texts import (
     Text,
+    texts_of_findings,
     texts_of_headings,
     texts_of_mistakes,
     texts_of_notebook,
@@ -28,6 +29,7 @@ from vramlab_course.translations.texts import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+ALWAYS = (OWN_NAME, QUESTION, NOT_TRANSLATED, PARTLY_TRANSLATED)
 _TABLES = ("vramlab/measure/results.py", "vramlab_course/experiments/outcome.py")
 """The modules whose tables every lesson shows."""
 COMMAND = "python -m vramlab_course.translations"
@@ -58,9 +60,10 @@ def main() -> int:
 
 def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
     """Yield each catalogue of a language, what it is about, and what there is to translate."""
-    widgets = [Text("", words) for words in (NOT_TRANSLATED, PARTLY_TRANSLATED)]
+    widgets = [Text("", words) for words in ALWAYS]
     widgets += texts_of_widgets(ROOT / "vramlab_course" / "widgets")
     widgets += texts_of_headings(ROOT / name for name in _TABLES)
+    widgets += texts_of_findings(sorted(ROOT.glob("vramlab_course/plots/*.py")))
     widgets += [Text("", part.title) for part in PARTS]
     widgets += [Text("", words) for path in PATHS for words in (path.name, path.aim)]
     yield CATALOGUES / language / WIDGETS, "what widgets say", list(dict.fromkeys(widgets))

@@ -94,6 +94,18 @@ def texts_of_headings(paths: Iterable[Path]) -> list[Text]:
     return list(dict.fromkeys(found))
 
 
+def texts_of_findings(paths: Iterable[Path]) -> list[Text]:
+    """Give the titles that pictures have by themselves: what functions called `_finding` return."""
+    found: list[Text] = []
+    for path in paths:
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef) and function.name == "_finding":
+                returned = (node for node in ast.walk(function) if isinstance(node, ast.Return))
+                for node in sorted(returned, key=lambda node: node.lineno):
+                    found += [Text("", words) for words in _strings(node.value)]
+    return list(dict.fromkeys(found))
+
+
 def texts_of_mistakes(path: Path) -> list[Text]:
     """Give what the tasks of a module tell who makes a mistake, each once."""
     found: list[str] = []
@@ -132,7 +144,7 @@ def _of_prediction(call: ast.Call) -> Iterator[str]:
                 yield from _strings(key)
 
 
-def _strings(node: ast.expr) -> Iterator[str]:
+def _strings(node: ast.expr | None) -> Iterator[str]:
     """A string that is written down, with {} where values come, or those of a tuple or list."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value

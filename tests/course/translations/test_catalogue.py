@@ -9,6 +9,7 @@ from vramlab_course.translations.language import CATALOGUES
 from vramlab_course.translations.texts import (
     MISTAKES,
     Text,
+    texts_of_findings,
     texts_of_headings,
     texts_of_mistakes,
     texts_of_notebook,
@@ -142,12 +143,14 @@ def test_what_modules_tell_is_found(tmp_path: Path) -> None:
     path.write_text(
         'A = of(right, ("You forgot it.", {"it": 0}), ("You took two.", {"it": 2}))\n'
         'B = (Mistake("You took three.", three), Mistake("You forgot it.", none))\n'
+        'def _finding(n):\n    if n:\n        return f"It is {n}"\n    return "None is"\n'
         'header = ("stage", "measured")\nTable("", header=("measured", "published"))\n',
         encoding="utf-8",
     )
     assert texts_of_mistakes(path) == [
         Text(MISTAKES, f"You {words}.") for words in ("forgot it", "took two", "took three")
     ]
+    assert texts_of_findings([path]) == [Text("", "It is {}"), Text("", "None is")]
     assert texts_of_headings([path]) == [
         Text("", words) for words in ("stage", "measured", "published")
     ]

@@ -108,6 +108,12 @@ def test_values_in_a_title_stay() -> None:
     assert say(f"{lesson_01}. And more") == f"{lesson_01}. And more"
 
 
+@pytest.mark.usefixtures("chinese_lessons")
+def test_the_point_of_a_number_does_not_end_a_title() -> None:
+    told = title_of("The journey so far: from 24.5 GiB to 12.25 GiB. Lesson 09: 24.5 GiB.")
+    assert told.endswith("从 24.5 GiB 到 12.25 GiB")
+
+
 def test_english_pictures_have_one_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert title_of("1000 MiB are free, in two pieces. Segment 1: 550 MiB.") == ""

@@ -166,11 +166,13 @@ def math(text: str) -> Counter[str]:
 
 
 def numbers(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\d[\d,.]*\d|\d", re.sub("`[^`]*`", "", text)))
+    """Numbers; not those of code, and not millions, which Chinese counts in ten thousands."""
+    words = re.sub(r"`[^`]*`|\d+ (million|billion)", "", text)
+    return Counter(re.findall(r"\d[\d,.]*\d|\d", words))
 
 
 def placeholders(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\{\w+\}", text))
+    return Counter(re.findall(r"\{\w*\}", text))
 
 
 TRANSLATED = [entry for entry in all_entries() if entry.is_fresh]
