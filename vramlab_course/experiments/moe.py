@@ -42,7 +42,7 @@ def mixtral() -> nn.Module:
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device("cuda"):
-            model: nn.Module = MixtralForCausalLM(MixtralConfig(**MIXTRAL))
+            model: nn.Module = MixtralForCausalLM(MixtralConfig.from_dict(MIXTRAL))
     finally:
         torch.set_default_dtype(before)
     return model

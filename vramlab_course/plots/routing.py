@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from vramlab.measure import Category
 from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS, Category
+from vramlab_course.plots.style import CATEGORY_LOOKS
 
 _WIDTH_IN = 8.4
 _LEFT_IN = 0.3

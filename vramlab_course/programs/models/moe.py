@@ -100,12 +100,12 @@ class ExpertParallelMoE(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=scores.shape[1]).tolist()
         if received is None:
-            received = _exchange(torch.tensor(counts, device=x.device)).tolist()
+            received = _heard(torch.tensor(counts, device=x.device)).tolist()
         pairs, tokens = order.to(x.device), (order // chosen.shape[1]).to(x.device)
         weights = scores.gather(1, chosen.to(x.device)).flatten()[pairs]
-        arrived = _AllToAll.apply(x[tokens], received, counts)
+        arrived = _exchange(x[tokens], received, counts)
         outputs = gelu(arrived @ self.up.T) @ self.down.T
-        back = _AllToAll.apply(outputs, counts, received)
+        back = _exchange(outputs, counts, received)
         return torch.zeros_like(x).index_add(0, tokens, back * weights[:, None])
 
 
@@ -120,11 +120,16 @@ class _AllToAll(torch.autograd.Function):
         return arrived
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
-        return _AllToAll.apply(gradient, ctx.sent, ctx.received), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _exchange(gradient, ctx.sent, ctx.received), None, None
 
 
-def _exchange(counts: Tensor) -> Tensor:
+def _exchange(x: Tensor, received: list[int], sent: list[int]) -> Tensor:
+    exchanged: Tensor = _AllToAll.apply(x, received, sent)  # type: ignore[no-untyped-call]
+    return exchanged
+
+
+def _heard(counts: Tensor) -> Tensor:
     """Tell every rank how many rows it will get, and hear it of the others."""
     heard = torch.empty_like(counts)
     dist.all_to_all_single(heard, counts)
