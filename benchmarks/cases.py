@@ -106,6 +106,8 @@ NO_CASE = {
         ("bytes-per-param", "optimizers-3b", "fragmentation-extreme", "fragment-800", "t4-params"),
         "a rule of thumb, not a measurement",
     ),
+    **dict.fromkeys(("fp8-e4m3", "fp8-e5m2", "mx-formats"), "number formats, no measurement"),
+    "llama-8b-eight-bits": "of 8 GPUs with torch.compile; the program is not given",
     "bert-batch-linear": "the shape of a curve, not a number",
     **dict.fromkeys(
         ("accumulation-baseline", "accumulation-4"),

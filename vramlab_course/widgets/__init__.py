@@ -31,6 +31,7 @@
     moe_explorer()              what each rank holds of a layer of experts, crowd or none
     mixed_precision_explorer()  a training step in less precision
     leak_explorer()             lines that keep something, and what memory does step by step
+    eight_bits_explorer()       a training step with products in 8 bits
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
@@ -48,6 +49,7 @@ from vramlab_course.widgets.checkpointing_explorer import checkpointing_explorer
 from vramlab_course.widgets.context_explorer import context_explorer
 from vramlab_course.widgets.course_progress import start_page
 from vramlab_course.widgets.data_parallel_explorer import data_parallel_explorer
+from vramlab_course.widgets.eight_bits_explorer import eight_bits_explorer
 from vramlab_course.widgets.explorer import Explorer, View
 from vramlab_course.widgets.float_explorer import float_explorer
 from vramlab_course.widgets.kv_cache_explorer import kv_cache_explorer
@@ -87,6 +89,7 @@ __all__ = [
     "checkpointing_explorer",
     "context_explorer",
     "data_parallel_explorer",
+    "eight_bits_explorer",
     "float_explorer",
     "kv_cache_explorer",
     "leak_explorer",

@@ -96,6 +96,19 @@ QUOTED = {
     ("reserved-or-paged", "orca-max-waste", "tokens"),
     ("reserved-or-paged", "orca-max-waste", "reserved, used later"),
     ("reserved-or-paged", "orca-max-waste", "reserved, never used"),
+    ("eight-bit-formats", "mx-formats", "bits of a number, MXFP6"),
+    ("llama-8b-eight-bits", "llama-8b-eight-bits", "16 bits"),
+    ("llama-8b-eight-bits", "llama-8b-eight-bits", "8 bits with a scale for each row"),
+    (
+        "llama-8b-eight-bits",
+        "llama-8b-eight-bits",
+        "the same with weights cast again in the backward pass",
+    ),
+    (
+        "llama-8b-eight-bits",
+        "llama-8b-eight-bits",
+        "8 bits with a scale for each tensor and 8-bit all-gather",
+    ),
 }
 
 # Of an experiment's figure: conditions that the document does not print decide its last digits.

@@ -19,7 +19,7 @@ from vramlab_course.translations.language import (
     languages,
 )
 from vramlab_course.translations.speech import say, spoken, title_of
-from vramlab_course.widgets import checked, predict, spoken_tables
+from vramlab_course.widgets import checked, float_explorer, predict, spoken_tables
 from vramlab_course.widgets.guesses import Guess
 
 QUESTION = "By how much does 'used' grow with the first tensor?"  # of lesson 01
@@ -87,6 +87,15 @@ def test_a_prediction_is_asked_for_in_chinese_and_kept_in_english() -> None:
 def test_what_cannot_be_read_is_refused_in_chinese() -> None:
     with pytest.raises(ValueError, match="'viel' 不是以 MiB 计的数"):
         Guess.read("viel", "MiB")
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_an_explorer_has_its_controls_named_in_chinese() -> None:
+    shown = float_explorer("1e-8")
+    assert shown.controls["number"].description == spoken("Number", "zh") == "数"
+    html = shown._repr_mimebundle_()["text/html"]
+    assert html.startswith("<h3>一个数怎样存储</h3>")
+    assert "数: 1e-8" in html
 
 
 @pytest.mark.usefixtures("chinese_lessons")

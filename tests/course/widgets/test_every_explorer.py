@@ -29,6 +29,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "checkpointing_explorer": ({"strategy": "Revolve", "steps": 4}, "slots", 2),
     "context_explorer": ({"processes": 2}, "processes", 4),
     "data_parallel_explorer": ({"gpus": 2, "batch": 64, "classes": 1024}, "way", "DDP"),
+    "eight_bits_explorer": ({"rows": 256, "width": 256, "layers": 1}, "recipe", "16 bits"),
     "float_explorer": ({"number": "1.5"}, "number", "1e-8"),
     "kv_cache_explorer": ({"layers": 1}, "beams", 4),
     "leak_explorer": ({"steps": 4, "rows": 512}, "leak", "losses"),
