@@ -185,8 +185,9 @@ ONWARD: Mapping[str, tuple[str, ...]] = {
     "14": ("workshop_b_checkpoint",),
     "15": ("28",),
     "16": ("24", "28"),
-    "19": ("workshop_c_bucketed_ddp",),
+    "19": ("workshop_c_bucketed_ddp", "26"),
     "20": ("workshop_d_fsdp",),
+    "21": ("26",),
     "22": ("workshop_e_pipeline",),
 }
 """What goes on from a lesson, by its number: workshops by their names, later lessons by theirs.
