@@ -30,11 +30,13 @@ and pictures of ideas, drawn from what runs:
     draw_pages(tokens)          a cache of keys and values that grows page by page
     draw_page_tables(tables)    in which pages the text of each request lies, and what is shared
     draw_turns(ways, places)    requests in a server's batch: who writes when
+    draw_routing(chosen)        which tokens go to which experts
     draw_kept_heads(...)        what attention keeps: all heads, groups, one, or a latent
     draw_tiles(length, tile)    flash attention: which scores are there at a time
     draw_accumulation(...)      activations come and go, gradients stay
     draw_travel(places, trips)  what lies on GPU, host and disk, and what travels
     draw_star_and_ring(bytes)   gradients through one GPU, or around a ring
+    draw_ring_turns(turns, ...) whose keys and values each rank has at which turn
     draw_overlap(gradients)     DDP's buckets fill and travel while backward runs
     draw_zero_stages(whole)     who holds and sends what, from DDP to ZeRO-3
     draw_cut_matrices(...)      tensor parallelism: two matrices cut, two all-reduces
@@ -69,7 +71,9 @@ from vramlab_course.plots.pages import describe_pages, draw_pages
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
 from vramlab_course.plots.reach import describe_reach, draw_reach
+from vramlab_course.plots.ring_turns import describe_ring_turns, draw_ring_turns
 from vramlab_course.plots.roofline import describe_roofline, draw_roofline
+from vramlab_course.plots.routing import describe_routing, draw_routing
 from vramlab_course.plots.scales import describe_scales, draw_scales
 from vramlab_course.plots.schedules import (
     describe_exchange,
@@ -118,7 +122,9 @@ __all__ = [
     "describe_pages",
     "describe_plan",
     "describe_reach",
+    "describe_ring_turns",
     "describe_roofline",
+    "describe_routing",
     "describe_scales",
     "describe_schedule",
     "describe_segments",
@@ -157,7 +163,9 @@ __all__ = [
     "draw_plan",
     "draw_plans",
     "draw_reach",
+    "draw_ring_turns",
     "draw_roofline",
+    "draw_routing",
     "draw_scales",
     "draw_schedule",
     "draw_segments",
