@@ -180,6 +180,7 @@ ONWARD: Mapping[str, tuple[str, ...]] = {
     "06": ("24",),
     "07": ("27", "30"),
     "08": ("workshop_b_checkpoint", "workshop_f_chunked_cross_entropy"),
+    "11": ("25",),
     "12": ("workshop_f_chunked_cross_entropy",),
     "13": ("30",),
     "14": ("workshop_b_checkpoint",),
