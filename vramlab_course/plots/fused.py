@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
@@ -40,7 +41,7 @@ def draw_fused(ops: Sequence[str], tensor_bytes: int, *, title: str = "") -> Pic
         end = number in (0, 2 * len(ops))
         look = STEP if is_op else _ENDS if end else _TENSOR
         boxes.append(diagram.box(0.35 + number * step, 1.75, width, 0.45, text, look))
-    for left, right in zip(boxes, boxes[1:], strict=False):
+    for left, right in pairwise(boxes):
         diagram.arrow(left.right, right.left)
     diagram.write(
         0.3, 1.42, "compiled: one kernel, numbers wait in registers", ha="left", bold=True
