@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ class GatedBlock(nn.Module):
         normed = (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
         normed = self.scale * normed
         hidden = nn.functional.silu(self.gate(normed)) * self.up(normed)
-        return x + self.down(hidden)
+        result: Tensor = x + self.down(hidden)
+        return result
 
 
 def gated_model(device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> nn.Sequential:
@@ -103,13 +105,7 @@ def can_compile() -> bool:
 
     if attached() is not None or not torch.cuda.is_available():
         return False
-    if not is_inside():
-        return True
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return not is_inside() or find_spec("triton") is not None
 
 
 def run_all() -> CompiledRuns:

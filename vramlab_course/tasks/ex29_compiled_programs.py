@@ -117,12 +117,11 @@ def _observe_phase(run: str, first: int, count: int) -> Observation:
     from vramlab_course.experiments.compiled import recorded
 
     moments = recorded().runs[run][first : first + count]
-    evidence = {
-        "allocated": [moment.allocated_bytes for moment in moments],
-        "reserved": [moment.reserved_bytes for moment in moments],
-        "pools": [moment.pool_bytes for moment in moments],
-    }
-    return Observation(evidence, _phase(**evidence))
+    allocated = [moment.allocated_bytes for moment in moments]
+    reserved = [moment.reserved_bytes for moment in moments]
+    pools = [moment.pool_bytes for moment in moments]
+    evidence = {"allocated": allocated, "reserved": reserved, "pools": pools}
+    return Observation(evidence, _phase(allocated, reserved, pools))
 
 
 def _phase(
