@@ -35,6 +35,7 @@ and pictures of ideas, drawn from what runs:
     draw_accumulation(...)      activations come and go, gradients stay
     draw_travel(places, trips)  what lies on GPU, host and disk, and what travels
     draw_star_and_ring(bytes)   gradients through one GPU, or around a ring
+    draw_ring_turns(turns, ...) whose keys and values each rank has at which turn
     draw_overlap(gradients)     DDP's buckets fill and travel while backward runs
     draw_zero_stages(whole)     who holds and sends what, from DDP to ZeRO-3
     draw_cut_matrices(...)      tensor parallelism: two matrices cut, two all-reduces
@@ -71,6 +72,7 @@ from vramlab_course.plots.pages import describe_pages, draw_pages
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
 from vramlab_course.plots.reach import describe_reach, draw_reach
+from vramlab_course.plots.ring_turns import describe_ring_turns, draw_ring_turns
 from vramlab_course.plots.roofline import describe_roofline, draw_roofline
 from vramlab_course.plots.scales import describe_scales, draw_scales
 from vramlab_course.plots.schedules import (
@@ -121,6 +123,7 @@ __all__ = [
     "describe_pages",
     "describe_plan",
     "describe_reach",
+    "describe_ring_turns",
     "describe_roofline",
     "describe_scales",
     "describe_schedule",
@@ -161,6 +164,7 @@ __all__ = [
     "draw_plan",
     "draw_plans",
     "draw_reach",
+    "draw_ring_turns",
     "draw_roofline",
     "draw_scales",
     "draw_schedule",

@@ -27,6 +27,7 @@
     tensor_parallel_explorer()  what each rank holds and sends when a layer is cut
     planner_explorer()          which plan fits a transformer's training on given GPUs
     adapter_explorer()          what LoRA and QLoRA leave of a step's memory
+    long_context_explorer()     what a long text takes, on one GPU or shared among ranks
     float_explorer()            how a number is stored in each floating point format
     mixed_precision_explorer()  a training step in less precision
     leak_explorer()             lines that keep something, and what memory does step by step
@@ -56,6 +57,7 @@ from vramlab_course.widgets.float_explorer import float_explorer
 from vramlab_course.widgets.kv_cache_explorer import kv_cache_explorer
 from vramlab_course.widgets.leak_explorer import leak_explorer
 from vramlab_course.widgets.lean_optimizer_explorer import lean_optimizer_explorer
+from vramlab_course.widgets.long_context_explorer import long_context_explorer
 from vramlab_course.widgets.methods_explorer import methods_explorer
 from vramlab_course.widgets.mixed_precision_explorer import mixed_precision_explorer
 from vramlab_course.widgets.offloading_explorer import offloading_explorer
@@ -95,6 +97,7 @@ __all__ = [
     "kv_cache_explorer",
     "leak_explorer",
     "lean_optimizer_explorer",
+    "long_context_explorer",
     "methods_explorer",
     "mixed_precision_explorer",
     "offloading_explorer",

@@ -35,6 +35,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "kv_cache_explorer": ({"layers": 1}, "beams", 4),
     "leak_explorer": ({"steps": 4, "rows": 512}, "leak", "losses"),
     "lean_optimizer_explorer": ({"rows": 64, "columns": 64, "count": 1}, "rows", 1),
+    "long_context_explorer": ({"tokens": 4096, "pieces": 4}, "ranks", 4),
     "methods_explorer": ({"batch": 4, "chosen": ()}, "checkpointing", True),
     "mixed_precision_explorer": ({"rows": 64, "width": 256, "layers": 1}, "mode", "16 bit"),
     "offloading_explorer": ({"width": 256, "layers": 1, "batch": 1}, "activations", True),
