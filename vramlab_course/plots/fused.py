@@ -20,14 +20,14 @@ def draw_fused(ops: Sequence[str], tensor_bytes: int, *, title: str = "") -> Pic
     """Draw a chain of ops twice: with a tensor between each two, and fused into one kernel.
 
     Args:
-        ops: their names; 2 to 6.
+        ops: their names; 3 to 6.
         tensor_bytes: what each reads and writes.
         title: what is to be seen.
 
     Raises:
         ValueError: that many ops cannot be drawn.
     """
-    check_drawable(len(ops), "ops", 2, _MOST)
+    check_drawable(len(ops), "ops", 3, _MOST)
     title = title or _finding(ops, tensor_bytes)
     diagram = Diagram(2.6, title)
     size = short_size(tensor_bytes)
@@ -67,8 +67,4 @@ def describe_fused(ops: Sequence[str], tensor_bytes: int, *, title: str = "") ->
 
 
 def _finding(ops: Sequence[str], tensor_bytes: int) -> str:
-    count = len(ops) - 1
-    return (
-        f"Fusing {len(ops)} ops spares {count} tensor{'s' if count > 1 else ''} of "
-        f"{short_size(tensor_bytes)}"
-    )
+    return f"Fusing {len(ops)} ops spares {len(ops) - 1} tensors of {short_size(tensor_bytes)}"
