@@ -132,6 +132,9 @@ PARTS = (
         "What people do now",
         _written(24, 30),
         (
+            "moe.unused_parameters",
+            "moe.capacity",
+            "moe.dispatched_bytes",
             "serving.pages",
             "serving.shared_pages",
             "serving.latent_token_bytes",
