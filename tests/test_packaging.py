@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+import vramlab
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,6 +63,22 @@ def test_lock_satisfies_what_the_package_declares() -> None:
     for requirement in map(Requirement, declared):
         (pin,) = locked[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(pin.version), requirement.name
+
+
+def test_conda_recipe_wants_what_the_package_declares() -> None:
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert recipe["context"]["version"] == vramlab.__version__
+    assert recipe["about"]["license"] == project["license"]
+    names = {"pytorch": "torch"}  # conda-forge's name
+    wanted = {
+        names.get(name, name): SpecifierSet(versions)
+        for name, _, versions in (line.partition(" ") for line in recipe["requirements"]["run"])
+    }
+    assert wanted.pop("python") == SpecifierSet(project["requires-python"])
+    assert wanted == {r.name: r.specifier for r in map(Requirement, project["dependencies"])}
+    commands = recipe["build"]["python"]["entry_points"]
+    assert commands == [f"{name} = {where}" for name, where in project["scripts"].items()]
 
 
 @pytest.fixture

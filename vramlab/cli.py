@@ -42,6 +42,9 @@ _BROUGHT_BY = {
 }
 """By extra of the package: what commands import that torch alone does not bring."""
 
+_POSIX = ("fcntl", "resource")
+"""Modules of Python's own that Windows lacks."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answer its exit status, 2 for what vramlab itself refuses.
@@ -59,6 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         streams.print_error(f"vramlab: {error}")
         return _EXIT_USAGE
     except ModuleNotFoundError as error:
+        if error.name in _POSIX:
+            streams.print_error("vramlab: this grades a class, which needs Linux or macOS")
+            return _EXIT_USAGE
         extras = [extra for extra, names in _BROUGHT_BY.items() if error.name in names]
         if not extras:
             raise

@@ -273,13 +273,13 @@ def _run_on_gpu(
 
         prepare = _native_engine if choice.native else _virtual_engine
         engine = prepare(arguments, choice.why)
-    children = Children(_options(arguments))
-    files = Files(
-        *(
-            path and os.path.join(folder, _of_rank(path))
-            for path in (arguments.json, arguments.html, arguments.snapshot)
-        )
-    )
+    names = ("json", "html", "snapshot")
+    paths = {
+        name: os.path.join(folder, path) for name in names if (path := getattr(arguments, name))
+    }
+    written = [word for name, path in paths.items() for word in (f"--{name}", path)]
+    children = Children([*_options(arguments), *written])
+    files = Files(**{name: _of_rank(path) for name, path in paths.items()})
     reporter = Reporter(engine, children, program.command, folder, stderr, files)
     overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds)
     with overseer, engine.watch, engine.attached, children:

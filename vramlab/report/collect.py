@@ -20,6 +20,7 @@ from vramlab.report.asked_facts import SIZE, NotingModel
 from vramlab.report.attribution import category_of
 from vramlab.report.cuda_wheels import wheel_hint
 from vramlab.report.history_watch import HistoryWatch
+from vramlab.report.missing_package import missing_package_hint
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.ranks import launched_rank, rank_of_world
@@ -191,7 +192,7 @@ def summarize(
         substitute_calls=ground.substitute_calls,
         skipped_kernels=dict(ground.skipped_kernels),
         caveats=ground.caveats,
-        hint=wheel_hint(ending.error, str(torch.__version__)),
+        hint=wheel_hint(ending.error, str(torch.__version__)) or missing_package_hint(ending.error),
         gpu_facts=_facts(ground, failed, out_of_memory),
         rank=rank,
         world_size=world_size,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from vramlab import streams
@@ -68,6 +69,9 @@ class Reporter:
 
     def begin(self) -> None:
         """Note that the program begins now. The GPU is attached."""
+        for path in filter(None, astuple(self._files)):
+            with suppress(FileNotFoundError):
+                os.remove(path)  # an earlier run's
         if self._files.html:
             keep_histories(self._watch.devices)
         if self._files.snapshot and isinstance(self._watch, Watch):  # the other one has a history
@@ -102,19 +106,29 @@ class Reporter:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # whatever it is now, and whoever reads it
                 stream.flush()
-        if self._files.snapshot:
-            dump_snapshot(self._files.snapshot)
+        files = self._own_files()
+        if files.snapshot:
+            dump_snapshot(files.snapshot)
         with working("adding up what the program held", self._stream):
             self._watch.look_everywhere()
             summary = summarize(
                 self._engine.ground(), self._watch, self._command, self._folder, ending, seconds
             )
             summary = replace(summary, child_count=self._children.count)
-        if self._files.json:
-            with open(self._files.json, "w", encoding="utf-8") as file:
+        if files.json:
+            with open(files.json, "w", encoding="utf-8") as file:
                 json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
-        if self._files.html:
-            write_page(self._files.html, summary, self._watch.devices)
+        if files.html:
+            write_page(files.html, summary, self._watch.devices)
         streams.write(
             f"\n{as_shown(summary, self._stream)}\n", self._stream, sys.stderr, sys.__stderr__
+        )
+
+    def _own_files(self) -> Files:
+        """What is written here: a launcher that used no GPU leaves what its first rank has told."""
+        used = any(device.context_bytes for device in self._engine.devices())
+        if used or not self._children.count:
+            return self._files
+        return Files(
+            *(path and (None if os.path.exists(path) else path) for path in astuple(self._files))
         )

@@ -58,6 +58,7 @@ SPARE_WALL_SECONDS = 20
 KEPT_VARIABLES = (
     *("PATH", "HOME", "TMPDIR", "LANG", "LC_", "TZ", "LD_LIBRARY_PATH", "DYLD_"),
     *("DOCKER_", "CONTAINER", "XDG_RUNTIME_DIR"),  # how to reach the engine of containers
+    *("SYSTEMROOT", "TEMP", "TMP", "USERPROFILE"),  # what Windows cannot do without
 )
 """The variables, by the beginnings of their names, that a pool shares with the judge."""
 

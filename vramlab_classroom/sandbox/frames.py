@@ -38,8 +38,16 @@ def _read_exactly(descriptor: int, count: int) -> bytearray | None:
     buffer = bytearray(count)
     rest = memoryview(buffer)
     while rest:
-        read = os.readv(descriptor, [rest])
+        read = _read_into(descriptor, rest)
         if not read:
             return None
         rest = rest[read:]
     return buffer
+
+
+def _read_into(descriptor: int, buffer: memoryview) -> int:
+    if hasattr(os, "readv"):
+        return os.readv(descriptor, [buffer])
+    part = os.read(descriptor, len(buffer))  # on Windows: it leaves a copy, which nobody looks for
+    buffer[: len(part)] = part
+    return len(part)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-import resource
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    HAS_LIMITS = False
+else:
+    HAS_LIMITS = True
 
 MIB = 2**20  # not from vramlab, which is not there where plain answers run
 OPEN_FILES = 64

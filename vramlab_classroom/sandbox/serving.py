@@ -10,6 +10,9 @@ once, here, and every fork has it at once. Nor does it look into a job or a repl
 remembers nothing: a fork has a copy of the server's memory, and must not find another learner's
 answer there, nor what was measured. A job ends with everything it has started (`confinement.py`),
 and when the judge is gone, so is the server.
+
+Windows has no forks. A server there does jobs itself, and ends after the first that is not trusted:
+that is enough for a learner's own check, and no wall.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import mmap
 import os
 import select
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -37,13 +41,15 @@ from vramlab_classroom.sandbox.confinement import (
     memory_of_job,
 )
 from vramlab_classroom.sandbox.frames import LENGTH, forget, read_frame, write_frame
-from vramlab_classroom.sandbox.job_limits import JobSpec, Limits
+from vramlab_classroom.sandbox.job_limits import HAS_LIMITS, JobSpec, Limits
 from vramlab_classroom.sandbox.syscalls import FILES, SOCKETS, refuse_system_calls
 
 LOOK_SECONDS = 0.5
 """How often to look how much memory a job has taken, with all its processes."""
 
 _REQUESTS = 0
+
+_CAN_FORK = HAS_LIMITS and hasattr(os, "fork")
 
 Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Does a job; every value in the reply can be written as JSON."""
@@ -92,28 +98,38 @@ def serve(replies: int, run: Run, prepare: Callable[[Mapping[str, Any]], None] =
     gc.disable()  # what a server imports is no garbage, and looking for some takes long
     while (order := read_frame(_REQUESTS)) and (job := read_frame(_REQUESTS)) is not None:
         try:
-            end = _serve(JobSpec.from_data(order), job, run, prepare)
+            end = _serve(JobSpec.from_data(order), job, run, prepare, replies)
         except _JudgeGone:
             return
         except Exception:
             end = _End("failed", traceback.format_exc())
-        facts = {"ended": end.ended, "how": end.how, "last": end.is_last}
-        write_frame(replies, json.dumps(facts).encode())
-        write_frame(replies, end.reply)
+        _reply(replies, end)
         if end.is_last:
             return
         forget(job)
         forget(end.reply)
 
 
+def _reply(replies: int, end: _End) -> None:
+    facts = {"ended": end.ended, "how": end.how, "last": end.is_last}
+    write_frame(replies, json.dumps(facts).encode())
+    write_frame(replies, end.reply)
+
+
 def _serve(
-    order: JobSpec, job: bytearray, run: Run, prepare: Callable[[Mapping[str, Any]], None]
+    order: JobSpec,
+    job: bytearray,
+    run: Run,
+    prepare: Callable[[Mapping[str, Any]], None],
+    replies: int,
 ) -> _End:
     for module in order.preload:
         with suppress(*([ImportError] if order.limits.is_plain else [])):
             importlib.import_module(module)
     if order.prepare is not None:
         prepare(order.prepare)
+    if not _CAN_FORK:
+        return _run_here(job, order.limits, run, replies)
     # A fork's garbage collections go over what the fork has made, not over all of torch.
     gc.freeze()
     end = _run_in_fork(job, order.limits, run)
@@ -121,6 +137,34 @@ def _serve(
         clear_temporary_folder()
         return end
     return replace(end, is_last=is_spoiled())
+
+
+def _run_here(job: bytearray, limits: Limits, run: Run, replies: int) -> _End:
+    """Do one job in this process; if it takes too long, say so and end the process."""
+    ends = threading.Lock()
+
+    def give_up() -> None:
+        if ends.acquire(blocking=False):
+            _reply(replies, _End("late", f"{limits.wall_seconds} seconds", is_last=True))
+            os._exit(1)
+
+    timer = threading.Timer(limits.wall_seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    gc.enable()
+    reply = _done(job, run)
+    if not ends.acquire(blocking=False):
+        time.sleep(limits.wall_seconds)  # the process is ending
+    timer.cancel()
+    return _End("replied", "", bytearray(reply), is_last=not limits.is_trusted)
+
+
+def _done(job: bytearray, run: Run) -> bytes:
+    try:
+        reply: dict[str, Any] = {"done": run(json.loads(job))}
+    except BaseException:
+        reply = {"failed": traceback.format_exc()}
+    return json.dumps(reply).encode()
 
 
 def _run_in_fork(job: bytearray, limits: Limits, run: Run) -> _End:
@@ -191,10 +235,6 @@ def _child(job: bytearray, writing: int, limits: Limits, run: Run) -> None:
         limits.apply()
         if not (limits.is_trusted or limits.is_plain):
             refuse_system_calls(but=(*FILES, *SOCKETS) if limits.runs_torch else FILES)
-        try:
-            reply: dict[str, Any] = {"done": run(json.loads(job))}
-        except BaseException:
-            reply = {"failed": traceback.format_exc()}
-        write_frame(writing, json.dumps(reply).encode())
+        write_frame(writing, _done(job, run))
     finally:
         os._exit(1)  # the server looks at this only if no reply came

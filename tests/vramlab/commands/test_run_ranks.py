@@ -74,7 +74,9 @@ def test_what_a_launcher_starts_has_gpus(tmp_path: Path) -> None:
         assert f"vramlab run: train.py (rank {rank} of 2)\non 2 x T4 (virtual" in ran.stderr
         assert f"fits: cuda:{rank} needs " in ran.stderr
     assert ran.stderr.count("Memory of cuda:") == 1  # the first rank tells
-    assert json.loads((tmp_path / "r.json").read_text())["child_count"] == 2
+    for rank, name in enumerate(("r.json", "r.rank1.json")):
+        told = json.loads((tmp_path / name).read_text())
+        assert (told["rank"], told["fits"]) == (rank, True)
 
 
 RUN = ["-m", "vramlab", "run", "--gpu", "T4"]
