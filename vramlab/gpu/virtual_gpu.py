@@ -48,6 +48,7 @@ from vramlab.gpu.stand_ins import (
     swap_tensors,
     threads,
     torch_c,
+    torchvision,
     triton,
 )
 from vramlab.gpu.stand_ins.tensor_overrides import TensorOverrides
@@ -73,6 +74,7 @@ STAND_INS: tuple[StandIn, ...] = (
     callbacks.install,
     compile.install,
     cpp_extension.install,
+    torchvision.install,
     triton.install,
     _distributed,
     generators.install,

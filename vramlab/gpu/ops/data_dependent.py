@@ -78,6 +78,10 @@ def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> tu
     return (_empty(repeats.numel() if output_size is None else output_size),)
 
 
+def _nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> tuple[Tensor, ...]:
+    return (_empty(scores.numel()),)
+
+
 def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run one of these ops: with values as it is, without them by `dispatcher.values`."""
     device_index = dispatcher.find_device_index(func, args, kwargs)
@@ -90,7 +94,7 @@ def shape_from_values(dispatcher: Dispatcher, func: OpOverload, args: Any, kwarg
         result = func(*args, **kwargs)
         outputs = result if isinstance(result, tuple) else (result,)
     else:
-        name = schema_of(func).name.removeprefix("aten::")
+        name = schema_of(func).name.rpartition("::")[2]
         dispatcher.values.assume_all(f"{name}()", args[0])
         outputs = make_outputs(*args, **kwargs)
         result = outputs if len(outputs) > 1 else outputs[0]
@@ -115,6 +119,7 @@ _largest(_unique_dim, "aten.unique_dim.default")
 _largest(_unique_consecutive, "aten.unique_consecutive.default")
 _largest(_bincount, "aten.bincount.default")
 _largest(_repeat_interleave, "aten.repeat_interleave.Tensor")
+_largest(_nms, "torchvision.nms.default")
 
 
 def all_of(dispatcher: Dispatcher, mask: Tensor) -> tuple[Tensor, ...]:
