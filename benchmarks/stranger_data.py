@@ -71,15 +71,21 @@ def shards(*paths: str, count: int) -> Prepare:
     return prepare
 
 
-def text(*paths: str, lines: int = 400) -> Prepare:
-    """Write files of random words."""
+def text(*paths: str, lines: int = 400, first: str = "") -> Prepare:
+    """Write files of random words.
+
+    Args:
+        paths: of the files.
+        lines: of twelve words each.
+        first: goes before them.
+    """
 
     def prepare(folder: Path) -> None:
         for path in paths:
             if not _place(folder, path).exists():
                 words = random.Random(0)
                 written = "\n".join(" ".join(words.choices(_WORDS, k=12)) for _ in range(lines))
-                _place(folder, path).write_text(written + "\n", encoding="utf-8")
+                _place(folder, path).write_text(f"{first}{written}\n", encoding="utf-8")
 
     return prepare
 

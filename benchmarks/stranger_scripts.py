@@ -128,7 +128,7 @@ STRANGERS = (
         "karpathy/minGPT",
         "37baab71b9abea1b76ab957409a1cc2fbfba8a26",
         "--gpu T4 --steps 3 -m projects.chargpt.chargpt",
-        prepare=text("input.txt"),
+        prepare=text("input.txt", first="O God, O God!\n"),
     ),
     Stranger(
         "makemore",

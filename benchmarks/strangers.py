@@ -197,8 +197,8 @@ def write_results(tried: Iterable[Tried], path: Path = RESULTS_FILE) -> None:
 
 def _fetch(stranger: Stranger, mirror: Path | None, checkout: Path) -> None:
     """Put one state of a repository into a folder, without its history."""
+    checkout.mkdir()
     if mirror is None:
-        checkout.mkdir()
         address = f"https://github.com/{stranger.repository}"
         for words in (
             ["init", "--quiet"],

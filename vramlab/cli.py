@@ -42,7 +42,7 @@ _BROUGHT_BY = {
 }
 """By extra of the package: what commands import that torch alone does not bring."""
 
-_POSIX = ("fcntl", "resource")
+_POSIX = ("fcntl", "grp", "pwd", "resource")
 """Modules of Python's own that Windows lacks."""
 
 

@@ -23,7 +23,8 @@ def do_nothing(*args: Any, **kwargs: Any) -> Any:
 
 
 def test_this_pytorch_has_every_op_of_the_table() -> None:
-    assert ops.missing_ops() == []
+    own = [name for name in ops.missing_ops() if not name.startswith("torchvision.")]
+    assert own == []
 
 
 def test_ops_that_pytorch_lacks_are_named_and_never_met() -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Dispatcher", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 Check = Callable[..., None]
-FastAnswer = Callable[[Sequence[Any], Mapping[str, Any]], Tensor | tuple[Tensor, ...] | None]
+FastAnswer = Callable[[Sequence[Any], Mapping[str, Any]], Tensor | tuple[Tensor | None, ...] | None]
 Layout = Callable[[Sequence[Any], Any], Any]
 MakeOutputs = Callable[..., tuple[Tensor, ...]]
 Fill = Callable[[Sequence[Any]], Any]

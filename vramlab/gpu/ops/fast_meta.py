@@ -3,9 +3,10 @@
 PyTorch infers the shapes of many element-wise ops in Python, which takes longer than everything
 else that happens to an op here. Where all operands are numbers or contiguous floating-point tensors
 of one shape and dtype, the result has that shape and dtype too, or is the operand that is changed.
+Sums and products may be of two dtypes, or of rows and one of them, as under autocast and in norms.
 Norms, dropout, the gradient of softmax and matrix products with a bias are inferred as several such
 ops; where their operands are as usual in training, their results are plain to see as well.
-Anything else goes to the meta kernel: broadcasts, promotions, other layouts, and all errors.
+Anything else goes to the meta kernel: other broadcasts, other layouts, and all errors.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from vramlab.gpu.core.op_table import fast_answer
 from vramlab.gpu.core.tensors import empty_meta
 from vramlab.gpu.torch_internals import len_torch_dispatch_stack
 
-Result = torch.Tensor | tuple[torch.Tensor, ...]
+Result = torch.Tensor | tuple[torch.Tensor | None, ...]
 
 IN_PLACE = (
     "aten.add_.Tensor",
@@ -38,11 +39,10 @@ IN_PLACE = (
 )
 """Ops whose result is their first argument."""
 
+ARITHMETIC = ("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor")
+"""Ops whose result is new, and like the larger of their arguments."""
+
 NEW = (
-    "aten.add.Tensor",
-    "aten.sub.Tensor",
-    "aten.mul.Tensor",
-    "aten.div.Tensor",
     "aten.add.Scalar",
     "aten.sub.Scalar",
     "aten.mul.Scalar",
@@ -78,6 +78,24 @@ def new(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
     if not _is_plain(args, kwargs):
         return None
     return _like(args[0])
+
+
+@fast_answer(*ARITHMETIC)
+def arithmetic(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """Make a tensor like the larger operand, in the dtype that both promote to."""
+    left, right = args
+    if not isinstance(right, torch.Tensor):
+        return new(args, kwargs)
+    wide, narrow = (left, right) if left.dim() >= right.dim() else (right, left)
+    if not (_is_plain((wide,), kwargs) and _is_plain((narrow,), {})):
+        return None
+    if narrow.shape != wide.shape:
+        # Where a length is 1, strides are not always those of a contiguous tensor.
+        if 1 in wide.shape or narrow.shape not in (wide.shape[-1:], ()):
+            return None
+        if not narrow.dim():  # a number on the GPU does not promote
+            return _like(wide)
+    return empty_meta(wide.shape, torch.promote_types(wide.dtype, narrow.dtype))
 
 
 @fast_answer("aten.threshold_backward.default")
@@ -128,9 +146,10 @@ def layer_norm_backward(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Resul
     gradient, rows, shape, _, _, *parameters, wanted = args
     if kwargs or not _are_plain_rows(rows, shape, parameters):
         return None
-    if not (all(wanted) and _is_plain((rows, gradient), {})):
+    if not _is_plain((rows, gradient), {}):
         return None
-    return _like(rows), *(_like(parameter) for parameter in parameters)
+    operands = (rows, *parameters)
+    return tuple(_like(each) if want else None for each, want in zip(operands, wanted, strict=True))
 
 
 @fast_answer("aten.native_dropout.default")
@@ -187,26 +206,27 @@ def _is_plain_batch(images: object, channels: Sequence[object], training: object
     return (
         images.dtype is torch.float32
         and _is_plain((images,), {})
-        and _are_float32(channels, images.shape[1:2])
+        and _are_alike(channels, torch.float32, images.shape[1:2])
     )
 
 
 def _are_plain_rows(rows: torch.Tensor, shape: Sequence[int], parameters: Sequence[object]) -> bool:
-    """Tell whether they are float32 rows of `shape`, with a weight and a bias of that shape."""
+    """Tell whether they are rows of `shape`; what there is of weight and bias is of that shape."""
+    there = [parameter for parameter in parameters if parameter is not None]
     return (
-        rows.dtype is torch.float32
+        rows.dtype in (torch.float32, torch.float16, torch.bfloat16)
         and _is_plain((rows,), {})
         and 0 < len(shape) <= rows.dim()
         and rows.shape[-len(shape) :] == torch.Size(shape)
-        and _are_float32(parameters, torch.Size(shape))
+        and _are_alike(there, rows.dtype, torch.Size(shape))
     )
 
 
-def _are_float32(tensors: Sequence[object], shape: torch.Size) -> bool:
-    """Tell whether they are all there, contiguous, in float32 and of that shape."""
+def _are_alike(tensors: Sequence[object], dtype: torch.dtype, shape: torch.Size) -> bool:
+    """Tell whether they are all there, contiguous, and of that dtype and shape."""
     return all(
         isinstance(tensor, torch.Tensor)
-        and tensor.dtype is torch.float32
+        and tensor.dtype is dtype
         and tensor.shape == shape
         and _is_contiguous(tensor)
         for tensor in tensors
