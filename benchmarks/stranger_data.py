@@ -172,18 +172,6 @@ def saved_cifar10(root: str, count: int = 2_000) -> Prepare:
     return prepare
 
 
-def sines(path: str) -> Prepare:
-    """Write 100 random waves of 1000 points."""
-
-    def prepare(folder: Path) -> None:
-        import numpy as np
-        import torch
-
-        torch.save(np.random.default_rng(0).random((100, 1_000)), _place(folder, path))
-
-    return prepare
-
-
 def coco(root: str, count: int = 8) -> Prepare:
     """Write pictures with boxes in the format of COCO 2017."""
 
@@ -245,9 +233,8 @@ def language_model(path: str, weights: bool = False, **changes: Any) -> Prepare:
         words = Tokenizer(WordLevel({name: at for at, name in enumerate(names)}, "<unk>"))
         words.pre_tokenizer = Whitespace()
         end = {"eos_token": names[0], "bos_token": names[0], "pad_token": names[0]}
-        tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=words, unk_token="<unk>", model_max_length=1024, **end
-        )
+        make: Any = PreTrainedTokenizerFast
+        tokenizer = make(tokenizer_object=words, unk_token="<unk>", model_max_length=1024, **end)
         tokenizer.save_pretrained(folder / path)
         configuration = GPT2Config(bos_token_id=0, eos_token_id=0, pad_token_id=0, **changes)
         saved = GPT2LMHeadModel(configuration) if weights else configuration

@@ -19,7 +19,6 @@ from benchmarks.stranger_data import (
     saved_cifar10,
     several,
     shards,
-    sines,
     text,
     tokens,
 )
@@ -221,12 +220,6 @@ STRANGERS = (
         folder="reinforcement_learning",
     ),
     _EXAMPLE(
-        "pytorch/examples, time sequences",
-        command="--gpu T4 --steps 1 train.py",
-        folder="time_sequence_prediction",
-        prepare=sines("traindata.pt"),
-    ),
-    _EXAMPLE(
         "pytorch/examples, DDP on one GPU",
         command="--gpu T4 single_gpu.py 2 1",
         folder="distributed/ddp-tutorial-series",
@@ -300,9 +293,8 @@ STRANGERS = (
         "pygcn",
         "tkipf/pygcn",
         "1600b5b748b3976413d1e307540ccc62605b4d6d",
-        "--gpu T4 --steps 3 train.py",
-        "pygcn",
-        cora("../data/cora"),
+        "--gpu T4 --steps 3 -m pygcn.train",
+        prepare=cora("../data/cora"),
     ),
     Stranger(
         "Pytorch-UNet",
@@ -453,13 +445,6 @@ STRANGERS = (
         "d72cc7d041b42ec8e806021a205ed9349f87c6a4",
         "--gpu A100-40GB --steps 4 train.py --outdir out --data pictures --gpus 1 --metrics none",
         prepare=images("pictures", count=32),
-    ),
-    Stranger(
-        "RWKV-8, ROSA",
-        "BlinkDL/RWKV-LM",
-        "524481d5099b38d9bc8ef1e89209161b86c8011b",
-        "--gpu T4 --steps 2 251014_rosa_1bit_train.py",
-        "RWKV-v8",
     ),
     Stranger(
         "RWKV-7",

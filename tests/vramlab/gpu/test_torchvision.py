@@ -1,4 +1,4 @@
-"""torchvision's usual wheel, whose C++ library does not load beside a CPU PyTorch, loads all the same.
+"""torchvision's usual wheel loads beside a CPU PyTorch, though its C++ library does not.
 
 The package here is a small one of the same build: it finds no ops, and registers for them.
 """

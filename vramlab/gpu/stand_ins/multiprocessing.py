@@ -1,19 +1,35 @@
 """`torch.multiprocessing.spawn` on a virtual GPU: rank 0 runs here, the others in processes.
 
 A GPU that is pretended belongs to the process that attached it. Each process that is started gets
-one of its own, alike. The first of them is this process, so that whoever measures sees a rank.
+one of its own, alike, before it imports the program. The first of them is this process, so that
+whoever measures sees a rank. Where another one fails, rank 0 is ended: it may wait for that one.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import multiprocessing.spawn
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch.multiprocessing
 
+from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
+from vramlab.streams import print_error
+
+MakeGPU = Callable[[], AbstractContextManager[object]]
+
+_LOOK_SECONDS = 0.2
+_GRACE_SECONDS = 10.0
+"""How long rank 0 may take to end once another one has failed."""
 
 
 def install(session: Session) -> None:
@@ -33,16 +49,18 @@ def install(session: Session) -> None:
     ) -> Any:
         def start_from(first: int, join: bool) -> Any:
             rank = AttachedRank(fn, session.make_alike, first, nprocs)
-            return start_processes(rank, args, nprocs - first, join, *how, **named)
+            with _attached_at_the_start(session.make_alike):
+                return start_processes(rank, args, nprocs - first, join, *how, **named)
 
         if not join:
             return start_from(0, join)
         others = start_from(1, False) if nprocs > 1 else None
         try:
             _Started.rank_count = nprocs
-            fn(0, *args)
-            while others is not None and not others.join():
-                pass
+            if others is None:
+                fn(0, *args)
+            else:
+                _run_beside(others, lambda: fn(0, *args))
         finally:
             _Started.rank_count = 0
             for process in others.processes if others is not None else ():
@@ -70,7 +88,7 @@ class AttachedRank:
     def __init__(
         self,
         fn: Callable[..., Any],
-        make_gpu: Callable[[], AbstractContextManager[object]],
+        make_gpu: MakeGPU,
         first: int,
         count: int,
     ) -> None:
@@ -82,5 +100,102 @@ class AttachedRank:
     def __call__(self, number: int, *args: Any) -> Any:
         """Run rank `number`, counted from the first that has a process of its own."""
         _Started.rank_count = self._count
-        with self._make_gpu():
+        with _taken_from_the_start() or self._make_gpu():
             return self._fn(number + self._first, *args)
+
+
+class _RankFailed(BaseException):
+    """Another rank has failed while rank 0 runs."""
+
+
+def _run_beside(others: Any, run: Callable[[], None]) -> None:
+    """Run rank 0 until all ranks have ended, or one of them fails.
+
+    Args:
+        others: the `ProcessContext` of the other ranks.
+        run: rank 0.
+
+    Raises:
+        Exception: what another rank failed with, as `ProcessContext.join` tells.
+    """
+    failed: list[Exception] = []
+    over = threading.Event()
+    main = threading.get_ident()
+
+    def wait_for_others() -> None:
+        try:
+            while not others.join(_LOOK_SECONDS):
+                pass
+        except Exception as error:
+            failed.append(error)
+            if not over.is_set():
+                failure = ctypes.py_object(_RankFailed)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), failure)
+            if not over.wait(_GRACE_SECONDS):  # it is stuck where no Python code runs
+                print_error(f"vramlab: rank 0 waits for another one, and is ended: {error}")
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=wait_for_others, daemon=True)
+    thread.start()
+    try:
+        try:
+            run()
+        finally:
+            over.set()
+        thread.join()
+    except _RankFailed:
+        over.set()
+    if failed:
+        raise failed[0]
+
+
+# In the processes that are started
+
+_waiting: list[AbstractContextManager[object]] = []
+"""The GPU that is attached already, until the rank's function takes it."""
+
+
+@contextmanager
+def _attached_at_the_start(make_gpu: MakeGPU) -> Iterator[None]:
+    """Have processes that are started meanwhile attach a GPU before they import the program."""
+    patches = Patches()
+    prepare = multiprocessing.spawn.get_preparation_data
+
+    def prepare_with_gpu(name: str) -> dict[str, Any]:
+        return {**prepare(name), "vramlab": _AttachWhenRead(make_gpu)}
+
+    patches.set(multiprocessing.spawn, "get_preparation_data", prepare_with_gpu)
+    try:
+        yield
+    finally:
+        patches.undo()
+
+
+class _AttachWhenRead:
+    """Attaches a GPU where it is unpickled, which `multiprocessing` does before all else."""
+
+    def __init__(self, make_gpu: MakeGPU) -> None:
+        self._make_gpu = make_gpu
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = pickle.dumps(self._make_gpu)
+        lines = (
+            f"import pickle, sys\nsys.path[:] = {sys.path!r}",
+            f"from {__name__} import attach_now\nattach_now(pickle.loads({made!r}))",
+        )
+        return exec, ("\n".join(lines), {})
+
+
+def attach_now(make_gpu: MakeGPU) -> None:
+    """Attach a GPU that the rank's function will take."""
+    gpu = make_gpu()
+    gpu.__enter__()
+    _waiting.append(gpu)
+
+
+def _taken_from_the_start() -> AbstractContextManager[object] | None:
+    if not _waiting:
+        return None
+    attached = ExitStack()
+    attached.push(_waiting.pop())
+    return attached
