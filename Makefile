@@ -44,6 +44,7 @@ check: environment
 	@$(BIN)/python -m docs.builder.colab --check
 	@$(BIN)/python -m vramlab_classroom.nbgrader.release --check
 	@$(BIN)/python -m benchmarks.pages --check
+	@$(BIN)/python -m vramlab_course.translations --check
 	@$(BIN)/python -m pytest -q tests/test_packaging.py
 
 # On the Pythons that there are; each PyTorch takes some GiB in .nox. For one of them, see noxfile.py.

@@ -17,6 +17,7 @@ DATA = (
     "vramlab/gpus.toml",
     "vramlab/py.typed",
     "vramlab_course/experiments/published.json",
+    "vramlab_course/translations/zh/lessons/01_cuda_context.po",
     "vramlab_course/material/start.ipynb",
     "vramlab_course/material/lessons/01_cuda_context.ipynb",
     "vramlab_course/material/exercises/01_cuda_context/01_cuda_context.ipynb",

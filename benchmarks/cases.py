@@ -112,6 +112,11 @@ NO_CASE = {
         "the model and the GPU are not named",
     ),
     "oom-anatomy": "of a program that is not given",
+    **dict.fromkeys(
+        ("lora-gpt3-parameters", "lora-gpt3-checkpoint", "qlora-constants", "qlora-full"),
+        "counted by the papers, not measured on a GPU",
+    ),
+    "qlora-7b": "of a program that is not given",
     "checkpoint-resnet1000": "of a framework that is no longer there",
     **dict.fromkeys(
         ("checkpoint-slowdown", "backward-flops", "method-table"), "not an amount of memory"

@@ -36,7 +36,7 @@ _EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 _BROUGHT_BY = {
     "record": ("accelerate", "torchinfo", "transformers"),
-    "course": ("IPython", "ipywidgets", "matplotlib", "nbformat"),
+    "course": ("IPython", "babel", "ipywidgets", "matplotlib", "nbformat"),
     "lab": ("jupyterlab",),
     "classroom": ("dask", "distributed", "nbconvert", "nbgrader", "psycopg", "sqlalchemy"),
 }

@@ -1,4 +1,5 @@
-"""Lessons and exercises as they were installed, and how a learner's folder gets them.
+"""Lessons and exercises as they were installed, and how a learner's folder gets them: in which
+language, too.
 
 A learner's folder keeps, in `.vramlab/delivered.json`, what each notebook said when it was put
 there. A notebook that still says that is brought up to date. One that the learner has written in
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from vramlab.errors import VramlabError
+from vramlab_course.translations.language import choose_language, language_of
+from vramlab_course.translations.notebook import in_language
 
 FOLDERS = ("lessons", "exercises")
 FIRST = "start.ipynb"
@@ -71,12 +74,13 @@ def installed_notebooks() -> Path:
     )
 
 
-def deliver(source: Path, folder: Path) -> Delivery:
+def deliver(source: Path, folder: Path, language: str | None = None) -> Delivery:
     """Put the course into a learner's folder, or bring it up to date. Nothing of theirs is lost.
 
     Args:
         source: with `lessons/` and `exercises/`.
         folder: is made if it is not there.
+        language: of `languages()`; by default that which the folder has, or else English.
 
     Raises:
         UnusableFolder: it cannot be written, or it is the source itself.
@@ -85,14 +89,16 @@ def deliver(source: Path, folder: Path) -> Delivery:
         raise UnusableFolder(f"{folder} is where the lessons come from: choose another folder")
     record_path = folder / _RECORD
     delivery = Delivery()
+    language = language or language_of(folder)
     try:
         delivered = _read_record(record_path)
         for path in sorted([*source.glob(FIRST), *source.glob("*/**/*.ipynb")]):
             name = path.relative_to(source).as_posix()
             is_ours = name == FIRST or name.partition("/")[0] in FOLDERS
             if is_ours and ".ipynb_checkpoints" not in path.parts:
-                delivered[name] = _deliver_one(path, folder, name, delivered.get(name), delivery)
-        record_path.parent.mkdir(parents=True, exist_ok=True)
+                content = in_language(path.read_bytes(), name, language)
+                delivered[name] = _deliver_one(content, folder, name, delivered.get(name), delivery)
+        choose_language(folder, language)
         record_path.write_text(json.dumps(delivered, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise UnusableFolder(f"{folder} cannot be written: {error}") from error
@@ -100,44 +106,44 @@ def deliver(source: Path, folder: Path) -> Delivery:
 
 
 def _deliver_one(
-    path: Path, folder: Path, name: str, delivered: str | None, delivery: Delivery
+    content: bytes, folder: Path, name: str, delivered: str | None, delivery: Delivery
 ) -> str:
     """Put one notebook there; answer what it said when it was put there last."""
-    there, new = folder / name, says(path)
+    there, new = folder / name, says(content)
     if not there.exists():
         delivery.added.append(name)
-        _copy(path, there)
+        _put(content, there)
         return new
-    now = says(there)
+    now = says(there.read_bytes())
     if now == new:
         delivery.unchanged += 1
         return new
     if now == delivered:
         delivery.updated.append(name)
-        _copy(path, there)
+        _put(content, there)
         return new
     if new == delivered:
         delivery.kept.append(name)
         return new
     beside = there.with_name(f"{there.stem}{_BESIDE}{there.suffix}")
-    _copy(path, beside)
+    _put(content, beside)
     delivery.beside.append(beside.relative_to(folder).as_posix())
     return new
 
 
-def says(path: Path) -> str:
-    """Give a fingerprint of what the cells of a notebook say."""
+def says(content: bytes) -> str:
+    """Give a fingerprint of what the cells of a notebook say; `content` is what its file has."""
     try:
-        notebook: Any = json.loads(path.read_text(encoding="utf-8"))
+        notebook: Any = json.loads(content)
         cells = [[cell["cell_type"], "".join(cell["source"])] for cell in notebook["cells"]]
     except (ValueError, KeyError, TypeError):  # half written, or no notebook: whatever it is
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(content).hexdigest()
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()
 
 
-def _copy(path: Path, target: Path) -> None:
+def _put(content: bytes, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(path.read_bytes())
+    target.write_bytes(content)
 
 
 def _read_record(path: Path) -> dict[str, str]:

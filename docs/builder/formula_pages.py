@@ -194,7 +194,8 @@ def cheat_sheet(part: Part, checks: Sequence[FormulaCheck]) -> str:
         f"Of {numbers} numbers that this part's experiments predict, {equal} were measured as "
         "predicted, to the byte."
     )
-    return "\n\n".join([rules, "## Formulas", formulas_table(formulas), held])
+    table = ["## Formulas", formulas_table(formulas)] if formulas else []
+    return "\n\n".join(filter(None, [rules, *table, held]))
 
 
 def _rules(lesson: Path) -> str:

@@ -24,7 +24,7 @@ _PICTURE = re.compile(
 def move_out(site: Path) -> None:
     """Write each page's pictures to `_pictures/`, named after what is in them, and link them."""
     folder = site / "_pictures"
-    for path in (site / "index.html", *site.glob("lessons/*.html")):
+    for path in (site / "index.html", *site.glob("**/lessons/*.html")):
         page = path.read_text(encoding="utf-8")
         moved = _PICTURE.sub(functools.partial(_as_file, folder=folder, page=path), page)
         if moved != page:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import nbformat
 
-from docs.builder import reference
+from docs.builder import other_languages, reference
 from vramlab_course.course_map import PARTS, paths_table
+from vramlab_course.translations.speech import OWN_NAME, spoken
 
 DOWNLOADS = "downloads"
 """The folder of files that are no pages. Sphinx reads nothing in it."""
@@ -41,7 +42,7 @@ explorers. Its exercise has graded tasks on the same subject.
 ## Ways through it
 
 {paths}
-
+{languages}
 [All formulas](/docs/formulas.md) stand on one page. For each part there is a cheat sheet to print:
 {sheets}.
 
@@ -70,9 +71,14 @@ def collect(
     files |= {f"lessons/{lesson.name}": run for lesson, run in runs.items()}
     texts = {name: path.read_text() for name, path in files.items()}
     texts["index.md"] = _with_picture(texts["index.md"], {p.stem: run for p, run in runs.items()})
-    texts["lessons/index.md"] = lessons_page(sorted(runs))
-    pages = frozenset(texts)
     downloads: dict[str, bytes] = {}
+    others = other_languages.others(runs)
+    texts["lessons/index.md"] = lessons_page(sorted(runs), others)
+    for language in others:
+        translated, offered = other_languages.collect(root, runs, language, DOWNLOADS)
+        texts |= translated
+        downloads |= offered
+    pages = frozenset(texts)
     for name, text in texts.items():
         texts[name] = _with_downloads(name, text, pages, root, downloads)
     texts |= reference.pages(root, modules)
@@ -112,13 +118,17 @@ def _with_downloads(
     return _LINK.sub(mark, text)
 
 
-def lessons_page(lessons: list[Path]) -> str:
-    """The map of the lessons, as their first cells tell it."""
+def lessons_page(lessons: list[Path], others: Sequence[str] = ()) -> str:
+    """The map of the lessons, as their first cells tell it; `others` are languages beside it."""
+    named = {language: spoken(OWN_NAME, language) for language in others}
+    links = ", ".join(f"[{name}](/{other}/lessons/index.md)" for other, name in named.items())
+    places = [f"{name} </{other}/lessons/index>" for other, name in named.items()]
     return _LESSONS.format(
         table=lessons_table(lessons),
         paths=paths_table(),
         sheets=", ".join(f"[{part.title}](/docs/cheat_sheet_{part.number}.md)" for part in PARTS),
-        pages="\n".join(lesson.stem for lesson in lessons),
+        pages="\n".join([*(lesson.stem for lesson in lessons), *places]),
+        languages=f"\nIn other languages: {links}.\n" if links else "",
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from vramlab.cli import main
 from vramlab_course.commands import lab
 from vramlab_course.notebooks import FIRST, UnusableFolder, deliver, installed_notebooks
+from vramlab_course.translations.language import language_of
 
 
 def write(path: Path, text: str, output: str = "") -> None:
@@ -109,3 +110,32 @@ def test_the_command_puts_every_notebook_there_and_opens_the_first(
     assert main(["lab", str(folder), "--no-open"]) == 0
     assert capsys.readouterr().out.endswith(f"The course is in {folder}\n")
     assert len(called) == 1
+
+
+def test_a_folder_keeps_the_language_that_it_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lesson, exercise = "lessons/01_cuda_context.ipynb", "exercises/01_cuda_context"
+    title, second = "# 01 · CUDA 上下文\n", "# 练习 01"
+    folder = tmp_path / "course"
+    assert main(["lab", str(folder), "--language", "zh", "--no-open"]) == 0
+    assert text_of(folder / lesson).startswith(title)
+    assert text_of(folder / exercise / "01_cuda_context.ipynb").startswith(second)
+
+    (folder / lesson).unlink()
+    assert main(["lab", str(folder), "--no-open"]) == 0
+    assert text_of(folder / lesson).startswith(title)
+    assert language_of(folder) == "zh"
+
+    capsys.readouterr()
+    assert main(["lab", str(folder), "--language", "en", "--no-open"]) == 0
+    assert text_of(folder / lesson).startswith("# 01 · The CUDA context\n")
+    # All that a note or a translation was in: nobody has written in any of them.
+    assert "notebooks were brought up to date" in capsys.readouterr().out
+    assert language_of(folder) == "en"
+
+
+def test_an_unknown_language_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["lab", "--language", "tlh", "--no-open"])
+    assert "choose from" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import vramlab
 from docs.builder import pages, reference, sources
 from docs.builder.__main__ import ROOT, build
 from vramlab_course.plots.picture import new_picture
+from vramlab_course.translations.notebook import in_language
 
 LESSON = ROOT / "lessons" / "05_one_training_step.ipynb"
 WORDS = "allocated bytes over two steps"
@@ -41,6 +42,8 @@ def test_every_page_is_there_and_none_has_a_fault(html: Path) -> None:
         "SECURITY.html",
         "lessons/index.html",
         f"lessons/{LESSON.stem}.html",
+        "zh/lessons/index.html",
+        f"zh/lessons/{LESSON.stem}.html",
     }
     expected |= {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
     expected |= {f"reference/{name}.html" for name in ("index", "vramlab", "vramlab.units")}
@@ -53,7 +56,8 @@ def test_a_picture_of_a_lesson_is_a_file_with_its_words_there_and_on_the_start_p
     html: Path,
 ) -> None:
     (picture,) = (html / "_pictures").iterdir()
-    for page in ("index.html", f"lessons/{LESSON.stem}.html"):
+    lesson = f"lessons/{LESSON.stem}.html"
+    for page in ("index.html", lesson, f"zh/{lesson}"):
         text = (html / page).read_text()
         assert f'{picture.name}" loading="lazy" alt="{WORDS}"' in text
         assert "data:image/png" not in text
@@ -63,11 +67,24 @@ def test_an_exercise_is_a_download_and_search_finds_prose_and_docstrings(html: P
     page = (html / "lessons" / f"{LESSON.stem}.html").read_text()
     assert f'/{LESSON.name}"' in page
     assert "google.colab" not in page  # what installs the course there is for notebooks only
-    (download,) = html.glob(f"_downloads/*/{LESSON.name}")
-    assert download.read_bytes() == (ROOT / "exercises" / LESSON.stem / LESSON.name).read_bytes()
+    exercise = f"exercises/{LESSON.stem}/{LESSON.name}"
+    english = (ROOT / exercise).read_bytes()
+    downloads = [path.read_bytes() for path in html.glob(f"_downloads/*/{LESSON.name}")]
+    assert sorted(downloads) == sorted([english, in_language(english, exercise, "zh")])
     index = (html / "searchindex.js").read_text()
     assert "workspac" in index  # the stem of what the lesson is about
     assert "format_bytes" in index
+
+
+def test_a_translated_lesson_says_its_language_and_leads_on_in_it(html: Path) -> None:
+    page = (html / "zh" / "lessons" / f"{LESSON.stem}.html").read_text()
+    assert '<html lang="zh"' in page
+    assert "<h1>05 · 一个训练步" in page
+    # Lesson 06 has no page on this site: its notebook is offered, to each in the language.
+    following = [path.read_text() for path in html.glob("_downloads/*/06_optimizer_states.ipynb")]
+    assert sorted("优化器记住什么" in text for text in following) == [False, True]
+    assert '<html lang="en"' in (html / "lessons" / "index.html").read_text()
+    assert 'href="../zh/lessons/index.html"' in (html / "lessons" / "index.html").read_text()
 
 
 def test_the_site_loads_nothing_from_other_machines(html: Path) -> None:

@@ -2,6 +2,7 @@
 
 $ vramlab lab
 $ vramlab lab ~/gpu-memory
+$ vramlab lab --language zh
 $ vramlab lab --no-open
 $ vramlab lab my-course -- --no-browser --port 9999
 """
@@ -12,6 +13,8 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+
+from vramlab_course.translations.language import languages
 
 _DEFAULT = "vramlab-course"
 
@@ -32,6 +35,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=Path(_DEFAULT),
         help="where; it is made if it is not there (default: %(default)s, here)",
     )
+    parser.add_argument(
+        "--language",
+        choices=languages(),
+        help="of lessons and exercises (default: that which the folder has, or else en); what is "
+        "not translated comes in English",
+    )
     parser.add_argument("--no-open", action="store_true", help="do not open JupyterLab")
     parser.add_argument(
         "jupyter", nargs="*", metavar="...", help="behind --: what JupyterLab gets besides"
@@ -50,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.no_open:
         import jupyterlab  # noqa: F401  # before anything is written
-    delivery = deliver(installed_notebooks(), arguments.folder)
+    delivery = deliver(installed_notebooks(), arguments.folder, arguments.language)
     for line in delivery.lines():
         print(line)
     print(f"The course is in {arguments.folder.resolve()}", flush=True)

@@ -25,7 +25,11 @@ and pictures of ideas, drawn from what runs:
     draw_autograd(graph)        the graph that backward walks, and what each op saves for it
     draw_hierarchy(snapshot)    driver, segments, blocks, tensors
     draw_states(weight, states) what optimizers keep for one weight, areas as large as bytes
+    draw_adapters(weight, ...)  LoRA: what learns, and what it takes besides
     draw_pages(tokens)          a cache of keys and values that grows page by page
+    draw_page_tables(tables)    in which pages the text of each request lies, and what is shared
+    draw_turns(ways, places)    requests in a server's batch: who writes when
+    draw_kept_heads(...)        what attention keeps: all heads, groups, one, or a latent
     draw_tiles(length, tile)    flash attention: which scores are there at a time
     draw_accumulation(...)      activations come and go, gradients stay
     draw_travel(places, trips)  what lies on GPU, host and disk, and what travels
@@ -40,6 +44,7 @@ Each returns a `Picture`, which is a matplotlib Figure with alternative text; ea
 """
 
 from vramlab_course.plots.accumulation import describe_accumulation, draw_accumulation
+from vramlab_course.plots.adapters import describe_adapters, draw_adapters
 from vramlab_course.plots.autograd import describe_autograd, draw_autograd
 from vramlab_course.plots.breakdown import describe_breakdown, draw_breakdown
 from vramlab_course.plots.curves import describe_curves, draw_curves
@@ -50,8 +55,10 @@ from vramlab_course.plots.float_formats import describe_float_formats, draw_floa
 from vramlab_course.plots.gantt import describe_gantt, draw_gantt
 from vramlab_course.plots.hierarchy import describe_hierarchy, draw_hierarchy
 from vramlab_course.plots.journey import describe_journey, draw_journey
+from vramlab_course.plots.kept_heads import describe_kept_heads, draw_kept_heads
 from vramlab_course.plots.methods import MethodCost, describe_methods, draw_methods
 from vramlab_course.plots.overlap import describe_overlap, draw_overlap
+from vramlab_course.plots.page_tables import describe_page_tables, draw_page_tables
 from vramlab_course.plots.pages import describe_pages, draw_pages
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
@@ -73,6 +80,7 @@ from vramlab_course.plots.tiles import describe_tiles, draw_tiles
 from vramlab_course.plots.timeline import describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
 from vramlab_course.plots.travel import Trip, describe_travel, draw_travel
+from vramlab_course.plots.turns import describe_turns, draw_turns
 from vramlab_course.plots.zero_stages import describe_zero_stages, draw_zero_stages
 
 __all__ = [
@@ -81,6 +89,7 @@ __all__ = [
     "Trade",
     "Trip",
     "describe_accumulation",
+    "describe_adapters",
     "describe_autograd",
     "describe_breakdown",
     "describe_curves",
@@ -92,8 +101,10 @@ __all__ = [
     "describe_gantt",
     "describe_hierarchy",
     "describe_journey",
+    "describe_kept_heads",
     "describe_methods",
     "describe_overlap",
+    "describe_page_tables",
     "describe_pages",
     "describe_plan",
     "describe_roofline",
@@ -109,8 +120,10 @@ __all__ = [
     "describe_timeline",
     "describe_trades",
     "describe_travel",
+    "describe_turns",
     "describe_zero_stages",
     "draw_accumulation",
+    "draw_adapters",
     "draw_autograd",
     "draw_breakdown",
     "draw_curves",
@@ -122,8 +135,10 @@ __all__ = [
     "draw_gantt",
     "draw_hierarchy",
     "draw_journey",
+    "draw_kept_heads",
     "draw_methods",
     "draw_overlap",
+    "draw_page_tables",
     "draw_pages",
     "draw_plan",
     "draw_plans",
@@ -140,6 +155,7 @@ __all__ = [
     "draw_timeline",
     "draw_trades",
     "draw_travel",
+    "draw_turns",
     "draw_zero_stages",
     "largest_born",
 ]

@@ -16,6 +16,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from vramlab_course.plots.style import Look
+from vramlab_course.translations.speech import title_of
 
 WIDTH_IN = 9.0
 """Width of every picture in inches; at `SHOWN_DPI` that is 900 pixels, a notebook's width."""
@@ -55,7 +56,16 @@ class Picture(Figure):
         )
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/html": self.to_html(), "text/plain": self.alt}
+        return {"text/html": title_html(self.alt) + self.to_html(), "text/plain": self.alt}
+
+
+def title_html(alt: str) -> str:
+    """Write a picture's title in the learner's language, if that is another than the picture's.
+
+    The font that comes with matplotlib has Latin letters only; a browser has others.
+    """
+    title = title_of(alt)
+    return f"<p><strong>{escape(title)}</strong></p>" if title else ""
 
 
 def new_picture(height_in: float) -> Picture:

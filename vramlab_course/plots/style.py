@@ -98,6 +98,9 @@ _MEANINGS: dict[str, Look] = {
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
     "cache": CACHED_LOOK,
+    "tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "keys and values": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "reserved": Look("white", "//"),
     "CUDA context": OUTSIDE_LOOK,
 }
 OTHER_LOOKS = (

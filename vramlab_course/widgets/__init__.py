@@ -10,6 +10,7 @@
     saved_tensors_explorer()    what a chain of operators keeps for its backward pass
     training_step_explorer()    how batch, width and optimizer shape a training step's memory
     kv_cache_explorer()         what a cache of keys and values takes, and what fits
+    serving_explorer()          how many requests fit beside a model's weights
     optimizer_explorer()        what an optimizer keeps, and what its step() takes
     offloading_explorer()       what the host keeps for the GPU, and what its trips cost
     pipeline_explorer()         who works when in a pipeline, and what each stage holds
@@ -25,16 +26,18 @@
     zero_explorer()             what each GPU keeps at each stage of ZeRO, and from how many it fits
     tensor_parallel_explorer()  what each rank holds and sends when a layer is cut
     planner_explorer()          which plan fits a transformer's training on given GPUs
+    adapter_explorer()          what LoRA and QLoRA leave of a step's memory
     float_explorer()            how a number is stored in each floating point format
     mixed_precision_explorer()  a training step in less precision
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
 notebook is left alone. Importing this package in a notebook lets cells that run for long say what
-they are at (`running_cell`).
+they are at (`running_cell`), and tables the language of the learner's folder (`spoken_tables`).
 """
 
 from vramlab_course.widgets.accumulation_explorer import accumulation_explorer
+from vramlab_course.widgets.adapter_explorer import adapter_explorer
 from vramlab_course.widgets.allocator_explorer import allocator_explorer
 from vramlab_course.widgets.attention_explorer import attention_explorer
 from vramlab_course.widgets.batch_explorer import batch_explorer
@@ -58,6 +61,8 @@ from vramlab_course.widgets.predict import Answer, Prediction, predict
 from vramlab_course.widgets.prediction_record import prediction_score
 from vramlab_course.widgets.running_cell import say_what_long_cells_do
 from vramlab_course.widgets.saved_tensors_explorer import saved_tensors_explorer
+from vramlab_course.widgets.serving_explorer import serving_explorer
+from vramlab_course.widgets.spoken_tables import speak_in_tables
 from vramlab_course.widgets.tensor_parallel_explorer import tensor_parallel_explorer
 from vramlab_course.widgets.timeline import show_timeline
 from vramlab_course.widgets.training_step_explorer import training_step_explorer
@@ -70,6 +75,7 @@ __all__ = [
     "Prediction",
     "View",
     "accumulation_explorer",
+    "adapter_explorer",
     "allocator_explorer",
     "attention_explorer",
     "batch_explorer",
@@ -90,6 +96,7 @@ __all__ = [
     "predict",
     "prediction_score",
     "saved_tensors_explorer",
+    "serving_explorer",
     "show_timeline",
     "start_page",
     "tensor_parallel_explorer",
@@ -99,3 +106,4 @@ __all__ = [
 ]
 
 say_what_long_cells_do()
+speak_in_tables()

@@ -17,6 +17,9 @@ from pathlib import Path
 from vramlab_classroom.judge.exercises import WORKSHOP, exercise_names, find_exercise
 from vramlab_course.course_map import PARTS, PATHS, LearningPath, stem_of
 from vramlab_course.notebooks import installed_notebooks
+from vramlab_course.translations.language import language_here
+from vramlab_course.translations.notebook import translate
+from vramlab_course.translations.speech import say
 from vramlab_course.widgets.prediction_record import PredictionRecord, own_record
 
 _SECOND_PART = "## To the byte"
@@ -63,7 +66,13 @@ class LessonProgress:
     @property
     def words(self) -> str:
         """How it stands."""
-        return f"{self.answered} of {self.asked} predictions, {self.solved} of {self.tasks} tasks"
+        return say(
+            "{answered} of {asked} predictions, {solved} of {tasks} tasks",
+            answered=self.answered,
+            asked=self.asked,
+            solved=self.solved,
+            tasks=self.tasks,
+        )
 
 
 def progress_of(
@@ -85,7 +94,7 @@ def progress_of(
     found = {}
     for number in lessons:
         stem = stem_of(number)
-        title, questions = _read_lesson(folder / "lessons" / f"{stem}.ipynb")
+        title, questions = _read_lesson(folder, f"lessons/{stem}.ipynb")
         tasks = [task.name for task in find_exercise(stem).tasks]
         found[number] = LessonProgress(
             stem,
@@ -121,23 +130,25 @@ def workshops_of(record: PredictionRecord, folder: Path) -> list[WorkshopProgres
     found = []
     for stem in exercise_names():
         if stem.startswith(WORKSHOP):
-            title, _ = _read_lesson(folder / "exercises" / stem / f"{stem}.ipynb")
+            title, _ = _read_lesson(folder, f"exercises/{stem}/{stem}.ipynb")
             tasks = [task.name for task in find_exercise(stem).tasks]
             done = sum((stem, task) in solved for task in tasks)
             found.append(WorkshopProgress(stem, title, len(tasks), done))
     return found
 
 
-def _read_lesson(path: Path) -> tuple[str, list[str]]:
-    """Give a lesson's title, and the questions of its main path."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+def _read_lesson(folder: Path, name: str) -> tuple[str, list[str]]:
+    """Give a lesson's title, as the learner reads it, and the questions of its main path."""
+    notebook = json.loads((folder / name).read_text(encoding="utf-8"))
+    cells = notebook["cells"]
+    opening = "".join(translate(notebook, name, language_here())["cells"][0]["source"])
     sources = ["".join(cell["source"]) for cell in cells]
     ends = next((n for n, text in enumerate(sources) if _SECOND_PART in text.splitlines()), None)
     questions = []
     for cell, source in zip(cells[:ends], sources[:ends], strict=True):
         if cell["cell_type"] == "code" and "predict(" in source:
             questions += _questions(source)
-    return sources[0].partition("\n")[0].removeprefix("# "), questions
+    return opening.partition("\n")[0].removeprefix("# "), questions
 
 
 def _questions(source: str) -> list[str]:
@@ -180,31 +191,37 @@ class StartPage:
     def _repr_html_(self) -> str:
         paths = "".join(self._path_html(path) for path in PATHS)
         parts = "".join(
-            f'<tr><th colspan="3" style="{_CELL} padding-top: 1em;">Part {part.number}: '
-            f"{escape(part.title)}</th></tr>{''.join(map(self._lesson_html, part.lessons))}"
+            f'<tr><th colspan="3" style="{_CELL} padding-top: 1em;">'
+            f"{say('Part {number}:', number=part.number)} {escape(say(part.title))}</th></tr>"
+            f"{''.join(map(self._lesson_html, part.lessons))}"
             for part in PARTS
         )
         if self.workshops:
-            parts += f'<tr><th colspan="3" style="{_CELL} padding-top: 1em;">Workshops</th></tr>'
+            head = f'<tr><th colspan="3" style="{_CELL} padding-top: 1em;">'
+            parts += f"{head}{say('Workshops')}</th></tr>"
             parts += "".join(map(_workshop_html, self.workshops))
         return (
-            f"<p>{self._summary()} ● done · ◐ begun · ○ not begun</p>"
-            f'<table><thead><tr><th style="{_CELL}">path</th><th style="{_CELL}">done</th>'
-            f'<th style="{_CELL}">for whom</th><th style="{_CELL}">what comes next</th></tr>'
-            f"</thead><tbody>{paths}</tbody></table>"
-            f'<table><thead><tr><th style="{_CELL}">lesson</th><th style="{_CELL}">predictions'
-            f'</th><th style="{_CELL}">exercise</th></tr></thead><tbody>{parts}</tbody></table>'
-            f"<p>Kept in {escape(str(self.kept_in))}, and nowhere else. The file is yours: delete "
-            "it to start afresh.</p>"
+            f"<p>{self._summary()} {say('● done · ◐ begun · ○ not begun')}</p>"
+            f"{_head(say('path'), say('done'), say('for whom'), say('what comes next'))}"
+            f"<tbody>{paths}</tbody></table>"
+            f"{_head(say('lesson'), say('predictions'), say('exercise'))}"
+            f"<tbody>{parts}</tbody></table><p>{escape(self._where())}</p>"
+        )
+
+    def _where(self) -> str:
+        return say(
+            "Kept in {file}, and nowhere else. The file is yours: delete it to start afresh.",
+            file=self.kept_in,
         )
 
     def _path_html(self, path: LearningPath) -> str:
         following = next_on(path, self.progress)
-        goes_on = "You have done it all." if following is None else _link(following)
+        goes_on = say("You have done it all.") if following is None else _link(following)
         return (
-            f'<tr><td style="{_CELL}"><strong>{escape(path.name)}</strong></td>'
-            f'<td style="{_CELL}">{self._done(path)} of {len(path.lessons)}</td>'
-            f'<td style="{_CELL}">{escape(path.aim)}</td><td style="{_CELL}">{goes_on}</td></tr>'
+            f'<tr><td style="{_CELL}"><strong>{escape(say(path.name))}</strong></td>'
+            f'<td style="{_CELL}">{_share(self._done(path), len(path.lessons))}</td>'
+            f'<td style="{_CELL}">{escape(say(path.aim))}</td>'
+            f'<td style="{_CELL}">{goes_on}</td></tr>'
         )
 
     def _lesson_html(self, number: str) -> str:
@@ -212,8 +229,8 @@ class StartPage:
         exercise = f"exercises/{lesson.stem}/{lesson.stem}.ipynb"
         return (
             f'<tr><td style="{_CELL}">{lesson.mark} {_link(lesson)}</td>'
-            f'<td style="{_CELL}">{lesson.answered} of {lesson.asked}</td>'
-            f'<td style="{_CELL}"><a href="{exercise}">{lesson.solved} of {lesson.tasks} tasks</a>'
+            f'<td style="{_CELL}">{_share(lesson.answered, lesson.asked)}</td>'
+            f'<td style="{_CELL}"><a href="{exercise}">{_tasks(lesson.solved, lesson.tasks)}</a>'
             "</td></tr>"
         )
 
@@ -224,10 +241,13 @@ class StartPage:
         lessons = self.progress.values()
         solved = sum(lesson.solved for lesson in lessons)
         solved += sum(workshop.solved for workshop in self.workshops)
-        return (
-            f"Lessons done: {sum(lesson.is_done for lesson in lessons)} of {len(lessons)}. "
-            f"Predictions made or skipped: {sum(lesson.answered for lesson in lessons)}. "
-            f"Tasks solved: {solved}."
+        return say(
+            "Lessons done: {done} of {lessons}. Predictions made or skipped: {answered}. Tasks "
+            "solved: {solved}.",
+            done=sum(lesson.is_done for lesson in lessons),
+            lessons=len(lessons),
+            answered=sum(lesson.answered for lesson in lessons),
+            solved=solved,
         )
 
     def __str__(self) -> str:
@@ -252,8 +272,21 @@ def _workshop_html(workshop: WorkshopProgress) -> str:
     return (
         f'<tr><td style="{_CELL}"><a href="{link}">{escape(workshop.title)}</a></td>'
         f'<td style="{_CELL}"></td>'
-        f'<td style="{_CELL}">{workshop.solved} of {workshop.tasks} tasks</td></tr>'
+        f'<td style="{_CELL}">{_tasks(workshop.solved, workshop.tasks)}</td></tr>'
     )
+
+
+def _head(*names: str) -> str:
+    cells = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
+    return f"<table><thead><tr>{cells}</tr></thead>"
+
+
+def _share(part: int, whole: int) -> str:
+    return say("{part} of {whole}", part=part, whole=whole)
+
+
+def _tasks(solved: int, tasks: int) -> str:
+    return say("{solved} of {tasks} tasks", solved=solved, tasks=tasks)
 
 
 def start_page() -> StartPage:

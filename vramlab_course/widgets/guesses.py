@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from vramlab.measure.figures import UNIT_BYTES
+from vramlab_course.translations.speech import say
 
-COUNTS = ("samples", "tokens", "layers", "times")
+COUNTS = ("samples", "tokens", "layers", "times", "requests")
 """What can be predicted besides memory: a number of these."""
 
 UNITS: dict[str, int] = {**UNIT_BYTES, **dict.fromkeys(COUNTS, 1)}
@@ -154,27 +155,29 @@ def _common(
     before = counters.allocated_before_bytes
     if before:
         yield (
-            "You counted what was allocated before as well. It is not asked for.",
+            say("You counted what was allocated before as well. It is not asked for."),
             measured_bytes + before,
         )
         yield (
-            "You left out what was allocated before. Here it counts.",
+            say("You left out what was allocated before. Here it counts."),
             measured_bytes - before,
         )
     for kept_bytes in (counters.allocated_bytes, counters.allocated_bytes - before):
         if kept_bytes < measured_bytes:
             yield (
-                "You counted only what is kept. What lives for a moment counts here as well.",
+                say("You counted only what is kept. What lives for a moment counts here as well."),
                 kept_bytes,
             )
     for peak in (counters.peak_bytes, counters.peak_bytes - before):
         yield (
-            "You counted what lives for a moment only: that was the peak. Asked for is what is "
-            "kept.",
+            say(
+                "You counted what lives for a moment only: that was the peak. Asked for is what is "
+                "kept."
+            ),
             peak,
         )
     yield (
-        "That is what the allocator has reserved from the driver; tensors take less.",
+        say("That is what the allocator has reserved from the driver; tensors take less."),
         counters.reserved_bytes,
     )
 
@@ -185,14 +188,21 @@ def _with_units(unit: str, measured_bytes: float) -> Iterator[tuple[str, float]]
     other = decimal.get(unit) or binary.get(unit)
     if other:
         yield (
-            f"That is the size in {other}, not {unit}: 1 {unit} is {UNITS[unit]:,} B, "
-            f"1 {other} is {UNITS[other]:,} B.",
+            say(
+                "That is the size in {other}, not {unit}: 1 {unit} is {unit_bytes} B, 1 {other} is "
+                "{other_bytes} B.",
+                other=other,
+                unit=unit,
+                unit_bytes=f"{UNITS[unit]:,}",
+                other_bytes=f"{UNITS[other]:,}",
+            ),
             measured_bytes / UNITS[other] * UNITS[unit],
         )
-    yield "You counted numbers, not bytes: one in float32 takes 4.", measured_bytes / 4
-    yield "You counted bits, not bytes: a byte has 8.", measured_bytes * 8
+    yield say("You counted numbers, not bytes: one in float32 takes 4."), measured_bytes / 4
+    yield say("You counted bits, not bytes: a byte has 8."), measured_bytes * 8
+    off = say("You are a factor of 1,024 off: look at the unit, {unit}.", unit=unit)
     for factor in (1024, 1 / 1024):
-        yield f"You are a factor of 1,024 off: look at the unit, {unit}.", measured_bytes * factor
+        yield off, measured_bytes * factor
 
 
 def amount(number: Decimal, unit: str) -> str:
@@ -208,6 +218,10 @@ def shortest(number: Decimal) -> str:
 
 def _unreadable(text: object, unit: str) -> ValueError:
     return ValueError(
-        f"{text!r} is not a number of {unit}: enter one such as 160 or 8.125, or a range such as "
-        "150 to 170"
+        say(
+            "{text} is not a number of {unit}: enter one such as 160 or 8.125, or a range such as "
+            "150 to 170",
+            text=repr(text),
+            unit=unit,
+        )
     )

@@ -28,6 +28,7 @@ import ipywidgets
 import torch
 
 from vramlab.measure import Table
+from vramlab_course.translations.speech import say
 from vramlab_course.widgets import person
 from vramlab_course.widgets.accessible import COMMITS, MENDS_ITS_BOX, status_html
 from vramlab_course.widgets.guesses import (
@@ -53,8 +54,8 @@ NO_PREDICTION = "no prediction made"
 SKIPPED = "skipped"
 
 _HOW = (
-    f"A number, or a range such as 150 to 170. Points: {MOST_POINTS} within {NEAR:.0%}, 2 for a "
-    "range that holds the answer, 1 for any other. To skip costs that point."
+    "A number, or a range such as 150 to 170. Points: {most} within {near}, 2 for a range that "
+    "holds the answer, 1 for any other. To skip costs that point."
 )
 _WAITING = "The answer appears here once you have committed to a prediction, or skipped it."
 _LINES = "line-height: 1.5;"
@@ -105,25 +106,27 @@ class Prediction:
 
     def _make_widgets(self) -> None:
         self.field = ipywidgets.Text(
-            description=f"Your prediction in {self.unit}",
-            placeholder="a number or a range",
+            description=say("Your prediction in {unit}", unit=self.unit),
+            placeholder=say("a number or a range"),
             # Sent as a whole when the field is left: ipywidgets holds back what is typed while the
             # kernel is busy, and the button would commit to the first digits.
             continuous_update=False,
             style={"description_width": "initial"},
         )
-        self.commit_button = _button("Commit", "Commit to this before it is measured")
+        self.commit_button = _button(say("Commit"), say("Commit to this before it is measured"))
         self.commit_button.add_class(COMMITS)  # Enter in the field presses it
-        self.hint_button = _button("Hint", "Show a hint; it costs nothing")
-        self.skip_button = _button("Skip", "See the answer without a prediction; costs a point")
+        self.hint_button = _button(say("Hint"), say("Show a hint; it costs nothing"))
+        self.skip_button = _button(
+            say("Skip"), say("See the answer without a prediction; costs a point")
+        )
         self.commit_button.on_click(self._commit_field)
         self.hint_button.on_click(self._show_hint)
         self.skip_button.on_click(self._skip)
         self._shown_hints = ipywidgets.HTML()
         self.message = ipywidgets.HTML()
-        self._say(_HOW)
+        self._say(say(_HOW, most=MOST_POINTS, near=f"{NEAR:.0%}"))
         buttons = [self.commit_button, *[self.hint_button][: len(self._hints)], self.skip_button]
-        question = f'<p style="{_LINES}">{escape(self.question)}</p>{MENDS_ITS_BOX}'
+        question = f'<p style="{_LINES}">{escape(say(self.question))}</p>{MENDS_ITS_BOX}'
         row = ipywidgets.Layout(flex_flow="row wrap")
         self.box = ipywidgets.VBox(
             [
@@ -148,7 +151,7 @@ class Prediction:
         self._still_open()
         self.guess, self.is_skipped = Guess.read(guess, self.unit), False
         self.field.value = str(self.guess).removesuffix(f" {self.unit}")
-        self._say(f"Committed: {self.guess}.")
+        self._say(say("Committed: {guess}.", guess=self.guess))
         self._show_answer()
         return self
 
@@ -160,7 +163,7 @@ class Prediction:
         """
         self._still_open()
         self.guess, self.is_skipped = None, True
-        self._say("Skipped: no points.")
+        self._say(say("Skipped: no points."))
         self._show_answer()
         return self
 
@@ -231,9 +234,9 @@ class Prediction:
     def _show_hint(self, _source: object) -> None:
         self._hints_shown += 1
         shown = self._hints[: self._hints_shown]
-        paragraphs = "".join(f"<li>{escape(hint)}</li>" for hint in shown)
+        paragraphs = "".join(f"<li>{escape(say(hint))}</li>" for hint in shown)
         self._shown_hints.value = (
-            f'<ul role="status" aria-label="Hints" style="{_LINES}">{paragraphs}</ul>'
+            f'<ul role="status" aria-label="{say("Hints")}" style="{_LINES}">{paragraphs}</ul>'
         )
         self.hint_button.disabled = len(shown) == len(self._hints)
 
@@ -255,13 +258,11 @@ class Prediction:
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         hints = "".join(
-            f"<details><summary>Hint</summary><p>{escape(hint)}</p></details>"
+            f"<details><summary>{say('Hint')}</summary><p>{escape(say(hint))}</p></details>"
             for hint in self._hints
         )
-        html = (
-            f"<p><strong>Predict</strong>, in {escape(self.unit)}: {escape(self.question)}</p>"
-            f"{hints}"
-        )
+        opening = say("<strong>Predict</strong>, in {unit}:", unit=escape(self.unit))
+        html = f"<p>{opening} {escape(say(self.question))}</p>{hints}"
         return person.display_bundle(self.box, html, repr(self), **options)
 
 
@@ -286,7 +287,7 @@ class Answer:
         self._counters = counters
         self._score = ""
         self.measured = Decimal(str(measured_bytes)) / UNITS[prediction.unit]
-        self.box = ipywidgets.HTML(status_html(_WAITING))
+        self.box = ipywidgets.HTML(status_html(say(_WAITING)))
 
     @property
     def points(self) -> int:
@@ -306,17 +307,17 @@ class Answer:
     def feedback(self) -> str:
         """Say how good the prediction is, and which mistake is likely in it."""
         guess = self._prediction.guess
-        points = "1 point" if self.points == 1 else f"{self.points} points"
-        words = [f"{points}."]
+        one, many = say("1 point."), say("{points} points.", points=self.points)
+        words = [one if self.points == 1 else many]
         if guess is not None:
             mistake = likely_mistake(guess, self._measured_bytes, self._mistakes, self._counters)
-            words += [mistake] if mistake else []
+            words += [say(mistake)] if mistake else []
         return " ".join([*words, *([self._score] if self._score else [])])
 
     def table(self) -> Table:
         """The prediction beside what was measured, whether one was made or not."""
         prediction, unit = self._prediction, self._prediction.unit
-        predicted = SKIPPED if prediction.is_skipped else NO_PREDICTION
+        predicted = say(SKIPPED) if prediction.is_skipped else say(NO_PREDICTION)
         difference = "-"
         if prediction.guess is not None:
             predicted = str(prediction.guess)
@@ -325,10 +326,11 @@ class Answer:
         in_bytes = f"{self._measured_bytes:,} B"
         if unit not in COUNTS and measured != in_bytes:
             measured = f"{measured}\n{in_bytes}"
+        kind = say("number") if unit in COUNTS else say("size")
         return Table(
-            caption=prediction.question,
-            header=("", "your prediction", "measured", "difference"),
-            rows=(("number" if unit in COUNTS else "size", predicted, measured, difference),),
+            caption=say(prediction.question),
+            header=("", say("your prediction"), say("measured"), say("difference")),
+            rows=((kind, predicted, measured, difference),),
             notes=(self.feedback(),) if prediction.is_decided else (),
         )
 
@@ -336,15 +338,15 @@ class Answer:
         return f'<div role="status">{self.table()._repr_html_()}</div>'
 
     def __str__(self) -> str:
-        return str(self.table()) if self._prediction.is_decided else _WAITING
+        return str(self.table()) if self._prediction.is_decided else say(_WAITING)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         html = self._html()
         if not self._prediction.is_decided:
             measured = ", ".join(self.table().rows[0][2].split("\n"))
+            question = say("The answer to: {question}", question=say(self._prediction.question))
             html = (
-                f"<details><summary>The answer to: {escape(self._prediction.question)}</summary>"
-                f"<p>{escape(measured)}</p></details>"
+                f"<details><summary>{escape(question)}</summary><p>{escape(measured)}</p></details>"
             )
         return person.display_bundle(self.box, html, str(self), **options)
 
@@ -396,11 +398,12 @@ def _difference(guess: Guess, measured: Decimal) -> str:
     """Say measured minus predicted, and what share of the measured value was missed."""
     missed = guess.distance(measured)
     if not missed:
-        return "equal" if guess.low == guess.high else "in the range"
+        return say("equal") if guess.low == guess.high else say("in the range")
     text = f"{'+' if missed > 0 else '-'}{amount(abs(missed), guess.unit)}"
     if not measured:
         return text
-    return f"{text}\n{abs(missed / measured):.1%} {'too low' if missed > 0 else 'too high'}"
+    way = say("too low") if missed > 0 else say("too high")
+    return f"{text}\n{abs(missed / measured):.1%} {way}"
 
 
 def _has_gpu() -> bool:

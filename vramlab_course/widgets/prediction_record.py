@@ -20,6 +20,7 @@ from typing import Any
 import platformdirs
 
 from vramlab.table import Table
+from vramlab_course.translations.speech import say
 from vramlab_course.widgets.guesses import MOST_POINTS
 
 FORMAT = 1
@@ -104,7 +105,8 @@ class PredictionRecord:
         try:
             known, solved, told = self._known()
             if any(_question(each) == _question(outcome) for each in known):
-                return "You had answered this before; your first answer counts. " + _so_far(known)
+                before = say("You had answered this before; your first answer counts.")
+                return f"{before} {_so_far(known)}"
             self._write([*known, outcome], solved)
         except OSError as error:
             return f"Your points could not be written down: {error}."
@@ -257,8 +259,13 @@ def _question(outcome: PredictionOutcome) -> tuple[str, str]:
 def _so_far(outcomes: list[PredictionOutcome]) -> str:
     points = sum(outcome.points for outcome in outcomes)
     count = len(outcomes)
-    questions = "1 prediction" if count == 1 else f"{count} predictions"
-    return f"In the course so far: {points} of {MOST_POINTS * count} points, {questions}."
+    questions = say("1 prediction") if count == 1 else say("{count} predictions", count=count)
+    return say(
+        "In the course so far: {points} of {most} points, {questions}.",
+        points=points,
+        most=MOST_POINTS * count,
+        questions=questions,
+    )
 
 
 def _row(name: str, outcomes: list[PredictionOutcome]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 from vramlab.measure import Timeline
 from vramlab.viz import timeline_html, view_of
 from vramlab_course.plots import Picture, draw_timeline
+from vramlab_course.plots.picture import title_html
 
 
 class ShownTimeline:
@@ -34,7 +35,8 @@ class ShownTimeline:
         return timeline_html(self._view, self.picture.to_html())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/html": self.to_html(), "text/plain": self.picture.alt}
+        html = title_html(self.picture.alt) + self.to_html()
+        return {"text/html": html, "text/plain": self.picture.alt}
 
 
 def show_timeline(

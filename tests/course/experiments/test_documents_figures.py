@@ -70,6 +70,12 @@ DIFFERENCES: dict[tuple[str, str, str], float | None] = {
     ("optimizer-states", "bytes-per-param", "SGD, in document 001"): -4,
     # 10936832 B for 2963637760 parameters, scaled to 3 billion - 12 GB
     ("optimizers-3b", "optimizers-3b", "Adafactor, PyTorch's"): 11_071_021 - 12_000_000_000,
+    # 96 layers x 2 matrices x 4 x (12288 + 12288) numbers of 2 B - 35 MB
+    ("lora-gpt3", "lora-gpt3-checkpoint", ""): 37_748_736 - 35_000_000,
+    # 12 B x 65285660672 parameters - 780 GB
+    ("qlora-65b", "qlora-full", ""): 783_427_928_064 - 780_000_000_000,
+    # 21 GiB in pages of 16 x 64 x 72 x 128 x 2 x 2 B: 597 x 16 tokens, in thousands
+    ("reserved-or-paged", "opt-cache-slots", "66B"): -0.148,  # 9.552 - 9.7
 }
 
 QUOTED = {
@@ -84,12 +90,17 @@ QUOTED = {
     ("cuda-context", "context-v100", ""),
     ("oom-anatomy", "oom-anatomy", "total capacity"),
     ("optimizer-states", "bytes-per-param", "8-bit AdamW"),
+    ("reserved-or-paged", "orca-max-waste", "tokens"),
+    ("reserved-or-paged", "orca-max-waste", "reserved, used later"),
+    ("reserved-or-paged", "orca-max-waste", "reserved, never used"),
 }
 
 # Of an experiment's figure: conditions that the document does not print decide its last digits.
 UNKNOWN_CONDITIONS = {
     ("bert-sequence-fit", "bert-sequence-fit", "b, for each token"),
     ("bert-sequence-fit", "bert-sequence-fit", "c"),
+    # The paper does not say what it counts.
+    ("qlora-65b", "qlora-7b", ""),
     # A rule of thumb, in time; here it is FLOPs.
     ("checkpoint-slowdown", "checkpoint-slowdown", "slower: BERT-base"),
     ("checkpoint-slowdown", "checkpoint-slowdown", "slower: GPT-2"),

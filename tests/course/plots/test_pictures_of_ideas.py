@@ -20,8 +20,10 @@ from vramlab_course.plots import (
     draw_accumulation,
     draw_cut_matrices,
     draw_hierarchy,
+    draw_kept_heads,
     draw_methods,
     draw_overlap,
+    draw_page_tables,
     draw_pages,
     draw_star_and_ring,
     draw_states,
@@ -67,6 +69,24 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         lambda: draw_pages({"Anna": 20}, page_tokens=16, longest=128, token_bytes=KIB),
         "In pages the cache takes 32 KiB; reserved at once, 128 KiB",
         ("20 tokens: 32 KiB\n12 KiB of it empty",),
+    ),
+    "page tables": (
+        # 3 pages in 4 places: page 0 is in both tables
+        lambda: draw_page_tables(
+            {"Anna": [0, 2], "Ben": [0, 1]},
+            {"Anna": 20, "Ben": 32},
+            pages=20,
+            page_tokens=16,
+            page_bytes=MIB,
+        ),
+        "What texts share is there once: 3 MiB instead of 4 MiB",
+        ("Anna", "20 tokens", "all pages", "dashed: free; a page takes 1 MiB"),
+    ),
+    "kept heads": (
+        # 2 x 8 x 128, 2 x 2 x 128, 2 x 128 and 512 + 64 numbers
+        lambda: draw_kept_heads(8, 128, groups=2, latent=512, rotary=64),
+        "Fewer heads keep less, and a latent for all of them 576 instead of 2,048",
+        ("kept: 2,048 numbers", "kept: 512 numbers", "kept: 256 numbers", "kept: 576 numbers"),
     ),
     "tiles": (
         # 1024 * 1024 * 2 B of scores; a tile of 128 * 128 * 4 B; of 128 * 64 * 2 B of queries
@@ -192,6 +212,11 @@ def test_states_are_as_large_as_their_bytes_and_single_numbers_are_left_out() ->
         (
             lambda: draw_states(WEIGHT[0], STATES, title=""),
             "1 dimensions and 3 optimizers; a matrix",
+        ),
+        (lambda: draw_kept_heads(8, 64, 3, 64, 8), "8 query heads cannot share 3"),
+        (
+            lambda: draw_page_tables({"A": [0]}, {"A": 1}, pages=33, page_tokens=1, page_bytes=1),
+            "33 pages in a picture; 1 to 32",
         ),
         (lambda: draw_methods({}), "there is no method to draw"),
         (

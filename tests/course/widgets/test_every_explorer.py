@@ -21,6 +21,7 @@ pytestmark = pytest.mark.long
 
 FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "accumulation_explorer": ({"rows": 64, "steps": 1, "width": 256}, "loss", "sum"),
+    "adapter_explorer": ({"layers": 2, "length": 256}, "four_bits", False),
     "allocator_explorer": ({"memory_mib": 64}, "steps", 1),
     "attention_explorer": ({"length": 256, "heads": 1}, "kind", "flash"),
     "batch_explorer": ({"model": "VGG16, 224 x 224 pixels"}, "optimizer", "SGD"),
@@ -43,6 +44,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
         True,
     ),
     "saved_tensors_explorer": ({"rows": 256, "width": 64}, "second", "relu"),
+    "serving_explorer": ({"gpu": "T4", "bits": 4}, "bits", 8),
     "tensor_parallel_explorer": ({"width": 1024, "sequence": 256, "ranks": 4}, "batch", 4),
     "training_step_explorer": ({"batch": 64, "width": 256, "depth": 2}, "batch", 128),
     "transformer_explorer": (

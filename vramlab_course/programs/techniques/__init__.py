@@ -1,4 +1,4 @@
-"""Ways to train that change what memory is needed, in plain PyTorch.
+"""Ways to train, and to serve, that change what memory is needed, in plain PyTorch.
 
     optimizers           PyTorch's optimizers, by the course's names
     each_parameter       the base of optimizers that update one parameter after the other
@@ -13,6 +13,9 @@
     zero                 the stages of ZeRO
     tensor_parallel      layers whose matrices are cut
     pipeline_stage       stages of a pipeline
+    paged_cache          keys and values in pages, for many requests
+    batching             which request is in the batch when
+    weight_only          weights of 4 or 8 bits
 
 Schedules of checkpointing have a package of their own, `vramlab_course.programs.checkpointing`.
 """

@@ -1,0 +1,153 @@
+"""Catalogues: what a translator sees, and what becomes of it when the English changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vramlab_course.translations.catalogue import Entry, brought_up_to_date, path_of, read, write
+from vramlab_course.translations.language import CATALOGUES
+from vramlab_course.translations.texts import (
+    MISTAKES,
+    Text,
+    texts_of_headings,
+    texts_of_mistakes,
+    texts_of_notebook,
+    texts_of_widgets,
+)
+
+ASKED = ("How much?", "Look.", "Look again.", "Too little.", "At {}.")
+ONE, TWO, THREE = (Text("cell", words) for words in ("One.", "Two.", "Three."))
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    entries = [
+        Entry(
+            Text("title", '# 01 · "Quoted"\n\n- `a\\n`;\n- 30 % of it.\n'),
+            "# 01 · “引用”\n\n- 甲\n",
+        ),
+        Entry(Text("same", "One."), "一。"),
+        Entry(Text("other", "One."), "壹。"),
+        Entry(Text("new", "Two.")),
+        Entry(Text("changed", "Three, now."), "三。", is_stale=True),
+        Entry(Text("", "{points} points."), "{points} 分。"),
+    ]
+    path = tmp_path / "lessons" / "01.po"
+    write(path, entries, "lessons/01.ipynb", "zh")
+    assert read(path) == entries
+    assert [entry.is_fresh for entry in entries] == [True, True, True, False, False, True]
+
+
+def test_it_is_a_file_that_translators_editors_know(tmp_path: Path) -> None:
+    write(tmp_path / "01.po", [Entry(ONE, "一。", is_stale=True)], "lessons/01.ipynb", "zh")
+    assert (tmp_path / "01.po").read_text(encoding="utf-8") == (
+        "# lessons/01.ipynb\n"
+        'msgid ""\n'
+        'msgstr ""\n'
+        '"Language: zh\\n"\n'
+        '"MIME-Version: 1.0\\n"\n'
+        '"Content-Type: text/plain; charset=utf-8\\n"\n'
+        '"Content-Transfer-Encoding: 8bit\\n"\n'
+        "\n"
+        "#, fuzzy\n"
+        'msgctxt "cell"\n'
+        'msgid "One."\n'
+        'msgstr "一。"\n'
+    )
+
+
+def test_what_has_not_changed_keeps_its_translation() -> None:
+    entries = [Entry(ONE, "一。"), Entry(TWO, "二。")]
+    assert brought_up_to_date(entries, [TWO, ONE]) == entries[::-1]
+
+
+def test_what_has_changed_keeps_its_translation_to_be_mended() -> None:
+    (changed,) = brought_up_to_date([Entry(ONE, "一。")], [TWO])
+    assert changed == Entry(TWO, "一。", is_stale=True)
+    assert brought_up_to_date([changed], [TWO]) == [changed]
+    assert brought_up_to_date([changed], [THREE]) == [Entry(THREE, "一。", is_stale=True)]
+    # Where there was nothing to mend, nothing is stale: it is still to be translated.
+    assert brought_up_to_date([Entry(ONE)], [TWO]) == [Entry(TWO)]
+
+
+def test_what_is_new_has_no_translation_and_what_has_gone_no_entry() -> None:
+    elsewhere = Text("another cell", "One.")
+    assert brought_up_to_date([Entry(ONE, "一。")], [elsewhere]) == [Entry(elsewhere)]
+
+
+def test_a_cell_that_is_moved_to_another_text_takes_one_translation_only() -> None:
+    assert brought_up_to_date([Entry(ONE, "一。")], [TWO, THREE]) == [
+        Entry(TWO, "一。", is_stale=True),
+        Entry(THREE),
+    ]
+
+
+def test_every_notebook_has_a_file_of_its_own() -> None:
+    exercise = "exercises/01_cuda_context/01_cuda_context.ipynb"
+    assert path_of(exercise, "zh") == CATALOGUES / "zh" / "exercises" / "01_cuda_context.po"
+    assert path_of("start.ipynb", "zh") == CATALOGUES / "zh" / "start.po"
+    assert read(path_of("lessons/99_nothing.ipynb", "zh")) == []
+
+
+def test_a_notebook_has_its_markdown_and_its_predictions_to_translate() -> None:
+    code = """\
+first = predict(
+    "How much?",
+    hint=("Look.", "Look again."),
+    mistakes={"Too little.": 4, f"At {MIB}.": 5},
+)
+print("not translated")
+"""
+    cells = [
+        {"cell_type": "markdown", "id": "title", "source": ["# One\n", "Two"]},
+        {"cell_type": "code", "id": "ask", "source": [code]},
+        {"cell_type": "code", "id": "colab", "source": ["%pip install vramlab"]},
+    ]
+    assert texts_of_notebook({"cells": cells}) == [
+        Text("title", "# One\nTwo"),
+        *(Text("ask", words) for words in ASKED),
+    ]
+
+
+def test_widgets_have_what_they_say_to_translate(tmp_path: Path) -> None:
+    (tmp_path / "widget.py").write_text(
+        '_HOW = "How {it} goes."\n\ndef f(words):\n    say(_HOW, it=1)\n    say("Now.")\n'
+        '    say("Now.")\n    say(words)\n',
+        encoding="utf-8",
+    )
+    assert texts_of_widgets(tmp_path) == [Text("", "How {it} goes."), Text("", "Now.")]
+
+
+def test_titles_and_tables_are_to_be_translated_but_no_units_and_no_code() -> None:
+    code = """\
+draw_stacks(parts, title=f"A cache of {size / MIB:.0f} MiB, in {count} parts")
+header = ("way", "MiB", "eval()")
+Table("What it takes", header, rows)
+Table("Again", ("y = a(x)", "at most"), rows)
+"""
+    cell = {"cell_type": "code", "id": "show", "source": [code]}
+    assert texts_of_notebook({"cells": [cell]}) == [
+        Text("show", words)
+        for words in (
+            "A cache of {} MiB, in {} parts",
+            "What it takes",
+            "way",
+            "Again",
+            "at most",
+        )
+    ]
+
+
+def test_what_modules_tell_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.py"
+    path.write_text(
+        'A = of(right, ("You forgot it.", {"it": 0}), ("You took two.", {"it": 2}))\n'
+        'B = (Mistake("You took three.", three), Mistake("You forgot it.", none))\n'
+        'header = ("stage", "measured")\nTable("", header=("measured", "published"))\n',
+        encoding="utf-8",
+    )
+    assert texts_of_mistakes(path) == [
+        Text(MISTAKES, f"You {words}.") for words in ("forgot it", "took two", "took three")
+    ]
+    assert texts_of_headings([path]) == [
+        Text("", words) for words in ("stage", "measured", "published")
+    ]

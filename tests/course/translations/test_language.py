@@ -1,0 +1,139 @@
+"""A folder has a language, and what is asked there is asked in it."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from vramlab import table
+from vramlab.table import Table
+from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
+from vramlab_course.plots.picture import Picture
+from vramlab_course.translations.language import (
+    ENGLISH,
+    choose_language,
+    language_here,
+    language_of,
+    languages,
+)
+from vramlab_course.translations.speech import say, spoken, title_of
+from vramlab_course.widgets import checked, predict, spoken_tables
+from vramlab_course.widgets.guesses import Guess
+
+QUESTION = "By how much does 'used' grow with the first tensor?"  # of lesson 01
+MISTAKE = "That is the tensor. What does the process need before it can have one?"
+
+
+@pytest.fixture
+def chinese_lessons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """We are where the kernel of a lesson is, in a folder that was put there in Chinese."""
+    choose_language(tmp_path, "zh")
+    (tmp_path / "lessons").mkdir()
+    monkeypatch.chdir(tmp_path / "lessons")
+
+
+def test_there_are_two() -> None:
+    assert languages() == [ENGLISH, "zh"]
+
+
+@pytest.mark.parametrize("written", [None, "", "tlh\n", "en\n"])
+def test_a_folder_is_in_english_unless_it_says_otherwise(
+    tmp_path: Path, written: str | None
+) -> None:
+    if written is not None:
+        (tmp_path / ".vramlab").mkdir()
+        (tmp_path / ".vramlab" / "language").write_text(written)
+    assert language_of(tmp_path) == ENGLISH
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_a_lesson_is_in_the_language_of_its_folder() -> None:
+    assert language_here() == "zh"
+    assert say("{points} points.", points=3) == "3 分。"
+    assert say("Nobody has translated {this}.", this="that") == "Nobody has translated that."
+    assert say("{no value} for these braces") == "{no value} for these braces"
+
+
+def test_elsewhere_english_is_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert say("{points} points.", points=3) == "3 points."
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_a_prediction_is_asked_for_in_chinese_and_kept_in_english() -> None:
+    prediction = predict(QUESTION, unit="MiB", hint="Nobody knows.", mistakes={MISTAKE: 4})
+    page = prediction._repr_mimebundle_()["text/html"]
+    assert escape(spoken(QUESTION, "zh")) in page
+    assert "以 MiB 计" in page
+    assert escape(QUESTION) not in page
+    assert "Nobody knows." in page
+    assert prediction.commit_button.description == "提交"
+    # It is known by its English, whatever the language is that it was asked in.
+    assert prediction.question == QUESTION
+
+    answer = prediction.commit("4 B").reveal(256 * 2**20)
+    assert answer.feedback() == f"1 分。 {spoken(MISTAKE, 'zh')}"
+    table = answer.table()
+    assert table.caption == spoken(QUESTION, "zh")
+    # 4 B of 256 MiB, which is 268,435,456 B
+    assert table.header == ("", "你的预测", "测得", "差")
+    assert table.rows[0][2] == "256 MiB\n268,435,456 B"
+    assert table.rows[0][3].endswith("100.0% 偏低")
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_what_cannot_be_read_is_refused_in_chinese() -> None:
+    with pytest.raises(ValueError, match="'viel' 不是以 MiB 计的数"):
+        Guess.read("viel", "MiB")
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_a_picture_has_its_title_above_it_in_letters_that_its_font_lacks() -> None:
+    picture = Picture(figsize=(1, 1))
+    picture.alt = "1000 MiB are free, in two pieces. Segment 1: 550 MiB."
+    html = picture._repr_mimebundle_()["text/html"]
+    title = spoken("1000 MiB are free, in two pieces", "zh")
+    assert html.startswith(f"<p><strong>{title}</strong></p><img ")
+    picture.alt = "Nobody has translated this. Segment 1: 550 MiB."
+    assert picture._repr_mimebundle_()["text/html"].startswith("<img ")
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_values_in_a_title_stay() -> None:
+    lesson_01 = "Lazy loading makes a small process 57% smaller"
+    assert title_of(f"{lesson_01}. From 636 MiB to 274 MiB.") == "延迟加载让一个小进程缩小了 57%"
+    assert say(lesson_01) == "延迟加载让一个小进程缩小了 57%"
+    assert say(f"{lesson_01}. And more") == f"{lesson_01}. And more"
+
+
+def test_english_pictures_have_one_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert title_of("1000 MiB are free, in two pieces. Segment 1: 550 MiB.") == ""
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_tables_speak_where_a_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "in_words", str)  # put back afterwards
+    shown = Table("One forward pass, in MiB", ("mode", "GiB"), (("mode", "1"),))
+    in_english = shown._repr_html_()
+    spoken_tables.speak_in_tables()
+    assert shown._repr_html_() == in_english
+    monkeypatch.setattr(spoken_tables, "in_a_kernel", object)
+    spoken_tables.speak_in_tables()
+    in_chinese = in_english.replace(">mode<", ">模式<", 1)  # the heading, not the row's name
+    assert shown._repr_html_() == in_chinese.replace(shown.caption, spoken(shown.caption, "zh"))
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_a_likely_mistake_is_named_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = Verdict("process_bytes", 2, Grade.FAILED, "You forget the gradients.")
+
+    def wrong(exercise: str, task: str) -> None:
+        raise WrongAnswer(verdict)
+
+    monkeypatch.setattr(checked.judge, "check", wrong)
+    with pytest.raises(WrongAnswer) as raised:
+        checked.check("01_cuda_context", "process_bytes")
+    assert str(raised.value) == "process_bytes: failed, 0 of 2 points\n你忘了梯度。"

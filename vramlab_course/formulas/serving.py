@@ -1,0 +1,102 @@
+"""What serving takes: pages of a cache, what reserving leaves unused, latents, weights of few bits.
+
+Sources: PagedAttention (arXiv 2309.06180) for pages and for what reserving wastes; multi-head
+latent attention (arXiv 2405.04434 §2.1) for latents. The planner's side of it, with weights and
+activations, is `vramlab.planner.serving`.
+"""
+
+from __future__ import annotations
+
+from vramlab.cuda_rules.rounding import ceil_div
+from vramlab.cuda_rules.sizes import ITEM_BYTES
+
+
+def pages(tokens: int, page_tokens: int = 16) -> int:
+    """Give how many pages a request of so many tokens holds."""
+    return ceil_div(tokens, page_tokens)
+
+
+def requests_at_once(
+    pool_bytes: int, tokens: int, token_bytes: int, page_tokens: int | None = 16
+) -> int:
+    """Give how many requests of so many tokens a cache has room for.
+
+    Args:
+        pool_bytes: of the whole cache.
+        tokens: of each request; those that are reserved for it, where there are no pages.
+        token_bytes: keys and values of a token in all layers.
+        page_tokens: of a page; None: each request is in one piece.
+    """
+    if page_tokens is None:
+        return pool_bytes // (tokens * token_bytes)
+    return pool_bytes // (page_tokens * token_bytes) // pages(tokens, page_tokens)
+
+
+def shared_pages(prompt: int, answers: int, new: int, page_tokens: int = 16) -> int:
+    """Give how many pages several answers to one prompt hold together.
+
+    Full pages of the prompt are there once. The page in which it ends is copied by whoever writes
+    on in it; the last to do so keeps the original (arXiv 2309.06180 §4.4, copy on write).
+
+    Args:
+        prompt: tokens that all answers begin with.
+        answers: how many.
+        new: tokens that each has written, 1 or more.
+        page_tokens: of a page.
+    """
+    full = prompt // page_tokens
+    return full + answers * (pages(prompt + new, page_tokens) - full)
+
+
+def reserved_bytes(
+    now: int, at_end: int, longest: int, token_bytes: int, requests: int, pool_bytes: int
+) -> dict[str, int]:
+    """Tell what a cache is used for, where each request has the longest text reserved for it.
+
+    The parts are those of figure 2 of arXiv 2309.06180.
+
+    Args:
+        now: tokens that a request has.
+        at_end: tokens that it will have.
+        longest: tokens that are reserved for it.
+        token_bytes: keys and values of a token in all layers.
+        requests: how many there are.
+        pool_bytes: of the whole cache.
+    """
+    each = {
+        "tokens": now,
+        "reserved, used later": at_end - now,
+        "reserved, never used": longest - at_end,
+    }
+    parts = {name: requests * tokens * token_bytes for name, tokens in each.items()}
+    return {**parts, "other: too small for one more": pool_bytes - sum(parts.values())}
+
+
+def latent_token_bytes(
+    layers: int, latent: int = 512, rotary: int = 64, dtype: str = "bfloat16"
+) -> int:
+    """Give what a token takes with multi-head latent attention.
+
+    Each layer keeps one vector for all heads, from which their keys and values are computed, and
+    one rotated key that they share (arXiv 2405.04434 §2.1).
+
+    Args:
+        layers: of the model.
+        latent: numbers of the vector.
+        rotary: numbers of the shared key.
+        dtype: of both.
+    """
+    return layers * (latent + rotary) * ITEM_BYTES[dtype]
+
+
+def quantized_bytes(rows: int, columns: int, bits: int = 4, group: int = 128) -> int:
+    """Give what a matrix takes whose numbers have few bits, with a scale of 2 bytes per group.
+
+    Not rounded to blocks; numbers and scales are two tensors.
+
+    Args:
+        rows, columns: of the matrix.
+        bits: of a number: 4 or 8.
+        group: neighbours in a row that share a scale.
+    """
+    return rows * columns * bits // 8 + rows * ceil_div(columns, group) * ITEM_BYTES["float16"]

@@ -1,0 +1,113 @@
+"""What attention keeps of a token: keys and values of all heads, of groups, or one latent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramlab_course.plots import style
+from vramlab_course.plots.diagram import Diagram, check_drawable
+from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.style import Look
+
+_QUERY, _KEPT, _LATENT = Look(style.PALE), Look(style.ORANGE), Look(style.SKY_BLUE)
+_WIDTH_IN = 1.8
+_MOST_HEADS = 8
+
+
+@dataclass(frozen=True)
+class KeptHeads:
+    """One kind of attention in the picture."""
+
+    name: str
+    """Such as `grouped (GQA)`."""
+    kv_heads: int
+    """Of keys and values; 0 where a latent is kept for all."""
+    numbers: int
+    """That a layer keeps of each token."""
+
+
+def draw_kept_heads(
+    heads: int, head_size: int, groups: int, latent: int, rotary: int, *, title: str = ""
+) -> Picture:
+    """Draw four kinds of attention: query heads above, below them what is kept.
+
+    Args:
+        heads: query heads, a multiple of `groups`; few enough to draw.
+        head_size: numbers of a head's key, or value.
+        groups: heads of keys and values that grouped attention has.
+        latent: numbers of the vector that multi-head latent attention keeps.
+        rotary: numbers of the key that its heads share.
+        title: what is to be seen.
+
+    Raises:
+        ValueError: so many heads cannot be drawn, or groups do not share them evenly.
+    """
+    check_drawable(heads, "heads", 2, _MOST_HEADS)
+    if heads % groups:
+        raise ValueError(f"{heads} query heads cannot share {groups} key-value heads evenly")
+    kinds = _kinds(heads, head_size, groups, latent, rotary)
+    diagram = Diagram(2.2, title or _finding(kinds))
+    step = _WIDTH_IN / heads
+    for column, kind in enumerate(kinds):
+        left = 0.3 + column * 2.2
+        middle = left + _WIDTH_IN / 2
+        diagram.write(middle, 2.05, kind.name, small=False, bold=True)
+        tops = _draw_kept(diagram, kind, left, latent, rotary)
+        for head in range(heads):
+            box = diagram.box(left + head * step, 1.5, step - 0.05, 0.3, "Q", _QUERY)
+            diagram.line(box.bottom, tops[head * len(tops) // heads], 0.8)
+        diagram.write(middle, 0.45, f"kept: {kind.numbers:,} numbers", bold=True)
+    diagram.write(4.5, 0.12, "of each token, in each layer; queries are not kept")
+    return diagram.finish(
+        describe_kept_heads(heads, head_size, groups, latent, rotary, title=title)
+    )
+
+
+def describe_kept_heads(
+    heads: int, head_size: int, groups: int, latent: int, rotary: int, *, title: str = ""
+) -> str:
+    """Say in words what `draw_kept_heads` draws."""
+    kinds = _kinds(heads, head_size, groups, latent, rotary)
+    listed = "; ".join(
+        f"{kind.name}: "
+        + (f"{kind.kv_heads} heads of keys and values" if kind.kv_heads else "one latent for all")
+        + f", {kind.numbers:,} numbers"
+        for kind in kinds
+    )
+    return (
+        f"{title or _finding(kinds)}. {heads} query heads of {head_size}. Kept of each token in "
+        f"each layer: {listed}."
+    )
+
+
+def _draw_kept(
+    diagram: Diagram, kind: KeptHeads, left: float, latent: int, rotary: int
+) -> list[tuple[float, float]]:
+    """Draw what is kept; give the points that query heads are joined to."""
+    if not kind.kv_heads:
+        share = latent / (latent + rotary)
+        box = diagram.box(left, 0.7, _WIDTH_IN * share - 0.05, 0.4, f"latent, {latent}", _LATENT)
+        diagram.box(left + _WIDTH_IN * share, 0.7, _WIDTH_IN * (1 - share), 0.4, "", _KEPT)
+        return [box.top]
+    step = _WIDTH_IN / kind.kv_heads
+    width = min(step, 0.5) - 0.05
+    return [
+        diagram.box(left + number * step + (step - width) / 2, 0.7, width, 0.4, "K\nV", _KEPT).top
+        for number in range(kind.kv_heads)
+    ]
+
+
+def _kinds(
+    heads: int, head_size: int, groups: int, latent: int, rotary: int
+) -> tuple[KeptHeads, ...]:
+    return (
+        KeptHeads("all heads (MHA)", heads, 2 * heads * head_size),
+        KeptHeads("groups (GQA)", groups, 2 * groups * head_size),
+        KeptHeads("one head (MQA)", 1, 2 * head_size),
+        KeptHeads("latent (MLA)", 0, latent + rotary),
+    )
+
+
+def _finding(kinds: tuple[KeptHeads, ...]) -> str:
+    most, least = kinds[0].numbers, kinds[-1].numbers
+    return f"Fewer heads keep less, and a latent for all of them {least:,} instead of {most:,}"

@@ -1,0 +1,383 @@
+"""Exercise 24: what frozen layers keep, weights of 4 bits, and a program that undoes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from random import Random
+from typing import Any
+
+from vramlab.cuda_rules.sizes import block_bytes
+from vramlab.units import MIB, format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import Mistake, of
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Observation, Predict
+from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.gpus import GPU, NO_RESTS
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import require_close, to_host
+from vramlab_course.tasks.workspaces import take_workspaces
+
+T4 = GPU("T4", alloc_conf=NO_RESTS)
+
+
+# four_bit_bytes: numbers, scales, and scales of scales
+
+
+def _measure_four_bits(shapes: Sequence[Sequence[int]], block: int, double: bool) -> int:
+    from vramlab_course.programs.techniques.four_bits import quantize, quantize_scales
+
+    def keep() -> list[Any]:
+        kept: list[Any] = []
+        for shape in shapes:
+            packed, scales = quantize(torch.zeros(*shape, device="cuda"), block)
+            kept += [packed, *(quantize_scales(scales) if double else [scales])]
+        return kept
+
+    return growth_bytes(keep)
+
+
+def _four_bits(
+    shapes: Sequence[Sequence[int]],
+    block: int,
+    double: bool,
+    *,
+    per_byte: int = 2,
+    scales: bool = True,
+    mean: bool = True,
+    second: bool = True,
+    rounded: Callable[[int], int] = block_bytes,
+) -> int:
+    """`per_byte`: numbers in a byte; `second`: scales of scales."""
+    total = 0
+    for shape in shapes:
+        count = prod(shape)
+        blocks = count // block
+        total += rounded(count // per_byte)
+        if not scales:
+            continue
+        total += rounded(blocks if double else 4 * blocks)
+        if double:
+            total += rounded(4 * -(-blocks // 256)) if second else 0
+            total += rounded(4) if mean else 0
+    return total
+
+
+def _hidden_four_bits(random: Random) -> list[dict[str, Any]]:
+    return [
+        {
+            "shapes": [
+                [64 * random.randrange(3, 40), 64 * random.randrange(3, 40)]
+                for _ in range(random.randrange(1, 4))
+            ],
+            "block": random.choice((32, 64, 128)),
+            "double": double,
+        }
+        for double in (False, True, True, False)
+    ]
+
+
+FOUR_BITS = Predict(
+    name="four_bit_bytes",
+    points=3,
+    minutes=15,
+    visible=(
+        {"shapes": [[4096, 4096]], "block": 64, "double": False},
+        {"shapes": [[4096, 4096]], "block": 64, "double": True},
+        {"shapes": [[1024, 1024], [512, 192]], "block": 32, "double": False},
+        {"shapes": [[320, 192], [192, 64]], "block": 128, "double": True},
+    ),
+    hidden=_hidden_four_bits,
+    measure=_measure_four_bits,
+    gpu=T4,
+    mistakes=of(
+        _four_bits,
+        ("You gave each number a byte. Two of them share one.", {"per_byte": 1}),
+        ("You forgot the scales.", {"scales": False}),
+        ("You kept the scales in float32 in every case.", {"double": False}),
+        ("You took a byte for each scale in every case.", {"double": True}),
+        ("You forgot that blocks of scales have scales of their own.", {"second": False}),
+        ("You forgot the mean of the scales: one number on the GPU.", {"mean": False}),
+        ("You forgot that tensors take blocks of 512 bytes.", {"rounded": int}),
+    ),
+)
+
+
+# kept_bytes: what the forward pass of a chain keeps
+
+
+def _measure_kept(layers: Sequence[str], rows: int, width: int, rank: int) -> int:
+    from vramlab_course.experiments.adapters import make_chain
+
+    take_workspaces()
+    chain: Any = make_chain(tuple(layers), width, rank)  # type: ignore[arg-type]
+    x = torch.zeros(rows, width, device="cuda")
+    output_bytes = block_bytes(4 * rows * width)
+    return growth_bytes(lambda: chain(x)) - output_bytes
+
+
+def _kept(
+    layers: Sequence[str],
+    rows: int,
+    width: int,
+    rank: int,
+    *,
+    from_first: bool = True,
+    frozen_keep: bool = False,
+    thin: bool = True,
+    gelu: bool = True,
+    chain_input: bool = False,
+) -> int:
+    """`from_first`: nothing is recorded before the first layer that learns."""
+    wide, narrow = block_bytes(4 * rows * width), block_bytes(4 * rows * rank)
+    total = 0
+    recorded = not from_first
+    for number, layer in enumerate(layers):
+        learns = layer != "frozen"
+        recorded = recorded or learns
+        keeps_input = recorded and (learns or frozen_keep) and (number > 0 or chain_input)
+        total += wide * keeps_input + wide * (recorded and gelu)
+        total += narrow * (layer == "adapted" and thin)
+    return total
+
+
+def _hidden_kept(random: Random) -> list[dict[str, Any]]:
+    kinds = ("frozen", "adapted", "learns")
+    fixed = (
+        ["frozen", "frozen", "adapted"],
+        ["adapted", "frozen", "frozen", "frozen"],
+        ["frozen", "frozen"],
+        ["frozen", "learns", "frozen", "adapted"],
+    )
+    drawn = [random.choice(kinds) for _ in range(6)]
+    return [
+        {
+            "layers": layers,
+            "rows": 128 * random.randrange(4, 20),
+            "width": 128 * random.randrange(2, 6),
+            "rank": random.choice((4, 8, 16)),
+        }
+        for layers in (*fixed, drawn)
+    ]
+
+
+KEPT = Predict(
+    name="kept_bytes",
+    points=4,
+    minutes=20,
+    visible=(
+        {"layers": ["learns", "learns", "learns"], "rows": 2048, "width": 512, "rank": 8},
+        {"layers": ["adapted", "adapted", "adapted"], "rows": 2048, "width": 512, "rank": 8},
+        {"layers": ["adapted", "frozen", "frozen"], "rows": 2048, "width": 512, "rank": 8},
+        {"layers": ["frozen", "frozen", "adapted"], "rows": 1024, "width": 256, "rank": 4},
+    ),
+    hidden=_hidden_kept,
+    measure=_measure_kept,
+    gpu=T4,
+    mistakes=of(
+        _kept,
+        (
+            "You began at the first layer. Before the first one that learns something, autograd "
+            "records nothing.",
+            {"from_first": False},
+        ),
+        (
+            "You let frozen layers keep their inputs. Only the gradient of a weight needs these.",
+            {"frozen_keep": True},
+        ),
+        ("You forgot the thin product between the two matrices of an adapter.", {"thin": False}),
+        ("You forgot GELU, which keeps its input, also behind a frozen layer.", {"gelu": False}),
+        ("You counted the chain's input. It was there before.", {"chain_input": True}),
+    ),
+)
+
+
+# which_tuning: told from a step's readings
+
+WAYS = ("full", "LoRA", "QLoRA", "QLoRA, weights kept")
+
+
+def _observe_tuning(way: str, rows: int, width: int, layers: int) -> Observation:
+    """Read a step of a chain without GELUs, in bfloat16."""
+    from vramlab_course.programs.models.chains import linear_chain
+    from vramlab_course.programs.techniques.adapters import adapt
+
+    take_workspaces()
+    names = [str(number) for number in range(layers)]
+    before_bytes = torch.cuda.memory_allocated()
+    chain: Any = linear_chain(layers, width, device="cuda", dtype=torch.bfloat16)
+    if way != "full":
+        adapt(
+            chain,
+            8,
+            names,
+            four_bits=names if way.startswith("QLoRA") else (),
+            keeps_weight=way.endswith("kept"),
+        )
+    model_bytes = torch.cuda.memory_allocated() - before_bytes
+    x = torch.zeros(rows, width, device="cuda", dtype=torch.bfloat16)
+    learning = [each for each in chain.parameters() if each.requires_grad]
+    optimizer = torch.optim.AdamW(learning)
+    held_bytes = torch.cuda.memory_allocated()
+    loss = chain(x).sum()
+    forward_bytes = torch.cuda.memory_allocated() - held_bytes
+    loss.backward()
+    del loss
+    optimizer.step()
+    step_bytes = torch.cuda.memory_allocated() - held_bytes
+    readings = {
+        "parameters": layers * width * width,
+        "model": model_bytes,
+        "forward": forward_bytes,
+        "gradients and states": step_bytes,
+    }
+    return Observation({"readings": readings}, way)
+
+
+def _by_model(readings: dict[str, int]) -> str:
+    """Told from what the weights take, and nothing else."""
+    each = readings["model"] / readings["parameters"]
+    return "QLoRA" if each < 1 else "LoRA"
+
+
+def _by_step(readings: dict[str, int]) -> str:
+    """Told from gradients and states, and nothing else."""
+    each = readings["gradients and states"] / readings["parameters"]
+    return "full" if each > 4 else "LoRA"
+
+
+def _by_both(readings: dict[str, int]) -> str:
+    """Told without a look at what forward left."""
+    return "full" if _by_step(readings) == "full" else _by_model(readings)
+
+
+WHICH = Diagnose(
+    name="which_tuning",
+    points=3,
+    minutes=15,
+    visible=(
+        {"way": "full", "rows": 256, "width": 1024, "layers": 4},
+        {"way": "LoRA", "rows": 256, "width": 1024, "layers": 4},
+        {"way": "QLoRA, weights kept", "rows": 256, "width": 1024, "layers": 4},
+    ),
+    hidden=lambda random: [
+        {
+            "way": way,
+            "rows": 64 * random.randrange(1, 5),
+            "width": 256 * random.randrange(3, 6),
+            "layers": random.randrange(3, 7),
+        }
+        for way in WAYS
+    ],
+    observe=_observe_tuning,
+    gpu=T4,
+    mistakes=(
+        Mistake(
+            "You looked at the weights alone. What does forward leave behind?",
+            _by_both,
+        ),
+        Mistake("You did not look at gradients and states.", _by_model),
+        Mistake("You did not look at what the weights take.", _by_step),
+    ),
+)
+
+
+# train: 4 bits that are 16 again after forward
+
+WIDTH, ROWS, RANK = 512, 8, 4
+ROOM_BYTES = 4 * MIB
+SAME = 1e-5
+
+Frozen = tuple["torch.Tensor", "torch.Tensor"]
+
+
+def _build(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
+    from vramlab_course.programs.techniques.four_bits import dequantize, quantize
+
+    torch.manual_seed(layers)
+    frozen, adapters = [], []
+    for _ in range(layers):
+        weight = torch.randn(WIDTH, WIDTH, device="cuda") / WIDTH**0.5
+        frozen.append(quantize(weight))
+        down = torch.randn(RANK, WIDTH, device="cuda") / WIDTH**0.5
+        up = torch.randn(WIDTH, RANK, device="cuda") / 8
+        adapters.append((down.requires_grad_(), up.requires_grad_()))
+
+    def turn_back(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+        return dequantize(packed, scales).view(WIDTH, WIDTH)
+
+    load = run.noting(lambda index: numbered_batch(index, ROWS, WIDTH))
+    return frozen, adapters, run.ours(turn_back), load, steps
+
+
+def _train(
+    frozen: Sequence[Frozen],
+    adapters: Sequence[Frozen],
+    turn_back: Callable[..., torch.Tensor],
+    load: Callable[[int], torch.Tensor],
+    steps: int,
+) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def layer(x: torch.Tensor, packed: Any, scales: Any, down: Any, up: Any) -> torch.Tensor:
+        return torch.tanh(x @ turn_back(packed, scales).T + (x @ down.T) @ up.T)
+
+    optimizer = torch.optim.AdamW([each for pair in adapters for each in pair])
+    for step in range(steps):
+        x = load(step)
+        for (packed, scales), (down, up) in zip(frozen, adapters, strict=True):
+            x = checkpoint(layer, x, packed, scales, down, up, use_reentrant=False)
+        x.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _where_it_ended(run: Run) -> str:
+    weights_bytes = run.case["layers"] * 4 * WIDTH * WIDTH
+    return (
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, where it holds "
+        f"{format_bytes(run.peak_bytes)}. All weights together, in float32, are "
+        f"{format_bytes(weights_bytes)}. Who keeps a weight that was turned back, and for whom?"
+    )
+
+
+def _collect(run: Run, returned: object) -> torch.Tensor:
+    """The adapters, one after the other."""
+    adapters = run.inputs[1]
+    return torch.cat([to_host(each).flatten() for pair in adapters for each in pair])
+
+
+def _compare(run: Run, expected: torch.Tensor) -> None:
+    check_order(run.noted, run.case["steps"])
+    require_close(
+        run.results,
+        expected,
+        "It fits, but the adapters have learned something else than with the program as it was.",
+        rtol=0,
+        atol=SAME,
+    )
+
+
+TRAIN = Fix(
+    name="train",
+    points=5,
+    minutes=30,
+    visible=({"layers": 12, "steps": 2},),
+    hidden=lambda random: [{"layers": random.randrange(12, 19), "steps": 2}],
+    trial=Repair(
+        gpu=GPU("T4", values=True),
+        build=_build,
+        reference=_train,
+        limit=room(ROOM_BYTES),
+        ran_out=_where_it_ended,
+        collect=_collect,
+        compare=_compare,
+    ),
+)
+
+EXERCISE = Exercise(
+    name="24_lora_and_qlora",
+    module=__name__,
+    tasks=(FOUR_BITS, KEPT, WHICH, TRAIN),
+)

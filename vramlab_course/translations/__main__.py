@@ -1,0 +1,102 @@
+"""The command that keeps catalogues up to date: `python -m vramlab_course.translations`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from vramlab_course.course_map import PARTS, PATHS
+from vramlab_course.translations.catalogue import (
+    Entry,
+    brought_up_to_date,
+    path_of,
+    read,
+    write,
+)
+from vramlab_course.translations.language import CATALOGUES, ENGLISH, languages
+from vramlab_course.translations.notebook import NOT_TRANSLATED, PARTLY_TRANSLATED
+from vramlab_course.translations.speech import OWN_NAME, QUESTION, WIDGETS
+from vramlab_course.translations.texts import (
+    Text,
+    texts_of_headings,
+    texts_of_mistakes,
+    texts_of_notebook,
+    texts_of_widgets,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+ALWAYS = (OWN_NAME, QUESTION, NOT_TRANSLATED, PARTLY_TRANSLATED)
+_TABLES = ("vramlab/measure/results.py", "vramlab_course/experiments/outcome.py")
+"""The modules whose tables every lesson shows."""
+COMMAND = "python -m vramlab_course.translations"
+
+
+def main() -> int:
+    """Bring catalogues up to date, or say what is stale; answer the exit status."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if any is stale")
+    parser.add_argument(
+        "--begin",
+        nargs=2,
+        metavar=("LANGUAGE", "NOTEBOOK"),
+        help="begin a catalogue, such as zh lessons/09_bert_in_training.ipynb",
+    )
+    arguments = parser.parse_args()
+    if arguments.begin:
+        language, name = arguments.begin
+        entries = [Entry(text) for text in _texts(name)]
+        write(path_of(name, language), entries, name, language)
+    status = 0
+    for language in languages():
+        if language != ENGLISH:
+            for path, about, texts in catalogues(language):
+                status |= _keep(path, about, texts, language, arguments.check)
+    return status
+
+
+def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
+    """Yield each catalogue of a language, what it is about, and what there is to translate."""
+    widgets = [Text("", words) for words in ALWAYS]
+    widgets += texts_of_widgets(ROOT / "vramlab_course" / "widgets")
+    widgets += texts_of_headings(ROOT / name for name in _TABLES)
+    widgets += [Text("", part.title) for part in PARTS]
+    widgets += [Text("", words) for path in PATHS for words in (path.name, path.aim)]
+    yield CATALOGUES / language / WIDGETS, "what widgets say", list(dict.fromkeys(widgets))
+    notebooks = [*ROOT.glob("*.ipynb"), *ROOT.glob("lessons/*.ipynb")]
+    notebooks += ROOT.glob("exercises/*/*.ipynb")
+    for notebook in sorted(notebooks):
+        name = notebook.relative_to(ROOT).as_posix()
+        if path_of(name, language).exists():
+            yield path_of(name, language), name, _texts(name)
+
+
+def _texts(name: str) -> list[Text]:
+    texts = texts_of_notebook(json.loads((ROOT / name).read_text(encoding="utf-8")))
+    tasks = ROOT / "vramlab_course" / "tasks" / f"ex{Path(name).stem}.py"
+    if name.startswith("exercises/") and tasks.exists():
+        texts += texts_of_mistakes(tasks)
+    return texts
+
+
+def _keep(path: Path, about: str, texts: list[Text], language: str, only_check: bool) -> int:
+    """Bring one catalogue up to date, or say what is stale in it; answer the exit status."""
+    entries = read(path)
+    now = brought_up_to_date(entries, texts)
+    if now != entries and not only_check:
+        write(path, now, about, language)
+    for entry in now:
+        if not entry.is_fresh:
+            state = "has changed" if entry.is_stale else "is new"
+            where = f"cell {entry.text.place}" if entry.text.place else repr(entry.text.english)
+            print(f"{path.relative_to(ROOT)}: {where} {state} and wants a translation")
+    if only_check and any(entry.is_stale and entry not in entries for entry in now):
+        print(f"{path.relative_to(ROOT)} is stale: run `{COMMAND}`", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

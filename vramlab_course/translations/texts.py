@@ -1,0 +1,145 @@
+"""What is to be translated: Markdown, and what predictions, titles, tables and widgets say."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Notebook = Mapping[str, Any]
+"""As JSON has it."""
+
+
+MISTAKES = "mistakes"
+"""The place of what an exercise tells who makes a mistake."""
+
+_WORD = re.compile(r"(?<![\w.(])[a-z]{3,}(?![\w.(])")
+"""In a table's heading: without one, it is a unit or code."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Something that a learner reads.
+
+    Attributes:
+        place: the id of its cell; `MISTAKES`; or '' of what widgets say everywhere.
+        english: it.
+    """
+
+    place: str
+    english: str
+
+
+def texts_of_notebook(notebook: Notebook) -> list[Text]:
+    """Give a notebook's texts in their order, each once."""
+    return list(dict.fromkeys(_texts_of_notebook(notebook)))
+
+
+def _texts_of_notebook(notebook: Notebook) -> Iterator[Text]:
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield Text(cell["id"], source)
+        elif not source.startswith("%") and "\n    %" not in source:  # no Python
+            yield from (Text(cell["id"], words) for words in _of_code(ast.parse(source)))
+
+
+def _of_code(cell: ast.Module) -> Iterator[str]:
+    """What a cell shows: what it asks to be predicted, titles of pictures, and its tables."""
+    named = dict(_constants(cell))
+    for call in _calls(cell):
+        name = ast.unparse(call.func)
+        if name == "predict":
+            yield from _of_prediction(call)
+        elif name == "Table":
+            caption, header = call.args[:2]
+            yield from _strings(caption)
+            header = named.get(ast.unparse(header), header)
+            yield from filter(_WORD.search, _strings(header))
+        else:
+            titles = (each.value for each in call.keywords if each.arg == "title")
+            for title in titles:
+                yield from _strings(title)
+
+
+def texts_of_widgets(folder: Path) -> list[Text]:
+    """Give what `say` says in the modules of a folder, each once: strings, and names of some."""
+    found = []
+    for path in sorted(folder.glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = dict(_constants(tree))
+        for call in _calls(tree):
+            if ast.unparse(call.func) == "say":
+                words = named.get(ast.unparse(call.args[0]), call.args[0])
+                found += [Text("", each) for each in _strings(words)]
+    return list(dict.fromkeys(found))
+
+
+def texts_of_headings(paths: Iterable[Path]) -> list[Text]:
+    """Give the headings of the tables that modules make: strings in what they call `header`."""
+    found = []
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assign):
+                is_header = ast.unparse(node.targets[0]) == "header"
+            elif isinstance(node, ast.keyword):
+                is_header = node.arg == "header"
+            else:
+                continue
+            if is_header:
+                found += [Text("", words) for words in _strings(node.value)]
+    return list(dict.fromkeys(found))
+
+
+def texts_of_mistakes(path: Path) -> list[Text]:
+    """Give what the tasks of a module tell who makes a mistake, each once."""
+    found: list[str] = []
+    for call in _calls(ast.parse(path.read_text(encoding="utf-8"))):
+        name = ast.unparse(call.func)
+        if name == "Mistake":
+            found += _strings(call.args[0])
+        elif name == "of":
+            pairs = (each for each in call.args[1:] if isinstance(each, ast.Tuple))
+            found += [words for pair in pairs for words in _strings(pair.elts[0])]
+    return [Text(MISTAKES, words) for words in dict.fromkeys(found)]
+
+
+def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in module.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            yield ast.unparse(node.targets[0]), node.value
+
+
+def _calls(tree: ast.AST) -> list[ast.Call]:
+    """Calls, as they stand one after the other."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _of_prediction(call: ast.Call) -> Iterator[str]:
+    """Its question, its hints, and what it tells who makes a mistake."""
+    yield from _strings(call.args[0])
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    hint, mistakes = given.get("hint"), given.get("mistakes")
+    if hint is not None:
+        yield from _strings(hint)
+    if isinstance(mistakes, ast.Dict):
+        for key in mistakes.keys:
+            if key is not None:
+                yield from _strings(key)
+
+
+def _strings(node: ast.expr) -> Iterator[str]:
+    """A string that is written down, with {} where values come, or those of a tuple or list."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+        )
+    elif isinstance(node, (ast.Tuple, ast.List)):
+        for inner in node.elts:
+            yield from _strings(inner)
