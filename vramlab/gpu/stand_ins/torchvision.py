@@ -1,8 +1,9 @@
 """Let torchvision load where its C++ library cannot: its usual wheels want PyTorch's CUDA build.
 
-Its models and transforms are Python. Without the library, its import fails only because ops are not
-there to which it gives shapes and gradients. They are declared here; where they run on a GPU without
-values, torchvision's own functions say the shapes of their results. On the CPU they cannot run.
+Its models and transforms are Python. Without the library, its import fails only because ops are
+not there to which it gives shapes and gradients. They are declared here; where they run on a GPU
+without values, torchvision's own functions say the shapes of their results. On the CPU they cannot
+run.
 
 Source: `m.def` in torchvision/csrc/ops/*.cpp, and `register_meta` in its _meta_registrations.py,
 torchvision 0.28. Earlier ones have their gradients in C++, and are left alone.
