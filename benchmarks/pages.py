@@ -33,7 +33,7 @@ from benchmarks.estimators import TOOLS
 from benchmarks.results import RECORDINGS, RESULTS_FILE, ROOT, Results
 from benchmarks.scores import Comparison, cases_table, summary_table
 from docs.builder import address, formula_pages
-from docs.builder.sources import lessons_table
+from docs.builder.sources import lessons_table, workshops_of, workshops_table
 from vramlab.commands import rules
 from vramlab.kernels import TABLE
 from vramlab.progress import working
@@ -92,6 +92,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "formula-checks": lambda: formula_pages.checks_markdown(checks),
         **sheets,
         "paths": lambda: paths_table(folder="lessons/"),
+        "workshops": lambda: workshops_table(workshops_of(ROOT), "exercises/"),
         "lessons": lambda: lessons_table(sorted((ROOT / "lessons").glob("*.ipynb")), "lessons/"),
     }
 

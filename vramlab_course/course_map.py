@@ -5,7 +5,7 @@ README.md, the site and the course's start page show what stands here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -167,6 +167,46 @@ PATHS = (
         (*_numbers(1, 23), *_written(24, 30)),
     ),
 )
+
+
+ONWARD: Mapping[str, tuple[str, ...]] = {
+    "02": ("workshop_a_allocator",),
+    "03": ("workshop_a_allocator", "30"),
+    "04": ("24",),
+    "05": ("30",),
+    "06": ("24",),
+    "07": ("27", "30"),
+    "08": ("workshop_b_checkpoint", "workshop_f_chunked_cross_entropy"),
+    "12": ("workshop_f_chunked_cross_entropy",),
+    "13": ("30",),
+    "14": ("workshop_b_checkpoint",),
+    "16": ("24",),
+    "19": ("workshop_c_bucketed_ddp",),
+    "20": ("workshop_d_fsdp",),
+    "22": ("workshop_e_pipeline",),
+}
+"""What goes on from a lesson, by its number: workshops by their names, later lessons by theirs.
+
+Each of these lessons says so at its end, as `onward_line` has it.
+"""
+
+
+def onward_line(number: str, titles: Mapping[str, str]) -> str:
+    """Say in Markdown what goes on from a lesson; empty if nothing does.
+
+    Args:
+        number: of the lesson.
+        titles: of workshops and lessons, by the names of their notebooks.
+    """
+    links = (_onward_link(further, titles) for further in ONWARD.get(number, ()))
+    return f"**Going on from here:** {', '.join(links)}." if number in ONWARD else ""
+
+
+def _onward_link(further: str, titles: Mapping[str, str]) -> str:
+    if further.isdecimal():
+        name = stem_of(further)
+        return f"[{titles[name]}]({name}.ipynb)"
+    return f"[{titles[further]}](../exercises/{further}/{further}.ipynb)"
 
 
 def paths_table(paths: Iterable[LearningPath] = PATHS, folder: str = "") -> str:

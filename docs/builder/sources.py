@@ -42,6 +42,13 @@ explorers. Its exercise has graded tasks on the same subject.
 ## Ways through it
 
 {paths}
+
+## Workshops
+
+In a workshop you build the thing yourself, against a target in bytes and in steps, and see your own
+run drawn ([how they are judged](/docs/grading.md#how-workshops-are-judged)):
+
+{workshops}
 {languages}
 [All formulas](/docs/formulas.md) stand on one page. For each part there is a cheat sheet to print:
 {sheets}.
@@ -73,7 +80,7 @@ def collect(
     texts["index.md"] = _with_picture(texts["index.md"], {p.stem: run for p, run in runs.items()})
     downloads: dict[str, bytes] = {}
     others = other_languages.others(runs)
-    texts["lessons/index.md"] = lessons_page(sorted(runs), others)
+    texts["lessons/index.md"] = lessons_page(sorted(runs), workshops_of(root), others)
     for language in others:
         translated, offered = other_languages.collect(root, runs, language, DOWNLOADS)
         texts |= translated
@@ -118,14 +125,25 @@ def _with_downloads(
     return _LINK.sub(mark, text)
 
 
-def lessons_page(lessons: list[Path], others: Sequence[str] = ()) -> str:
-    """The map of the lessons, as their first cells tell it; `others` are languages beside it."""
+def workshops_of(root: Path) -> list[Path]:
+    """The notebooks of the workshops, as learners get them."""
+    return sorted((root / "exercises").glob("workshop_*/*.ipynb"))
+
+
+def lessons_page(lessons: list[Path], workshops: list[Path], others: Sequence[str] = ()) -> str:
+    """The map of lessons and workshops, as their first cells tell it.
+
+    Args:
+        lessons, workshops: notebooks.
+        others: languages beside it.
+    """
     named = {language: spoken(OWN_NAME, language) for language in others}
     links = ", ".join(f"[{name}](/{other}/lessons/index.md)" for other, name in named.items())
     places = [f"{name} </{other}/lessons/index>" for other, name in named.items()]
     return _LESSONS.format(
         table=lessons_table(lessons),
         paths=paths_table(),
+        workshops=workshops_table(workshops, "/exercises/"),
         sheets=", ".join(f"[{part.title}](/docs/cheat_sheet_{part.number}.md)" for part in PARTS),
         pages="\n".join([*(lesson.stem for lesson in lessons), *places]),
         languages=f"\nIn other languages: {links}.\n" if links else "",
@@ -141,6 +159,26 @@ def lessons_table(lessons: Iterable[Path], folder: str = "") -> str:
     """
     rows = ["| lesson | the question | minutes |", "| --- | --- | --- |"]
     return "\n".join([*rows, *(_row(lesson, folder) for lesson in lessons)])
+
+
+def workshops_table(workshops: Iterable[Path], folder: str) -> str:
+    """Each workshop with the lessons that it builds on and its minutes, as a table in Markdown.
+
+    Args:
+        workshops: notebooks.
+        folder: where their folders are, seen from the page that shows the table.
+    """
+    rows = ["| workshop | builds on lessons | minutes |", "| --- | --- | --- |"]
+    for path in workshops:
+        opening = nbformat.read(path, as_version=4).cells[0].source
+        title = opening.partition("\n")[0].removeprefix("# Workshop ")
+        builds_on = re.search(r"\*\*Builds on\*\* lessons? (.+)\.", opening)
+        minutes = re.search(r"\*\*Takes\*\* about (\d+) minutes", opening)
+        if builds_on is None or minutes is None:
+            raise ValueError(f"{path.name} does not say what it builds on and how long it takes")
+        link = f"[{title}]({folder}{path.parent.name}/{path.name})"
+        rows.append(f"| {link} | {builds_on[1]} | {minutes[1]} |")
+    return "\n".join(rows)
 
 
 def _row(lesson: Path, folder: str) -> str:

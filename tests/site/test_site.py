@@ -100,7 +100,7 @@ def test_the_site_loads_nothing_from_other_machines(html: Path) -> None:
 
 def test_the_map_of_lessons_has_every_lesson_with_its_question_and_minutes() -> None:
     lessons = sorted((ROOT / "lessons").glob("*.ipynb"))
-    lines = sources.lessons_page(lessons).splitlines()
+    lines = sources.lessons_page(lessons, sources.workshops_of(ROOT)).splitlines()
     rows = [line for line in lines if re.match(r"\| \[\d\d · ", line)]
     assert len(rows) == len(lessons)
     assert rows[4] == (
@@ -136,3 +136,10 @@ def test_putting_the_same_pages_again_touches_nothing_and_removes_what_is_gone(
     sources.put({"a.md": b"a"}, tmp_path)
     assert (tmp_path / "a.md").stat().st_mtime_ns == before
     assert not (tmp_path / "b" / "c.md").exists()
+
+
+def test_workshops_are_listed_with_what_they_build_on() -> None:
+    rows = sources.workshops_table(sources.workshops_of(ROOT), "exercises/").splitlines()
+    assert len(rows) == 2 + len(list((ROOT / "solutions").glob("workshop_*")))
+    first = "workshop_a_allocator/workshop_a_allocator.ipynb"
+    assert rows[2] == f"| [A: an allocator](exercises/{first}) | 02 and 03 | 100 |"

@@ -9,6 +9,7 @@
     gpu_environment             the facts of GPU and PyTorch that predictions depend on
     allocations_table           every allocation, what it is, where it begins and ends
     code_lines.code_lines       which lines of the program hold the most
+    holders.holders             the way from a name of the program to a block that is held
     transfers.record_transfers  every copy between host and GPU, in bytes
     record_collectives          what ranks reduce, gather and broadcast, in bytes
     record_links                copies from GPU to GPU, in bytes by link
@@ -35,6 +36,7 @@ from vramlab.measure.collectives import Collective, Collectives, record_collecti
 from vramlab.measure.counters import MemoryReading, read_memory, reset_peaks
 from vramlab.measure.device import DeviceReading, device_table, read_device
 from vramlab.measure.figures import Expectation, Published, Quantity
+from vramlab.measure.holders import Holder, holders
 from vramlab.measure.least_times import LeastTime, least_time
 from vramlab.measure.operator_calls import OperatorCall, OperatorCalls, record_operators
 from vramlab.measure.p2p_copies import Links, record_links
@@ -75,6 +77,7 @@ __all__ = [
     "Expectation",
     "Frame",
     "GraphOp",
+    "Holder",
     "IncompleteTraceError",
     "LeastTime",
     "Links",
@@ -108,6 +111,7 @@ __all__ = [
     "code_lines",
     "code_lines_table",
     "device_table",
+    "holders",
     "least_time",
     "read_device",
     "read_memory",

@@ -24,16 +24,11 @@ from typing import Any, Literal
 
 import torch
 
-from vramlab.gpu.core.storage_record import record_of
-from vramlab.gpu.torch_internals import (
-    DisableTorchFunction,
-    memory_snapshot,
-    record_memory_history,
-)
+from vramlab.gpu.torch_internals import memory_snapshot, record_memory_history
 from vramlab.measure import graph
 from vramlab.measure.categories import Category
 from vramlab.measure.rebuild import timeline_from_snapshots
-from vramlab.measure.tensors import named_tensors, plain_tensors
+from vramlab.measure.tensors import named_tensors, storage_addresses
 from vramlab.measure.timeline import Timeline
 
 
@@ -217,17 +212,5 @@ class Recording:
                 self._see(parameter.grad, Category.GRADIENTS, f"{name}.grad")
 
     def _see(self, tensor: torch.Tensor, category: Category, label: str) -> None:
-        for address in _storage_addresses(tensor, self.device):
+        for address in storage_addresses(tensor, self.device):
             self._sightings.append((self._counted, address, category, label))
-
-
-def _storage_addresses(tensor: torch.Tensor, device: int) -> Iterator[int]:
-    """Find where the storages behind a tensor begin, as far as they are on the device."""
-    for plain in plain_tensors(tensor):
-        with DisableTorchFunction():  # as it is in a backward pass that Python code has begun
-            record = record_of(plain)
-        if record is not None:
-            if record.device_index == device and record.block is not None:
-                yield record.block.address
-        elif plain.is_cuda and plain.get_device() == device and plain.numel():
-            yield plain.data_ptr() - int(plain.storage_offset()) * plain.element_size()

@@ -7,7 +7,12 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.torch_internals import is_traceable_wrapper_subclass, sparse_parts
+from vramlab.gpu.core.storage_record import record_of
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    is_traceable_wrapper_subclass,
+    sparse_parts,
+)
 
 
 def named_tensors(
@@ -47,3 +52,15 @@ def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
             yield from plain_tensors(part)
     else:
         yield tensor
+
+
+def storage_addresses(tensor: torch.Tensor, device: int) -> Iterator[int]:
+    """Find where the storages behind a tensor begin, as far as they are on the device."""
+    for plain in plain_tensors(tensor):
+        with DisableTorchFunction():  # as it is in a backward pass that Python code has begun
+            record = record_of(plain)
+        if record is not None:
+            if record.device_index == device and record.block is not None:
+                yield record.block.address
+        elif plain.is_cuda and plain.get_device() == device and plain.numel():
+            yield plain.data_ptr() - int(plain.storage_offset()) * plain.element_size()

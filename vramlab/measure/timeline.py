@@ -22,7 +22,7 @@ difference, and it is 0 when the trace explains everything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +201,21 @@ class Timeline:
             blocks=tuple(sorted(live, key=lambda block: -block.size_bytes)),
             reserved_bytes=self.reserved_bytes[position],
         )
+
+    def left_by(self, stage: str) -> TimelineMoment:
+        """What a stage took and nobody gave back until the end of the timeline.
+
+        Let some stages follow: what a step hands on to the next has gone then, and what is left is
+        held by somebody.
+
+        Raises:
+            ValueError: there is no such stage.
+        """
+        if all(known.name != stage for known in self.stages):
+            raise ValueError(f"no stage {stage!r}; there are: {[s.name for s in self.stages]}")
+        end = self.at(self.event_count)
+        left = (block for block in end.blocks if self.stage_at(block.born + 1) == stage)
+        return replace(end, stage=stage, blocks=tuple(left))
 
     def in_backward(self, position: int) -> bool:
         """Tell whether autograd's engine ran the events that lead to a position."""

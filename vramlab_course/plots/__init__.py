@@ -17,6 +17,7 @@
     draw_schedule(simulation)   which state of a chain a checkpointing schedule holds when
     draw_exchange(points)       what checkpointing strategies save and cost
     draw_shards(held)           which GPU holds which parameters when
+    draw_holders(ways)          who holds a block: the way from a name to the tensor in it
     draw_journey(stops)         the running model's step, as each lesson left it
     draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
 
@@ -54,6 +55,7 @@ from vramlab_course.plots.durations import describe_durations, draw_durations
 from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab_course.plots.gantt import describe_gantt, draw_gantt
 from vramlab_course.plots.hierarchy import describe_hierarchy, draw_hierarchy
+from vramlab_course.plots.holders import describe_holders, draw_holders
 from vramlab_course.plots.journey import describe_journey, draw_journey
 from vramlab_course.plots.kept_heads import describe_kept_heads, draw_kept_heads
 from vramlab_course.plots.methods import MethodCost, describe_methods, draw_methods
@@ -100,6 +102,7 @@ __all__ = [
     "describe_float_formats",
     "describe_gantt",
     "describe_hierarchy",
+    "describe_holders",
     "describe_journey",
     "describe_kept_heads",
     "describe_methods",
@@ -134,6 +137,7 @@ __all__ = [
     "draw_float_formats",
     "draw_gantt",
     "draw_hierarchy",
+    "draw_holders",
     "draw_journey",
     "draw_kept_heads",
     "draw_methods",

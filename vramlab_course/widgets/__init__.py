@@ -29,6 +29,7 @@
     adapter_explorer()          what LoRA and QLoRA leave of a step's memory
     float_explorer()            how a number is stored in each floating point format
     mixed_precision_explorer()  a training step in less precision
+    leak_explorer()             lines that keep something, and what memory does step by step
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
@@ -49,6 +50,7 @@ from vramlab_course.widgets.data_parallel_explorer import data_parallel_explorer
 from vramlab_course.widgets.explorer import Explorer, View
 from vramlab_course.widgets.float_explorer import float_explorer
 from vramlab_course.widgets.kv_cache_explorer import kv_cache_explorer
+from vramlab_course.widgets.leak_explorer import leak_explorer
 from vramlab_course.widgets.lean_optimizer_explorer import lean_optimizer_explorer
 from vramlab_course.widgets.methods_explorer import methods_explorer
 from vramlab_course.widgets.mixed_precision_explorer import mixed_precision_explorer
@@ -85,6 +87,7 @@ __all__ = [
     "data_parallel_explorer",
     "float_explorer",
     "kv_cache_explorer",
+    "leak_explorer",
     "lean_optimizer_explorer",
     "methods_explorer",
     "mixed_precision_explorer",

@@ -166,7 +166,9 @@ def math(text: str) -> Counter[str]:
 
 
 def numbers(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\d[\d,.]*\d|\d", re.sub("`[^`]*`", "", text)))
+    """Numbers; not those of code, and not millions, which Chinese counts in ten thousands."""
+    words = re.sub(r"`[^`]*`|\d+ (million|billion)", "", text)
+    return Counter(re.findall(r"\d[\d,.]*\d|\d", words))
 
 
 def placeholders(text: str) -> Counter[str]:

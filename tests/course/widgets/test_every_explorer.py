@@ -31,6 +31,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "data_parallel_explorer": ({"gpus": 2, "batch": 64, "classes": 1024}, "way", "DDP"),
     "float_explorer": ({"number": "1.5"}, "number", "1e-8"),
     "kv_cache_explorer": ({"layers": 1}, "beams", 4),
+    "leak_explorer": ({"steps": 4, "rows": 512}, "leak", "losses"),
     "lean_optimizer_explorer": ({"rows": 64, "columns": 64, "count": 1}, "rows", 1),
     "methods_explorer": ({"batch": 4, "chosen": ()}, "checkpointing", True),
     "mixed_precision_explorer": ({"rows": 64, "width": 256, "layers": 1}, "mode", "16 bit"),

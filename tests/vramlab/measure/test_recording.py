@@ -21,7 +21,7 @@ from vramlab.measure import (
     code_lines,
     record_timeline,
 )
-from vramlab.measure.recording import _storage_addresses
+from vramlab.measure.tensors import storage_addresses
 from vramlab.units import MIB
 
 
@@ -140,16 +140,16 @@ def test_sparse_tensors_are_their_indices_and_values() -> None:
     sparse = SimpleNamespace(
         layout=torch.sparse_coo, _indices=lambda: indices, _values=lambda: values
     )
-    addresses = list(_storage_addresses(cast(torch.Tensor, sparse), device=0))
+    addresses = list(storage_addresses(cast(torch.Tensor, sparse), device=0))
     assert addresses == [indices.data_ptr(), values.data_ptr()]
 
 
 def test_tensors_elsewhere_have_no_address_here() -> None:
     with VirtualGPU("T4", count=2):
         there = torch.zeros(8, device="cuda:1")
-        assert list(_storage_addresses(there, device=0)) == []
-        assert list(_storage_addresses(there, device=1)) == [there.data_ptr()]
-        assert list(_storage_addresses(torch.zeros(8), device=0)) == []
+        assert list(storage_addresses(there, device=0)) == []
+        assert list(storage_addresses(there, device=1)) == [there.data_ptr()]
+        assert list(storage_addresses(torch.zeros(8), device=0)) == []
 
 
 def test_a_recording_keeps_nothing_alive() -> None:

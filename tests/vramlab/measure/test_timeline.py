@@ -39,6 +39,16 @@ def test_peak_names_the_blocks_that_live_then() -> None:
     assert timeline.unexplained_bytes == 0
 
 
+def test_what_a_stage_has_left_is_what_nobody_gave_back() -> None:
+    first, last = training_step()
+    timeline = timeline_from_snapshots(first, last, marks=[("one", 0), ("two", 3), (None, 5)])
+    # Of +8 +3 -3 | +4 -8, the second stage's block is there at the end, and none of the first.
+    assert [block.size_bytes // MIB for block in timeline.left_by("two").blocks] == [4]
+    assert timeline.left_by("one").allocated_bytes == 0
+    with pytest.raises(ValueError, match=r"no stage 'three'; there are: \['one', 'two'\]"):
+        timeline.left_by("three")
+
+
 def test_unexplained_bytes_are_what_torch_counted_more() -> None:
     first, last = training_step()
     timeline = timeline_from_snapshots(first, last, measured_peak_bytes=16 * MIB + 512)

@@ -1,0 +1,399 @@
+"""Exercise 30: what keeps memory, told before it runs, from a curve, and by a test."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+from vramlab.garbage import no_garbage_collection
+from vramlab.units import format_bytes
+from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.mistakes import of
+from vramlab_classroom.judge.task import (
+    Config,
+    Diagnose,
+    Exercise,
+    Fix,
+    NotFixed,
+    Observation,
+    Predict,
+)
+from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.readings import growth_bytes
+from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import number, numbers, require_close
+
+T4 = GPU("T4")
+
+BLOCK_BYTES = 512
+"""The smallest block: that of a number. All other sizes here are multiples of 2 MiB."""
+
+
+# held_bytes: what an evaluation without no_grad() gathers
+
+GATHERED = ("loss", "loss.detach()", "output", "output.detach()", "output.cpu()")
+
+
+def _measure_held(rows: int, width: int, batches: int, gathers: str) -> int:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(width, 2 * width), torch.nn.ReLU(), torch.nn.Linear(2 * width, width)
+    ).to("cuda")
+    with torch.no_grad():
+        model(torch.zeros(rows, width, device="cuda"))  # cuBLAS has its workspace from here on
+
+    def evaluate() -> list[torch.Tensor]:
+        gathered = []
+        for _ in range(batches):
+            x = torch.zeros(rows, width, device="cuda")
+            output = model(x)
+            loss = (output - x).square().mean()
+            whose, _, how = gathers.partition(".")
+            kept = loss if whose == "loss" else output
+            gathered.append(kept.detach() if how == "detach()" else kept.cpu() if how else kept)
+        return gathered
+
+    return growth_bytes(evaluate)
+
+
+def _held(
+    rows: int,
+    width: int,
+    batches: int,
+    gathers: str,
+    *,
+    relu_outputs: int = 1,
+    inputs: int = 1,
+    block_bytes: int = BLOCK_BYTES,
+    cpu_keeps_graph: bool = True,
+    detached_frees: bool = False,
+) -> int:
+    """The answer, and the mistaken ones.
+
+    Args:
+        rows, width, batches, gathers: as asked.
+        relu_outputs: of each batch, in its graph.
+        inputs: likewise.
+        block_bytes: of a number.
+        cpu_keeps_graph: whether a copy on the host holds the graph.
+        detached_frees: whether a detached output takes nothing.
+    """
+    batch_bytes = 4 * rows * width
+    graph_bytes = inputs * batch_bytes + relu_outputs * 2 * batch_bytes
+    each_bytes = {
+        "loss": graph_bytes + batch_bytes + block_bytes,
+        "loss.detach()": block_bytes,
+        "output": graph_bytes + batch_bytes,
+        "output.detach()": 0 if detached_frees else batch_bytes,
+        "output.cpu()": graph_bytes if cpu_keeps_graph else 0,
+    }
+    return batches * each_bytes[gathers]
+
+
+def _evaluation(random: Random, gathers: str) -> Config:
+    return {
+        "rows": 8192 * random.randrange(1, 4),
+        "width": 64 * random.randrange(1, 4),
+        "batches": random.randrange(2, 7),
+        "gathers": gathers,
+    }
+
+
+HELD = Predict(
+    name="held_bytes",
+    points=4,
+    minutes=20,
+    visible=tuple(
+        {"rows": 8192, "width": 64, "batches": 3, "gathers": gathers} for gathers in GATHERED
+    ),
+    hidden=lambda random: [_evaluation(random, gathers) for gathers in (*GATHERED, *GATHERED)],
+    measure=_measure_held,
+    gpu=T4,
+    mistakes=of(
+        _held,
+        (
+            "You think that a copy on the host is free of its graph. cpu() is an op like any "
+            "other: backward could go through it.",
+            {"cpu_keeps_graph": False},
+        ),
+        (
+            "You think that detach() lets go of the memory. It lets go of the graph; the numbers "
+            "are where they were.",
+            {"detached_frees": True},
+        ),
+        (
+            "You counted ReLU's output twice. ReLU saves it, and the layer behind it saves the "
+            "same tensor.",
+            {"relu_outputs": 2},
+        ),
+        (
+            "You left out the batches. The first layer saves what it was given.",
+            {"inputs": 0},
+        ),
+        ("You gave a number its four bytes. What is the smallest block?", {"block_bytes": 4}),
+    ),
+)
+
+
+# which_leak: told from what is allocated after every step
+
+KINDS = {"none": "none", "losses": "list", "hooks": "list", "masks": "cache", "errors": "cycle"}
+"""What the answer is, by what has been added to the training."""
+STEPS = 24
+
+
+def _observe_training(added: str, rows: int, collect_every: int) -> Observation:
+    """Train with an added line, and read what is allocated before and after each step.
+
+    Args:
+        added: one of `KINDS`.
+        rows: of a batch.
+        collect_every: steps after which Python looks for garbage.
+    """
+    from vramlab_course.programs.techniques.leaks import LeakyTraining
+
+    with no_garbage_collection():
+        training = LeakyTraining(added, rows, 512)
+        allocated = [torch.cuda.memory_allocated()]
+        for step in range(1, STEPS + 1):
+            training.step()
+            if step % collect_every == 0:
+                gc.collect(0)
+            allocated.append(torch.cuda.memory_allocated())
+        del training
+        gc.collect(0)
+    return Observation({"allocated": allocated}, KINDS[added])
+
+
+def _which(
+    allocated: Sequence[int], *, first: int = 1, bends: bool = True, falls: bool = True
+) -> str:
+    """The answer, and the mistaken ones.
+
+    Args:
+        allocated: as asked.
+        first: reading that is looked at first; 1 is after the first step.
+        bends: whether growth that ends is told from growth that goes on.
+        falls: whether it is noticed that memory comes back.
+    """
+    seen = allocated[first:]
+    if falls and any(after < before for before, after in pairwise(seen)):
+        return "cycle"
+    if seen[-1] == seen[0]:
+        return "none"
+    return "cache" if bends and seen[-1] == seen[-2] else "list"
+
+
+def _training(random: Random, added: str) -> Config:
+    return {
+        "added": added,
+        "rows": 1024 * random.randrange(2, 9),
+        "collect_every": random.randrange(3, 8),
+    }
+
+
+WHICH = Diagnose(
+    name="which_leak",
+    points=3,
+    minutes=20,
+    visible=tuple(
+        {"added": added, "rows": 4096, "collect_every": 5}
+        for added in ("hooks", "errors", "masks", "none")
+    ),
+    hidden=lambda random: [_training(random, added) for added in (*KINDS, *KINDS)],
+    observe=_observe_training,
+    gpu=T4,
+    mistakes=of(
+        _which,
+        (
+            "You count what the first step brings for good: workspaces, and with other optimizers "
+            "their states. Begin to look after it.",
+            {"first": 0},
+        ),
+        ("You do not ask whether the growth ends. What is full after a while?", {"bends": False}),
+        (
+            "You do not look for memory that comes back. Who gives it back, if no line of the "
+            "program does?",
+            {"falls": False},
+        ),
+    ),
+)
+
+
+# train: a training loop with two leaks
+
+WIDTH = 64
+FACTOR = 4
+ROWS_STEP = 8192
+"""A batch of a multiple of this many rows takes a multiple of 2 MiB."""
+
+Load = Callable[[int], tuple["torch.Tensor", "torch.Tensor"]]
+
+
+def _model_and_data(run: Run, rows: int, batches: int) -> tuple[Any, ...]:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(WIDTH, FACTOR * WIDTH),
+        torch.nn.GELU(),
+        torch.nn.Linear(FACTOR * WIDTH, WIDTH),
+    ).to("cuda")
+
+    def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = numbered_batch(index, rows, WIDTH)
+        return inputs, inputs.flip(1)
+
+    return model, run.noting(load), batches
+
+
+def _train(
+    model: torch.nn.Sequential, load: Load, batches: int
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    largest: list[torch.Tensor] = []
+
+    def note(module: object, inputs: object, output: torch.Tensor) -> None:
+        largest.append(output.detach().max())
+
+    handle = model[0].register_forward_hook(note)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    checked = torch.zeros((), device="cuda")
+    for index in range(batches):
+        inputs, targets = load(index)
+        loss = (model(inputs) - targets).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            checked += (model(inputs) - targets).square().mean()
+    handle.remove()
+    return checked / batches, largest
+
+
+def _batch_bytes(run: Run) -> int:
+    return int(4 * run.case["rows"] * WIDTH)
+
+
+def _where_it_ended(run: Run) -> str:
+    loaded = len(run.noted)
+    held_bytes = torch.cuda.memory_allocated()
+    sizes = (
+        f"{run.ran_out} in batch {loaded} of {run.case['batches']}, each of "
+        f"{format_bytes(_batch_bytes(run))}, where {format_bytes(held_bytes)} are allocated. "
+    )
+    if loaded < 2:
+        return sizes + "What does a step need beside one batch and its activations?"
+    return sizes + (
+        "Something of every batch so far is there. Two lines keep it: one keeps graphs that "
+        "nobody sends backward, one keeps what it wanted a single number of."
+    )
+
+
+def _collected(run: Run, returned: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if type(returned) not in (tuple, list) or len(returned) != 2:
+        raise NotFixed("It has to return two results: the mean check, and the largest outputs.")
+    mean = number(returned[0], "The first result has to be a number: the mean check.")
+    count = 2 * run.case["batches"]
+    largest = numbers(returned[1], count, "the largest output of each pass of the first layer")
+    if vars(run.inputs[0][0])["_forward_hooks"]:
+        raise NotFixed("It fits, but your hook is still there when the function returns.")
+    return torch.tensor(mean), torch.tensor(largest)
+
+
+def _same_training(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
+    check_order(run.noted, run.case["batches"])
+    mean, largest = run.results
+    require_close(largest, expected[1], "It fits, but the largest outputs are others.", rtol=1e-4)
+    require_close(mean, expected[0], "It fits, but the mean check is another.", rtol=1e-4)
+
+
+TRAIN = Fix(
+    name="train",
+    points=4,
+    minutes=25,
+    visible=({"rows": ROWS_STEP, "batches": 8},),
+    hidden=lambda random: [
+        {"rows": ROWS_STEP * random.randrange(1, 3), "batches": random.randrange(6, 10)}
+        for _ in range(2)
+    ],
+    trial=Repair(
+        gpu=T4.but(values=True),
+        build=_model_and_data,
+        reference=_train,
+        limit=lambda own: own.reserved_bytes[0] + _batch_bytes(own),
+        ran_out=_where_it_ended,
+        collect=_collected,
+        compare=_same_training,
+    ),
+)
+
+
+# leaks: the test that would have caught it
+
+MOST_LENGTHS = 8
+"""Masks that a cache comes to have."""
+
+
+def _step(run: Run, added: str, rows: int) -> tuple[Callable[[], None]]:
+    from vramlab_course.programs.techniques.leaks import LeakyTraining
+
+    return (run.ours(LeakyTraining(added, rows, 512).step),)
+
+
+def _leaks(step: Callable[[], None]) -> bool:
+    for _ in range(MOST_LENGTHS + 1):
+        step()
+    gc.collect()
+    before_bytes = torch.cuda.memory_allocated()
+    for _ in range(2):
+        step()
+    gc.collect()
+    return torch.cuda.memory_allocated() > before_bytes
+
+
+_ABOUT = {
+    "none": "It calls a healthy step a leak. What does the first step bring for good?",
+    "losses": "It does not notice a step that keeps a single number. Is there a tolerance in it?",
+    "checks": "It does not notice a step that keeps a graph.",
+    "hooks": "It does not notice a hook too many. From when on does a hook keep something?",
+    "masks": f"It calls a cache of {MOST_LENGTHS} masks a leak. When has it met every length?",
+    "errors": "It calls a leak what Python's garbage collector would have found. Ask it first.",
+}
+
+
+def _is_bool(run: Run, returned: Any) -> bool:
+    if type(returned) is not bool:
+        raise NotFixed(f"It has to return True or False, and gives a {type(returned).__name__}.")
+    return returned
+
+
+def _same_verdict(run: Run, expected: bool) -> None:
+    if run.results is not expected:
+        raise NotFixed(_ABOUT[run.case["added"]])
+
+
+TEST = Fix(
+    name="leaks",
+    points=4,
+    minutes=25,
+    visible=tuple({"added": added, "rows": 4096} for added in ("none", "checks", "masks")),
+    hidden=lambda random: [
+        {"added": added, "rows": 1024 * random.randrange(2, 9)} for added in _ABOUT
+    ],
+    trial=Repair(
+        gpu=T4,
+        build=_step,
+        reference=_leaks,
+        collect=_is_bool,
+        compare=_same_verdict,
+        report=lambda run: "",
+    ),
+)
+
+
+EXERCISE = Exercise(
+    name="30_hunting_a_leak",
+    module=__name__,
+    tasks=(HELD, WHICH, TRAIN, TEST),
+)
