@@ -17,6 +17,9 @@ from typing import Any
 Prepare = Callable[[Path], None]
 """Puts data in place; gets the folder in which the script is started."""
 
+TORCH_HOME = "torch_home"
+"""The folder where PyTorch keeps downloaded weights, beside a script."""
+
 _WORDS = tuple(f"word{number}" for number in range(500))
 
 
@@ -194,6 +197,23 @@ def coco(root: str, count: int = 8) -> Prepare:
             _place(folder, f"{root}/annotations/instances_{part}.json").write_text(
                 json.dumps(written), encoding="utf-8"
             )
+
+    return prepare
+
+
+def backbone(model: str, name: str) -> Prepare:
+    """Write random weights where torchvision keeps those that it has downloaded."""
+
+    def prepare(folder: Path) -> None:
+        import torch
+
+        import vramlab
+
+        with vramlab.VirtualGPU("T4"):  # beside which any wheel of torchvision loads
+            import torchvision
+
+            weights = getattr(torchvision.models, model)(weights=None).state_dict()
+        torch.save(weights, _place(folder, f"{TORCH_HOME}/hub/checkpoints/{name}"))
 
     return prepare
 

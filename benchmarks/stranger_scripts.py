@@ -7,6 +7,7 @@ from functools import partial
 
 from benchmarks.stranger_data import (
     Prepare,
+    backbone,
     coco,
     cora,
     enwik8,
@@ -308,7 +309,7 @@ STRANGERS = (
         "facebookresearch/detr",
         "29901c51d7fe8712168b8d0d64351170bc0f83e0",
         "--gpu T4 --steps 2 main.py --coco_path coco",
-        prepare=coco("coco"),
+        prepare=several(coco("coco"), backbone("resnet50", "resnet50-0676ba61.pth")),
     ),
     Stranger(
         "DLRM",
@@ -333,7 +334,7 @@ STRANGERS = (
     _TIMM(
         "timm, benchmark of training",
         command="--gpu A100-40GB benchmark.py --bench train --model convnext_tiny -b 32 "
-        "--num-bench-iter 3 --num-warm-iter 1",
+        "--num-bench-iter 10 --num-warm-iter 1",
     ),
     Stranger(
         "open_clip, ViT-B-32",

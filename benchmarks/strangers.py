@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import ROOT, installed_versions
+from benchmarks.stranger_data import TORCH_HOME
 from benchmarks.stranger_scripts import STRANGERS, Stranger
 from vramlab.units import format_bytes
 
@@ -35,6 +36,9 @@ RESULTS_FILE = ROOT / "benchmarks" / "strangers.json"
 
 LIMIT_SECONDS = 300
 """A run that takes longer is ended, with a report."""
+
+_VARIABLES = {"HF_HUB_OFFLINE": "1", "TORCH_HOME": TORCH_HOME, "WANDB_MODE": "disabled"}
+"""Of the environment: nothing is fetched, or told to anybody, while a script runs."""
 
 _GRACE_SECONDS = 60
 """A run that has not ended so long after that hangs, and is killed."""
@@ -117,7 +121,7 @@ def _run(words: Sequence[str], folder: Path, show: bool) -> str:
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
-        env={**os.environ, "PYTHONPATH": path, "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, **_VARIABLES, "PYTHONPATH": path},
         start_new_session=True,
     )
     try:

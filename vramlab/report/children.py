@@ -2,7 +2,7 @@
 
 Launchers (torchrun, accelerate, Lightning) start `python train.py` once for each rank. With a real
 GPU each of them has it; here each runs by `vramlab run` and reports for itself. What is given as
-`python -c` is left alone, and so is everything that is no Python.
+`python -c` is left alone, and so is everything that is no Python, but for `nvidia-smi`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramlab.gpu.core.patches import Patches
+from vramlab.report.nvidia_smi import smi_command
 from vramlab.source_files import CodeOwner, owner_of
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?(\.exe)?")
@@ -43,7 +44,7 @@ class Children:
         def start_attached(process: Any, args: Any, *more: Any, **named: Any) -> None:
             attached = attached_command(args, self._options)
             self.count += attached is not None
-            start(process, args if attached is None else attached, *more, **named)
+            start(process, attached or smi_command(args) or args, *more, **named)
 
         self._patches.set(subprocess.Popen, "__init__", start_attached)
         return self

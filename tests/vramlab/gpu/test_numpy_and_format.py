@@ -34,6 +34,14 @@ def test_arrays_of_unknown_values_are_finite_and_noted(nan_gpu: VirtualGPU) -> N
     assert reads(nan_gpu) == {"numpy()": 7}
 
 
+def test_arrays_may_be_larger_than_host_tensors_that_hold_values() -> None:
+    with VirtualGPU("T4", on_value="nan", host_values_below_bytes=1024):
+        logits = torch.randn(256, device="cuda").cpu()  # 1024 B
+        assert logits.numpy().sum() == 0
+        assert logits.tolist()[0] != logits.tolist()[0]
+        assert torch.ones(256, device="cuda").cpu().numpy().sum() == 256
+
+
 def test_known_values_are_no_reads(nan_gpu: VirtualGPU) -> None:
     assert torch.ones(1, device="cuda").cpu().numpy().tolist() == [1.0]
     assert reads(nan_gpu) == {}

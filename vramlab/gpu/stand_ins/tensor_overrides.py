@@ -282,7 +282,7 @@ class TensorOverrides:
         if record_of(grad if grad.is_meta else tensor) is None:
             return grad  # the program's own meta tensor: C++ will say so
         if not tensor.is_meta:
-            return torch.full(grad.size(), float("nan"), dtype=grad.dtype, device=_CPU)
+            return _full(grad, float("nan"))
         with self._dispatcher.machine.thread.naming_backing_device():
             result = torch.empty_like(grad, device="meta")
         mark_as_host(result)
@@ -333,7 +333,7 @@ class TensorOverrides:
         value: Any = tensor.item() if tensor.numel() == 1 and record.value is not None else None
         if value is None:
             value = self._dispatcher.values.read("tolist()", tensor)
-        return torch.full(tensor.size(), value, dtype=tensor.dtype, device=_CPU).tolist()
+        return _full(tensor, value).tolist()
 
     def _readable(self, tensor: torch.Tensor) -> torch.Tensor:
         """A host tensor as NumPy can have it: unknown values become what the policy answers.
@@ -363,7 +363,7 @@ class TensorOverrides:
             values = self._dispatcher.values
             read = values.read_array if tensor.dim() else values.read
             value = read("numpy()", tensor)
-        return torch.full(tensor.size(), value, dtype=tensor.dtype, device=_CPU)
+        return _full(tensor, value)
 
     def ctc_loss(
         self, log_probs: torch.Tensor, targets: torch.Tensor, *args: Any, **kwargs: Any
@@ -510,3 +510,8 @@ def _parse_to(
         args = tuple(front)
     device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
     return device, dtype, non_blocking, copy, memory_format or torch.preserve_format
+
+
+def _full(like: torch.Tensor, value: Any) -> torch.Tensor:
+    """Make a host tensor whose values are there, however large: those of factories may not be."""
+    return torch.full((), value, dtype=like.dtype, device=_CPU).expand(like.size()).clone()

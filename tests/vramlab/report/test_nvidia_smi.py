@@ -1,0 +1,54 @@
+"""`nvidia-smi` is answered where there is none, to programs that log their GPU."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from vramlab.gpu import VirtualGPU
+from vramlab.report.children import Children
+from vramlab.report.nvidia_smi import smi_command
+
+pytestmark = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="it is there")
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Iterator[None]:
+    with VirtualGPU("T4", 2), Children([]):
+        yield
+
+
+def said(command: str | list[str]) -> str:
+    return subprocess.check_output(command, text=True, shell=isinstance(command, str))
+
+
+def test_what_is_queried_is_answered_for_each_gpu() -> None:
+    total_mib = torch.cuda.get_device_properties(0).total_memory // 2**20
+    query = ["nvidia-smi", "--query-gpu=index,memory.total,fan.speed", "--format=csv,noheader"]
+    assert said(query) == f"0, {total_mib} MiB, [N/A]\n1, {total_mib} MiB, [N/A]\n"
+    assert said("nvidia-smi --query-gpu=memory.total --format=csv,nounits | tail -n 1") == (
+        f"{total_mib}\n"
+    )
+
+
+def test_used_memory_is_what_the_driver_counts() -> None:
+    kept = torch.ones(2**20, device="cuda:1")
+    free_bytes, total_bytes = torch.cuda.mem_get_info(1)
+    used = said("nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits").split()
+    assert used == ["0", f"{(total_bytes - free_bytes) // 2**20}"]
+    del kept
+
+
+def test_without_a_query_it_names_the_gpus() -> None:
+    name = torch.cuda.get_device_name(0)
+    assert said(["nvidia-smi"]).count(f"{name} (virtual)") == 2
+    assert said("nvidia-smi -L") == f"GPU 0: {name}\nGPU 1: {name}\n"
+
+
+@pytest.mark.parametrize("command", ["echo nvidia-smi", "nvidia-smi-wrapper", ["ls", "-l"], []])
+def test_other_commands_are_their_own(command: str | list[str]) -> None:
+    assert smi_command(command) is None

@@ -1,0 +1,88 @@
+"""Answer `nvidia-smi` where there is none, as many training scripts call it to log their GPU."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from vramlab.units import MIB
+
+_COMMAND = re.compile(r"\s*nvidia-smi(?:\.exe)?(?=\s|$)([^|;&<>]*)")
+"""At the beginning of a line for a shell, up to the next command."""
+
+_PRINT = "import sys; sys.stdout.write(sys.argv[1])"
+
+
+def _total_bytes(index: int) -> int:
+    return int(torch.cuda.get_device_properties(index).total_memory)
+
+
+def _used_bytes(index: int) -> int:
+    if not torch.cuda.max_memory_reserved(index):
+        return 0  # asking the driver would make a context, which takes memory
+    free_bytes, total_bytes = torch.cuda.mem_get_info(index)
+    return total_bytes - free_bytes
+
+
+_FIELDS: dict[str, Callable[[int], str]] = {
+    "index": str,
+    "count": lambda index: f"{torch.cuda.device_count()}",
+    "name": torch.cuda.get_device_name,
+    "gpu_name": torch.cuda.get_device_name,
+    "compute_cap": lambda index: "{}.{}".format(*torch.cuda.get_device_capability(index)),
+    "memory.total": lambda index: f"{_total_bytes(index) // MIB} MiB",
+    "memory.free": lambda index: f"{(_total_bytes(index) - _used_bytes(index)) // MIB} MiB",
+    "memory.used": lambda index: f"{_used_bytes(index) // MIB} MiB",
+    "utilization.gpu": lambda index: "0 %",
+    "utilization.memory": lambda index: "0 %",
+}
+"""What `--query-gpu` may ask; all else is `[N/A]`, as nvidia-smi itself says."""
+
+
+def smi_command(args: Any) -> Any:
+    """Give a command that prints what nvidia-smi would; None: it is another one, or it is there.
+
+    Args:
+        args: the words of a command, or a line for a shell, as `subprocess.Popen` gets them.
+    """
+    if shutil.which("nvidia-smi"):
+        return None
+    if isinstance(args, str):
+        found = _COMMAND.match(args)
+        if found is None:
+            return None
+        return shlex.join(_printing(shlex.split(found[1]))) + args[found.end() :]
+    words = [str(word) for word in args] if isinstance(args, list | tuple) else []
+    return _printing(words[1:]) if words[:1] in (["nvidia-smi"], ["nvidia-smi.exe"]) else None
+
+
+def _printing(options: Sequence[str]) -> list[str]:
+    return [sys.executable, "-c", _PRINT, _answer(options)]
+
+
+def _answer(options: Sequence[str]) -> str:
+    indices = range(torch.cuda.device_count())
+    named = dict(option.partition("=")[::2] for option in options)
+    if "-L" in options or "--list-gpus" in options:
+        return "".join(f"GPU {index}: {torch.cuda.get_device_name(index)}\n" for index in indices)
+    queried = named.get("--query-gpu")
+    if queried is None:
+        lines = [f"{_FIELDS['name'](i)} (virtual)  {_memory(i)}" for i in indices]
+        return "\n".join(["NVIDIA-SMI, answered by vramlab", *lines, ""])
+    fields = [field.strip() for field in queried.split(",")]
+    how = named.get("--format", "csv").split(",")
+    rows = [[_FIELDS.get(field, lambda _: "[N/A]")(index) for field in fields] for index in indices]
+    if "nounits" in how:
+        rows = [[re.sub(" (MiB|%)$", "", text) for text in row] for row in rows]
+    header = [] if "noheader" in how else [fields]
+    return "".join(f"{', '.join(row)}\n" for row in [*header, *rows])
+
+
+def _memory(index: int) -> str:
+    return f"{_FIELDS['memory.used'](index)} / {_FIELDS['memory.total'](index)}"
