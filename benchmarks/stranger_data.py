@@ -11,6 +11,7 @@ import pickle
 import random
 import struct
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -210,9 +211,8 @@ def backbone(model: str, name: str) -> Prepare:
         import vramlab
 
         with vramlab.VirtualGPU("T4"):  # beside which any wheel of torchvision loads
-            import torchvision
-
-            weights = getattr(torchvision.models, model)(weights=None).state_dict()
+            models: Any = import_module("torchvision.models")
+            weights = getattr(models, model)(weights=None).state_dict()
         torch.save(weights, _place(folder, f"{TORCH_HOME}/hub/checkpoints/{name}"))
 
     return prepare
@@ -247,7 +247,11 @@ def language_model(path: str, weights: bool = False, **changes: Any) -> Prepare:
         from tokenizers import Tokenizer
         from tokenizers.models import WordLevel
         from tokenizers.pre_tokenizers import Whitespace
-        from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+        import vramlab
+
+        with vramlab.VirtualGPU("T4"):  # transformers imports torchvision, as `backbone` does
+            from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
         names = ("<|endoftext|>", "<unk>", *_WORDS)
         words = Tokenizer(WordLevel({name: at for at, name in enumerate(names)}, "<unk>"))

@@ -216,11 +216,6 @@ STRANGERS = (
         ),
     ),
     _EXAMPLE(
-        "pytorch/examples, actor and critic",
-        command="--gpu T4 --seconds 20 actor_critic.py",
-        folder="reinforcement_learning",
-    ),
-    _EXAMPLE(
         "pytorch/examples, DDP on one GPU",
         command="--gpu T4 single_gpu.py 2 1",
         folder="distributed/ddp-tutorial-series",
@@ -354,12 +349,6 @@ STRANGERS = (
     _AIRBENCH("airbench94", command="--gpu A100-40GB --steps 3 legacy/airbench94.py"),
     _AIRBENCH("airbench94, Muon", command="--gpu A100-40GB --steps 3 airbench94_muon.py"),
     _LIGHTNING(
-        "Lightning, autoencoder",
-        command="--gpu T4 --steps 3 autoencoder.py fit",
-        folder="examples/pytorch/basics",
-        prepare=mnist("Datasets"),
-    ),
-    _LIGHTNING(
         "Lightning, Transformer",
         command="--gpu T4 --steps 3 transformer.py",
         folder="examples/pytorch/basics",
@@ -372,13 +361,13 @@ STRANGERS = (
         prepare=text("data/wikitext-2.txt", lines=25_000),
     ),
     _LIGHTNING(
-        "Lightning Fabric, DCGAN's PyTorch",
-        command="--gpu T4 --steps 3 train_torch.py",
+        "Lightning Fabric, image classifier",
+        command="--gpu T4 --steps 3 train_fabric.py",
         folder="examples/fabric/image_classifier",
-        prepare=mnist("DATASETS"),
+        prepare=mnist("../../../Datasets"),
     ),
     _CLEANRL("CleanRL, PPO", command="--gpu T4 --steps 3 cleanrl/ppo.py"),
-    _CLEANRL("CleanRL, DQN", command="--gpu T4 --steps 3 cleanrl/dqn.py --learning-starts 200"),
+    _CLEANRL("CleanRL, DQN", command="--gpu T4 --steps 3 -m cleanrl.dqn --learning-starts 200"),
     _LLMS(
         "LLMs-from-scratch, DDP",
         command="--gpu T4 --count 2 DDP-script.py",
@@ -441,25 +430,10 @@ STRANGERS = (
         ),
     ),
     Stranger(
-        "StyleGAN2-ADA",
-        "NVlabs/stylegan2-ada-pytorch",
-        "d72cc7d041b42ec8e806021a205ed9349f87c6a4",
-        "--gpu A100-40GB --steps 4 train.py --outdir out --data pictures --gpus 1 --metrics none",
-        prepare=images("pictures", count=32),
-    ),
-    Stranger(
         "RWKV-7",
         "BlinkDL/RWKV-LM",
         "524481d5099b38d9bc8ef1e89209161b86c8011b",
         "--gpu T4 --steps 2 rwkv7_train_simplified.py",
         "RWKV-v7/train_temp",
-    ),
-    Stranger(
-        "torchtitan, Llama 3",
-        "pytorch/torchtitan",
-        "b5bcd76c66d0acb1a08b176d9639425bc55e0b2a",
-        f"--gpu H100 --count 2 {_TORCHRUN} -m torchtitan.train --module llama3 "
-        "--config llama3_debugmodel --training.steps 2",
-        prepare=json_lines("tests/assets/c4_test/data.json", 500, text="word1 word2 " * 200),
     ),
 )

@@ -46,7 +46,8 @@ _GRACE_SECONDS = 60
 PACKAGES = (
     *("torchvision", "timm", "lightning", "datasets", "peft", "trl", "pycocotools", "scikit-learn"),
     *("gymnasium", "tyro", "tensorboard", "wandb", "open-clip-torch", "opacus", "diffusers"),
-    *("hydra-core", "boto3", "onnx", "pandas", "matplotlib", "einops", "fire", "jsonargparse"),
+    *("hydra-core", "boto3", "onnx", "pandas", "einops", "fire", "sentencepiece", "loguru"),
+    *("torch-einops-utils", "braceexpand", "webdataset", "ftfy"),
 )
 """What the scripts import that this project does not."""
 

@@ -212,15 +212,16 @@ def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPU
     run_program = partial(run_once, _options(arguments, without=("gpu",)))
     command = shlex.join(words)
     with working("running it") as step:
+        tell = step.tell if streams.is_terminal(sys.stderr) else _tell_log
         if arguments.largest:
             name, multiple = arguments.largest, arguments.multiple_of
             search = find_largest(
-                run_program, models[0], words, name, multiple_of=multiple, tell=step.tell
+                run_program, models[0], words, name, multiple_of=multiple, tell=tell
             )
             fits, data = search.largest is not None, text.largest_as_dict(command, search)
             table = text.largest_table(command, search)
         else:
-            tried = try_gpus(run_program, words, models, tell=step.tell)
+            tried = try_gpus(run_program, words, models, tell=tell)
             fits, data = smallest_that_fits(tried) is not None, text.gpus_as_dict(command, tried)
             table = text.gpus_table(command, tried)
     if arguments.json:
@@ -228,6 +229,11 @@ def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPU
             json.dump(data, file, indent=2, ensure_ascii=False)
     print(table)
     return _EXIT_FITS if fits else _EXIT_DOES_NOT_FIT
+
+
+def _tell_log(detail: str) -> None:
+    """Say in a line of its own, in a log, what is run now."""
+    streams.print_error(f"vramlab: {detail}")
 
 
 def _take_names_of_options(parser: argparse.ArgumentParser) -> None:

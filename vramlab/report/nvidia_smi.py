@@ -77,11 +77,15 @@ def _answer(options: Sequence[str]) -> str:
         return "\n".join(["NVIDIA-SMI, answered by vramlab", *lines, ""])
     fields = [field.strip() for field in queried.split(",")]
     how = named.get("--format", "csv").split(",")
-    rows = [[_FIELDS.get(field, lambda _: "[N/A]")(index) for field in fields] for index in indices]
+    rows = [[_FIELDS.get(field, _unknown)(index) for field in fields] for index in indices]
     if "nounits" in how:
         rows = [[re.sub(" (MiB|%)$", "", text) for text in row] for row in rows]
     header = [] if "noheader" in how else [fields]
     return "".join(f"{', '.join(row)}\n" for row in [*header, *rows])
+
+
+def _unknown(index: int) -> str:
+    return "[N/A]"
 
 
 def _memory(index: int) -> str:

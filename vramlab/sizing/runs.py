@@ -56,6 +56,9 @@ class RunOutcome:
             UnusableRun: it used no GPU.
         """
         used = [device for device in report["devices"] if device["context_bytes"]]
+        if not used and report["error"]:
+            told = "\n".join(filter(None, (str(report["error"]), report.get("hint"))))
+            raise UnusableRun(f"{report['program']} failed before it used a GPU: {told}")
         if not used:
             why = "it put nothing on a cuda device"
             if report["child_count"]:

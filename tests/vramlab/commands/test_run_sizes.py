@@ -35,7 +35,8 @@ def test_several_gpus_are_compared_by_one_run(
     told = tmp_path / "gpus.json"
     gpus = "V100-16GB,V100-32GB"
     assert main(["run", "--gpu", gpus, "--json", str(told), program, "20"]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err == "vramlab: 1 of 2, V100-32GB\n"
     assert "the program's own words" not in out
     assert "The smallest on which it fits: V100-32GB, 31.75 GiB." in out
     small, large = json.loads(told.read_text())["gpus"]
@@ -105,3 +106,14 @@ def test_a_program_that_uses_no_gpu_says_nothing_about_sizes(
     path.write_text("", encoding="utf-8")
     assert main(["run", "--gpu", "T4,L4", str(path)]) == 2
     assert "used no GPU itself: it put nothing on a cuda device" in capsys.readouterr().err
+
+
+def test_a_program_that_cannot_start_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import no_such_package\n")
+    assert main(["run", "--gpu", "T4,L4", str(script)]) == 2
+    err = capsys.readouterr().err
+    assert "train.py failed before it used a GPU: ModuleNotFoundError: No module named" in err
+    assert "install no_such_package there, or vramlab where the program's packages are" in err
