@@ -106,17 +106,14 @@ NO_CASE = {
         ("bytes-per-param", "optimizers-3b", "fragmentation-extreme", "fragment-800", "t4-params"),
         "a rule of thumb, not a measurement",
     ),
+    **dict.fromkeys(("fp8-e4m3", "fp8-e5m2", "mx-formats"), "number formats, no measurement"),
+    "llama-8b-eight-bits": "of 8 GPUs with torch.compile; the program is not given",
     "bert-batch-linear": "the shape of a curve, not a number",
     **dict.fromkeys(
         ("accumulation-baseline", "accumulation-4"),
         "the model and the GPU are not named",
     ),
     "oom-anatomy": "of a program that is not given",
-    **dict.fromkeys(
-        ("lora-gpt3-parameters", "lora-gpt3-checkpoint", "qlora-constants", "qlora-full"),
-        "counted by the papers, not measured on a GPU",
-    ),
-    "qlora-7b": "of a program that is not given",
     "checkpoint-resnet1000": "of a framework that is no longer there",
     **dict.fromkeys(
         ("checkpoint-slowdown", "backward-flops", "method-table"), "not an amount of memory"

@@ -1,10 +1,10 @@
 """What a training step costs on the virtual GPU, beside the same step without any accounting.
 
 Every workload is trained on bare meta tensors, on the virtual GPU and under torch's MemTracker, in
-turn, in one run; what counts is the ratio. It can be below 1: the virtual GPU answers plain
-element-wise ops itself (`vramlab/gpu/ops/fast_meta.py`), where meta tensors ask Python for their
-shapes. Growing models show whether the cost grows as the work does: the exponent of a power law
-through the times is 1 for linear growth.
+turn, in one run; what counts is the ratio. It can be below 1: the virtual GPU remembers the shapes
+that it has seen (`vramlab/gpu/core/inferred_shapes.py`), where meta tensors ask Python each time.
+Growing models show whether the cost grows as the work does: the exponent of a power law through the
+times is 1 for linear growth.
 
     python benchmarks/speed.py              all of it: some minutes
     python benchmarks/speed.py bert         BERT-base, batch 32 of 512 tokens

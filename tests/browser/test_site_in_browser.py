@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from accessibility import violations
 
+from vramlab_course.course_map import PARTS
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+
+    from vramlab_course.course_map import Part
 
 PAGES = (
     "index.html",
@@ -42,6 +47,15 @@ def test_nothing_is_wider_than_a_phone(site: str, phone: Page, path: str) -> Non
             one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML)"""
     )
     assert width <= 390, [html[:200] for html in wide[:20]]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part.number))
+def test_a_cheat_sheet_is_one_sheet_of_paper(site: str, page: Page, part: Part) -> None:
+    page.goto(f"{site}docs/cheat_sheet_{part.number}.html")
+    paper = page.pdf(prefer_css_page_size=True)
+    width, height = re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", paper)[0]
+    assert (round(float(width)), round(float(height))) == (595, 842)  # A4 in points
+    assert re.findall(rb"/Count (\d+)", paper) == [b"1"]
 
 
 def test_search_on_a_phone_finds_a_lesson_and_leads_to_it(site: str, phone: Page) -> None:

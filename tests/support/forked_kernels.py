@@ -23,7 +23,8 @@ from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvision
 PROVISIONER = "forked-provisioner"
 
 IMPORTED = (
-    *("ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib_inline.backend_inline"),
+    *("ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger"),
+    "matplotlib_inline.backend_inline",
     *("torch._dynamo", "torch.distributed.fsdp", "torchinfo", "transformers.modeling_utils"),
     *(
         "vramlab_course.experiments",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vramlab.kernels.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_call, zeros
-from vramlab.kernels.registry import CUBLAS, CUBLASLT, OUTPUTS, Call, Step, Take, rule
+from vramlab.kernels.registry import CUBLAS, CUBLASLT, OUTPUTS, Call, Status, Step, Take, rule
 
 _BLAS_CPP = "aten/src/ATen/native/cuda/Blas.cpp, PyTorch 2.13"
 
@@ -179,6 +179,18 @@ def int_mm(call: Call, self: Tensor, mat2: Tensor, **_: object) -> Iterable[Step
     yield OUTPUTS
     yield from _matrix_clones(result, self, mat2)
     yield CUBLAS
+
+
+@rule(
+    "aten._scaled_mm.default",
+    "aten._scaled_mm.out",
+    takes="the workspace is cuBLASLt's",
+    source="ScaledBlas.cpp in aten/src/ATen/native/cuda, CUDABlas.cpp in ATen/cuda, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def scaled_mm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iterable[Step]:
+    yield OUTPUTS
+    yield CUBLASLT
 
 
 def _batch_product(call: Call, left: Tensor, right: Tensor) -> Iterator[Step]:

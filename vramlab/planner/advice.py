@@ -1,8 +1,8 @@
 """What to change in a plan that does not fit, or in one that could be cheaper: the next best steps.
 
-Each step changes one thing. Its effect is computed, not assumed; its price is said in words, with
-the lesson that measures it. All are compared in closed form, and the best one is run where few
-layers of one stage are enough: to run all of them would take longer than anybody waits.
+Each step changes one thing. Its effect is computed, not assumed; its price is said in words. All
+are compared in closed form, and the best one is run where few layers of one stage are enough: to
+run all of them would take longer than anybody waits.
 """
 
 from __future__ import annotations
@@ -105,55 +105,55 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
         half = plan.at_a_time // 2
         yield (
             f"micro-batches of {half}",
-            "more, smaller kernels (lesson 13)",
+            "more, smaller kernels",
             {"micro_batch": half},
         )
     if not plan.is_custom and plan.attention not in ("flash", "efficient"):
         fused = "flash" if plan.run.dtypes.compute != "float32" else "efficient"
         yield (
             f"{fused} attention",
-            "none: the same result, faster (lesson 11)",
+            "none: the same result, faster",
             {"attention": fused},
         )
     if plan.checkpointing != "full":
         yield (
             "checkpoint every layer",
-            "the forward pass twice: at most a third more FLOPs (lesson 14)",
+            "the forward pass twice: at most a third more FLOPs",
             {"checkpointing": "full"},
         )
     can_select = not plan.is_custom and plan.checkpointing == "none"
     if can_select and plan.attention in ("eager", "math"):
         yield (
             "checkpoint attention",
-            "its products again: few more FLOPs (lesson 14)",
+            "its products again: few more FLOPs",
             {"checkpointing": "selective"},
         )
     if plan.precision == "float32":
         yield (
             "autocast to bfloat16",
-            "16-bit products: check that it still learns (lesson 15)",
+            "16-bit products: check that it still learns",
             {"precision": "autocast bfloat16"},
         )
     elif plan.precision.startswith("autocast"):
         yield (
             "bfloat16 with float32 copies",
-            "16-bit gradients and residual stream (lesson 15)",
+            "16-bit gradients and residual stream",
             {"precision": "bfloat16, float32 master"},
         )
     if plan.implementation != "fused" and plan.optimizer.startswith("adam"):
-        yield ("a fused optimizer", "none: the same result, faster (lesson 06)", _FUSED)
+        yield ("a fused optimizer", "none: the same result, faster", _FUSED)
     if plan.data > 1 and plan.zero < 3:
         for stage in range(plan.zero + 1, 4):
             yield (f"ZeRO-{stage}", _ZERO_PRICES[stage], {"zero": stage})
     if plan.offload == "nothing":
         yield (
             "optimizer on the host",
-            "gradients and parameters cross PCI Express in each step (lesson 17)",
+            "gradients and parameters cross PCI Express in each step",
             {"offload": "optimizer"},
         )
         yield (
             "activations on the host",
-            "they cross PCI Express twice (lesson 17)",
+            "they cross PCI Express twice",
             {"offload": "activations"},
         )
     yield from _more_gpus(plan)
@@ -162,9 +162,9 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
 _FUSED: dict[str, object] = {"implementation": "fused"}
 
 _ZERO_PRICES = {
-    1: "updated parameters are sent to all ranks (lesson 20)",
-    2: "parameters are gathered in each step (lesson 20)",
-    3: "parameters are gathered twice in each step (lesson 20)",
+    1: "updated parameters are sent to all ranks",
+    2: "parameters are gathered in each step",
+    3: "parameters are gathered twice in each step",
 }
 
 
@@ -175,18 +175,18 @@ def _more_gpus(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
         share = plan.batch // (2 * plan.data)
         yield (
             f"data-parallel over {2 * plan.data}, ZeRO-{zero}" if zero else "twice the ranks (DDP)",
-            f"{2 * plan.ranks} GPUs in place of {plan.ranks} (lessons 19, 20)",
+            f"{2 * plan.ranks} GPUs in place of {plan.ranks}",
             {"data": 2 * plan.data, "zero": zero, "micro_batch": _micro_batch(plan, share)},
         )
     yield (
         f"tensor-parallel over {2 * plan.tensor}, with the sequence",
-        f"{2 * plan.ranks} GPUs in place of {plan.ranks}, sums in every layer (lesson 21)",
+        f"{2 * plan.ranks} GPUs in place of {plan.ranks}, sums in every layer",
         {"tensor": 2 * plan.tensor, "sequence_parallel": True},
     )
     stages, share = 2 * plan.pipeline, plan.batch // plan.data
     yield (
         f"a pipeline of {stages}",
-        f"{2 * plan.ranks} GPUs in place of {plan.ranks}, some of which wait (lesson 22)",
+        f"{2 * plan.ranks} GPUs in place of {plan.ranks}, some of which wait",
         {"pipeline": stages, "micro_batch": _micro_batch(plan, share, stages)},
     )
 

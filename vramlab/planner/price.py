@@ -1,4 +1,4 @@
-"""Lesson 23: what a plan costs, beside its memory, and plans next to each other.
+"""What a plan costs beside its memory, and plans next to each other.
 
 Memory is what `vramlab.planner` answers. Its price is counted here while PyTorch's own code runs
 one rank alone on a virtual GPU: FLOPs in matrix products, and bytes that are sent to other GPUs, or

@@ -31,5 +31,6 @@ collectives and times in `vramlab.cuda_rules`.
     tiles               how much of a GPU a matrix product can use
     lean_optimizers     states of Adafactor and of 8-bit optimizers; GPT-2's shapes
     mixed_precision     what autocast keeps of Linear layers, and where it takes less than float32
+    eight_bits          what layers keep that multiply in 8 bits, and the scales of their copies
     float_formats       floating point formats: limits, and how a number is stored
 """

@@ -8,10 +8,12 @@ the point, and bias = 2**(e - 1) - 1:
 
 The largest E stands for infinity and nan, except in float8_e4m3fn, which uses it for numbers too,
 and keeps one pattern for nan. What is too large there becomes the largest number, as a cast in
-PyTorch 2.13 does it (older ones gave nan).
+PyTorch 2.13 does it (older ones gave nan). Formats of 6 and 4 bits have numbers only.
 
-Source: IEEE 754-2019 §3.4; arXiv 2209.05433 (the float8 formats); for tf32 the NVIDIA A100 Tensor
-Core GPU Architecture whitepaper, "TF32": 8 exponent bits and 10 of the significand, kept in 32.
+Source: IEEE 754-2019 §3.4; arXiv 2209.05433 (the float8 formats); arXiv 2310.10537 and the OCP
+Microscaling Formats (MX) Specification 1.0 §5.3 (those of 6 and 4 bits); for tf32 the NVIDIA A100
+Tensor Core GPU Architecture whitepaper, "TF32": 8 exponent bits and 10 of the significand, kept in
+32.
 """
 
 from __future__ import annotations
@@ -30,10 +32,12 @@ class FloatFormat:
     exponent_bits: int
     fraction_bits: int
     """Bits of the significand after the point."""
-    size_bytes: int
-    """What a number takes in memory; more than its bits for tf32."""
+    size_bytes: float
+    """What a number takes in memory; more than its bits for tf32. Some share a byte."""
     finite: bool = False
     """The largest exponent is used for numbers too: there is no infinity."""
+    has_nan: bool = True
+    """All ones in exponent and fraction is nan, also where there is no infinity."""
 
     @property
     def bits(self) -> int:
@@ -49,8 +53,8 @@ class FloatFormat:
     def largest(self) -> float:
         """The largest finite number."""
         ones = 2 ** (self.fraction_bits + 1) - 1
-        if self.finite:  # all ones is nan
-            return math.ldexp(ones - 1, self.bias + 1 - self.fraction_bits)
+        if self.finite:
+            return math.ldexp(ones - self.has_nan, self.bias + 1 - self.fraction_bits)
         return math.ldexp(ones, self.bias - self.fraction_bits)
 
     @property
@@ -92,9 +96,14 @@ BFLOAT16 = FloatFormat("bfloat16", 8, 7, 2)
 FLOAT16 = FloatFormat("float16", 5, 10, 2)
 FLOAT8_E4M3 = FloatFormat("float8_e4m3fn", 4, 3, 1, finite=True)
 FLOAT8_E5M2 = FloatFormat("float8_e5m2", 5, 2, 1)
+FLOAT6_E3M2 = FloatFormat("float6_e3m2", 3, 2, 0.75, finite=True, has_nan=False)
+FLOAT6_E2M3 = FloatFormat("float6_e2m3", 2, 3, 0.75, finite=True, has_nan=False)
+FLOAT4_E2M1 = FloatFormat("float4_e2m1", 2, 1, 0.5, finite=True, has_nan=False)
 
 FORMATS = (FLOAT32, TF32, BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
-"""From the most bits to the fewest."""
+"""From the most bits to the fewest, down to a byte."""
+SMALL_FORMATS = (BFLOAT16, FLOAT8_E5M2, FLOAT8_E4M3, FLOAT6_E3M2, FLOAT6_E2M3, FLOAT4_E2M1)
+"""Those of a byte and less, below the one that they replace."""
 
 
 def store(number: float, form: FloatFormat) -> Stored:
@@ -132,7 +141,7 @@ def store(number: float, form: FloatFormat) -> Stored:
 def _too_large(form: FloatFormat, sign: str) -> Stored:
     """Infinity, or the largest number where there is none."""
     if form.finite:
-        pattern = "1" * (form.bits - 2) + "0"
+        pattern = "1" * (form.bits - 2) + ("0" if form.has_nan else "1")
         return Stored(form, sign + pattern, _signed(sign, form.largest))
     pattern = "1" * form.exponent_bits + "0" * form.fraction_bits
     return Stored(form, sign + pattern, _signed(sign, math.inf))

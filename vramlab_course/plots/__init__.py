@@ -35,9 +35,13 @@ and pictures of ideas, drawn from what runs:
     draw_accumulation(...)      activations come and go, gradients stay
     draw_travel(places, trips)  what lies on GPU, host and disk, and what travels
     draw_star_and_ring(bytes)   gradients through one GPU, or around a ring
+    draw_ring_turns(turns, ...) whose keys and values each rank has at which turn
     draw_overlap(gradients)     DDP's buckets fill and travel while backward runs
     draw_zero_stages(whole)     who holds and sends what, from DDP to ZeRO-3
     draw_cut_matrices(...)      tensor parallelism: two matrices cut, two all-reduces
+    draw_reach(tensors)         which powers of two numbers have, and which a format reaches
+    draw_scales(rows, columns)  which numbers share a scale with a large one
+    draw_eight_bit_linear(...)  three products in 8 bits, and what is cast for each
     draw_methods(methods)       a map: memory, time, bytes sent, and what breaks
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
@@ -52,6 +56,7 @@ from vramlab_course.plots.curves import describe_curves, draw_curves
 from vramlab_course.plots.cut_matrices import describe_cut_matrices, draw_cut_matrices
 from vramlab_course.plots.device import describe_device, draw_device
 from vramlab_course.plots.durations import describe_durations, draw_durations
+from vramlab_course.plots.eight_bit_linear import describe_eight_bit_linear, draw_eight_bit_linear
 from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab_course.plots.gantt import describe_gantt, draw_gantt
 from vramlab_course.plots.hierarchy import describe_hierarchy, draw_hierarchy
@@ -64,7 +69,10 @@ from vramlab_course.plots.page_tables import describe_page_tables, draw_page_tab
 from vramlab_course.plots.pages import describe_pages, draw_pages
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
+from vramlab_course.plots.reach import describe_reach, draw_reach
+from vramlab_course.plots.ring_turns import describe_ring_turns, draw_ring_turns
 from vramlab_course.plots.roofline import describe_roofline, draw_roofline
+from vramlab_course.plots.scales import describe_scales, draw_scales
 from vramlab_course.plots.schedules import (
     describe_exchange,
     describe_schedule,
@@ -98,6 +106,7 @@ __all__ = [
     "describe_cut_matrices",
     "describe_device",
     "describe_durations",
+    "describe_eight_bit_linear",
     "describe_exchange",
     "describe_float_formats",
     "describe_gantt",
@@ -110,7 +119,10 @@ __all__ = [
     "describe_page_tables",
     "describe_pages",
     "describe_plan",
+    "describe_reach",
+    "describe_ring_turns",
     "describe_roofline",
+    "describe_scales",
     "describe_schedule",
     "describe_segments",
     "describe_shards",
@@ -133,6 +145,7 @@ __all__ = [
     "draw_cut_matrices",
     "draw_device",
     "draw_durations",
+    "draw_eight_bit_linear",
     "draw_exchange",
     "draw_float_formats",
     "draw_gantt",
@@ -146,7 +159,10 @@ __all__ = [
     "draw_pages",
     "draw_plan",
     "draw_plans",
+    "draw_reach",
+    "draw_ring_turns",
     "draw_roofline",
+    "draw_scales",
     "draw_schedule",
     "draw_segments",
     "draw_shards",

@@ -50,7 +50,7 @@ def draw_float_formats(
         axes.set_ylim(len(formats), -0.2)
         axes.set_yticks(
             [row + 0.4 for row in range(len(formats))],
-            [f"{form.name}\n{form.size_bytes} B" for form in formats],
+            [f"{form.name}\n{form.size_bytes:g} B" for form in formats],
         )
         axes.tick_params(axis="y", length=0)
         axes.set_xticks([])
@@ -86,7 +86,7 @@ def _title(number: float | None) -> str:
 
 def _unused_bits(form: FloatFormat) -> int:
     """Bits in memory that no part of the number uses; only tf32 has some."""
-    return 8 * form.size_bytes - form.bits
+    return int(8 * form.size_bytes) - form.bits
 
 
 def _kinds(form: FloatFormat) -> list[str]:

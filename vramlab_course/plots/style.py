@@ -97,6 +97,7 @@ _MEANINGS: dict[str, Look] = {
     "weights": CATEGORY_LOOKS[Category.PARAMETERS],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
+    "casts": Look(YELLOW),
     "cache": CACHED_LOOK,
     "tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "keys and values": CATEGORY_LOOKS[Category.ACTIVATIONS],

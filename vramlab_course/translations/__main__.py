@@ -21,6 +21,7 @@ from vramlab_course.translations.notebook import NOT_TRANSLATED, PARTLY_TRANSLAT
 from vramlab_course.translations.speech import OWN_NAME, QUESTION, WIDGETS
 from vramlab_course.translations.texts import (
     Text,
+    texts_of_findings,
     texts_of_headings,
     texts_of_mistakes,
     texts_of_notebook,
@@ -62,6 +63,7 @@ def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
     widgets = [Text("", words) for words in ALWAYS]
     widgets += texts_of_widgets(ROOT / "vramlab_course" / "widgets")
     widgets += texts_of_headings(ROOT / name for name in _TABLES)
+    widgets += texts_of_findings(sorted(ROOT.glob("vramlab_course/plots/*.py")))
     widgets += [Text("", part.title) for part in PARTS]
     widgets += [Text("", words) for path in PATHS for words in (path.name, path.aim)]
     yield CATALOGUES / language / WIDGETS, "what widgets say", list(dict.fromkeys(widgets))

@@ -13,6 +13,9 @@ OWN_NAME = "English"
 """What a language calls itself: what it has for this word."""
 QUESTION = "the question"
 
+_END = r"(?=[.,:]\s|[.,:]?$)"
+"""Where a title ends; the point of a number is none."""
+
 WIDGETS = "widgets.po"
 """The catalogue of what is said in every notebook."""
 
@@ -53,7 +56,7 @@ def title_of(description: str) -> str:
     fitting = [
         told.format(*found.groups())
         for pattern, told in (_titles(language) if language != ENGLISH else ())
-        if (found := pattern.match(description)) and description[found.end() :][:1] in ".,:"
+        if (found := pattern.match(description))
     ]
     return max(fitting, key=len, default="")
 
@@ -62,7 +65,7 @@ def title_of(description: str) -> str:
 def _titles(language: str) -> list[tuple[re.Pattern[str], str]]:
     """What may be a title, or say a value: one line, with {} where values come."""
     return [
-        (re.compile(re.escape(words).replace(r"\{\}", "(.+?)")), told)
+        (re.compile(re.escape(words).replace(r"\{\}", "(.+?)") + _END), told)
         for words, told in _words(language).items()
         if "\n" not in words and not re.search(r"\{\w+\}", words)
     ]

@@ -16,6 +16,9 @@ Notebook = Mapping[str, Any]
 MISTAKES = "mistakes"
 """The place of what an exercise tells who makes a mistake."""
 
+_WORDS = re.compile("[A-Za-z]{3,}").findall
+"""In a title; with fewer than two, it is values."""
+
 _WORD = re.compile(r"(?<![\w.(])[a-z]{3,}(?![\w.(])")
 """In a table's heading: without one, it is a unit or code."""
 
@@ -66,7 +69,7 @@ def _of_code(cell: ast.Module) -> Iterator[str]:
 
 
 def texts_of_widgets(folder: Path) -> list[Text]:
-    """Give what `say` says in the modules of a folder, each once: strings, and names of some."""
+    """Give what the modules of a folder say, each once: through `say`, and beside controls."""
     found = []
     for path in sorted(folder.glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -75,7 +78,24 @@ def texts_of_widgets(folder: Path) -> list[Text]:
             if ast.unparse(call.func) == "say":
                 words = named.get(ast.unparse(call.args[0]), call.args[0])
                 found += [Text("", each) for each in _strings(words)]
+            elif ast.unparse(call.func) == "explorer":
+                found += [Text("", each) for each in _strings(call.args[0])]
+        found += [Text("", each) for each in _of_controls(tree) if _is_in_words(each)]
     return list(dict.fromkeys(found))
+
+
+def _of_controls(tree: ast.AST) -> Iterator[str]:
+    """What stands beside the controls that annotate parameters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
+            for control in node.slice.elts[1:] if isinstance(node.slice, ast.Tuple) else ():
+                if isinstance(control, ast.Call) and control.args:
+                    yield from _strings(control.args[0])
+
+
+def _is_in_words(label: str) -> bool:
+    """Whether it is more than a name in code, such as dtype or PYTORCH_CUDA_ALLOC_CONF."""
+    return " " in label or label[:2].istitle()
 
 
 def texts_of_headings(paths: Iterable[Path]) -> list[Text]:
@@ -91,6 +111,19 @@ def texts_of_headings(paths: Iterable[Path]) -> list[Text]:
                 continue
             if is_header:
                 found += [Text("", words) for words in _strings(node.value)]
+    return list(dict.fromkeys(found))
+
+
+def texts_of_findings(paths: Iterable[Path]) -> list[Text]:
+    """Give the titles that pictures have by themselves: what functions called `_finding` return."""
+    found: list[Text] = []
+    for path in paths:
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef) and function.name == "_finding":
+                returned = (node for node in ast.walk(function) if isinstance(node, ast.Return))
+                for node in sorted(returned, key=lambda node: node.lineno):
+                    titles = _strings(node.value)
+                    found += [Text("", words) for words in titles if len(_WORDS(words)) > 1]
     return list(dict.fromkeys(found))
 
 
@@ -132,7 +165,7 @@ def _of_prediction(call: ast.Call) -> Iterator[str]:
                 yield from _strings(key)
 
 
-def _strings(node: ast.expr) -> Iterator[str]:
+def _strings(node: ast.expr | None) -> Iterator[str]:
     """A string that is written down, with {} where values come, or those of a tuple or list."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value

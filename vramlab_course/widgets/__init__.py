@@ -27,9 +27,11 @@
     tensor_parallel_explorer()  what each rank holds and sends when a layer is cut
     planner_explorer()          which plan fits a transformer's training on given GPUs
     adapter_explorer()          what LoRA and QLoRA leave of a step's memory
+    long_context_explorer()     what a long text takes, on one GPU or shared among ranks
     float_explorer()            how a number is stored in each floating point format
     mixed_precision_explorer()  a training step in less precision
     leak_explorer()             lines that keep something, and what memory does step by step
+    eight_bits_explorer()       a training step with products in 8 bits
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
@@ -47,11 +49,13 @@ from vramlab_course.widgets.checkpointing_explorer import checkpointing_explorer
 from vramlab_course.widgets.context_explorer import context_explorer
 from vramlab_course.widgets.course_progress import start_page
 from vramlab_course.widgets.data_parallel_explorer import data_parallel_explorer
+from vramlab_course.widgets.eight_bits_explorer import eight_bits_explorer
 from vramlab_course.widgets.explorer import Explorer, View
 from vramlab_course.widgets.float_explorer import float_explorer
 from vramlab_course.widgets.kv_cache_explorer import kv_cache_explorer
 from vramlab_course.widgets.leak_explorer import leak_explorer
 from vramlab_course.widgets.lean_optimizer_explorer import lean_optimizer_explorer
+from vramlab_course.widgets.long_context_explorer import long_context_explorer
 from vramlab_course.widgets.methods_explorer import methods_explorer
 from vramlab_course.widgets.mixed_precision_explorer import mixed_precision_explorer
 from vramlab_course.widgets.offloading_explorer import offloading_explorer
@@ -85,10 +89,12 @@ __all__ = [
     "checkpointing_explorer",
     "context_explorer",
     "data_parallel_explorer",
+    "eight_bits_explorer",
     "float_explorer",
     "kv_cache_explorer",
     "leak_explorer",
     "lean_optimizer_explorer",
+    "long_context_explorer",
     "methods_explorer",
     "mixed_precision_explorer",
     "offloading_explorer",

@@ -18,6 +18,8 @@ from typing import Any
 import ipywidgets
 from traitlets import TraitError
 
+from vramlab_course.translations.speech import say
+
 _LOOK: dict[str, Any] = {
     "style": {"description_width": "initial"},  # descriptions are never cut off
     # Two beside each other; on a phone its whole width, without ipywidgets' margins.
@@ -52,7 +54,7 @@ class Control:
         """
         try:
             value = self.read(given[name])
-            widget = self.make(value=value, description=self.description)
+            widget = self.make(value=value, description=say(self.description))
         except (TraitError, TypeError, KeyError):
             raise self.refusal(name, given) from None
         if widget.value != value:  # a slider goes to the nearest value that it has

@@ -35,6 +35,7 @@ import ipywidgets
 
 from vramlab.measure import Table
 from vramlab_course.plots import Picture
+from vramlab_course.translations.speech import say
 from vramlab_course.widgets.accessible import MENDS_ITS_BOX, status_html
 from vramlab_course.widgets.controls import Control
 
@@ -100,7 +101,7 @@ class Explorer:
         self.status = ipywidgets.HTML()
         self.box = ipywidgets.VBox(
             [
-                ipywidgets.HTML(f"<h3>{escape(title)}</h3>{MENDS_ITS_BOX}"),
+                ipywidgets.HTML(f"<h3>{escape(say(title))}</h3>{MENDS_ITS_BOX}"),
                 ipywidgets.HBox(
                     [*self.controls.values(), self.status],
                     layout=ipywidgets.Layout(flex_flow="row wrap", grid_gap="0 16px"),
@@ -129,10 +130,12 @@ class Explorer:
     def _said_to_be_at_work(self) -> Iterator[None]:
         """Say that the view is coming, where it does not come at once."""
 
-        def say() -> None:
-            self.status.value = '<em role="status">working ...</em>'
+        working = f'<em role="status">{say("working ...")}</em>'
 
-        timer = threading.Timer(SECONDS_BEFORE, say)
+        def tell() -> None:
+            self.status.value = working
+
+        timer = threading.Timer(SECONDS_BEFORE, tell)
         timer.daemon = True
         timer.start()
         try:
@@ -151,9 +154,10 @@ class Explorer:
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = dict(self.box._repr_mimebundle_(**options))
+        settings = escape(say("With {settings}.", settings=self._first_words))
+        how = say("(Run this notebook to change it.)")
         bundle["text/html"] = (
-            f"<h3>{escape(self.title)}</h3><p>With {escape(self._first_words)}. "
-            f"(Run this notebook to change it.)</p>{self._first_html}"
+            f"<h3>{escape(say(self.title))}</h3><p>{settings} {how}</p>{self._first_html}"
         )
         bundle["text/plain"] = f"{self.title}: {self._first_words}"
         return bundle
@@ -165,7 +169,7 @@ def error_html(error: Exception) -> str:
     return (
         f'<div role="alert" style="border: 2px solid; padding: 0.5em 1em;">'
         f'<p><strong>{escape(kind)}</strong></p><p style="white-space: pre-wrap;">'
-        f"{escape(str(error))}</p><p>Change a setting above to go on.</p></div>"
+        f"{escape(str(error))}</p><p>{say('Change a setting above to go on.')}</p></div>"
     )
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from vramlab.measure.figures import UNIT_BYTES
 from vramlab_course.translations.speech import say
 
-COUNTS = ("samples", "tokens", "layers", "times", "requests")
+COUNTS = ("samples", "tokens", "layers", "times", "requests", "percent")
 """What can be predicted besides memory: a number of these."""
 
 UNITS: dict[str, int] = {**UNIT_BYTES, **dict.fromkeys(COUNTS, 1)}

@@ -18,14 +18,14 @@ from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import AnyGPU
 
 
-@explorer("What a line that keeps something does to memory, step by step", height_px=560)
+@explorer("What a line that keeps something does to memory, step by step")
 def leak_explorer(
     leak: Annotated[str, choice("Added line keeps", LEAKS)] = "checks",
     steps: Annotated[int, slider("Steps", 4, 32)] = 16,
     rows: Annotated[int, powers("Rows of a batch", 512, 16384)] = 4096,
     collect_every: Annotated[
         int,
-        slider("Garbage collected every ... steps (0: never)", 0, 16),
+        slider("Collect garbage every", 0, 16),
         "steps after which Python looks for garbage; 0: never",
     ] = 0,
     gpu: AnyGPU = "A100-40GB",

@@ -73,6 +73,8 @@ DIFFERENCES: dict[tuple[str, str, str], float | None] = {
     # 96 layers x 2 matrices x 4 x (12288 + 12288) numbers of 2 B - 35 MB
     ("lora-gpt3", "lora-gpt3-checkpoint", ""): 37_748_736 - 35_000_000,
     # 12 B x 65285660672 parameters - 780 GB
+    ("ring-blocks", "ring-blocks", "A100, InfiniBand"): 0.46,
+    ("ring-blocks", "ring-parts", "A100, InfiniBand"): 0.26,
     ("qlora-65b", "qlora-full", ""): 783_427_928_064 - 780_000_000_000,
     # 21 GiB in pages of 16 x 64 x 72 x 128 x 2 x 2 B: 597 x 16 tokens, in thousands
     ("reserved-or-paged", "opt-cache-slots", "66B"): -0.148,  # 9.552 - 9.7
@@ -93,6 +95,19 @@ QUOTED = {
     ("reserved-or-paged", "orca-max-waste", "tokens"),
     ("reserved-or-paged", "orca-max-waste", "reserved, used later"),
     ("reserved-or-paged", "orca-max-waste", "reserved, never used"),
+    ("eight-bit-formats", "mx-formats", "bits of a number, MXFP6"),
+    ("llama-8b-eight-bits", "llama-8b-eight-bits", "16 bits"),
+    ("llama-8b-eight-bits", "llama-8b-eight-bits", "8 bits with a scale for each row"),
+    (
+        "llama-8b-eight-bits",
+        "llama-8b-eight-bits",
+        "the same with weights cast again in the backward pass",
+    ),
+    (
+        "llama-8b-eight-bits",
+        "llama-8b-eight-bits",
+        "8 bits with a scale for each tensor and 8-bit all-gather",
+    ),
 }
 
 # Of an experiment's figure: conditions that the document does not print decide its last digits.

@@ -39,7 +39,7 @@ def test_numbers_and_words_as_printed() -> None:
 
 def test_every_figure_says_where_it_stands() -> None:
     for entry in figures().values():
-        documents = ("000", "001", "002", "003", "004", "arXiv ")
+        documents = ("000", "001", "002", "003", "004", "arXiv ", "pytorch/")
         assert entry.source.startswith(documents), entry.id
         assert entry.what, entry.id
         if isinstance(entry.unit, tuple):

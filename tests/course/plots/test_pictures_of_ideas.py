@@ -19,12 +19,14 @@ from vramlab_course.plots import (
     Trip,
     draw_accumulation,
     draw_cut_matrices,
+    draw_eight_bit_linear,
     draw_hierarchy,
     draw_kept_heads,
     draw_methods,
     draw_overlap,
     draw_page_tables,
     draw_pages,
+    draw_scales,
     draw_star_and_ring,
     draw_states,
     draw_tiles,
@@ -63,6 +65,23 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         lambda: draw_hierarchy([SEGMENT], {ADDRESS: "x"}),
         "The driver gave 2 MiB; blocks in use take 512 B of it",
         ("x\n4 B", "512 B\nallocated"),
+    ),
+    "scales": (
+        # 1024 x 1024 numbers: 4 B, 1024 x 4 B, 1024 x 32 B
+        lambda: draw_scales(1024, 1024),
+        "One large number: who shares its scale is rounded for it",
+        ("1,024 x 1,024: 4 KiB of scales", "1,024 x 1,024: 32 KiB of scales"),
+    ),
+    "eight-bit layer": (
+        # 1024 x 1024 B and as much, and two scales
+        lambda: draw_eight_bit_linear(1024, 1024, 1024),
+        "Three products in 8 bits; 2 MiB stay from forward to backward",
+        ("x, E4M3\n1 MiB", "y, 16 bits\n2 MiB", "dW, float32\n4 MiB"),
+    ),
+    "eight-bit layer that casts again": (
+        lambda: draw_eight_bit_linear(2048, 1024, 1024, "8 bits, cast again"),
+        "Three products in 8 bits; 4 MiB stay from forward to backward",
+        ("W and x,\ncast once more",),
     ),
     "pages": (
         # 2 pages of 16 tokens of 1 KiB, of which 20 are there; 8 pages' room if all is reserved

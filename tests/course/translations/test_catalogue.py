@@ -9,6 +9,7 @@ from vramlab_course.translations.language import CATALOGUES
 from vramlab_course.translations.texts import (
     MISTAKES,
     Text,
+    texts_of_findings,
     texts_of_headings,
     texts_of_mistakes,
     texts_of_notebook,
@@ -111,10 +112,13 @@ print("not translated")
 def test_widgets_have_what_they_say_to_translate(tmp_path: Path) -> None:
     (tmp_path / "widget.py").write_text(
         '_HOW = "How {it} goes."\n\ndef f(words):\n    say(_HOW, it=1)\n    say("Now.")\n'
-        '    say("Now.")\n    say(words)\n',
+        '    say("Now.")\n    say(words)\n'
+        '@explorer("What it takes")\ndef g(\n    a: Annotated[int, slider("Layers", 1, 2)],\n'
+        '    b: Annotated[str, choice("dtype", DTYPES), "in words"],\n) -> View: ...\n',
         encoding="utf-8",
     )
-    assert texts_of_widgets(tmp_path) == [Text("", "How {it} goes."), Text("", "Now.")]
+    told = ("How {it} goes.", "Now.", "What it takes", "Layers")
+    assert texts_of_widgets(tmp_path) == [Text("", words) for words in told]
 
 
 def test_titles_and_tables_are_to_be_translated_but_no_units_and_no_code() -> None:
@@ -142,12 +146,14 @@ def test_what_modules_tell_is_found(tmp_path: Path) -> None:
     path.write_text(
         'A = of(right, ("You forgot it.", {"it": 0}), ("You took two.", {"it": 2}))\n'
         'B = (Mistake("You took three.", three), Mistake("You forgot it.", none))\n'
+        'def _finding(n):\n    if n:\n        return f"There are now {n}"\n    return "None is there"\n'
         'header = ("stage", "measured")\nTable("", header=("measured", "published"))\n',
         encoding="utf-8",
     )
     assert texts_of_mistakes(path) == [
         Text(MISTAKES, f"You {words}.") for words in ("forgot it", "took two", "took three")
     ]
+    assert texts_of_findings([path]) == [Text("", "There are now {}"), Text("", "None is there")]
     assert texts_of_headings([path]) == [
         Text("", words) for words in ("stage", "measured", "published")
     ]

@@ -19,7 +19,7 @@ from vramlab_course.translations.language import (
     languages,
 )
 from vramlab_course.translations.speech import say, spoken, title_of
-from vramlab_course.widgets import checked, predict, spoken_tables
+from vramlab_course.widgets import checked, float_explorer, predict, spoken_tables
 from vramlab_course.widgets.guesses import Guess
 
 QUESTION = "By how much does 'used' grow with the first tensor?"  # of lesson 01
@@ -90,6 +90,15 @@ def test_what_cannot_be_read_is_refused_in_chinese() -> None:
 
 
 @pytest.mark.usefixtures("chinese_lessons")
+def test_an_explorer_has_its_controls_named_in_chinese() -> None:
+    shown = float_explorer("1e-8")
+    assert shown.controls["number"].description == spoken("Number", "zh") == "数"
+    html = shown._repr_mimebundle_()["text/html"]
+    assert html.startswith("<h3>一个数怎样存储</h3>")
+    assert "数: 1e-8" in html
+
+
+@pytest.mark.usefixtures("chinese_lessons")
 def test_a_picture_has_its_title_above_it_in_letters_that_its_font_lacks() -> None:
     picture = Picture(figsize=(1, 1))
     picture.alt = "1000 MiB are free, in two pieces. Segment 1: 550 MiB."
@@ -106,6 +115,12 @@ def test_values_in_a_title_stay() -> None:
     assert title_of(f"{lesson_01}. From 636 MiB to 274 MiB.") == "延迟加载让一个小进程缩小了 57%"
     assert say(lesson_01) == "延迟加载让一个小进程缩小了 57%"
     assert say(f"{lesson_01}. And more") == f"{lesson_01}. And more"
+
+
+@pytest.mark.usefixtures("chinese_lessons")
+def test_the_point_of_a_number_does_not_end_a_title() -> None:
+    told = title_of("The journey so far: from 24.5 GiB to 12.25 GiB. Lesson 09: 24.5 GiB.")
+    assert told.endswith("从 24.5 GiB 到 12.25 GiB")
 
 
 def test_english_pictures_have_one_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ def numbers(text: str) -> Counter[str]:
 
 
 def placeholders(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\{\w+\}", text))
+    return Counter(re.findall(r"\{\w*\}", text))
 
 
 TRANSLATED = [entry for entry in all_entries() if entry.is_fresh]

@@ -161,7 +161,7 @@ def test_the_first_changes_are_listed_with_what_they_spare() -> None:
         "checkpoint every layer",
         "29.03 GiB, fits",
         "16.33 GiB",
-        "the forward pass twice: at most a third more FLOPs (lesson 14)",
+        "the forward pass twice: at most a third more FLOPs",
     )
 
 

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.errors import device_mismatch, is_written_to, no_kernel, raise_as_on_cpu
+from vramlab.gpu.core.inferred_shapes import INFERRED
 from vramlab.gpu.core.kernel_steps import KernelSteps
 from vramlab.gpu.core.machine import AUTOGRAD_THREAD, Machine
+from vramlab.gpu.core.observers import Observer
 from vramlab.gpu.core.op_table import OPS, OpSpec
 from vramlab.gpu.core.storage_record import (
     ATTRIBUTE,
@@ -98,14 +99,18 @@ class Dispatcher:
         handler = OPS[func].handler or Dispatcher.run_plain
         if not (observers := self.machine.observers):
             return handler(self, func, args, kwargs)
-        with ExitStack() as stack:
+        begun: list[Observer] = []
+        try:
             for observer in observers:
                 observer.op_begins(func, args, kwargs)
-                stack.callback(observer.op_ends, func)
+                begun.append(observer)
             result = handler(self, func, args, kwargs)
             for observer in observers:
                 observer.op_ran(func, args, kwargs, result)
             return result
+        finally:
+            for observer in reversed(begun):
+                observer.op_ends(func)
 
     def run_plain(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op that has no handler, or whose handler has done its part."""
@@ -139,13 +144,12 @@ class Dispatcher:
             return None
         if spec.check is not None:
             spec.check(*args)
-        result = None
-        if spec.fast_answer is not None and self.backing_device.type == "meta":
-            result = spec.fast_answer(args, kwargs)
-        if result is None:
-            result = self.compute(func, args, kwargs)
-            if spec.layout is not None and self.backing_device.type == "meta":
+        if self.backing_device.type == "meta":
+            result = INFERRED.infer(spec, func, args, kwargs, self.compute)
+            if spec.layout is not None:
                 result = spec.layout(args, result)
+        else:
+            result = self.compute(func, args, kwargs)
         self.allocate_outputs(func, args, kwargs, result, device_index)
         return result
 

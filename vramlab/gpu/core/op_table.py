@@ -6,7 +6,7 @@ does not have costs nothing and breaks nothing (`OPS.missing()` lists those):
     @handler("aten.index.Tensor", "aten._unsafe_index.Tensor")
     def index(dispatcher, func, args, kwargs): ...
 
-    op("aten.neg.default", fast_answer=like_first)
+    op("aten.zeros_like.default", fill=lambda args: 0)
     op("aten.conv1d.default", autocast=AutocastPolicy.LOWER_PRECISION)
 
 `OPS[func]` is the record of an overload; names are resolved when an op is first met. `vramlab rules
@@ -15,7 +15,7 @@ aten.index` prints it. The modules of `vramlab.gpu.ops` fill the table; the core
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Dispatcher", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 Check = Callable[..., None]
-FastAnswer = Callable[[Sequence[Any], Mapping[str, Any]], Tensor | tuple[Tensor | None, ...] | None]
 Layout = Callable[[Sequence[Any], Any], Any]
 MakeOutputs = Callable[..., tuple[Tensor, ...]]
 Fill = Callable[[Sequence[Any]], Any]
@@ -56,7 +55,6 @@ class Parts(TypedDict, total=False):
 
     handler: Handler
     check: Check
-    fast_answer: FastAnswer
     layout: Layout
     make_outputs: MakeOutputs
     fill: Fill
@@ -74,8 +72,6 @@ class OpSpec:
         handler: runs instead of everything else.
         check: refuses operands that CUDA's kernel refuses and the meta kernel lets pass; called
             with the op's positional arguments.
-        fast_answer: makes the result of plain cases in place of the meta kernel, from the op's
-            arguments; None where the meta kernel has to be asked. Computes no values.
         layout: lays the meta kernel's result out as CUDA does, from the op's positional arguments
             and that result.
         make_outputs: makes outputs without values where there is no meta kernel, or where only
@@ -97,7 +93,6 @@ class OpSpec:
     name: str
     handler: Handler | None = None
     check: Check | None = None
-    fast_answer: FastAnswer | None = None
     layout: Layout | None = None
     make_outputs: MakeOutputs | None = None
     fill: Fill | None = None
@@ -212,7 +207,6 @@ OPS = OpTable()
 op = OPS.op
 handler = _decorator("handler")
 check = _decorator("check")
-fast_answer = _decorator("fast_answer")
 layout = _decorator("layout")
 make_outputs = _decorator("make_outputs")
 cuda_path = _decorator("cuda_path")

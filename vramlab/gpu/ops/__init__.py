@@ -15,7 +15,6 @@ from vramlab.gpu.ops import (
     counts,
     cuda_paths,
     data_dependent,
-    fast_meta,
     indexing,
     inplace_backward,
     known_values,
@@ -23,6 +22,7 @@ from vramlab.gpu.ops import (
     missing_meta,
     operand_checks,
     packed_sequence,
+    scaled_mm,
     values,
 )
 
@@ -33,7 +33,6 @@ __all__ = [
     "counts",
     "cuda_paths",
     "data_dependent",
-    "fast_meta",
     "indexing",
     "inplace_backward",
     "known_values",
@@ -42,6 +41,7 @@ __all__ = [
     "missing_ops",
     "operand_checks",
     "packed_sequence",
+    "scaled_mm",
     "values",
 ]
 

@@ -29,7 +29,6 @@ def describe(func: OpOverload) -> Description:
         "autocast": None if spec.autocast is None else spec.autocast.value,
         "check": _said(spec.check),
         "outputs": _said(spec.make_outputs),
-        "fast answer": _said(spec.fast_answer),
         "layout": _said(spec.layout),
         "fill": None if spec.fill is None else "the value that it fills a tensor with is known",
         "takes": None if rule is None else rule.takes,

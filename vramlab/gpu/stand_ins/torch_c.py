@@ -10,7 +10,6 @@ Source of names and argument orders: torch/csrc/cuda/Module.cpp and torch/cuda/*
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any
 
@@ -375,4 +374,12 @@ class CLayer:
         """Make what `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
         include_traces = mempool_id is None or len(mempool_id) < 3 or bool(mempool_id[2])
         allocators = [device.allocator for device in self._machine.devices]
-        return snapshot(allocators, include_traces, methodcaller("as_dicts"))
+        # What allocates is what frees and stays: its frames are told once, as PyTorch's code does.
+        told: dict[Frames, list[dict[str, Any]]] = {}
+
+        def to_frames(context: Frames) -> list[dict[str, Any]]:
+            if context not in told:
+                told[context] = context.as_dicts()
+            return told[context]
+
+        return snapshot(allocators, include_traces, to_frames)

@@ -1,0 +1,9 @@
+"""Looks at the length alone.
+
+loses: what_peaks
+says: You looked at the length alone.
+"""
+
+
+def what_peaks(readings):
+    return "scores" if readings["twice the tokens"] > 2.6 * readings["peak"] else "logits"
