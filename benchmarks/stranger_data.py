@@ -94,18 +94,6 @@ def text(*paths: str, lines: int = 400, first: str = "") -> Prepare:
     return prepare
 
 
-def enwik8(path: str, megabytes: int) -> Prepare:
-    """Write bytes in the place of the beginning of Wikipedia, packed by gzip."""
-
-    def prepare(folder: Path) -> None:
-        import gzip
-
-        with gzip.open(_place(folder, path), "wb", compresslevel=1) as file:
-            file.write(random.Random(0).randbytes(1_000_000) * megabytes)
-
-    return prepare
-
-
 def images(
     *folders: str, size: tuple[int, int] = (256, 256), count: int = 64, mode: str = "RGB"
 ) -> Prepare:

@@ -10,7 +10,6 @@ from benchmarks.stranger_data import (
     backbone,
     coco,
     cora,
-    enwik8,
     images,
     json_lines,
     language_model,
@@ -63,11 +62,6 @@ _TIMM = partial(
     Stranger,
     repository="huggingface/pytorch-image-models",
     commit="aa4b5850c1543fa488abf260f18390eda46cf85d",
-)
-_XTRANSFORMERS = partial(
-    Stranger,
-    repository="lucidrains/x-transformers",
-    commit="9252ed7838021ee61e6c5be0930b3a9a88efdf06",
 )
 _TRL = partial(
     Stranger, repository="huggingface/trl", commit="f2cd57710ae345ea6428ae95363267fcf38a3dc8"
@@ -338,13 +332,6 @@ STRANGERS = (
         "--gpu A100-40GB --steps 3 -m open_clip_train.main --dataset-type synthetic "
         "--train-num-samples 256 --batch-size 32 --model ViT-B-32 --workers 2 --epochs 1",
         "src",
-    ),
-    _XTRANSFORMERS("x-transformers, copying", command="--gpu T4 --steps 3 train_copy.py"),
-    _XTRANSFORMERS("x-transformers, parity", command="--gpu T4 --steps 3 train_parity.py"),
-    _XTRANSFORMERS(
-        "x-transformers, enwik8",
-        command="--gpu T4 --steps 1 train_enwik8.py",
-        prepare=enwik8("data/enwik8.gz", 95),
     ),
     _AIRBENCH("airbench94", command="--gpu A100-40GB --steps 3 legacy/airbench94.py"),
     _AIRBENCH("airbench94, Muon", command="--gpu A100-40GB --steps 3 airbench94_muon.py"),

@@ -46,8 +46,8 @@ _GRACE_SECONDS = 60
 PACKAGES = (
     *("torchvision", "timm", "lightning", "datasets", "peft", "trl", "pycocotools", "scikit-learn"),
     *("gymnasium", "tyro", "tensorboard", "wandb", "open-clip-torch", "opacus", "diffusers"),
-    *("hydra-core", "boto3", "onnx", "pandas", "einops", "fire", "sentencepiece", "loguru"),
-    *("torch-einops-utils", "braceexpand", "webdataset", "ftfy"),
+    *("hydra-core", "boto3", "onnx", "pandas", "einops", "sentencepiece"),
+    *("braceexpand", "webdataset", "ftfy"),
 )
 """What the scripts import that this project does not."""
 
@@ -163,7 +163,7 @@ def markdown(tried: Sequence[Tried]) -> str:
     rows = [
         f"| [{each.name}](https://github.com/{each.repository}/tree/{each.commit}"
         f"{'' if each.folder == '.' else f'/{each.folder}'}) | `{each.command}` | {each.outcome} | "
-        f"{each.detail} | {each.seconds:.1f} |"
+        f"{each.detail.partition('. ')[0]} | {each.seconds:.1f} |"
         for each in tried
     ]
     engines = ", ".join(sorted({each.engine for each in tried if each.engine}))
