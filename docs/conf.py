@@ -41,6 +41,7 @@ nb_merge_streams = True
 
 # ---- Reference ----
 
+autodoc_mock_imports = ["lightning"]  # vramlab has a callback for it, and does not need it
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False  # torch's are torch's
 autodoc_typehints_format = "short"

@@ -132,6 +132,9 @@ PARTS = (
         "What people do now",
         _written(24, 30),
         (
+            "moe.unused_parameters",
+            "moe.capacity",
+            "moe.dispatched_bytes",
             "serving.pages",
             "serving.shared_pages",
             "serving.latent_token_bytes",
@@ -177,13 +180,15 @@ ONWARD: Mapping[str, tuple[str, ...]] = {
     "06": ("24",),
     "07": ("27", "30"),
     "08": ("workshop_b_checkpoint", "workshop_f_chunked_cross_entropy"),
+    "11": ("25",),
     "12": ("workshop_f_chunked_cross_entropy",),
     "13": ("30",),
     "14": ("workshop_b_checkpoint",),
     "15": ("28",),
     "16": ("24", "28"),
-    "19": ("workshop_c_bucketed_ddp",),
+    "19": ("workshop_c_bucketed_ddp", "26"),
     "20": ("workshop_d_fsdp",),
+    "21": ("26",),
     "22": ("workshop_e_pipeline",),
 }
 """What goes on from a lesson, by its number: workshops by their names, later lessons by theirs.

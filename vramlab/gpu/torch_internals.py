@@ -591,6 +591,11 @@ def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return tensor._indices(), tensor._values()
 
 
+def backward_hooks_of(tensor: torch.Tensor) -> Any:
+    """Return the hooks that wait for a tensor's gradient, by number; None if it has none."""
+    return tensor._backward_hooks
+
+
 def keep_hooks(tensor: Any) -> None:
     """Tell C++ of the hooks that a Python tensor has, after its impl was swapped.
 

@@ -1,8 +1,10 @@
 """A callback for the Trainer of Lightning.
 
-with vramlab.track("A100-40GB"):
-    trainer = Trainer(max_steps=3, accelerator="gpu", callbacks=[LightningStages()])
-    trainer.fit(module, loader)
+It is given to the Trainer:
+
+    with vramlab.track("A100-40GB"):
+        trainer = Trainer(max_steps=3, accelerator="gpu", callbacks=[LightningStages()])
+        trainer.fit(module, loader)
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """A callback for the Trainer of transformers.
 
-with vramlab.track("A100-40GB"):
-    trainer = Trainer(model, arguments, ..., callbacks=[TrainerStages()])
-    trainer.train()
+It is given to the Trainer:
+
+    with vramlab.track("A100-40GB"):
+        trainer = Trainer(model, arguments, ..., callbacks=[TrainerStages()])
+        trainer.train()
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.torch_internals import DisableTorchFunction
+from vramlab.gpu.torch_internals import DisableTorchFunction, backward_hooks_of
 from vramlab.measure.graph import kept_by
 from vramlab.measure.tensors import storage_addresses
 
@@ -133,7 +133,7 @@ def _in_object(value: Any) -> Iterator[tuple[str, Any]]:
         yield ".grad_fn", value.grad_fn
         if value.is_leaf:  # of others, PyTorch warns that there is none
             yield ".grad", value.grad
-        yield "._backward_hooks", value._backward_hooks
+        yield "._backward_hooks", backward_hooks_of(value)
     elif hasattr(value, "next_functions"):  # a node of autograd's graph
         yield from ((".next_functions", node) for node, _ in value.next_functions)
         yield from ((f"saved {name!r}", tensor) for name, tensor in kept_by(value))

@@ -1,14 +1,16 @@
 """What is set up: PyTorch builds with their substitutes, in the user's cache.
 
-~/.cache/vramlab/native/
-    sites/torch-2.11.0-cp311/        PyTorch, unpacked
-    sites/nvidia-cudnn-cu13-9.19.0.56/   cuDNN's library, where it was asked for
-    sites/nvidia-cuda-nvrtc-13.0/    the compiler that cuDNN calls
-    sites/triton-3.6.0-cp311/        Triton, where it was asked for
-    builds/torch-2.11.0+cu130-cp311-0c224d67/
-        lib/                         the substitutes
-        build.json                   what they are for
-        compiled/                    what torch.compile has written
+It lies there so:
+
+    ~/.cache/vramlab/native/
+        sites/torch-2.11.0-cp311/        PyTorch, unpacked
+        sites/nvidia-cudnn-cu13-9.19.0.56/   cuDNN's library, where it was asked for
+        sites/nvidia-cuda-nvrtc-13.0/    the compiler that cuDNN calls
+        sites/triton-3.6.0-cp311/        Triton, where it was asked for
+        builds/torch-2.11.0+cu130-cp311-0c224d67/
+            lib/                         the substitutes
+            build.json                   what they are for
+            compiled/                    what torch.compile has written
 """
 
 from __future__ import annotations

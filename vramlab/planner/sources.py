@@ -1,8 +1,10 @@
 """Where custom models come from: a function in a file or a module, or a configuration.
 
-custom_model("net.py:build", inputs=["float32[B,3,224,224]"], target="int64[B]",
-             loss="cross_entropy")
-transformers_model(Path("Qwen3-0.6B/config.json"))
+Each gives a model to plan for:
+
+    custom_model("net.py:build", inputs=["float32[B,3,224,224]"], target="int64[B]",
+                 loss="cross_entropy")
+    transformers_model(Path("Qwen3-0.6B/config.json"))
 """
 
 from __future__ import annotations

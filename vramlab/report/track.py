@@ -1,10 +1,12 @@
 """`vramlab.track()`: the report of `vramlab run`, for a piece of a program or of a notebook.
 
-with vramlab.track("A100-40GB") as tracked:
-    with vramlab.stage("loading"):
-        model = load()
-    train(model)
-tracked.summary.devices[0].needed_bytes
+It is a context manager:
+
+    with vramlab.track("A100-40GB") as tracked:
+        with vramlab.stage("loading"):
+            model = load()
+        train(model)
+    tracked.summary.devices[0].needed_bytes
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ collectives and times in `vramlab.cuda_rules`.
     bert                BERT's parameters and activations, and the peak of a step
     inference           the peak of a forward pass that keeps nothing
     kv_cache            keys and values that a model keeps while it generates
+    moe                 mixtures of experts: parameters, what a layer keeps, what ranks send
     serving             pages, latents, weights of few bits
     data_parallel       what each GPU holds with DataParallel, and each rank with DDP
     pipeline            what a stage of a pipeline holds and sends

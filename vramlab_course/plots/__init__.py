@@ -30,6 +30,7 @@ and pictures of ideas, drawn from what runs:
     draw_pages(tokens)          a cache of keys and values that grows page by page
     draw_page_tables(tables)    in which pages the text of each request lies, and what is shared
     draw_turns(ways, places)    requests in a server's batch: who writes when
+    draw_routing(chosen)        which tokens go to which experts
     draw_kept_heads(...)        what attention keeps: all heads, groups, one, or a latent
     draw_tiles(length, tile)    flash attention: which scores are there at a time
     draw_accumulation(...)      activations come and go, gradients stay
@@ -72,6 +73,7 @@ from vramlab_course.plots.plans import describe_plan, draw_plan, draw_plans
 from vramlab_course.plots.reach import describe_reach, draw_reach
 from vramlab_course.plots.ring_turns import describe_ring_turns, draw_ring_turns
 from vramlab_course.plots.roofline import describe_roofline, draw_roofline
+from vramlab_course.plots.routing import describe_routing, draw_routing
 from vramlab_course.plots.scales import describe_scales, draw_scales
 from vramlab_course.plots.schedules import (
     describe_exchange,
@@ -122,6 +124,7 @@ __all__ = [
     "describe_reach",
     "describe_ring_turns",
     "describe_roofline",
+    "describe_routing",
     "describe_scales",
     "describe_schedule",
     "describe_segments",
@@ -162,6 +165,7 @@ __all__ = [
     "draw_reach",
     "draw_ring_turns",
     "draw_roofline",
+    "draw_routing",
     "draw_scales",
     "draw_schedule",
     "draw_segments",

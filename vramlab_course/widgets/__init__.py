@@ -29,6 +29,7 @@
     adapter_explorer()          what LoRA and QLoRA leave of a step's memory
     long_context_explorer()     what a long text takes, on one GPU or shared among ranks
     float_explorer()            how a number is stored in each floating point format
+    moe_explorer()              what each rank holds of a layer of experts, crowd or none
     mixed_precision_explorer()  a training step in less precision
     leak_explorer()             lines that keep something, and what memory does step by step
     eight_bits_explorer()       a training step with products in 8 bits
@@ -58,6 +59,7 @@ from vramlab_course.widgets.lean_optimizer_explorer import lean_optimizer_explor
 from vramlab_course.widgets.long_context_explorer import long_context_explorer
 from vramlab_course.widgets.methods_explorer import methods_explorer
 from vramlab_course.widgets.mixed_precision_explorer import mixed_precision_explorer
+from vramlab_course.widgets.moe_explorer import moe_explorer
 from vramlab_course.widgets.offloading_explorer import offloading_explorer
 from vramlab_course.widgets.optimizer_explorer import optimizer_explorer
 from vramlab_course.widgets.parameters_explorer import parameters_explorer
@@ -97,6 +99,7 @@ __all__ = [
     "long_context_explorer",
     "methods_explorer",
     "mixed_precision_explorer",
+    "moe_explorer",
     "offloading_explorer",
     "optimizer_explorer",
     "parameters_explorer",

@@ -76,6 +76,9 @@ DIFFERENCES: dict[tuple[str, str, str], float | None] = {
     ("ring-blocks", "ring-blocks", "A100, InfiniBand"): 0.46,
     ("ring-blocks", "ring-parts", "A100, InfiniBand"): 0.26,
     ("qlora-65b", "qlora-full", ""): 783_427_928_064 - 780_000_000_000,
+    # 27153661952 - 26 billion: a gate; 201394749440 - 395 billion: 64 experts of 128
+    ("switch-parameters", "switch-parameters", "Switch-Large"): 1.153661952,
+    ("switch-parameters", "switch-parameters", "Switch-XXL"): -193.60525056,
     # 21 GiB in pages of 16 x 64 x 72 x 128 x 2 x 2 B: 597 x 16 tokens, in thousands
     ("reserved-or-paged", "opt-cache-slots", "66B"): -0.148,  # 9.552 - 9.7
 }

@@ -26,6 +26,7 @@ from vramlab_course.plots import (
     draw_overlap,
     draw_page_tables,
     draw_pages,
+    draw_routing,
     draw_scales,
     draw_star_and_ring,
     draw_states,
@@ -100,6 +101,11 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         ),
         "What texts share is there once: 3 MiB instead of 4 MiB",
         ("Anna", "20 tokens", "all pages", "dashed: free; a page takes 1 MiB"),
+    ),
+    "routing": (
+        lambda: draw_routing(("a", "b", "c"), ((0, 3), (3, 1), (0, 3)), experts=4),
+        "Each token goes to 2 of 4 experts; all tokens need 3",
+        ("expert 0", "2 tokens", "1 token", "3 tokens", "0 tokens"),
     ),
     "kept heads": (
         # 2 x 8 x 128, 2 x 2 x 128, 2 x 128 and 512 + 64 numbers
@@ -232,6 +238,7 @@ def test_states_are_as_large_as_their_bytes_and_single_numbers_are_left_out() ->
             lambda: draw_states(WEIGHT[0], STATES, title=""),
             "1 dimensions and 3 optimizers; a matrix",
         ),
+        (lambda: draw_routing(("a",), ((0, 1),), experts=17), "17 experts in a picture"),
         (lambda: draw_kept_heads(8, 64, 3, 64, 8), "8 query heads cannot share 3"),
         (
             lambda: draw_page_tables({"A": [0]}, {"A": 1}, pages=33, page_tokens=1, page_bytes=1),

@@ -146,7 +146,8 @@ def test_what_modules_tell_is_found(tmp_path: Path) -> None:
     path.write_text(
         'A = of(right, ("You forgot it.", {"it": 0}), ("You took two.", {"it": 2}))\n'
         'B = (Mistake("You took three.", three), Mistake("You forgot it.", none))\n'
-        'def _finding(n):\n    if n:\n        return f"There are now {n}"\n    return "None is there"\n'
+        'def _finding(n):\n    if n:\n        return f"There are now {n}"\n'
+        '    return "None is there"\n'
         'header = ("stage", "measured")\nTable("", header=("measured", "published"))\n',
         encoding="utf-8",
     )

@@ -37,6 +37,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "long_context_explorer": ({"tokens": 4096, "pieces": 4}, "ranks", 4),
     "methods_explorer": ({"batch": 4, "chosen": ()}, "checkpointing", True),
     "mixed_precision_explorer": ({"rows": 64, "width": 256, "layers": 1}, "mode", "16 bit"),
+    "moe_explorer": ({"tokens": 256, "width": 128, "inner": 128, "ranks": 4}, "share", 0),
     "offloading_explorer": ({"width": 256, "layers": 1, "batch": 1}, "activations", True),
     "optimizer_explorer": ({"width": 64, "layers": 1}, "optimizer", "SGD"),
     "parameters_explorer": ({"width": 16, "layers": 1}, "width", 32),

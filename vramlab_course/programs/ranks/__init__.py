@@ -7,6 +7,7 @@
     zero             divides a model: who holds what, and trains at each stage of ZeRO
     tensor_parallel  cuts a transformer layer among processes
     pipeline         trains in a pipeline, and measures the peak of each stage
+    moe              an expert on each rank
 
 With enough real GPUs the processes use them, and NCCL. Else each has virtual GPUs with values, and
 gloo moves real numbers between them.
