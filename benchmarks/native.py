@@ -29,11 +29,12 @@ def row_of(data: Mapping[str, Any]) -> Row:
     numbers = [number for entry in compared for number in entry["numbers"]]
     differing = [number for number in numbers if number["difference_bytes"]]
     reasons = Counter(number["known"] or "" for number in differing)
+    computed = data["machine"].get("engine") == "native"
     return {
         "gpu": catalogue.find(data["machine"]["gpu"]).name,
         "torch": data["machine"]["torch"].partition("+")[0],
         "engine": "portable" if data["with"] is None else "native",
-        "against": "native" if data["with"] is None else "measured",
+        "against": "native" if computed else "measured",
         "entries": len(compared),
         "equal_entries": sum(entry["equal"] for entry in compared),
         "numbers": len(numbers),

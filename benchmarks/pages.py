@@ -1,7 +1,7 @@
 """The generated parts of README.md and of pages in docs/: nothing in them is typed.
 
-A part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`. The picture of README.md
-is made together with them.
+A part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`. The pictures of README.md
+and docs/native.md are made together with them.
 
     python -m benchmarks.pages            write the parts anew
     python -m benchmarks.pages --check    say which pages are stale; the exit status is 1 if any is
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks import (
     coverage_tables,
+    engines_picture,
     formulas,
     front_page,
     grading_results,
@@ -77,6 +78,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "native": native.markdown,
         "strangers": lambda: strangers.markdown(strangers.read_results()),
         "native-speed": native_speed.markdown,
+        "engines": engines_picture.markdown,
         "first-uses": lambda: recorded_tables.first_uses(RECORDINGS),
         "known-differences": recorded_tables.known_differences,
         "torch-cuda": coverage_tables.torch_cuda,
@@ -146,10 +148,13 @@ def main() -> int:
     if not parser.parse_args().check:
         write()
         front_page.write_picture()
+        engines_picture.write()
         return 0
     outdated = stale()
     if not front_page.picture_is_current():
         outdated.append(front_page.PICTURE)
+    if not engines_picture.is_current():
+        outdated.append(engines_picture.PICTURE)
     for page in outdated:
         print(
             f"{page.relative_to(ROOT)} is stale: run `python -m benchmarks.pages`", file=sys.stderr

@@ -76,9 +76,9 @@ def installed_versions() -> dict[str, str]:
 
 
 def fingerprints(folder: Path = RECORDINGS) -> dict[str, str]:
-    """SHA-256 of every recording; empty where nothing has been recorded yet."""
+    """SHA-256 of every file of real GPUs' recordings; empty where nothing has been recorded yet."""
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("*"))
         if path.is_file()
     }

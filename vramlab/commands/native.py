@@ -4,6 +4,7 @@ $ vramlab native setup --torch 2.11.0 --cudnn
 $ vramlab native list
 $ vramlab native run --gpu H200 train.py --lr 0.1
 $ vramlab native kernel --gpu T4
+$ vramlab native check bitsandbytes
 $ vramlab native remove --torch 2.11.0
 """
 
@@ -20,6 +21,8 @@ from vramlab.native.kernel import install
 from vramlab.units import GIB
 
 _EXIT_OK = 0
+_EXIT_MISSING = 1
+_MOST_FUNCTIONS = 10
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,6 +41,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     removing.set_defaults(run=_remove)
     _add_run(verbs)
     _add_kernel(verbs)
+    checking = verbs.add_parser(
+        "check",
+        help="say what packages with CUDA libraries of their own miss on the native engine",
+        description="Read the shared libraries of packages such as bitsandbytes, and name what "
+        "they need of NVIDIA's libraries that the substitutes lack. Nothing is loaded. Ends with "
+        "status 1 if something is missing.",
+    )
+    _add_version(checking, "which PyTorch of those that are set up (default: the newest)")
+    checking.add_argument("packages", nargs="+", metavar="PACKAGE", help="or the path of a library")
+    checking.set_defaults(run=_check)
 
 
 def _add_setup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -180,6 +193,25 @@ def _run(arguments: argparse.Namespace) -> int:
     status, calls = native.run(build, words, gpu, arguments.count, streams=arguments.streams)
     for line in as_lines(calls):
         streams.print_error(line)
+    return status
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from vramlab import native
+    from vramlab.native.foreign import missing_for
+
+    build = native.find(arguments.torch)
+    status = _EXIT_OK
+    for package in arguments.packages:
+        missing = missing_for(package, build)
+        if not missing:
+            print(f"{package}: misses nothing with PyTorch {build.torch_version}")
+        for each in missing:
+            status = _EXIT_MISSING
+            lacks = ", ".join((*each.files, *each.functions[:_MOST_FUNCTIONS]))
+            more = len(each.functions) - _MOST_FUNCTIONS
+            print(f"{package}: {each.library.name} misses {lacks}", end="")
+            print(f", and {more} functions more" if more > 0 else "")
     return status
 
 

@@ -66,9 +66,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--stacks",
-        choices=("all", "python"),
+        choices=("all", "python", "none"),
         default="all",
-        help="whether traces tell C++ frames as well, and with them the ops (default: all)",
+        help="what traces tell of an allocation: C++ frames, and with them the op, Python's alone, "
+        "or nothing (default: all)",
     )
     parser.add_argument(
         "--virtual", metavar="NAME", help="record a virtual GPU instead, to try the commands"

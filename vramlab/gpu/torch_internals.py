@@ -340,6 +340,9 @@ class Replaced:
         "torch._C.__getattr__", "says which C functions are not modelled", found=Found.NEVER
     )
     HAS_CUDA = Internal("torch._C._has_cuda", "tells programs that PyTorch is built with CUDA")
+    USE_FLATTENED_WEIGHTS = Internal(
+        "torch._use_cudnn_rnn_flatten_weight", "lets recurrent layers keep weights in one buffer"
+    )
     # torch.nn.parallel
     BROADCAST_FUNCTION = Internal(
         "torch.nn.parallel._functions.Broadcast", "makes zeros for parameters without gradient"

@@ -24,6 +24,7 @@ from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, 
 _FLASH_API = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, PyTorch 2.13"
 _EFFICIENT = "aten/src/ATen/native/transformers/cuda/mem_eff_attention, PyTorch 2.13"
 _MOST_SPLITS = 128
+_AMPERE = (8, 0)
 
 
 def _float32(number: float) -> float:
@@ -61,7 +62,7 @@ def _flash_head_size(head_size: int) -> int:
 @rule(
     "aten._scaled_dot_product_flash_attention.default",
     takes="with so few queries that keys are split: a float32 output and logsumexp for each part; "
-    "with dropout, 16 B",
+    "with dropout, 16 B; refused before compute capability 8.0",
     source=_FLASH_API,
 )
 def flash_attention(
@@ -73,6 +74,8 @@ def flash_attention(
     *_: object,
     **__: object,
 ) -> Iterable[Step]:
+    if call.context.model.compute_capability < _AMPERE:
+        raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
     batch, heads, queries, head_size = query.shape
     key_heads, keys = key.shape[1], key.shape[2]
     yield Output(0)
@@ -162,12 +165,14 @@ def cudnn_attention(call: Call, *_: object, **__: object) -> Iterable[Step]:
 @rule(
     "aten._scaled_dot_product_efficient_attention.default",
     takes="a float32 output if the head size is above 128 and inputs are 16-bit; its seed and "
-    "offset are on the host",
+    "offset are on the host; bfloat16 is refused before compute capability 8.0",
     source=_EFFICIENT + "/kernel_forward.h and attention.cu beside it",
 )
 def efficient_attention(
     call: Call, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
 ) -> Iterable[Step]:
+    if query.dtype == torch.bfloat16 and call.context.model.compute_capability < _AMPERE:
+        raise RuntimeError("cutlassF: no kernel found to launch!")
     yield Output(0)
     yield Output(2, storage_bytes=0)
     yield Output(3, storage_bytes=0)
@@ -182,9 +187,9 @@ def efficient_backward_blocks(
 ) -> tuple[int, int, int]:
     """Choose the kernel: queries and keys in a block, and the head size it is made for.
 
-    Known limitation: above a head size of 64 the kernel with larger blocks is taken if it fits into
-    shared memory. That is known of compute capability 8.0 and 9.0 alone; others are taken to use
-    the smaller one.
+    Above a head size of 64 the kernel with larger blocks is taken if it fits into shared memory.
+    Where it does is what PyTorch's own code chose on the native engine for 7.5, 8.0, 8.9 and 9.0;
+    others are taken to be as 8.9.
 
     Source: kernels/cutlassB.h, PyTorch 2.13.
     """
@@ -193,7 +198,9 @@ def efficient_backward_blocks(
     roomy = model.compute_capability in ((8, 0), (9, 0))
     made_for = 128 if head_size <= 128 else 65536
     if not roomy:
-        return 64, 64, made_for
+        turing = model.compute_capability == (7, 5)
+        narrow = turing and dtype == torch.float16 and made_for == 128
+        return (128 if narrow else 64), 64, made_for
     keys = 128 if dtype != torch.float32 and made_for == 128 else 64
     return 128, keys, made_for
 

@@ -38,8 +38,6 @@ WORKSPACE_UNKNOWN = (
     "aten.cudnn_convolution_transpose",
     "aten.cudnn_convolution_relu",
     "aten.cudnn_convolution_add_relu",
-    "aten._cudnn_rnn",
-    "aten._cudnn_rnn_backward",
     "aten._cudnn_ctc_loss",
     "aten._cudnn_attention_forward",
     "aten._cudnn_attention_backward",
@@ -73,6 +71,10 @@ PLAIN = (
     "_c10d_functional.all_to_all_single",
     "_c10d_functional.reduce_scatter_tensor",
     "_c10d_functional.wait_tensor",
+    # recurrent networks: what cuDNN takes, `vramlab.gpu.ops.cudnn_rnn` allocates
+    "aten._cudnn_rnn",
+    "aten._cudnn_rnn_backward",
+    "aten._cudnn_rnn_flatten_weight",
     # factories
     "aten.empty",
     "aten.empty_like",

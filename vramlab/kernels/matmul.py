@@ -18,6 +18,8 @@ from vramlab.kernels.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_ca
 from vramlab.kernels.registry import CUBLAS, CUBLASLT, OUTPUTS, Call, Status, Step, Take, rule
 
 _BLAS_CPP = "aten/src/ATen/native/cuda/Blas.cpp, PyTorch 2.13"
+_SHARED_WORKSPACE = (2, 12)
+"""From here on, cuBLASLt's handle is cuBLAS's, and takes no workspace before a call wants one."""
 
 
 def is_readable(matrix: Tensor) -> bool:
@@ -170,15 +172,17 @@ def addmm_activation(
 @rule(
     "aten._int_mm.default",
     "aten._int_mm.out",
-    takes="as mm",
-    source=_BLAS_CPP,
+    takes="a clone of each operand without unbroken rows or columns; before PyTorch 2.12, cuBLAS's "
+    "workspace, which making cuBLASLt's handle makes",
+    source=_BLAS_CPP + "; int8_gemm in cuda/CUDABlas.cpp",
 )
 def int_mm(call: Call, self: Tensor, mat2: Tensor, **_: object) -> Iterable[Step]:
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
     yield from _matrix_clones(result, self, mat2)
-    yield CUBLAS
+    if call.context.torch_version < _SHARED_WORKSPACE:
+        yield CUBLAS
 
 
 @rule(

@@ -15,6 +15,8 @@ from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, ru
 
 _LAYER_NORM_CU = "aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13"
 _GROUP_NORM_CU = "aten/src/ATen/native/cuda/group_norm_kernel.cu, PyTorch 2.13"
+_EXACT_MOMENTS = (2, 13)
+"""From here on, group norm of 16 bits keeps means and deviations in float32 as well."""
 _LONG_BATCH = 64 * 1024
 _BLOCK_COLUMNS = 32
 _BLOCK_ROWS = 32
@@ -145,7 +147,7 @@ def rms_norm_backward(
 @rule(
     "aten.native_group_norm.default",
     takes="a contiguous copy of an operand that is not; a scale and a shift for each sample and "
-    "channel, in float32",
+    "channel, in float32; from PyTorch 2.13 on, in 16 bits, moments of each group in float32",
     source=_GROUP_NORM_CU,
 )
 def group_norm(
@@ -161,6 +163,9 @@ def group_norm(
 ) -> Iterable[Step]:
     yield from contiguous(input, "the input")
     yield OUTPUTS
+    if input.element_size() == 2 and input.numel() and call.context.torch_version >= _EXACT_MOMENTS:
+        yield Take(4 * N * group, "means in float32")
+        yield Take(4 * N * group, "deviations in float32")
     if HxW != 1 and input.numel() and (weight is not None or bias is not None):
         yield Take(N * C * opmath_bytes(input.dtype), "scales")
         yield Take(N * C * opmath_bytes(input.dtype), "shifts")

@@ -98,6 +98,8 @@ def temporary_folder() -> Iterator[Path]:
         raise NativeEngineError(f"the cache {parent} cannot be written: {error}") from error
     try:
         yield temporary
+    except OSError as error:  # a disk that became full meanwhile
+        raise NativeEngineError(f"the cache {parent} cannot be written: {error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -117,8 +117,9 @@ LIBRARIES = (
         "libcudnn",
         "cudnn",
         3000,
-        ("cudnn.c",),
-        r"cudnn(Set|BatchNormalization|Convolution|Pooling|SpatialTf|RNNForward|RNNBackward)",
+        ("cudnn*.c",),
+        r"cudnn(Set|BatchNormalization|Convolution|Pooling|SpatialTf|RNNForward|RNNBackward"
+        r"|RestoreDropout)",
     ),
     # ncclInternalError.
     Library(

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from vramlab.gpu.attached_gpus import ATTACHED
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.stack_frames import user_line
 from vramlab.gpu.core.tensors import tensors_in
@@ -112,6 +113,8 @@ class KnownValues(TorchFunctionMode):
     ) -> Any:
         """Run a function of torch, and compute what it gave where that is known."""
         kwargs = dict(kwargs or {})
+        if ATTACHED.newest is not None:  # tensors of a virtual GPU have no memory
+            return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if name in _READS and not _is_true(args[0]):
             self.reads[f"{name.strip('_')}()", user_line()] += 1

@@ -7,6 +7,7 @@ first, then everything.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,6 +75,12 @@ def same_requests(recorded: Trace, virtual: Trace) -> bool:
     it what is split off, merged and asked of the driver.
     """
     return _requests(recorded) == _requests(virtual)
+
+
+def requests_digest(trace: Trace) -> str:
+    """Sixteen hexadecimal digits that two traces share if `same_requests` is true of them."""
+    text = repr([(size_bytes, sorted(blocks)) for size_bytes, blocks in _requests(trace)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _requests(trace: Trace) -> list[tuple[int, frozenset[int]]]:

@@ -11,6 +11,7 @@ from vramlab.recordings.alignment import (
     ExtraAllocation,
     extra_allocations,
     first_divergence,
+    requests_digest,
     same_requests,
     stages_of,
 )
@@ -135,16 +136,26 @@ def compare(
         entry = recording.entries[name]
         if name == CONTEXT:
             continue
-        if entry.status != OK:
+        refused = recording.is_computed and entry.is_refused_by_torch
+        if entry.status != OK and not refused:
             yield Comparison(name, skipped=f"recorded as {entry.status}: {entry.error}")
             continue
         try:
             answer = measure(recording, name)
         except Exception as error:
-            problem = f"does not run there: {type(error).__name__}: {error}"
-            yield Comparison(name, problem=problem)
+            told = f"{type(error).__name__}: {error}"
+            same = refused and _kind_of_error(told) == _kind_of_error(entry.error)
+            yield Comparison(name, problem=None if same else f"does not run there: {told}")
             continue
-        yield _compare_entry(name, entry, traces.get(name), answer)
+        if refused:
+            yield Comparison(name, problem=f"runs there, and did not here: {entry.error}")
+        else:
+            yield _compare_entry(name, entry, traces.get(name), answer)
+
+
+def _kind_of_error(told: str | None) -> str:
+    """The name of an exception, from its name and text."""
+    return (told or "").partition(":")[0]
 
 
 def recorded_in(
@@ -187,6 +198,9 @@ def _compare_entry(
             extra = extra_allocations(ours, theirs, divergence.stage)
             if same_requests(ours, theirs):
                 numbers = tuple(_by_segments(number) for number in numbers)
+    elif differs and entry.requests is not None:
+        if requests_digest(Trace.from_dict(answer["trace"])) == entry.requests:
+            numbers = tuple(_by_segments(number) for number in numbers)
     elif differs:
         problem = problem or f"differs, and has no trace that says where: {entry.trace_error}"
     statistics = () if line is None else tuple(_statistics(entry, line, answer))
@@ -243,7 +257,7 @@ def _problem(
 def _outcome(stage: RecordedStage | None) -> str:
     if stage is None:
         return "did not run"
-    return "ended well" if stage.error is None else f"ended in {stage.error.partition(':')[0]}"
+    return "ended well" if stage.error is None else f"ended in {_kind_of_error(stage.error)}"
 
 
 def _first_divergence(recorded: Trace, virtual: Trace) -> Divergence | None:

@@ -113,11 +113,14 @@ KNOWN: tuple[KnownDifference, ...] = (
         stages="DDP*",
     ),
     KnownDifference(
-        "cudnn-lstm",
-        "cuDNN runs an LSTM as one op, with a buffer for the backward pass and a workspace of its "
-        "own choice; the virtual GPU runs it step by step",
-        "aten/src/ATen/native/cudnn/RNN.cpp, PyTorch 2.13",
-        ("zoo/lstm-*",),
+        "values-that-steer",
+        "how many different tokens there are is read from the GPU, where the native engine has no "
+        "values that kernels would have written",
+        "embedding_backward_cuda_kernel in aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu, "
+        "PyTorch 2.13",
+        ("rule/aten.embedding_dense_backward.default",),
+        ("peak", "reserved", "peak reserved"),
+        stages="*below 2,*",
     ),
     SEGMENT_ORDER,
 )

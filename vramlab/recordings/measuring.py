@@ -18,7 +18,7 @@ from vramlab.recordings.experiments import run_for_recording
 from vramlab.recordings.machine import context_moments
 from vramlab.recordings.trace import Trace, TraceError, trace_of_history
 
-Stacks = Literal["all", "python"]
+Stacks = Literal["all", "python", "none"]
 """Frames of the history: `all` tells the ops as well, and the backward pass's."""
 
 
@@ -51,7 +51,8 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
     observer = _Observer()
     outcome = None
     torch.cuda.init()
-    record_memory_history("all", context="alloc", stacks=stacks)
+    told = {"context": None} if stacks == "none" else {"context": "alloc", "stacks": stacks}
+    record_memory_history("all", **told)
     try:
         with observed_by(observer):
             if entry.startswith(EXPERIMENT):

@@ -3,6 +3,8 @@
     h200-torch2.11.0.json                           the machine, and per entry its stages
     h200-torch2.11.0.experiments.trace.json.gz      per entry its trace and memory_stats()
     h200-torch2.11.0.text.trace.json.gz             ...
+    computed/t4-torch2.13.0.json.gz                 of the native engine: no GPU was measured
+
 
 A trace file holds a gzip member with one line of JSON for each entry. Files are replaced whole:
 whatever happens while one is written, the one before is still there.
@@ -17,12 +19,13 @@ import re
 import tempfile
 import zlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vramlab import catalogue
 from vramlab.errors import UnknownGPUError, VramlabError
+from vramlab.recordings.alignment import requests_digest
 from vramlab.recordings.trace import Trace, TraceError
 
 FORMAT = "vramlab recording 1"
@@ -31,6 +34,7 @@ SAME_MACHINE = ("gpu", "virtual", "torch", "properties", "driver", "cudnn", "tra
 """What has to be equal for entries to go into one recording."""
 
 OK = "ok"
+FAILED = "failed"
 SKIPPED = "skipped"
 """Of an entry that needs more GPUs than there are."""
 
@@ -76,6 +80,16 @@ class RecordedEntry:
     """Of the context."""
     trace_error: str | None = None
     """Why it has no trace, if it has none."""
+    requests: str | None = None
+    """`alignment.requests_digest` of a trace that was not kept."""
+
+    @property
+    def is_refused_by_torch(self) -> bool:
+        """Tell whether PyTorch ended it with an error: out of memory, or no such kernel.
+
+        What the native engine has no meaning for is none of PyTorch's: its message says so.
+        """
+        return self.status == FAILED and "vramlab" not in (self.error or "")
 
     def to_dict(self) -> dict[str, Any]:
         """Give what JSON can carry; a stage is a list, in the order of `RecordedStage`'s fields."""
@@ -89,6 +103,8 @@ class RecordedEntry:
             data["moments"] = list(self.moments)
         if self.trace_error is not None:
             data["trace_error"] = self.trace_error
+        if self.requests is not None:
+            data["requests"] = self.requests
         return data
 
     @classmethod
@@ -103,6 +119,7 @@ class RecordedEntry:
             outcome=data.get("outcome"),
             moments=None if moments is None else tuple(moments),
             trace_error=data.get("trace_error"),
+            requests=data.get("requests"),
         )
 
 
@@ -148,10 +165,11 @@ class RecordingFile:
             RecordingError: there is none, or the file is something else.
         """
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            content = path.read_bytes()
+            data = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
         except FileNotFoundError:
             raise RecordingError(f"there is no recording {path}") from None
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, EOFError, zlib.error) as error:
             raise RecordingError(
                 f"{path} cannot be read as a recording ({error}); if it was damaged, move it away "
                 "and record again"
@@ -196,6 +214,11 @@ class RecordingFile:
                 f"machine: {'; '.join(different)}. Give another folder with --out, or move it away"
             )
         return recording
+
+    @property
+    def is_computed(self) -> bool:
+        """Tell whether PyTorch's host code computed it on the native engine, and no GPU did."""
+        return self.machine.get("engine") == "native"
 
     def put(
         self,
@@ -247,6 +270,32 @@ class RecordingFile:
                 found[line.pop("id")] = line
         return found
 
+    def keep_numbers(self, folder: Path) -> Path:
+        """Write it into a folder without its traces, compressed; the file's path.
+
+        What differs from one run to the next is left out: seconds, details of messages.
+        """
+        traces = self.read_traces()
+
+        def numbers_of(name: str, entry: RecordedEntry) -> RecordedEntry:
+            stages = (replace(each, error=_short(each.error)) for each in entry.stages)
+            return replace(
+                entry,
+                seconds=0,
+                stages=tuple(stages),
+                error=_short(entry.error),
+                outcome=None,
+                requests=requests_digest(trace_of(traces[name]))
+                if name in traces
+                else entry.requests,
+            )
+
+        entries = {name: numbers_of(name, entry) for name, entry in self.entries.items()}
+        kept = RecordingFile(folder / f"{file_stem(self.machine)}.json.gz", self.machine, entries)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.writer(kept.path, gzip.compress(kept._text().encode(), mtime=0))
+        return kept.path
+
     def _trace_path(self, group: str) -> Path:
         return self.path.with_name(f"{self.path.stem}.{group}.trace.json.gz")
 
@@ -272,6 +321,11 @@ class RecordingFile:
             f'{{\n"format": {json.dumps(FORMAT)},\n"machine": {machine},\n'
             f'"entries": {{\n{entries}\n}}\n}}\n'
         )
+
+
+def _short(error: str | None) -> str | None:
+    """An error's name, and the first sentence of what it said."""
+    return None if error is None else error.splitlines()[0].partition(". ")[0]
 
 
 def file_stem(machine: Mapping[str, Any]) -> str:

@@ -13,10 +13,13 @@ import traceback
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramlab.errors import NeedsMoreGPUs
 from vramlab.recordings.store import SKIPPED
+
+if TYPE_CHECKING:
+    from vramlab.recordings.measuring import Stacks
 
 PRELOADED = ("torch", "vramlab.recordings.preload")
 """Modules that the server imports before it forks."""
@@ -33,7 +36,7 @@ class Target:
     """Name of a virtual GPU; None: the real one."""
     torch_version: str | None = None
     """What a virtual GPU stands for; None: the installed one."""
-    stacks: str = "all"
+    stacks: Stacks = "all"
     """Frames of the memory history, see `measuring.Stacks`."""
 
 
@@ -63,7 +66,7 @@ def _answer(entry: str, target: Target) -> dict[str, Any]:
     from vramlab.native.choice import is_inside
     from vramlab.native.values import KnownValues
     from vramlab.recordings.machine import describe_machine
-    from vramlab.recordings.measuring import Stacks, measure
+    from vramlab.recordings.measuring import measure
 
     if is_in_bad_fork():
         return {"error": "CUDA was used before this process was forked", "bad_fork": True}
@@ -71,11 +74,10 @@ def _answer(entry: str, target: Target) -> dict[str, Any]:
         gpu: Any = vramlab.VirtualGPU(target.virtual, torch_version=target.torch_version)
     else:
         gpu = KnownValues() if is_inside() else nullcontext()
-    stacks: Stacks = "python" if target.stacks == "python" else "all"
     with gpu:
         if entry == MACHINE:
             return {"machine": describe_machine()}
-        return as_data(measure(entry, stacks))
+        return as_data(measure(entry, target.stacks))
 
 
 def as_data(measured: Any) -> dict[str, Any]:

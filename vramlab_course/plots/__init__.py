@@ -43,6 +43,7 @@ and pictures of ideas, drawn from what runs:
     draw_reach(tensors)         which powers of two numbers have, and which a format reaches
     draw_scales(rows, columns)  which numbers share a scale with a large one
     draw_eight_bit_linear(...)  three products in 8 bits, and what is cast for each
+    draw_fused(ops, size)       a chain of ops as kernels of their own, and as one
     draw_methods(methods)       a map: memory, time, bytes sent, and what breaks
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
@@ -59,6 +60,7 @@ from vramlab_course.plots.device import describe_device, draw_device
 from vramlab_course.plots.durations import describe_durations, draw_durations
 from vramlab_course.plots.eight_bit_linear import describe_eight_bit_linear, draw_eight_bit_linear
 from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
+from vramlab_course.plots.fused import describe_fused, draw_fused
 from vramlab_course.plots.gantt import describe_gantt, draw_gantt
 from vramlab_course.plots.hierarchy import describe_hierarchy, draw_hierarchy
 from vramlab_course.plots.holders import describe_holders, draw_holders
@@ -111,6 +113,7 @@ __all__ = [
     "describe_eight_bit_linear",
     "describe_exchange",
     "describe_float_formats",
+    "describe_fused",
     "describe_gantt",
     "describe_hierarchy",
     "describe_holders",
@@ -151,6 +154,7 @@ __all__ = [
     "draw_eight_bit_linear",
     "draw_exchange",
     "draw_float_formats",
+    "draw_fused",
     "draw_gantt",
     "draw_hierarchy",
     "draw_holders",

@@ -98,6 +98,8 @@ _MEANINGS: dict[str, Look] = {
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
     "casts": Look(YELLOW),
+    "default pool": Look(GREY),
+    "private pool": Look(PURPLE, ".."),
     "cache": CACHED_LOOK,
     "tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "keys and values": CATEGORY_LOOKS[Category.ACTIVATIONS],

@@ -32,6 +32,7 @@
     moe_explorer()              what each rank holds of a layer of experts, crowd or none
     mixed_precision_explorer()  a training step in less precision
     leak_explorer()             lines that keep something, and what memory does step by step
+    compiled_explorer()         what a piece keeps for backward, eager and compiled
     eight_bits_explorer()       a training step with products in 8 bits
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
@@ -47,6 +48,7 @@ from vramlab_course.widgets.attention_explorer import attention_explorer
 from vramlab_course.widgets.batch_explorer import batch_explorer
 from vramlab_course.widgets.bert_explorer import bert_explorer
 from vramlab_course.widgets.checkpointing_explorer import checkpointing_explorer
+from vramlab_course.widgets.compiled_explorer import compiled_explorer
 from vramlab_course.widgets.context_explorer import context_explorer
 from vramlab_course.widgets.course_progress import start_page
 from vramlab_course.widgets.data_parallel_explorer import data_parallel_explorer
@@ -89,6 +91,7 @@ __all__ = [
     "batch_explorer",
     "bert_explorer",
     "checkpointing_explorer",
+    "compiled_explorer",
     "context_explorer",
     "data_parallel_explorer",
     "eight_bits_explorer",

@@ -20,6 +20,7 @@ from vramlab_course.plots import (
     draw_accumulation,
     draw_cut_matrices,
     draw_eight_bit_linear,
+    draw_fused,
     draw_hierarchy,
     draw_kept_heads,
     draw_methods,
@@ -66,6 +67,11 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         lambda: draw_hierarchy([SEGMENT], {ADDRESS: "x"}),
         "The driver gave 2 MiB; blocks in use take 512 B of it",
         ("x\n4 B", "512 B\nallocated"),
+    ),
+    "fused": (
+        lambda: draw_fused(("add", "tanh", "mul"), 4 * MIB),
+        "Fusing 3 ops spares 2 tensors of 4 MiB",
+        ("add, tanh, mul",),
     ),
     "scales": (
         # 1024 x 1024 numbers: 4 B, 1024 x 4 B, 1024 x 32 B

@@ -27,6 +27,7 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     "batch_explorer": ({"model": "VGG16, 224 x 224 pixels"}, "optimizer", "SGD"),
     "bert_explorer": ({"batch": 1, "length": 64, "layers": 1, "width": 64}, "attention", "sdpa"),
     "checkpointing_explorer": ({"strategy": "Revolve", "steps": 4}, "slots", 2),
+    "compiled_explorer": ({"rows": 64, "width": 64}, "piece", "softmax"),
     "context_explorer": ({"processes": 2}, "processes", 4),
     "data_parallel_explorer": ({"gpus": 2, "batch": 64, "classes": 1024}, "way", "DDP"),
     "eight_bits_explorer": ({"rows": 256, "width": 256, "layers": 1}, "recipe", "16 bits"),

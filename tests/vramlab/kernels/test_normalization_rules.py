@@ -97,9 +97,14 @@ def test_rms_norm_both_ways(events: Events) -> None:
 
 def test_group_norm_keeps_a_scale_and_a_shift_of_each_channel(takes: Takes) -> None:
     arguments = (meta(8, 32, 14, 14, dtype=torch.float16), meta(32), meta(32), 8, 32, 196, 4, 1e-5)
-    assert takes(aten.native_group_norm.default, *arguments) == [8 * 32 * 4, 8 * 32 * 4]
+    channels, groups = 8 * 32 * 4, 8 * 4 * 4  # bytes: a float32 for each
+    norm = aten.native_group_norm.default
+    assert takes(norm, *arguments, version=(2, 11)) == [channels, channels]
+    assert takes(norm, *arguments, version=(2, 13)) == [groups, groups, channels, channels]
     without_affine = (arguments[0], None, None, *arguments[3:])
-    assert takes(aten.native_group_norm.default, *without_affine) == []
+    assert takes(norm, *without_affine, version=(2, 11)) == []
+    in_float32 = (meta(8, 32, 14, 14), *arguments[1:])
+    assert takes(norm, *in_float32, version=(2, 13)) == [channels, channels]
 
 
 def test_group_norm_backward(takes: Takes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import platform
 import shutil
 import subprocess
@@ -124,6 +125,17 @@ def test_programs_in_a_wheel_stay_executable(monkeypatch, cache: Path) -> None:
     site = fetch.fetch("triton==9.9.9", "triton-9.9.9")
     found = {path.name: bool(path.stat().st_mode & 0o100) for path in (site / "bin").iterdir()}
     assert found == {"ptxas": True, "notes.txt": False}
+
+
+def test_a_disk_that_becomes_full_meanwhile_is_told(cache: Path) -> None:
+    def fill_the_disk() -> None:
+        with fetch.temporary_folder() as temporary:
+            (temporary / "half").write_text("made")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(NativeEngineError, match=r"the cache .* cannot be written: .*No space left"):
+        fill_the_disk()
+    assert list(cache.iterdir()) == []
 
 
 def test_a_cache_that_cannot_be_written_is_told(monkeypatch, tmp_path: Path) -> None:

@@ -7,12 +7,19 @@ from pathlib import Path
 import pytest
 
 from vramlab.native import elf
+from vramlab.native.builds import Build, python_tag
 from vramlab.native.compiler import link
 from vramlab.native.elf import Symbol
 from vramlab.native.errors import NativeEngineError
+from vramlab.native.foreign import Missing, missing_for
 from vramlab.native.libraries import LIBRARIES
 from vramlab.native.report import Kind, SubstituteCall
-from vramlab.native.substitutes import SOURCES, compile_all, missing_symbols
+from vramlab.native.substitutes import (
+    SOURCES,
+    compile_all,
+    missing_symbols,
+    sources_fingerprint,
+)
 
 
 def test_what_has_no_meaning_is_refused_by_name_and_what_computes_succeeds(answer) -> None:
@@ -180,3 +187,61 @@ def test_functions_that_write_on_the_host_never_just_succeed() -> None:
         "cudnnRNNForward",
     ):
         assert any(library.is_computing(name) for library in LIBRARIES), name
+
+
+# ---- packages with CUDA libraries of their own ----
+
+
+@pytest.fixture
+def package(tmp_path: Path, compiler: tuple[str, ...], substitutes: Path) -> Path:
+    """A folder with a library that calls CUDA's runtime, and one of the substituted build's."""
+    source = tmp_path / "package.c"
+    source.write_text(
+        "int cudaMalloc(void); int cudaUnheard(void);"
+        '__attribute__((visibility("default"))) int use(void)'
+        "{ return cudaMalloc() + cudaUnheard(); }"
+    )
+    folder = tmp_path / "package"
+    folder.mkdir()
+    neighbours = [substitutes / "libcudart.so.13"]
+    link(compiler, folder / "lib.so", [source], include=SOURCES, macros={}, libraries=neighbours)
+    return folder
+
+
+def a_build(libraries: Path) -> Build:
+    """A build whose substitutes are in a folder called `lib`."""
+    assert libraries.name == "lib"
+    folder = libraries.parent
+    return Build(folder, "2.11.0+cu130", 13000, python_tag(), folder, sources_fingerprint(), None)
+
+
+def test_what_a_package_misses_is_named(package: Path, substitutes: Path, tmp_path: Path) -> None:
+    (tmp_path / "lib").symlink_to(substitutes)
+    build = a_build(tmp_path / "lib")
+    library = package / "lib.so"
+    assert missing_for(str(package), build) == [Missing(library, (), ("cudaUnheard",))]
+    assert missing_for(str(library), build) == [Missing(library, (), ("cudaUnheard",))]
+    (tmp_path / "other").mkdir()  # substitutes for another version of CUDA
+    (tmp_path / "lib").unlink()
+    (tmp_path / "other").rename(tmp_path / "lib")
+    (missing,) = missing_for(str(package), build)
+    assert missing.files == ("libcudart.so.13",)
+    assert missing.functions == ("cudaMalloc", "cudaUnheard")
+
+
+def test_a_package_that_brings_its_own_libraries_misses_nothing(
+    package: Path, substitutes: Path, tmp_path: Path
+) -> None:
+    """What lies beside it is found there; a name without version may still be another's."""
+    (tmp_path / "lib").mkdir()
+    (package / "libcudart.so.13").symlink_to(substitutes / "libcudart.so.13")
+    found = missing_for(str(package / "lib.so"), a_build(tmp_path / "lib"))
+    assert [missing.files for missing in found] == [()]
+
+
+def test_a_package_without_cuda_and_one_that_is_not_there_are_told(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    with pytest.raises(NativeEngineError, match="json has no library that uses CUDA"):
+        missing_for("json", a_build(tmp_path / "lib"))
+    with pytest.raises(NativeEngineError, match="there is no package and no path 'no_such'"):
+        missing_for("no_such", a_build(tmp_path / "lib"))

@@ -6,6 +6,7 @@ Needs `vramlab native setup --torch 2.11.0` (0.5 GiB to download); convolutions,
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -16,8 +17,9 @@ import pytest
 
 from vramlab import catalogue, native
 from vramlab.native.builds import Build
-from vramlab.native.launch import environment
+from vramlab.native.launch import environment, try_out
 from vramlab.native.report import Kind
+from vramlab.native.substitutes import CORE
 from vramlab.units import MIB
 
 RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
@@ -206,9 +208,12 @@ def test_small_whole_and_boolean_tensors_are_true(build: Build) -> None:
         guessed = torch.randint(0, 9, (3,), device="cuda")
         guessed.tolist(), loss.item()
         answer.append(sorted(what for what, _ in values.reads))
+        import vramlab
+        with vramlab.VirtualGPU("T4"):  # its tensors have no memory
+            answer.append((torch.arange(3, device="cuda") + 1).shape[0])
     """
     assert run(build, program) == [
-        list(range(10)), 5, False, [2, 2], [3, 4, 6], 7, 131072.0, ["item()", "tolist()"]
+        list(range(10)), 5, False, [2, 2], [3, 4, 6], 7, 131072.0, ["item()", "tolist()"], 3
     ]  # fmt: skip
 
 
@@ -272,3 +277,76 @@ def test_cudnns_attention_is_planned_by_cudnn(build: Build) -> None:
     """
     kept = 2 * 4 * 12 * 1024 * 64 + 4 * 4 * 12 * 1024 + 2 * 512
     assert run(build, program) == [kept, "ScaledDotProduc", True]
+
+
+def test_a_library_of_another_version_in_the_path_is_named(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a full installation's own libraries would be, which PyTorch looks for beside itself."""
+    (mine,) = build.libraries.glob("libcudart.so.*")
+    other = tmp_path / mine.name
+    shutil.copy(mine, other)
+    shutil.copy(build.libraries / CORE, tmp_path / CORE)
+    monkeypatch.setenv("LD_PRELOAD", str(other))
+    with pytest.raises(native.NativeEngineError, match="in place of their substitutes: ") as told:
+        try_out(build, build.libraries)
+    assert str(other) in str(told.value)
+
+
+def test_recurrent_networks_take_what_the_h200_was_seen_to_take(build: Build) -> None:
+    """T = 128, B = 32, H = 1024, L = 2: u = 16,777,216 B in float32, half of that in 16 bits.
+
+    Workspace 12 u + 20 B H 4 + 512, reserve 11 u + 16 B H + 256; in 16 bits 13 and 11.
+    """
+    found = run(
+        build,
+        """
+        from torch import nn
+        from torch.cuda.memory import _record_memory_history, _snapshot
+
+        def sizes(network, dtype):
+            network = network.cuda().to(dtype)
+            x = torch.zeros(128, 32, 1024, device="cuda", dtype=dtype)
+            _record_memory_history("all", context=None)
+            kept = network(x)
+            trace = _snapshot()["device_traces"][0]
+            _record_memory_history(None)
+            return [event["size"] for event in trace if event["action"] == "alloc"][-2:]
+
+        def weights(network):
+            network.cuda()(torch.zeros(7, 2, 3, device="cuda"))[0].sum().backward()
+            storages = {w.untyped_storage().data_ptr() for w in network.parameters()}
+            starts = {w.storage_offset() for w in network.parameters()}
+            total = next(network.parameters()).untyped_storage().nbytes()
+            return [len(storages), len(starts), total]
+
+        refused = ""
+        try:
+            sizes(nn.RNN(1024, 1024), torch.float32)
+        except RuntimeError as error:
+            refused = str(error)
+        lstm = nn.LSTM(1024, 1024, 2, dropout=0.1)
+        answer = {
+            "float32": sizes(lstm, torch.float32),
+            "bfloat16": sizes(lstm, torch.bfloat16),
+            "LSTM": weights(nn.LSTM(3, 5, 2, bidirectional=True)),
+            "GRU": weights(nn.GRU(3, 5, 2, bidirectional=True)),
+            "refused": refused,
+        }
+        """,
+    )
+    assert "CUDNN_STATUS_NOT_SUPPORTED (vramlab's substitute" in found.pop("refused")
+    # The second layer's input is the output of both directions; two biases.
+    numbers = 2 * ((3 * 5 + 5 * 5 + 2 * 5) + (10 * 5 + 5 * 5 + 2 * 5))
+    assert found == {
+        "float32": [203_948_544, 185_073_920],
+        "bfloat16": [110_363_136, 92_799_232],
+        "LSTM": [1, 16, 4 * numbers * 4],
+        "GRU": [1, 16, 3 * numbers * 4],
+    }
+
+
+def test_sorting_runs_on_a_gpu_whose_code_is_an_earlier_ones(build: Build) -> None:
+    """PyTorch has no code for 8.9; CUB looks for tunings of what it has, which is 8.6's."""
+    program = "answer = torch.rand(2**20, device='cuda').sort().values.shape[0]"
+    assert run(build, program, gpu="RTX-4090") == 2**20

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from vramlab.recordings.alignment import ExtraAllocation, extra_allocations, first_divergence
+from dataclasses import replace
+
+import pytest
+
+from vramlab.recordings.alignment import (
+    ExtraAllocation,
+    extra_allocations,
+    first_divergence,
+    requests_digest,
+    same_requests,
+)
 from vramlab.recordings.origins import UNKNOWN, AllocationOrigin
 from vramlab.recordings.trace import Trace, TraceEvent
 
@@ -95,3 +105,16 @@ def test_another_size_is_missing_here_and_too_much_there() -> None:
 
 def test_other_stages_are_left_out() -> None:
     assert first_divergence(trace(1, stage="a"), trace(2, stage="a"), "b") is None
+
+
+def moved(events: Trace) -> Trace:
+    """The same requests, in another segment."""
+    return Trace(tuple(replace(event, segment=7) for event in events.events))
+
+
+@pytest.mark.parametrize(
+    ("other", "same"), [(moved(trace(1, 2)), True), (trace(1, 3), False), (trace(1), False)]
+)
+def test_traces_share_a_digest_if_they_ask_for_the_same(other: Trace, same: bool) -> None:
+    assert same_requests(trace(1, 2), other) is same
+    assert (requests_digest(trace(1, 2)) == requests_digest(other)) is same

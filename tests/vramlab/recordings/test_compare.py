@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from recorded_entries import EXPERIMENT, GPU, INFERENCE, TRAINING, Recorder
 
 from vramlab.cli import main
@@ -248,3 +249,68 @@ def test_a_gpu_that_nobody_knows_gets_a_model_of_its_own(
     assert model.compute_capability == (8, 0)
     assert main(["compare", str(recording.path)]) == 0
     assert f"{INFERENCE}: equal" in capsys.readouterr().out
+
+
+# ---- what the native engine computed, kept without traces ----
+
+
+def computed(recording: RecordingFile, folder: Path) -> RecordingFile:
+    """The same as if the native engine had recorded it, and its numbers kept."""
+    as_native = replace(recording, machine={**recording.machine, "engine": "native"})
+    return RecordingFile.open(as_native.keep_numbers(folder))
+
+
+def rewrite(recording: RecordingFile, name: str, **changes: Any) -> None:
+    """Change an entry of kept numbers, in its file."""
+    recording.entries[name] = replace(recording.entries[name], **changes)
+    recording.keep_numbers(recording.path.parent)
+
+
+def test_kept_numbers_are_the_recordings_and_small(
+    make_recording: Recorder, tmp_path: Path, capsys: Capture
+) -> None:
+    recording = make_recording([TRAINING])
+    kept = computed(recording, tmp_path / "computed")
+    assert kept.is_computed
+    assert not recording.is_computed
+    stages = [replace(stage, error=None) for stage in recording.entries[TRAINING].stages]
+    assert list(kept.entries[TRAINING].stages) == stages
+    files = [path.name for path in kept.path.parent.iterdir()]
+    assert files == [f"{recording.path.name}.gz"]  # and no traces
+    assert kept.path.stat().st_size < recording.path.stat().st_size
+    assert main(["compare", str(kept.path)]) == 0
+    assert "equal to the byte: 1 of 1 entries" in capsys.readouterr().out
+
+
+def test_kept_numbers_name_a_difference_of_places_alone(
+    make_recording: Recorder, tmp_path: Path, capsys: Capture
+) -> None:
+    """The digest of requests stands for the trace: with it, only where segments lie can differ."""
+    kept = computed(make_recording([TRAINING]), tmp_path / "computed")
+    entry = kept.entries[TRAINING]
+    stages = tuple(replace(stage, reserved_bytes=1) for stage in entry.stages)
+    rewrite(kept, TRAINING, stages=stages)
+    assert main(["compare", str(kept.path)]) == 0
+    assert "[segment-order]" in capsys.readouterr().out
+    rewrite(kept, TRAINING, stages=stages, requests="0" * 16)
+    assert main(["compare", str(kept.path)]) == 1
+    assert f"differ for no known reason: 1: {TRAINING}" in capsys.readouterr().out
+
+
+def test_what_pytorch_refuses_is_to_be_refused_alike(
+    make_recording: Recorder, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = computed(make_recording([TRAINING]), tmp_path / "computed")
+    error = "OutOfMemoryError: CUDA out of memory"
+    rewrite(kept, TRAINING, status="failed", error=error, stages=(), requests=None)
+    assert main(["compare", str(kept.path)]) == 1
+    assert f"{TRAINING}: runs there, and did not here: {error}" in capsys.readouterr().out
+
+    def out_of_memory(name: str) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr("vramlab.recordings.measuring.measure", out_of_memory)
+    assert main(["compare", str(kept.path)]) == 0
+    rewrite(kept, TRAINING, error="RuntimeError: cuDNN error (vramlab's substitute)")
+    assert main(["compare", str(kept.path)]) == 0
+    assert "skipped, recorded as failed" in capsys.readouterr().out

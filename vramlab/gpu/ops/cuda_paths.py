@@ -18,7 +18,13 @@ from vramlab.gpu.core.op_table import OPS, CudaPath, cuda_kernel, cuda_path
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.ops.sdpa import AttentionCall, additive, choose_backend, run_attention
-from vramlab.gpu.torch_internals import DisableTorchFunction, OpOverload, OpOverloadPacket
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    DispatchKey,
+    OpOverload,
+    OpOverloadPacket,
+    kernel_of,
+)
 
 aten = torch.ops.aten
 
@@ -77,7 +83,7 @@ class CudaPaths:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             device_index = _gpu_of(args[0])
             if device_index is None:
-                return func.decompose(*args, **kwargs)
+                return kernel_of(func, DispatchKey.CompositeImplicitAutograd)(*args, **kwargs)
             machine = self._machine
             where = PathContext(
                 machine.device(device_index), machine.torch_version, self._has_values
@@ -98,6 +104,24 @@ def dropout(where: PathContext, tensor: torch.Tensor, p: float, train: bool) -> 
     if p < 1:
         return aten.native_dropout(tensor, p, True)[0]
     return aten.dropout.default.decompose(tensor, p, train)
+
+
+@cuda_path("aten.linear.default")
+def linear(
+    where: PathContext,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Add the bias in place where the input is not contiguous: then a product comes before it.
+
+    PyTorch's own would add it out of place, because it sees that a dispatch mode is on.
+
+    Source: `linear` in aten/src/ATen/native/Linear.cpp, PyTorch 2.13.
+    """
+    if bias is None or bias.dim() != 1 or input.dim() == 2 or input.is_contiguous():
+        return aten.linear.default.decompose(input, weight, bias)
+    return aten.matmul(input, weight.t()).add_(bias)
 
 
 @cuda_path("aten.scaled_dot_product_attention.default")

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.accelerator
+import torch.backends.cudnn.rnn
 import torch.cuda
 
 from vramlab.allocator import snapshot
@@ -40,6 +41,9 @@ from vramlab.gpu.torch_internals import (
 
 _SAFE_WITHOUT_GPU = ("cudnn", "getCompiledVersion")
 """What these say needs no GPU: settings that C++ keeps, and what PyTorch was built with."""
+
+RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
+"""cudnnRNNMode_t."""
 
 CUDA_VERSION = "13.0"
 """What `torch.version.cuda` says while a virtual GPU is attached."""
@@ -158,14 +162,15 @@ class _NoMarkers:
 
 def install(session: Session) -> None:
     """Put the C functions of torch.cuda where torch looks for them."""
-    CLayer(session.machine).install(session.patches)
+    CLayer(session.machine, session.has_values).install(session.patches)
 
 
 class CLayer:
     """The C functions of torch.cuda over one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, has_values: bool = False) -> None:
         self._machine = machine
+        self._has_values = has_values
         self._raw_blocks: dict[int, tuple[int, Any]] = {}
 
     def install(self, patches: Patches) -> None:
@@ -192,8 +197,10 @@ class CLayer:
         patches.set(*Replaced.CACHED_DEVICE_COUNT.at, len(self._machine.devices))
         patches.set(*Replaced.IS_IN_BAD_FORK.at, lambda: False)
         patches.set(*Replaced.GET_DEVICE_PROPERTIES.at, self._device_properties)
-        # Without cuDNN's kernels recurrent layers take PyTorch's own; torch would warn of it.
-        patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+        # Recurrent layers ask, and move their weights into one buffer (`ops/cudnn_rnn.py`).
+        patches.set(torch.backends.cudnn, "is_acceptable", self._is_acceptable)
+        patches.set(*Replaced.USE_FLATTENED_WEIGHTS.at, lambda: True)
+        patches.set(torch.backends.cudnn.rnn, "get_cudnn_mode", RNN_MODES.__getitem__)
         patches.set(*Replaced.IS_CAPTURING.at, lambda: False)
         patches.set(*Replaced.NVTX.at, _NoMarkers())
         for name in (name for name in torch.cuda.__all__ if name.endswith("Storage")):
@@ -205,6 +212,12 @@ class CLayer:
         patches.set(*Replaced.HAS_CUDA.at, True)
         patches.set(torch.version, "cuda", CUDA_VERSION)
         self._machine.when_used = torch.cuda.init
+
+    def _is_acceptable(self, tensor: torch.Tensor) -> bool:
+        """Tell whether cuDNN takes such tensors, as on a GPU; not where the CPU computes values."""
+        cudnn = torch.backends.cudnn
+        known = cudnn.enabled and tensor.dtype in cudnn.CUDNN_TENSOR_DTYPES
+        return known and tensor.is_cuda and not self._has_values
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         machine = self._machine

@@ -6,6 +6,7 @@
 // Its descriptors are passed on; nothing is executed.
 #define _GNU_SOURCE
 #include "core/core.h"
+#include "cudnn.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -17,7 +18,6 @@
 #define CUDNN_VERSION 90000 // where PyTorch's wheel does not say which it is for
 #endif
 
-enum { BAD_PARAM = 2000, UNSUPPORTED = 3000 }; // cudnnStatus_t since version 9
 enum { HEURISTICS = 4, PLAN = 5, GPU_PROPERTIES = 38 };                   // kinds of descriptors
 enum { HANDLE_TYPE = 0, DESCRIPTOR_TYPE = 15, CHARACTERS = 24 };          // types of attributes
 enum { HEURISTICS_GPU = 204, PLAN_HANDLE = 400, PLAN_GPU = 407, GPU_JSON = 2702 }; // attributes
@@ -103,7 +103,7 @@ static int kind_of(void *descriptor) {
 API int cudnnBackendCreateDescriptor(int kind, void **descriptor) {
     if (!is_open()) {
         COUNT(REFUSED, "libcudnn", "cuDNN's own library is not here: `vramlab native setup --cudnn`");
-        return UNSUPPORTED;
+        return CUDNN_NOT_SUPPORTED;
     }
     int status = real.create(kind, descriptor);
     if (!status) remember(*descriptor, kind);
@@ -112,15 +112,15 @@ API int cudnnBackendCreateDescriptor(int kind, void **descriptor) {
 
 // Where a program gives the handle of a GPU, the plan gets the description of one.
 API int cudnnBackendSetAttribute(void *descriptor, int attribute, int type, int64_t count, const void *values) {
-    if (!is_open()) return UNSUPPORTED;
+    if (!is_open()) return CUDNN_NOT_SUPPORTED;
     if (type != HANDLE_TYPE) return real.set(descriptor, attribute, type, count, values);
     return attribute == PLAN_HANDLE ? real.set(descriptor, PLAN_GPU, DESCRIPTOR_TYPE, 1, &gpu) : 0;
 }
 API int cudnnBackendGetAttribute(void *descriptor, int attribute, int type, int64_t wanted, int64_t *count, void *values) {
-    return is_open() ? real.get(descriptor, attribute, type, wanted, count, values) : UNSUPPORTED;
+    return is_open() ? real.get(descriptor, attribute, type, wanted, count, values) : CUDNN_NOT_SUPPORTED;
 }
 API int cudnnBackendFinalize(void *descriptor) {
-    if (!is_open()) return UNSUPPORTED;
+    if (!is_open()) return CUDNN_NOT_SUPPORTED;
     if (kind_of(descriptor) == HEURISTICS) real.set(descriptor, HEURISTICS_GPU, DESCRIPTOR_TYPE, 1, &gpu);
     return real.finalize(descriptor);
 }
@@ -146,16 +146,16 @@ API int cudnnGetProperty(int which, int *value) { // 0 major, 1 minor, 2 patch
     return 0;
 }
 API const char *cudnnGetErrorString(int status) {
-    return status == 0             ? "CUDNN_STATUS_SUCCESS"
-           : status == UNSUPPORTED ? "CUDNN_STATUS_NOT_SUPPORTED (vramlab's substitute; its report names the function)"
-                                   : "an error of cuDNN";
+    if (status == CUDNN_SUCCESS) return "CUDNN_STATUS_SUCCESS";
+    if (status != CUDNN_NOT_SUPPORTED) return "an error of cuDNN";
+    return "CUDNN_STATUS_NOT_SUPPORTED (vramlab's substitute; its report names the function)";
 }
 API void cudnnGetLastErrorString(char *text, size_t bytes) {
     if (bytes) text[0] = 0;
 }
 API int cudnnCreate(void ***handle) { // a handle keeps its stream
     *handle = calloc(1, sizeof(void *));
-    return *handle ? 0 : BAD_PARAM;
+    return *handle ? 0 : CUDNN_BAD_PARAM;
 }
 API int cudnnDestroy(void **handle) {
     free(handle);
@@ -174,8 +174,8 @@ API int cudnnGetStream(void **handle, void **stream) {
 
 #define DESCRIPTOR(name)                                                                     \
     API int cudnnCreate##name##Descriptor(void **descriptor) {                               \
-        *descriptor = calloc(1, 16);                                                         \
-        return *descriptor ? 0 : BAD_PARAM;                                                  \
+        *descriptor = calloc(1, sizeof(cudnn_tensor_t));                                     \
+        return *descriptor ? 0 : CUDNN_BAD_PARAM;                                            \
     }                                                                                        \
     API int cudnnDestroy##name##Descriptor(void *descriptor) {                               \
         free(descriptor);                                                                    \

@@ -137,7 +137,9 @@ API int cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *kern
     memset(found, 0, sizeof *found);
     found->maxThreadsPerBlock = (int)gpu->max_threads_per_block;
     found->numRegs = 32;
-    found->ptxVersion = found->binaryVersion = (int)(10 * gpu->major + gpu->minor);
+    // Of code that a GPU can run, CUDA takes the latest. PyTorch's has none of 8.9's own, but 8.6's.
+    long minor = gpu->major == 8 && gpu->minor > 6 ? 6 : gpu->minor;
+    found->ptxVersion = found->binaryVersion = (int)(10 * gpu->major + minor);
     found->maxDynamicSharedSizeBytes = (int)gpu->shared_memory_per_block_bytes;
     found->preferredShmemCarveout = -1;
     return SUCCESS;

@@ -1,0 +1,101 @@
+"""LSTMs and GRUs are one op of cuDNN's, with the memory that an H200 was seen to take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from vramlab.cuda_rules.cudnn_rnn import RecurrentNetwork, dropout_state_bytes
+from vramlab.gpu import VirtualGPU
+from vramlab.units import MIB
+
+T, B, H, L = 128, 32, 1024, 2
+U = T * B * H
+
+
+@pytest.mark.parametrize(
+    ("itemsize", "training", "workspace", "reserve"),
+    [
+        (4, True, 12 * 4 * U + 20 * B * H * 4 + 512, 11 * 4 * U + 16 * B * H + 256),
+        (2, True, 13 * 2 * U + 20 * B * H * 2 + 512, 11 * 2 * U + 16 * B * H + 256),
+        (4, False, 11 * 4 * U + 20 * B * H * 4 + 512, None),
+    ],
+)
+def test_an_lstms_sizes_are_the_recordings(
+    itemsize: int, training: bool, workspace: int, reserve: int | None
+) -> None:
+    network = RecurrentNetwork("lstm", H, L, 1, itemsize)
+    assert network.workspace_bytes(T, B, training=training) == workspace
+    recorded = {203_948_544, 110_363_136, 187_171_328, 185_073_920, 92_799_232}
+    assert workspace in recorded  # assets/recordings/h200-torch2.11.0.*, zoo/lstm-*
+    if reserve is not None:
+        assert network.reserve_bytes(T, B) == reserve
+        assert reserve in recorded
+    assert dropout_state_bytes(132) == 6_488_064
+
+
+@pytest.mark.parametrize(("kind", "reserve"), [("lstm", 736_000_000), ("gru", 864_000_000)])
+def test_reserves_of_four_layers_are_the_published_ones(kind: Any, reserve: int) -> None:
+    """23 and 27 times 25,000 steps of all sequences, 320 numbers of 4 B; states came later."""
+    network = RecurrentNetwork(kind, 320, 4, 1, 4)
+    steps, batch = 1000, 25
+    states = 8 * 4 * batch * 320 + 256
+    assert network.reserve_bytes(steps, batch) - states == reserve
+
+
+def _weights(layer: nn.RNNBase) -> set[int]:
+    return {weight.untyped_storage().data_ptr() for weight in layer.parameters()}
+
+
+def test_weights_lie_in_one_buffer_and_gradients_in_another() -> None:
+    with VirtualGPU("A100-40GB"):
+        layer = nn.LSTM(3, 5, 2, bidirectional=True).cuda()
+        assert len(_weights(layer)) == 1
+        # 2 directions x 4 gates x 5 x (3 + 5 + 2), and of the second layer (10 + 5 + 2)
+        assert next(layer.parameters()).untyped_storage().nbytes() == (400 + 680) * 4
+        layer(torch.zeros(7, 2, 3, device="cuda"))[0].sum().backward()
+        gradients = [weight.grad for weight in layer.parameters()]
+        assert all(gradient is not None for gradient in gradients)
+        shapes = [gradient.shape for gradient in gradients if gradient is not None]
+        assert shapes == [weight.shape for weight in layer.parameters()]
+        assert len({g.untyped_storage().data_ptr() for g in gradients if g is not None}) == 1
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_the_forward_pass_keeps_its_reserve(kind: type[nn.RNNBase], batch_first: bool) -> None:
+    with VirtualGPU("A100-40GB"):
+        layer = kind(64, 256, batch_first=batch_first).cuda()
+        x = torch.zeros((8, 32, 64) if batch_first else (32, 8, 64), device="cuda")
+        before = torch.cuda.memory_allocated()
+        out, _ = layer(x)
+        assert out.shape == ((8, 32, 256) if batch_first else (32, 8, 256))
+        u = 32 * 8 * 256 * 4
+        reserve = (5 if kind is nn.LSTM else 6) * u + 8 * 8 * 256 + 512  # rounded up
+        states = (4 if kind is nn.LSTM else 2) * 8 * 256 * 4  # h and c, before and after
+        kept = torch.cuda.memory_allocated() - before
+        assert kept == u + reserve + states  # the output, the reserve
+
+
+def test_packed_sequences_take_what_the_longest_would() -> None:
+    with VirtualGPU("A100-40GB"):
+        layer = nn.LSTM(64, 256).cuda()
+        x = torch.zeros(32, 8, 64, device="cuda")
+        packed = nn.utils.rnn.pack_padded_sequence(x, [32, 30, 28, 8, 4, 2, 2, 1])
+        before = torch.cuda.memory_allocated()
+        out, _states = layer(packed)
+        assert out.data.shape == (107, 256)
+        reserve = 5 * 32 * 8 * 256 * 4 + 8 * 8 * 256 + 256
+        states = 4 * 8 * 256 * 4  # of them, two more copies in the order of the batch
+        kept = torch.cuda.memory_allocated() - before
+        assert 0 <= kept - (107 * 256 * 4 + reserve + states) < MIB / 8
+        out.data.sum().backward()
+
+
+def test_a_network_without_gates_runs_step_by_step() -> None:
+    with VirtualGPU("A100-40GB") as gpu:
+        nn.RNN(4, 4).cuda()(torch.zeros(3, 2, 4, device="cuda"))[0].sum().backward()
+        assert not any("cudnn_rnn.default" in str(func) for func in gpu.dispatcher.seen)
