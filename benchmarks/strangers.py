@@ -2,113 +2,54 @@
 
     python -m benchmarks.strangers                          run all, and write strangers.json
     python -m benchmarks.strangers nanoGPT --mirror FOLDER  run some, from clones that are there
+    python -m benchmarks.strangers nanoGPT --show           let what the script prints through
 
-Every script is fetched at a pinned commit into a temporary folder and thrown away afterwards;
-nothing of it is kept in this project. Data sets are not fetched: where a script wants one, random
-numbers of the right form take its place, which changes no byte of memory. The table of README.md is
-made from strangers.json.
+The list is in stranger_scripts.py. Every script is fetched at its commit into a temporary folder
+and thrown away afterwards; nothing of it is kept in this project. Data sets are not fetched: where
+a script wants one, random numbers of the right form take its place (stranger_data.py), which
+changes no byte of memory. Beside the project's own packages the scripts want those of `PACKAGES`.
+The table of README.md is made from strangers.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
-import pickle
+import os
 import shlex
+import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.results import ROOT, installed_versions
+from benchmarks.stranger_data import TORCH_HOME
+from benchmarks.stranger_scripts import STRANGERS, Stranger
 from vramlab.units import format_bytes
 
 RESULTS_FILE = ROOT / "benchmarks" / "strangers.json"
 
-LIMIT_SECONDS = 480
+LIMIT_SECONDS = 300
 """A run that takes longer is ended, with a report."""
 
+_VARIABLES = {"HF_HUB_OFFLINE": "1", "TORCH_HOME": TORCH_HOME, "WANDB_MODE": "disabled"}
+"""Of the environment: nothing is fetched, or told to anybody, while a script runs."""
 
-def _no_data(folder: Path) -> None:
-    """Prepare nothing: the script brings its data, or makes it."""
+_GRACE_SECONDS = 60
+"""A run that has not ended so long after that hangs, and is killed."""
 
-
-def _nanogpt_tokens(
-    name: str, vocabulary: int, *, has_meta: bool = False
-) -> Callable[[Path], None]:
-    def prepare(folder: Path) -> None:
-        """Write random tokens where nanoGPT's prepare.py would write a text's.
-
-        For single characters, it writes how many there are as well.
-        """
-        import numpy as np
-
-        place = folder / "data" / name
-        place.mkdir(parents=True, exist_ok=True)
-        random = np.random.default_rng(0)
-        for part in ("train", "val"):
-            tokens = random.integers(vocabulary, size=20_000, dtype=np.uint16)
-            tokens.tofile(place / f"{part}.bin")
-        if has_meta:
-            (place / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": vocabulary}))
-
-    return prepare
-
-
-@dataclass(frozen=True)
-class Stranger:
-    """A public script."""
-
-    name: str
-    """For the table."""
-    repository: str
-    """OWNER/NAME on GitHub."""
-    commit: str
-    """Which state of it."""
-    command: str
-    """What follows `vramlab run`, options of its included."""
-    folder: str = "."
-    """Where it is started, in the repository."""
-    prepare: Callable[[Path], None] = _no_data
-    """Puts data in place; gets the folder in which the script is started."""
-
-
-_NANOGPT = ("karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291")
-_LECTURE = ("karpathy/ng-video-lecture", "52201428ed7b46804849dea0b3ccf0de9df1a5c3")
-_EXAMPLES = ("pytorch/examples", "77f55b912142e11fcfdf5b530231fb9c52f181e8")
-
-STRANGERS = (
-    Stranger(
-        "nanoGPT, its defaults",
-        *_NANOGPT,
-        "--gpu A100-40GB --steps 1 train.py",
-        prepare=_nanogpt_tokens("openwebtext", 50_257),
-    ),
-    Stranger(
-        "nanoGPT, Shakespeare",
-        *_NANOGPT,
-        "--gpu T4 --steps 2 train.py config/train_shakespeare_char.py --eval_iters=5",
-        prepare=_nanogpt_tokens("shakespeare_char", 65, has_meta=True),
-    ),
-    Stranger("ng-video-lecture, bigrams", *_LECTURE, "--gpu T4 --steps 2 bigram.py"),
-    Stranger(
-        "pytorch/examples, DDP on one GPU",
-        *_EXAMPLES,
-        "--gpu T4 single_gpu.py 2 1",
-        "distributed/ddp-tutorial-series",
-    ),
-    Stranger(
-        "pytorch/examples, mp.spawn",
-        *_EXAMPLES,
-        "--gpu T4 --count 2 multigpu.py 2 1",
-        "distributed/ddp-tutorial-series",
-    ),
+PACKAGES = (
+    *("torchvision", "timm", "lightning", "datasets", "peft", "trl", "pycocotools", "scikit-learn"),
+    *("gymnasium", "tyro", "tensorboard", "wandb", "open-clip-torch", "opacus", "diffusers"),
+    *("hydra-core", "boto3", "onnx", "pandas", "einops", "sentencepiece"),
+    *("braceexpand", "webdataset", "ftfy"),
 )
+"""What the scripts import that this project does not."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +76,13 @@ class Tried:
     """How long it took here."""
 
 
-def run_stranger(stranger: Stranger, mirror: Path | None) -> Tried:
+def run_stranger(stranger: Stranger, mirror: Path | None, *, show: bool = False) -> Tried:
     """Fetch a script, run it, and say what became of it.
 
     Args:
         stranger: which.
         mirror: a folder with clones, `OWNER+NAME/repo`; None: GitHub.
+        show: let what it prints on stdout through, and print the rest when it has ended.
 
     Raises:
         subprocess.CalledProcessError: it cannot be fetched.
@@ -150,17 +92,12 @@ def run_stranger(stranger: Stranger, mirror: Path | None) -> Tried:
         _fetch(stranger, mirror, checkout)
         folder = checkout / stranger.folder
         stranger.prepare(folder)
-        words = ["--json", str(report), "--seconds", str(LIMIT_SECONDS)]
-        ran = subprocess.run(
-            [sys.executable, "-m", "vramlab", "run", *words, *shlex.split(stranger.command)],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        options = ["--json", str(report), "--seconds", str(LIMIT_SECONDS)]
+        stderr = _run(["vramlab", "run", *options, *shlex.split(stranger.command)], folder, show)
         told = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
-    outcome, detail = ending(told, ran.stderr)
+    if show:
+        print(stderr, file=sys.stderr)
+    outcome, detail = ending(told, stderr)
     return Tried(
         stranger.name,
         stranger.repository,
@@ -172,6 +109,30 @@ def run_stranger(stranger: Stranger, mirror: Path | None) -> Tried:
         told["engine"] if told else "",
         round(told["seconds"], 1) if told else 0.0,
     )
+
+
+def _run(words: Sequence[str], folder: Path, show: bool) -> str:
+    """Run a module of Python, and end what it has started if it hangs; give its stderr."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=None if show else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, **_VARIABLES, "PYTHONPATH": path},
+        start_new_session=True,
+    )
+    try:
+        return process.communicate(timeout=LIMIT_SECONDS + _GRACE_SECONDS)[1]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return f"{process.communicate()[1]}\nit hung, and was killed"
+    finally:
+        with suppress(ProcessLookupError):  # what it has left behind
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def ending(report: dict[str, Any] | None, stderr: str) -> tuple[str, str]:
@@ -202,7 +163,7 @@ def markdown(tried: Sequence[Tried]) -> str:
     rows = [
         f"| [{each.name}](https://github.com/{each.repository}/tree/{each.commit}"
         f"{'' if each.folder == '.' else f'/{each.folder}'}) | `{each.command}` | {each.outcome} | "
-        f"{each.detail} | {each.seconds:.1f} |"
+        f"{each.detail.partition('. ')[0]} | {each.seconds:.1f} |"
         for each in tried
     ]
     engines = ", ".join(sorted({each.engine for each in tried if each.engine}))
@@ -241,8 +202,8 @@ def write_results(tried: Iterable[Tried], path: Path = RESULTS_FILE) -> None:
 
 def _fetch(stranger: Stranger, mirror: Path | None, checkout: Path) -> None:
     """Put one state of a repository into a folder, without its history."""
+    checkout.mkdir()
     if mirror is None:
-        checkout.mkdir()
         address = f"https://github.com/{stranger.repository}"
         for words in (
             ["init", "--quiet"],
@@ -252,11 +213,13 @@ def _fetch(stranger: Stranger, mirror: Path | None, checkout: Path) -> None:
             subprocess.run(["git", "-C", str(checkout), *words], check=True)
         return
     git = mirror / stranger.repository.replace("/", "+") / "repo"
-    tree = stranger.commit if stranger.folder == "." else f"{stranger.commit}:{stranger.folder}"
-    archive = ["git", "--git-dir", str(git), "archive", tree]  # large files may be absent elsewhere
-    packed = subprocess.run(archive, check=True, stdout=subprocess.PIPE).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
-        files.extractall(checkout / stranger.folder, filter="data")
+    words = ["git", "--git-dir", str(git / ".git" if (git / ".git").exists() else git)]
+    index = {**os.environ, "GIT_INDEX_FILE": f"{checkout}.index"}
+    bare = ["-c", "core.bare=false", "--work-tree", str(checkout)]
+    subprocess.run([*words, *bare, "read-tree", stranger.commit], env=index, check=True)
+    # A clone may lack large files, which git says and goes on.
+    files = ["checkout-index", "--all", "--quiet", f"--prefix={checkout}/"]
+    subprocess.run([*words, *bare, *files], env=index, stderr=subprocess.DEVNULL)
 
 
 def main() -> int:
@@ -264,6 +227,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of names; default: all")
     parser.add_argument("--mirror", type=Path, help="a folder with clones: OWNER+NAME/repo")
+    parser.add_argument("--show", action="store_true", help="show what the scripts print")
     arguments = parser.parse_args()
     chosen = [
         each
@@ -272,7 +236,7 @@ def main() -> int:
     ]
     silent = 0
     for stranger in chosen:
-        tried = run_stranger(stranger, arguments.mirror)
+        tried = run_stranger(stranger, arguments.mirror, show=arguments.show)
         silent += tried.outcome == "no report"
         print(f"{tried.name}: {tried.outcome}, {tried.detail}, {tried.seconds:.1f} s", flush=True)
         write_results([tried])

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks import strangers
-from benchmarks.strangers import STRANGERS, Stranger, ending, markdown, read_results, run_stranger
+from benchmarks.stranger_scripts import STRANGERS, Stranger
+from benchmarks.strangers import ending, markdown, read_results, run_stranger
 from vramlab.cli import parser
 from vramlab.units import GIB
 

@@ -39,7 +39,8 @@ def test_parts_are_counted_alike(nan_gpu: VirtualGPU) -> None:
     assert mask.float().mean().item() == 1
     assert mask.sum().clamp(max=5).item() == 5
     assert mask.sum(1).count_nonzero().item() == 3
-    assert (mask.any().item(), mask.sum().add_(1).item()) == (False, 0)  # no counts
+    answers = (mask.any().item(), mask.sum().add_(1).item())
+    assert answers == (False, 0)  # no counts
 
 
 def test_what_is_known_is_counted_as_before_and_errors_stay(

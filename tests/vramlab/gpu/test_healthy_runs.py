@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,3 +97,20 @@ def test_a_module_on_the_gpu_is_not_exported(gpu: VirtualGPU) -> None:
     assert torch.export.export(layer, (x,)).module()(x).shape == (2, 4)
     with pytest.raises(UnsupportedOnVirtualGPU, match=r"torch\.export\.export is not modelled"):
         torch.export.export(layer.cuda(), (x.cuda(),))
+
+
+ASSERTING = """\
+import torch
+boxes = torch.rand(3, 4, device="cuda")
+assert (boxes[:, 2:] >= boxes[:, :2]).all()
+assert boxes.min() >= 0 and boxes.max() <= 1, "of one line"
+assert not (boxes > 1).any()
+if (boxes > 0.5).any():
+    raise ValueError("a question, no assertion")
+"""
+
+
+def test_what_a_program_asserts_is_true(nan_gpu: VirtualGPU, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(ASSERTING)
+    runpy.run_path(str(path))

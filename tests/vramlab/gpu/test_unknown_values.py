@@ -155,7 +155,8 @@ class TestAnswersOfNan:
         assert str(float(loss.cpu())) == "nan"
         assert f"{loss.item():.3f}" == "nan"
         assert loss.long().item() == 0
-        assert (loss > 0).item() is False
+        positive = (loss > 0).item()
+        assert positive is False
         assert not loss > 0
         assert torch.rand(2, device="cuda").isnan().tolist() == [False, False]
         (first, second) = torch.rand(2, device="cuda").tolist()

@@ -10,6 +10,7 @@ under `vramlab run`, nan and 0, each noted with the line of the program that ask
 
 from __future__ import annotations
 
+import linecache
 from collections import Counter
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import no_values
 from vramlab.gpu.core.op_table import handler, op
-from vramlab.gpu.core.stack_frames import user_line
+from vramlab.gpu.core.stack_frames import user_frame, user_line
 from vramlab.gpu.core.storage_record import Scalar, has_values, known, record_of, remember
 from vramlab.gpu.core.value_policy import ValuePolicy
 from vramlab.gpu.ops.callers import asking
@@ -61,7 +62,8 @@ class RefuseValues(ValuePolicy):
 class AnswerNan(ValuePolicy):
     """Reads answer nan (floating point) or 0, and are counted by the line that asked.
 
-    Counts of masks answer as if all were chosen. Arrays answer 0: what takes arrays (histograms,
+    Counts of masks answer as if all were chosen, and what a program asserts is true, as it is in a
+    healthy run. Arrays answer 0: what takes arrays (histograms,
     assignments, metrics) refuses nan.
 
     Args:
@@ -81,6 +83,9 @@ class AnswerNan(ValuePolicy):
         caller = asking(tensor.dtype)
         if caller is not None and caller.answer is not None:
             return caller.answer
+        if tensor.dtype == torch.bool and what == "item()" and _is_asserted():
+            self._note(f"{what} (as it is asserted)")
+            return True
         number = counted_as(tensor)
         if number is not None and tensor.dtype != torch.bool:
             self._note(f"{what} (as if all were chosen)")
@@ -106,6 +111,15 @@ class AnswerNan(ValuePolicy):
     def _note(self, what: str) -> None:
         self.last_line = user_line()
         self.reads[what, self.last_line] += 1
+
+
+def _is_asserted() -> bool:
+    """Tell whether the program asks in an `assert`."""
+    frame = user_frame()
+    if frame is None:
+        return False
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).split()
+    return line[:1] == ["assert"] and line[1:2] != ["not"]
 
 
 def dtype_zero(dtype: torch.dtype) -> Scalar:
