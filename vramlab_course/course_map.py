@@ -186,6 +186,7 @@ ONWARD: Mapping[str, tuple[str, ...]] = {
     "14": ("workshop_b_checkpoint",),
     "15": ("28",),
     "16": ("24", "28"),
+    "18": ("29",),
     "19": ("workshop_c_bucketed_ddp", "26"),
     "20": ("workshop_d_fsdp",),
     "21": ("26",),
