@@ -169,11 +169,13 @@ def markdown(tried: Sequence[Tried]) -> str:
     engines = ", ".join(sorted({each.engine for each in tried if each.engine}))
     fine = sum(each.outcome in ("fits", "does not fit") for each in tried)
     versions = ", ".join(f"{name} {of}" for name, of in read_versions().items())
-    note = (
-        f"{fine} of {len(tried)} ended with an answer, on the {engines} engine, with {versions}. "
-        "Seconds are of the machine that wrote this table."
+    told = (
+        f"{fine} of {len(tried)} ended with an answer, on the {engines} engine, with {versions}; the "
+        "others say why not."
     )
-    return "\n".join([header, *rows, "", note])
+    note = "Seconds are of the machine that wrote this table."
+    folded = ["<details><summary>Which, and what they need</summary>", "", header, *rows, "", note]
+    return "\n".join([told, "", *folded, "", "</details>"])
 
 
 def read_results(path: Path = RESULTS_FILE) -> list[Tried]:

@@ -177,6 +177,7 @@ def test_results_are_new_each_time(asked: Asked) -> None:
         (aten.mul.Scalar, [zeros(3, dtype=torch.int64), 2], [zeros(3, dtype=torch.int64), 2.0]),
         (aten.mul.Scalar, [zeros(3, dtype=torch.bool), 1], [zeros(3, dtype=torch.bool), True]),
         (aten.mul.Scalar, [zeros(3), 1.0], [zeros(3), 1j]),
+        (aten.native_dropout.default, [zeros(3), 0.5, True], [zeros(3), 0.0, True]),
         (aten.sum.dim_IntList, [zeros(3, 4), [0]], [zeros(3, 4), [1]]),
         (
             aten.upsample_nearest2d.vec,
@@ -184,7 +185,10 @@ def test_results_are_new_each_time(asked: Asked) -> None:
             [zeros(1, 1, 4, 4), None, [3.0, 3.0]],
         ),
     ],
-    ids=["shape", "dtype", "strides", "kind of number", "bool", "complex", "dimension", "scales"],
+    ids=[
+        *("shape", "dtype", "strides", "kind of number", "bool", "complex", "no dropout"),
+        *("dimension", "scales"),
+    ],
 )
 def test_what_makes_another_result_is_asked_for_anew(
     asked: Asked, func: OpOverload, one: list[Any], other: list[Any]

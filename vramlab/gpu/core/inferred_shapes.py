@@ -147,7 +147,8 @@ def _key_of(arg: Any, numbers_count: bool = True) -> Any:
     Args:
         arg: the argument.
         numbers_count: whether the values of numbers that are not whole do, or their types alone.
-            Learning rates are others in each step; a list of scales gives an image its size.
+            Learning rates are others in each step; a list of scales gives an image its size. 0 and
+            1 always count: a dropout by 0 is none.
 
     Raises:
         _Other: it is a host tensor, or something else that has more to it.
@@ -158,7 +159,7 @@ def _key_of(arg: Any, numbers_count: bool = True) -> Any:
             raise _Other
         return arg.shape, arg.stride(), arg.dtype
     if kind is float or kind is complex:
-        return (kind, arg) if numbers_count else kind
+        return (kind, arg) if numbers_count or arg in (0, 1) else kind
     if kind is bool:
         return kind, arg  # True is 1, but promotes otherwise
     if kind in (list, tuple, torch.Size):
