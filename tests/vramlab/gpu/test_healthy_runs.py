@@ -105,6 +105,11 @@ boxes = torch.rand(3, 4, device="cuda")
 assert (boxes[:, 2:] >= boxes[:, :2]).all()
 assert boxes.min() >= 0 and boxes.max() <= 1, "of one line"
 assert not (boxes > 1).any()
+def settled(x):
+    if (x > 1).any():
+        raise ValueError("what is called from an assertion")
+    return True
+assert settled(boxes)
 if (boxes > 0.5).any():
     raise ValueError("a question, no assertion")
 """

@@ -119,3 +119,14 @@ def user_frame(start: FrameType | None = None) -> FrameType | None:
         found.setdefault(owner_of(frame.f_code.co_filename), frame)
         frame = frame.f_back
     return next((found[owner] for owner in _RATHER if owner in found), None)
+
+
+def asking_frame() -> FrameType | None:
+    """Find the frame that asks for what is answered now: the innermost that is no part of modes."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (
+        owner_of(frame.f_code.co_filename) is _VRAMLAB
+        or frame.f_code.co_name in ("__torch_function__", "__torch_dispatch__")
+    ):
+        frame = frame.f_back
+    return frame

@@ -19,7 +19,7 @@ import torch
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import no_values
 from vramlab.gpu.core.op_table import handler, op
-from vramlab.gpu.core.stack_frames import user_frame, user_line
+from vramlab.gpu.core.stack_frames import asking_frame, user_line
 from vramlab.gpu.core.storage_record import Scalar, has_values, known, record_of, remember
 from vramlab.gpu.core.value_policy import ValuePolicy
 from vramlab.gpu.ops.callers import asking
@@ -63,8 +63,7 @@ class AnswerNan(ValuePolicy):
     """Reads answer nan (floating point) or 0, and are counted by the line that asked.
 
     Counts of masks answer as if all were chosen, and what a program asserts is true, as it is in a
-    healthy run. Arrays answer 0: what takes arrays (histograms,
-    assignments, metrics) refuses nan.
+    healthy run. Arrays answer 0: what takes arrays (histograms, assignments, metrics) refuses nan.
 
     Args:
         zero: answer 0 in place of nan, too.
@@ -114,8 +113,12 @@ class AnswerNan(ValuePolicy):
 
 
 def _is_asserted() -> bool:
-    """Tell whether the program asks in an `assert`."""
-    frame = user_frame()
+    """Tell whether the line that asks is an `assert`.
+
+    Not one further out: what it calls may ask for other things, and go on until they are False
+    (`torch.nn.init.trunc_normal_`, PyTorch 2.13).
+    """
+    frame = asking_frame()
     if frame is None:
         return False
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).split()
