@@ -77,8 +77,9 @@ def installed_versions() -> dict[str, str]:
 
 def fingerprints(folder: Path = RECORDINGS) -> dict[str, str]:
     """SHA-256 of every file of real GPUs' recordings; empty where nothing has been recorded yet."""
+    files = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.glob("*"))
-        if path.is_file()
+        path.as_posix(): hashlib.sha256((folder / path).read_bytes()).hexdigest()
+        for path in files
+        if path.parts[0] != "computed"
     }
