@@ -110,8 +110,9 @@ TORCH_CUDA = words(
     "device_count empty_cache get_device_capability get_device_name get_device_properties "
     "get_rng_state is_available is_bf16_supported is_initialized manual_seed manual_seed_all "
     "max_memory_allocated max_memory_reserved mem_get_info memory_allocated memory_reserved "
-    "memory_stats memory_summary reset_accumulated_memory_stats reset_max_memory_allocated "
-    "reset_peak_memory_stats seed set_device set_rng_state stream synchronize"
+    "memory_snapshot memory_stats memory_summary reset_accumulated_memory_stats "
+    "reset_max_memory_allocated reset_peak_memory_stats seed set_device set_rng_state stream "
+    "synchronize"
 )
 """Counters may be reset: the trial keeps the peaks. Left out are `set_per_process_memory_fraction`,
 which sets the limit, other allocators and memory pools, and the recording of the history."""

@@ -40,11 +40,16 @@ HONEST = {
     ("08 quick_gelu", "as_given_the_first_time"),
     # Without values in its one run, it does what is asked for.
     ("20 shard", "does_nothing_where_there_are_values"),
+    # There are none: it is a verdict on memory.
+    ("30 leaks", "does_nothing_where_there_are_values"),
 }
 """Cheats that are none with these tasks."""
 
-CALLED_ONCE = [name for name in TASKS if not name.startswith(("08", "20", "b ", "c ", "d "))]
-"""Programs that give all that there is to remember; one has no results but the model's."""
+CALLED_ONCE = [
+    name for name in TASKS if not name.startswith(("08", "20", "30 leaks", "b ", "c ", "d "))
+]
+"""Programs that give all that there is to remember; one has no results but the model's, and one
+tells yes from no, which differs from case to case."""
 
 
 def programs(exercise: Exercise, task: Fix) -> tuple[Any, Any]:

@@ -192,7 +192,7 @@ def test_micro_batches_shrink_with_what_there_is_to_share() -> None:
     assert doubled["a pipeline of 8"].micro_batches == 8
 
 
-def test_every_change_has_a_price_and_the_lesson_that_measures_it() -> None:
+def test_every_change_has_a_price() -> None:
     for options in (PLAIN, {"batch": 8, "data": 2}, {"sequence": 64, "batch": 1}):
         for change in next_changes(Plan(LLAMA, **options)):
-            assert "(lesson" in change.price, change.what
+            assert len(change.price.split()) >= 3, change.what

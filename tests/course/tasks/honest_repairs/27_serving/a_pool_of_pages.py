@@ -21,9 +21,8 @@ def serve(requests, longest, load):
             pool[page, 0], pool[page, 1] = key, value
             tables[request].append(page)
             if len(tables[request]) == length:
-                mine = pool[tables[request]]
-                keys, values = mine[:, 0].reshape(-1, 256), mine[:, 1].reshape(-1, 256)
+                keys, values = (pool[tables[request], part].view(-1, 256) for part in (0, 1))
                 outputs[request] = torch.softmax(query @ keys.T / 16, -1) @ values
                 free += tables[request]
-                del mine, keys, values
+                del keys, values
     return outputs
