@@ -170,8 +170,8 @@ def markdown(tried: Sequence[Tried]) -> str:
     fine = sum(each.outcome in ("fits", "does not fit") for each in tried)
     versions = ", ".join(f"{name} {of}" for name, of in read_versions().items())
     told = (
-        f"{fine} of {len(tried)} ended with an answer, on the {engines} engine, with {versions}; the "
-        "others say why not."
+        f"{fine} of {len(tried)} ended with an answer, on the {engines} engine, with {versions}; "
+        "the others say why not."
     )
     note = "Seconds are of the machine that wrote this table."
     folded = ["<details><summary>Which, and what they need</summary>", "", header, *rows, "", note]

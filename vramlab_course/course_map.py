@@ -128,11 +128,8 @@ PARTS = (
         (
             "moe.unused_parameters",
             "moe.capacity",
-            "moe.dispatched_bytes",
             "serving.pages",
-            "serving.shared_pages",
             "serving.latent_token_bytes",
-            "serving.quantized_bytes",
         ),
     ),
 )

@@ -32,7 +32,7 @@ SHAPES = (1024, 2048, 4096, 8192)
 
 
 @dataclass(frozen=True)
-class Moment:
+class RecordedMoment:
     """What PyTorch counts after a piece of a program, in bytes."""
 
     name: str
@@ -44,7 +44,7 @@ class Moment:
     """Of what is reserved, the part in private pools, which graphs have."""
 
 
-Runs = dict[str, tuple[Moment, ...]]
+Runs = dict[str, tuple[RecordedMoment, ...]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class CompiledRuns:
     """Which GPU, engine and PyTorch ran them, and whether they were run now."""
     runs: Runs
 
-    def __getitem__(self, name: str) -> dict[str, Moment]:
+    def __getitem__(self, name: str) -> dict[str, RecordedMoment]:
         """The moments of one program, by name."""
         return {moment.name: moment for moment in self.runs[name]}
 
@@ -117,7 +117,7 @@ def recorded() -> CompiledRuns:
     """Give what was recorded."""
     data = json.loads(RECORDED.read_text(encoding="utf-8"))
     runs = {
-        name: tuple(Moment(**moment) for moment in moments)
+        name: tuple(RecordedMoment(**moment) for moment in moments)
         for name, moments in data["runs"].items()
     }
     return CompiledRuns(data["by"], runs)
@@ -138,7 +138,7 @@ def measured() -> CompiledRuns:
 
 
 @contextmanager
-def _piece(name: str, moments: list[Moment]) -> Iterator[None]:
+def _piece(name: str, moments: list[RecordedMoment]) -> Iterator[None]:
     """Note what the body of the with statement does."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -150,7 +150,7 @@ def _piece(name: str, moments: list[Moment]) -> Iterator[None]:
         if tuple(segment["segment_pool_id"]) != (0, 0)
     ]
     moments.append(
-        Moment(
+        RecordedMoment(
             name,
             torch.cuda.memory_allocated(),
             torch.cuda.max_memory_allocated(),
@@ -173,10 +173,10 @@ def _made(way: str, model: nn.Module) -> Callable[[Tensor], Tensor]:
     return compiled
 
 
-def _training(way: str) -> tuple[Moment, ...]:
+def _training(way: str) -> tuple[RecordedMoment, ...]:
     """Take five steps; the first compile and record, the last is a step as all later ones."""
     _afresh()
-    moments: list[Moment] = []
+    moments: list[RecordedMoment] = []
     with _piece("model and input", moments):
         model = gated_model()
         x = torch.zeros(ROWS, WIDTH, dtype=torch.bfloat16, device="cuda", requires_grad=True)
@@ -205,10 +205,10 @@ def _capture(model: nn.Module, x: Tensor, pool: Any = None) -> tuple[torch.cuda.
     return graph, y
 
 
-def _graph_by_hand() -> tuple[Moment, ...]:
+def _graph_by_hand() -> tuple[RecordedMoment, ...]:
     """Run four layers, capture them, replay, let go."""
     _afresh()
-    moments: list[Moment] = []
+    moments: list[RecordedMoment] = []
     with _piece("model and input", moments):
         model, x = _layers()
     with _piece("eager", moments):
@@ -226,10 +226,10 @@ def _graph_by_hand() -> tuple[Moment, ...]:
     return tuple(moments)
 
 
-def _two_graphs(shared: bool) -> tuple[Moment, ...]:
+def _two_graphs(shared: bool) -> tuple[RecordedMoment, ...]:
     """Capture the same layers for two shapes, each with a pool of its own, or with one."""
     _afresh()
-    moments: list[Moment] = []
+    moments: list[RecordedMoment] = []
     with _piece("model and input", moments):
         model, x = _layers()
     model(x)
@@ -241,10 +241,10 @@ def _two_graphs(shared: bool) -> tuple[Moment, ...]:
     return tuple(moments)
 
 
-def _shapes() -> tuple[Moment, ...]:
+def _shapes() -> tuple[RecordedMoment, ...]:
     """Let a model with CUDA graphs see one shape after the other, and the first again."""
     _afresh()
-    moments: list[Moment] = []
+    moments: list[RecordedMoment] = []
     model = gated_model().requires_grad_(False)
     run = torch.compile(model, mode="reduce-overhead", dynamic=False)
     for number, rows in enumerate((*SHAPES, SHAPES[0])):

@@ -163,7 +163,7 @@ def _find_waste(trial: Trial, outside_percent: float) -> None:
 
 
 @dataclass(frozen=True)
-class Attention:
+class PublishedAttention:
     """A model's attention, as far as its cache asks."""
 
     figure: str
@@ -184,12 +184,16 @@ class Attention:
 
 
 DEEPSEEK = (
-    Attention("mla-small", 0, "MHA", 27, (16 * 128,) * 2, "DeepSeek-V2-Lite's layers and heads"),
-    Attention("mla-small", 1, "MLA", 27, (512, 64), "DeepSeek-V2-Lite's configuration"),
-    Attention("mla-large", 0, "MHA", 60, (56 * 128,) * 2, "56 heads: what the number gives"),
-    Attention("mla-large", 1, "MLA", 60, (512, 64), "DeepSeek-V2's configuration"),
+    PublishedAttention(
+        "mla-small", 0, "MHA", 27, (16 * 128,) * 2, "DeepSeek-V2-Lite's layers and heads"
+    ),
+    PublishedAttention("mla-small", 1, "MLA", 27, (512, 64), "DeepSeek-V2-Lite's configuration"),
+    PublishedAttention(
+        "mla-large", 0, "MHA", 60, (56 * 128,) * 2, "56 heads: what the number gives"
+    ),
+    PublishedAttention("mla-large", 1, "MLA", 60, (512, 64), "DeepSeek-V2's configuration"),
 )
-DEEPSEEK_67B = Attention(
+DEEPSEEK_67B = PublishedAttention(
     "mla-against-67b", 0, "DeepSeek 67B", 95, (8 * 128,) * 2, "arXiv 2401.02954 table 2"
 )
 MLA_BITS = 6
@@ -227,7 +231,7 @@ def latent_cache(page: int = 16) -> Outcome:
     return trial.outcome()
 
 
-def _numbers_per_token(trial: Trial, attention: Attention, page: int) -> int:
+def _numbers_per_token(trial: Trial, attention: PublishedAttention, page: int) -> int:
     name = f"{attention.figure}, {attention.name}"
     kept = []
     with trial.stage(name, expected("growth", 2 * page * attention.numbers)) as stage:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vramlab_course.course_map import PARTS, PATHS
 from vramlab_course.translations.catalogue import (
-    Entry,
+    CatalogueEntry,
     brought_up_to_date,
     path_of,
     read,
@@ -48,7 +48,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.begin:
         language, name = arguments.begin
-        entries = [Entry(text) for text in _texts(name)]
+        entries = [CatalogueEntry(text) for text in _texts(name)]
         write(path_of(name, language), entries, name, language)
     status = 0
     for language in languages():

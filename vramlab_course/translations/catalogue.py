@@ -24,7 +24,7 @@ _STALE = "fuzzy"
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One text, and what a language says for it.
 
     Attributes:
@@ -55,7 +55,7 @@ def path_of(notebook: str, language: str) -> Path:
     return CATALOGUES / language / folder / f"{name.stem}.po"
 
 
-def read(path: Path) -> list[Entry]:
+def read(path: Path) -> list[CatalogueEntry]:
     """Read the entries of a PO file, in their order; none where there is no file.
 
     Raises:
@@ -69,7 +69,7 @@ def read(path: Path) -> list[Entry]:
     with path.open("rb") as file:
         catalogue = read_po(file, abort_invalid=True)
     return [
-        Entry(
+        CatalogueEntry(
             Text(message.context or "", str(message.id)),
             str(message.string or ""),
             message.fuzzy,
@@ -79,7 +79,7 @@ def read(path: Path) -> list[Entry]:
     ]
 
 
-def write(path: Path, entries: list[Entry], about: str, language: str) -> None:
+def write(path: Path, entries: list[CatalogueEntry], about: str, language: str) -> None:
     """Write a PO file: a line of it for each line of a text, so that changes read well."""
     from babel.messages.catalog import Catalog
     from babel.messages.pofile import write_po
@@ -100,7 +100,7 @@ def write(path: Path, entries: list[Entry], about: str, language: str) -> None:
     path.write_bytes(head.encode() + file.getvalue().rstrip(b"\n") + b"\n")
 
 
-def brought_up_to_date(entries: list[Entry], texts: list[Text]) -> list[Entry]:
+def brought_up_to_date(entries: list[CatalogueEntry], texts: list[Text]) -> list[CatalogueEntry]:
     """Give the entries that a notebook's texts need now, in the order of the texts.
 
     What has changed gets the translation of what stood there, marked as stale.
@@ -112,9 +112,9 @@ def brought_up_to_date(entries: list[Entry], texts: list[Text]) -> list[Entry]:
         entry = exact.get(text)
         if entry is None:
             old = next((each for each in left if each.text.place == text.place), None)
-            entry = Entry(text)
+            entry = CatalogueEntry(text)
             if old is not None:
                 left.remove(old)
-                entry = Entry(text, old.translation, is_stale=bool(old.translation))
+                entry = CatalogueEntry(text, old.translation, is_stale=bool(old.translation))
         found.append(entry)
     return found

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vramlab_course.translations.catalogue import Entry, brought_up_to_date, path_of, read, write
+from vramlab_course.translations.catalogue import (
+    CatalogueEntry,
+    brought_up_to_date,
+    path_of,
+    read,
+    write,
+)
 from vramlab_course.translations.language import CATALOGUES
 from vramlab_course.translations.texts import (
     MISTAKES,
@@ -22,15 +28,15 @@ ONE, TWO, THREE = (Text("cell", words) for words in ("One.", "Two.", "Three."))
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     entries = [
-        Entry(
+        CatalogueEntry(
             Text("title", '# 01 · "Quoted"\n\n- `a\\n`;\n- 30 % of it.\n'),
             "# 01 · “引用”\n\n- 甲\n",
         ),
-        Entry(Text("same", "One."), "一。"),
-        Entry(Text("other", "One."), "壹。"),
-        Entry(Text("new", "Two.")),
-        Entry(Text("changed", "Three, now."), "三。", is_stale=True),
-        Entry(Text("", "{points} points."), "{points} 分。"),
+        CatalogueEntry(Text("same", "One."), "一。"),
+        CatalogueEntry(Text("other", "One."), "壹。"),
+        CatalogueEntry(Text("new", "Two.")),
+        CatalogueEntry(Text("changed", "Three, now."), "三。", is_stale=True),
+        CatalogueEntry(Text("", "{points} points."), "{points} 分。"),
     ]
     path = tmp_path / "lessons" / "01.po"
     write(path, entries, "lessons/01.ipynb", "zh")
@@ -39,7 +45,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_it_is_a_file_that_translators_editors_know(tmp_path: Path) -> None:
-    write(tmp_path / "01.po", [Entry(ONE, "一。", is_stale=True)], "lessons/01.ipynb", "zh")
+    write(
+        tmp_path / "01.po", [CatalogueEntry(ONE, "一。", is_stale=True)], "lessons/01.ipynb", "zh"
+    )
     assert (tmp_path / "01.po").read_text(encoding="utf-8") == (
         "# lessons/01.ipynb\n"
         'msgid ""\n'
@@ -57,28 +65,30 @@ def test_it_is_a_file_that_translators_editors_know(tmp_path: Path) -> None:
 
 
 def test_what_has_not_changed_keeps_its_translation() -> None:
-    entries = [Entry(ONE, "一。"), Entry(TWO, "二。")]
+    entries = [CatalogueEntry(ONE, "一。"), CatalogueEntry(TWO, "二。")]
     assert brought_up_to_date(entries, [TWO, ONE]) == entries[::-1]
 
 
 def test_what_has_changed_keeps_its_translation_to_be_mended() -> None:
-    (changed,) = brought_up_to_date([Entry(ONE, "一。")], [TWO])
-    assert changed == Entry(TWO, "一。", is_stale=True)
+    (changed,) = brought_up_to_date([CatalogueEntry(ONE, "一。")], [TWO])
+    assert changed == CatalogueEntry(TWO, "一。", is_stale=True)
     assert brought_up_to_date([changed], [TWO]) == [changed]
-    assert brought_up_to_date([changed], [THREE]) == [Entry(THREE, "一。", is_stale=True)]
+    assert brought_up_to_date([changed], [THREE]) == [CatalogueEntry(THREE, "一。", is_stale=True)]
     # Where there was nothing to mend, nothing is stale: it is still to be translated.
-    assert brought_up_to_date([Entry(ONE)], [TWO]) == [Entry(TWO)]
+    assert brought_up_to_date([CatalogueEntry(ONE)], [TWO]) == [CatalogueEntry(TWO)]
 
 
 def test_what_is_new_has_no_translation_and_what_has_gone_no_entry() -> None:
     elsewhere = Text("another cell", "One.")
-    assert brought_up_to_date([Entry(ONE, "一。")], [elsewhere]) == [Entry(elsewhere)]
+    assert brought_up_to_date([CatalogueEntry(ONE, "一。")], [elsewhere]) == [
+        CatalogueEntry(elsewhere)
+    ]
 
 
 def test_a_cell_that_is_moved_to_another_text_takes_one_translation_only() -> None:
-    assert brought_up_to_date([Entry(ONE, "一。")], [TWO, THREE]) == [
-        Entry(TWO, "一。", is_stale=True),
-        Entry(THREE),
+    assert brought_up_to_date([CatalogueEntry(ONE, "一。")], [TWO, THREE]) == [
+        CatalogueEntry(TWO, "一。", is_stale=True),
+        CatalogueEntry(THREE),
     ]
 
 

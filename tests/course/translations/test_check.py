@@ -10,7 +10,7 @@ import pytest
 
 from vramlab_course.translations import __main__ as command
 from vramlab_course.translations import catalogue, language, speech
-from vramlab_course.translations.catalogue import Entry, read
+from vramlab_course.translations.catalogue import CatalogueEntry, read
 from vramlab_course.translations.texts import Text
 
 NAME = "lessons/01_one.ipynb"
@@ -45,9 +45,15 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     put_lesson(root, title="# One", end="The end.")
     assert run(monkeypatch, "--begin", "zh", NAME) == 0
     path = catalogues / "zh" / "lessons" / "01_one.po"
-    assert read(path) == [Entry(Text("title", "# One")), Entry(Text("end", "The end."))]
+    assert read(path) == [
+        CatalogueEntry(Text("title", "# One")),
+        CatalogueEntry(Text("end", "The end.")),
+    ]
     catalogue.write(
-        path, [Entry(Text("title", "# One"), "# 一"), Entry(Text("end", "The end."))], NAME, "zh"
+        path,
+        [CatalogueEntry(Text("title", "# One"), "# 一"), CatalogueEntry(Text("end", "The end."))],
+        NAME,
+        "zh",
     )
     return root
 
@@ -86,6 +92,6 @@ def test_a_changed_source_makes_its_entry_stale(
     assert path.read_bytes() == before
 
     assert run(monkeypatch) == 0
-    stale = Entry(Text("title", "# One, and a half"), "# 一", is_stale=True)
-    assert read(path) == [stale, Entry(Text("end", "The end."))]
+    stale = CatalogueEntry(Text("title", "# One, and a half"), "# 一", is_stale=True)
+    assert read(path) == [stale, CatalogueEntry(Text("end", "The end."))]
     assert run(monkeypatch, "--check") == 0  # the translator knows

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from vramlab_course.notebooks import installed_notebooks
-from vramlab_course.translations.catalogue import Entry, path_of, read
+from vramlab_course.translations.catalogue import CatalogueEntry, path_of, read
 from vramlab_course.translations.language import CATALOGUES
 from vramlab_course.translations.notebook import NOT_TRANSLATED, in_language, translate
 from vramlab_course.translations.speech import WIDGETS, spoken
@@ -51,7 +51,7 @@ def markdown(notebook: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def all_entries() -> list[Entry]:
+def all_entries() -> list[CatalogueEntry]:
     return [entry for path in sorted(CATALOGUES.glob("zh/**/*.po")) for entry in read(path)]
 
 
