@@ -16,6 +16,7 @@ from vramlab.measure import record_timeline
 from vramlab.measure.categories import blocks_by_category
 from vramlab.measure.counters import held_bytes, unsplit_remainder_bytes
 from vramlab.measure.timeline import Timeline
+from vramlab.planner.models import llama_sizes
 from vramlab.programs.transformer import Transformer
 from vramlab.programs.transformer_memory import Checkpointing, Sizes
 from vramlab_course.experiments.outcome import Difference, Outcome
@@ -37,19 +38,7 @@ from vramlab_course.programs.techniques.four_bits import BLOCK, SCALES_BLOCK, Fo
 ALL_MATRICES = ("qkv", "project", "up", "down")
 """The Linear layers of a transformer's layer, as `Transformer` calls them."""
 
-LLAMA_7B = Sizes(
-    vocabulary=32_000,
-    width=4096,
-    layers=32,
-    heads=32,
-    feed_forward=11_008,
-    activation="swiglu",
-    norm="rms",
-    bias=False,
-    tied=False,
-    learned_positions=False,
-    rotary=True,
-)
+LLAMA_7B = llama_sizes(32_000, 4096, 32, 32, 11_008)
 """Source: arXiv 2302.13971, table 2; 11,008 is two thirds of 4 x 4096, as multiple of 256."""
 
 LLAMAS = {"7B": (32, 4096, 11_008), "65B": (80, 8192, 22_016)}

@@ -22,25 +22,13 @@ from torch import Tensor
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category, record_timeline
 from vramlab.measure.categories import blocks_by_category
+from vramlab.planner.models import llama_sizes
 from vramlab.programs.transformer import Transformer
-from vramlab.programs.transformer_memory import Attention, Checkpointing, Sizes
+from vramlab.programs.transformer_memory import Attention, Checkpointing
 from vramlab_course.programs.techniques.blockwise_adam import BlockwiseAdamW
 
 GPU = "A100-80GB"
-MODEL = Sizes(
-    vocabulary=32_000,
-    width=2048,
-    layers=4,
-    heads=32,
-    kv_heads=4,
-    feed_forward=5632,
-    activation="swiglu",
-    norm="rms",
-    bias=False,
-    tied=False,
-    learned_positions=False,
-    rotary=True,
-)
+MODEL = llama_sizes(32_000, 2048, 4, 32, 5632, 4)
 """Llama's form, in the width of TinyLlama (arXiv 2401.02385, table 1), with 4 of its 22 layers."""
 BATCH, LENGTH = 8, 2048
 

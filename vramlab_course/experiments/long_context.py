@@ -12,6 +12,7 @@ from vramlab import VirtualGPU, catalogue
 from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.measure import Timeline, record_collectives, record_sends, record_timeline
 from vramlab.measure.counters import held_bytes, unsplit_remainder_bytes
+from vramlab.planner.models import llama_sizes
 from vramlab.programs.alone import alone
 from vramlab.programs.transformer import Transformer
 from vramlab.programs.transformer_memory import Sizes
@@ -24,20 +25,7 @@ from vramlab_course.programs.ranks import refuse_real_gpu
 from vramlab_course.programs.techniques.chunked_loss import chunked_loss, whole_loss
 from vramlab_course.programs.techniques.context_parallel import ring_attention, ulysses_attention
 
-LLAMA_8B = Sizes(
-    vocabulary=128_256,
-    width=4096,
-    layers=32,
-    heads=32,
-    kv_heads=8,
-    feed_forward=14_336,
-    activation="swiglu",
-    norm="rms",
-    bias=False,
-    tied=False,
-    learned_positions=False,
-    rotary=True,
-)
+LLAMA_8B = llama_sizes(128_256, 4096, 32, 32, 14_336, 8)
 """Source: arXiv 2407.21783 (Llama 3), table 3."""
 TOKENS = 131_072
 

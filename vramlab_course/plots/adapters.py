@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import torch
-from matplotlib.patches import Rectangle
 
 from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.style import CATEGORY_LOOKS, Look
@@ -118,15 +116,4 @@ def _draw(
         max(_SIDE_IN * size / whole, _THIN_IN)
         for size, whole in zip(tensor.shape, weight.shape, strict=True)
     )
-    thin = min(height, width) < 2 * _THIN_IN
-    diagram.axes.add_patch(
-        Rectangle(
-            (x, y),
-            width,
-            height,
-            facecolor=look.color,
-            edgecolor=style.INK,
-            linewidth=0 if thin else 0.8,
-            zorder=2,
-        )
-    )
+    diagram.area(x, y, width, height, look, edged=min(height, width) >= 2 * _THIN_IN)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import WIDTH_IN, Picture
@@ -143,6 +143,29 @@ class Diagram:
                 va="top" if top else "center",
             )
         return Box(x, y, width, height)
+
+    def area(
+        self, x: float, y: float, width: float, height: float, look: Look, *, edged: bool
+    ) -> None:
+        """Draw a rectangle whose area means bytes.
+
+        Args:
+            x, y: its lower left corner, in inches.
+            width, height: in inches.
+            look: its colour.
+            edged: whether it has an edge; one would hide the colour of a thin one.
+        """
+        self.axes.add_patch(
+            Rectangle(
+                (x, y),
+                width,
+                height,
+                facecolor=look.color,
+                edgecolor=style.INK,
+                linewidth=0.8 if edged else 0,
+                zorder=2,
+            )
+        )
 
     def write(
         self,

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from matplotlib.patches import Rectangle
 
 from vramlab.measure import Category
-from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram
 from vramlab_course.plots.picture import WIDTH_IN, Picture
 from vramlab_course.plots.style import CATEGORY_LOOKS, Look
@@ -98,7 +96,8 @@ def _draw_panel(
     left, line = x, top - _HEIGHT_IN - _LINE_IN
     for words, tensor in tensors:
         width, height = _size_in(tensor, weight)
-        _draw_area(diagram, left, top - height, width, height, look)
+        edged = min(width, height) > 2 * _LEAST_IN
+        diagram.area(left, top - height, width, height, look, edged=edged)
         left += width + _GAP_IN
         diagram.write(x, line, _words(words, tensor), ha="left")
         line -= _LINE_IN
@@ -111,19 +110,3 @@ def _size_in(tensor: torch.Tensor, weight: torch.Tensor) -> tuple[float, float]:
     height = _HEIGHT_IN / rows if is_row else _HEIGHT_IN
     whole = _WIDTH_IN * _HEIGHT_IN * tensor.nbytes / weight.nbytes
     return max(whole / height, _LEAST_IN), max(height, _LEAST_IN)
-
-
-def _draw_area(
-    diagram: Diagram, x: float, y: float, width: float, height: float, look: Look
-) -> None:
-    diagram.axes.add_patch(
-        Rectangle(
-            (x, y),
-            width,
-            height,
-            facecolor=look.color,
-            edgecolor=style.INK,
-            linewidth=0.8 if min(width, height) > 2 * _LEAST_IN else 0,
-            zorder=2,
-        )
-    )

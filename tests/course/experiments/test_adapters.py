@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.programs.transformer_memory import Sizes
+from vramlab.planner.models import llama_sizes
 from vramlab_course.experiments import adapters
 from vramlab_course.experiments.adapters import ALL_MATRICES, WAYS, TuningWay
 from vramlab_course.formulas.adapters import chain_kept_bytes, llama_parameters
 
-SMALL = Sizes(
-    vocabulary=512,
-    width=256,
-    layers=4,
-    heads=4,
-    feed_forward=768,
-    activation="swiglu",
-    norm="rms",
-    bias=False,
-    tied=False,
-    learned_positions=False,
-    rotary=True,
-)
+SMALL = llama_sizes(512, 256, 4, 4, 768)
 
 
 @pytest.mark.parametrize("name", ["all weights learn", "QLoRA, checkpoints"])

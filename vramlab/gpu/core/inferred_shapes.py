@@ -28,6 +28,11 @@ _META = torch.device("meta")
 _NAMESPACES = ("aten", "prims", "fsdp")
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _WORDS = (int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+_IRREGULAR = {
+    torch.Tag.data_dependent_output,
+    torch.Tag.dynamic_output_shape,
+    torch.Tag.inplace_view,
+}
 _MOST = 2**14
 
 
@@ -172,12 +177,11 @@ def _key_of(arg: Any, numbers_count: bool = True) -> Any:
 def _is_regular(spec: OpSpec, func: OpOverload) -> bool:
     """Tell whether shapes alone decide what an op returns: new tensors, or what it has changed."""
     schema = schema_of(func)
-    irregular = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
     return (
         func.namespace in _NAMESPACES
         and spec.make_outputs is None  # some ask for values
         and not spec.resizes
-        and not irregular.union({torch.Tag.inplace_view}).intersection(func.tags)
+        and _IRREGULAR.isdisjoint(func.tags)
         and all(
             each.alias_info is None or each.alias_info.is_write
             for each in (*schema.arguments, *schema.returns)
