@@ -7,12 +7,13 @@ from vramlab.units import short_size
 from vramlab_course.formulas.eight_bits import FLOAT_SCALE_BYTES, Recipe
 from vramlab_course.plots.diagram import STEP, Diagram
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS
+from vramlab_course.plots.style import CATEGORY_LOOKS, looks_for
 
 _WEIGHT = CATEGORY_LOOKS[Category.PARAMETERS]
 _ACTIVATION = CATEGORY_LOOKS[Category.ACTIVATIONS]
 _GRADIENT = CATEGORY_LOOKS[Category.GRADIENTS]
 _TEMPORARY = CATEGORY_LOOKS[Category.TEMPORARIES]
+_CAST = looks_for(["casts"])["casts"]
 
 
 def draw_eight_bit_linear(
@@ -31,13 +32,22 @@ def draw_eight_bit_linear(
     kept = keep == "8 bits, kept"
     size = _Sizes(rows, inputs, outputs)
     diagram.write(0.3, 3.75, "forward", ha="left", bold=True)
-    x = diagram.box(0.3, 2.85, 1.25, 0.62, f"x, 16 bits\n{size.given}", _ACTIVATION, dashed=kept)
+    x = diagram.box(
+        0.3,
+        2.85,
+        1.25,
+        0.62,
+        f"x, 16 bits\n{size.given}",
+        _ACTIVATION,
+        dashed=kept,
+        bold=not kept,
+    )
     w = diagram.box(0.3, 1.95, 1.25, 0.62, f"W, float32\n{size.weight}", _WEIGHT)
     x8 = diagram.box(
-        2.45, 2.85, 1.35, 0.62, f"x, E4M3\n{size.given8}", _ACTIVATION, dashed=not kept
+        2.45, 2.85, 1.35, 0.62, f"x, E4M3\n{size.given8}", _ACTIVATION, dashed=not kept, bold=kept
     )
     w8 = diagram.box(
-        2.45, 1.95, 1.35, 0.62, f"W, E4M3\n{size.weight8}", _ACTIVATION, dashed=not kept
+        2.45, 1.95, 1.35, 0.62, f"W, E4M3\n{size.weight8}", _CAST, dashed=not kept, bold=kept
     )
     diagram.arrow(x.right, x8.left, "amax,\ncast", beside=(0, 0.2))
     diagram.arrow(w.right, w8.left, "amax,\ncast", beside=(0, 0.2))
@@ -60,7 +70,9 @@ def draw_eight_bit_linear(
     diagram.arrow(of_w.right, dw.left)
     again = "W and x as they were\nkept in 8 bits" if kept else "W and x,\ncast once more"
     diagram.write(5.32, 1.78, again)
-    diagram.write(4.27, 0.1, "dashed: gone after the forward pass", ha="center")
+    diagram.write(
+        4.5, 0.1, "bold: stays for the backward pass; dashed: gone after the forward pass"
+    )
     return diagram.finish(describe_eight_bit_linear(rows, inputs, outputs, keep, title=title))
 
 

@@ -118,8 +118,8 @@ def _draw_bits(axes: Axes, row: int, form: FloatFormat, stored: Stored | None) -
 
 def _limits(form: FloatFormat) -> str:
     return (
-        f"largest {form.largest:.4g}, smallest normal {form.smallest_normal:.2g},\n"
-        f"smallest {form.smallest:.2g}, step after 1: {form.epsilon:.2g}"
+        f"largest {form.largest:.5g}, smallest normal {form.smallest_normal:.3g},\n"
+        f"smallest {form.smallest:.3g}, step after 1: {form.epsilon:.3g}"
     )
 
 

@@ -57,7 +57,12 @@ def draw_kept_heads(
             box = diagram.box(left + head * step, 1.5, step - 0.05, 0.3, "Q", _QUERY)
             diagram.line(box.bottom, tops[head * len(tops) // heads], 0.8)
         diagram.write(middle, 0.45, f"kept: {kind.numbers:,} numbers", bold=True)
-    diagram.write(4.5, 0.12, "of each token, in each layer; queries are not kept")
+    diagram.write(
+        4.5,
+        0.12,
+        "of each token, in each layer; queries are not kept; "
+        f"beside the latent: a rotary key for all heads, {rotary}",
+    )
     return diagram.finish(
         describe_kept_heads(heads, head_size, groups, latent, rotary, title=title)
     )
@@ -87,7 +92,9 @@ def _draw_kept(
     if not kind.kv_heads:
         share = latent / (latent + rotary)
         box = diagram.box(left, 0.7, _WIDTH_IN * share - 0.05, 0.4, f"latent, {latent}", _LATENT)
-        diagram.box(left + _WIDTH_IN * share, 0.7, _WIDTH_IN * (1 - share), 0.4, "", _KEPT)
+        width = _WIDTH_IN * (1 - share)
+        text = style.fits_in(str(rotary), width)
+        diagram.box(left + _WIDTH_IN * share, 0.7, width, 0.4, text, _KEPT)
         return [box.top]
     step = _WIDTH_IN / kind.kv_heads
     width = min(step, 0.5) - 0.05

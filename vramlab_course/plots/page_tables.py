@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.diagram import Diagram, check_drawable
+from vramlab_course.plots.diagram import PAPER, Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.style import Look
 
@@ -15,6 +15,7 @@ _OWN = Look(style.ORANGE)
 _SHARED = Look(style.SKY_BLUE)
 _MOST_PAGES = 32
 _ROW_IN, _PAGE_IN, _GAP_IN = 0.5, 0.34, 0.04
+_EDGE_IN = 0.015
 _LEFT_IN, _ACROSS = 1.3, 16
 
 Tables = Mapping[str, Sequence[int]]
@@ -65,7 +66,8 @@ def draw_page_tables(
             diagram.write(0.25, y + 0.17, "all pages", ha="left", small=False)
         for page in range(first, min(first + _ACROSS, pages)):
             _draw_page(diagram, page - first, y, page, holders[page], 1.0)
-    diagram.key({"of one request": _OWN, "shared": _SHARED}, _LEFT_IN, 0.18)
+    shared = {"shared": _SHARED} if max(holders.values()) > 1 else {}
+    diagram.key({"of one request": _OWN, **shared}, _LEFT_IN, 0.18)
     diagram.write(8.8, 0.18, f"dashed: free; a page takes {short_size(page_bytes)}", ha="right")
     return diagram.finish(
         describe_page_tables(
@@ -104,9 +106,14 @@ def _draw_page(
     diagram: Diagram, place: int, y: float, page: int, holders: int, filled: float
 ) -> None:
     x = _LEFT_IN + place * (_PAGE_IN + _GAP_IN)
-    diagram.box(x, y, _PAGE_IN, _PAGE_IN, "", dashed=not holders)
-    if holders:
-        diagram.box(x, y, _PAGE_IN * filled, _PAGE_IN, "", _SHARED if holders > 1 else _OWN)
+    look = _SHARED if holders > 1 else _OWN
+    is_full = bool(holders) and filled == 1
+    diagram.box(x, y, _PAGE_IN, _PAGE_IN, "", look if is_full else PAPER, dashed=not holders)
+    if holders and not is_full:
+        inside = _PAGE_IN - 2 * _EDGE_IN
+        diagram.area(
+            x + _EDGE_IN, y + _EDGE_IN, inside * filled, inside, look, edged=False
+        )  # an edge would cross the number
     diagram.write(x + _PAGE_IN / 2, y + _PAGE_IN / 2, str(page))
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from vramlab_course.plots.style import Look
@@ -38,6 +39,19 @@ class Picture(Figure):
         """Say below the axes what looks mean, by name, on one line."""
         handles = [look.patch(name) for name, look in looks.items()]
         self.legend(handles=handles, loc="outside lower left", ncols=len(handles))
+
+    def explain_in_columns(self, handles: Sequence[Artist], most: int) -> None:
+        """Say below the axes what these mean, in as many columns as there is room for.
+
+        Args:
+            handles: one for each entry, with its label.
+            most: columns.
+        """
+        for columns in range(most, 0, -1):
+            legend = self.legend(handles=handles, loc="outside lower left", ncols=columns)
+            if columns == 1 or legend.get_window_extent().width <= self.bbox.width:
+                return
+            legend.remove()
 
     def to_png(self) -> bytes:
         """The picture as a PNG file."""

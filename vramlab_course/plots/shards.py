@@ -69,7 +69,7 @@ def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
             look.patch(f"kept by GPU {gpu}")
             for gpu, look in zip(range(len(held)), OWNER_LOOKS, strict=False)
         ]
-        picture.legend(handles=handles, loc="outside lower left", ncols=4)
+        picture.explain_in_columns(handles, 4)
     picture.alt = describe_shards(held, title)
     return picture
 

@@ -65,7 +65,7 @@ def draw_stacks(
         handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(unit.name)
         name_rows(axes, list(rows))
-        picture.legend(handles=handles, loc="outside lower left", ncols=4)
+        picture.explain_in_columns(handles, 4)
     picture.alt = describe_stacks(rows, title=title)
     return picture
 

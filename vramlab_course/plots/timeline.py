@@ -79,7 +79,7 @@ def draw_timeline(
         _mark_failures(axes, timeline)
         axes.set_xlabel("one step to the right: a block is taken or given back, or a segment is")
         axes.set_ylabel(unit.name)
-        picture.legend(handles=handles, loc="outside lower left", ncols=5)
+        picture.explain_in_columns(handles, 5)
     told = "".join(f" {_note(timeline, *note)}." for note in (notes or {}).items())
     picture.alt = describe_timeline(timeline, title=title) + told
     return picture

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
-from vramlab.units import MIB
+from vramlab.units import GIB, MIB
 from vramlab_course.plots import Picture, describe_stacks, draw_stacks
 from vramlab_course.plots.style import BLUE, ORANGE, Look
 
@@ -80,3 +80,11 @@ def test_looks_can_be_given_and_then_say_the_order() -> None:
     assert legend == ["second", "first"]
     with pytest.raises(ValueError, match="no look is given for third"):
         draw_stacks({"row": {"third": MIB}}, title="Bars", looks=looks)
+
+
+def test_a_legend_of_long_names_has_as_many_columns_as_there_is_room_for() -> None:
+    parts = {f"activations that layer {number} reads again": GIB for number in range(4)}
+    picture = draw_stacks({"step": parts}, title="One step", capacity_bytes=8 * GIB)
+    [legend] = picture.legends
+    assert len(legend.get_texts()) == 5
+    assert legend.get_window_extent().width <= picture.bbox.width
