@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from vramlab.measure.categories import Category
-from vramlab.units import GIB, KIB, MIB
+from vramlab.units import GIB, KIB, MIB, short_size
 from vramlab.viz.colors import CATEGORY_COLORS
 
 BLACK = "#000000"
@@ -74,7 +74,7 @@ class Look:
         return Patch(facecolor=self.color, hatch=self.hatch, edgecolor=INK, lw=0.5, label=label)
 
 
-_HATCHES = {Category.WORKSPACES: "xx"}
+_HATCHES = {Category.BUFFERS: ".."}  # workspaces have the same colour, and are met more often
 _ON_DARK = (Category.PARAMETERS, Category.GRADIENTS)
 
 CATEGORY_LOOKS: dict[Category, Look] = {
@@ -92,12 +92,24 @@ OUTSIDE_LOOK = Look(INK, text_color="white")
 GATHERED_LOOK = Look(BLUE, "//", text_color="white")
 """Parameters of other ranks, while a layer needs them."""
 
+RANK_LOOKS = (
+    Look(FAINT, text_color="white"),
+    Look("#999999"),
+    Look(GREY),
+    Look("#DDDDDD"),
+)
+"""Of all that a GPU holds, by its number, where it does not matter what that is."""
+
 _MEANINGS: dict[str, Look] = {
     **{str(category): look for category, look in CATEGORY_LOOKS.items()},
     "weights": CATEGORY_LOOKS[Category.PARAMETERS],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
     "casts": Look(YELLOW),
+    "buckets": Look(GREEN, "//", text_color="white"),  # of gradients
+    "outputs": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "loss": CATEGORY_LOOKS[Category.TEMPORARIES],
+    **{f"GPU {number}": look for number, look in enumerate(RANK_LOOKS)},
     "default pool": Look(GREY),
     "private pool": Look(PURPLE, ".."),
     "cache": CACHED_LOOK,
@@ -177,6 +189,16 @@ class MemoryUnit:
     def of(self, size_bytes: int) -> float:
         """Bytes in this unit."""
         return size_bytes / self.size_bytes
+
+
+def size_label(size_bytes: int) -> str:
+    """Write bytes for a label in a picture, with four digits: `304.1 MiB`, `39.72 GiB`.
+
+    The words beside a picture, tables and results have all of them: `short_size` writes those.
+    """
+    number, _, unit = short_size(size_bytes).partition(" ")
+    value = float(number.replace(",", ""))
+    return f"{value:.4g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
 
 
 def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: float = 0.8) -> None:

@@ -138,9 +138,7 @@ def test_words_beside_two_failures_stand_apart_and_off_the_names_of_areas() -> N
 def test_axes_have_units() -> None:
     axes = draw_timeline(TIMELINE).axes[0]
     assert axes.get_ylabel() == "MiB"
-    assert axes.get_xlabel() == (
-        "one step to the right: a block is taken or given back, or a segment is"
-    )
+    assert axes.get_xlabel() == ("time, in allocations and frees")
 
 
 def test_every_category_has_a_hatch_or_a_colour_of_its_own() -> None:
