@@ -75,7 +75,7 @@ def draw_methods(
     if capacity_bytes is not None:
         x = columns["peak of a step"] + _BAR_IN * capacity_bytes / largest_bytes
         diagram.line((x, y - 0.24), (x, diagram.height_in - 0.38), width=2.2)
-        diagram.write(x, y - 0.36, f"the GPU has {size_label(capacity_bytes)}")
+        diagram.write(x, y - 0.36, f"room on the GPU: {size_label(capacity_bytes)}")
     return diagram.finish(describe_methods(methods, title=title, capacity_bytes=capacity_bytes))
 
 
@@ -88,7 +88,7 @@ def describe_methods(
         f"{short_size(method.sent_bytes)}{'; mind: ' + method.breaks if method.breaks else ''}."
         for name, method in methods.items()
     )
-    has = "" if capacity_bytes is None else f" The GPU has {short_size(capacity_bytes)}."
+    has = "" if capacity_bytes is None else f" Room on the GPU: {short_size(capacity_bytes)}."
     return f"{title or _finding(methods)}. {rows}{has}"
 
 

@@ -106,8 +106,11 @@ _MEANINGS: dict[str, Look] = {
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
     "casts": Look(YELLOW),
-    "buckets": Look(GREEN, "//", text_color="white"),  # of gradients
+    "buckets": CATEGORY_LOOKS[Category.GRADIENTS],
     "outputs": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "inside attention": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "inside feed-forward": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "norms, inputs, last masks": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "loss": CATEGORY_LOOKS[Category.TEMPORARIES],
     **{f"GPU {number}": look for number, look in enumerate(RANK_LOOKS)},
     "default pool": Look(GREY),
@@ -136,7 +139,8 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
     """Give every name its look: that of its meaning, else one that nothing else here has.
 
     A name means a category if it begins with its words: 'gradients of layer 2' are gradients. The
-    second name of the same meaning has a hatch, so that both are told apart.
+    second name of the same meaning has a paler colour, so that both are told apart; or a hatch,
+    where the paler colour would look like another meaning's.
 
     Raises:
         ValueError: there are more names than can be told apart.
@@ -148,10 +152,9 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
         if meant is None:
             others.append(name)
             continue
-        hatches = [meant.hatch, *_MORE_HATCHES]
         used = [(look.color, look.hatch) for look in found.values()]
-        free = [hatch for hatch in hatches if (meant.color, hatch) not in used]
-        found[name] = replace(meant, hatch=free[0] if free else meant.hatch)
+        alike = (look for look in _alike(meant) if (look.color, look.hatch) not in used)
+        found[name] = next(alike, meant)
     taken = {look.color for look in found.values()}
     left = [look for look in OTHER_LOOKS if look.color not in taken]
     left += [replace(look, hatch="//") for look in OTHER_LOOKS if look.color in taken]
@@ -161,7 +164,20 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
     return {name: looks[name] for name in dict.fromkeys(names)}
 
 
-_MORE_HATCHES = ("//", "..", "xx")
+def _alike(look: Look) -> Iterator[Look]:
+    """Give a look, and those of further names of its meaning."""
+    yield look
+    if not look.hatch and look.color != BLUE:  # a pale blue is sky blue, which means states
+        for share in (0.5, 0.75):
+            yield Look(_paler(look.color, share))
+    for hatch in ("//", "..", "xx"):
+        yield replace(look, hatch=hatch)
+
+
+def _paler(color: str, share: float) -> str:
+    """Mix a colour with so much white."""
+    parts = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)
 
 
 @contextmanager
