@@ -10,7 +10,14 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from vramlab.measure import Category, Timeline, TimelineStage, breakdown, category_curves
+from vramlab.measure import (
+    Category,
+    Timeline,
+    TimelineStage,
+    attribute,
+    breakdown,
+    category_curves,
+)
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
@@ -86,28 +93,32 @@ def draw_timeline(
     return picture
 
 
-def largest_born(timeline: Timeline, stage: str | None = None) -> int:
+def largest_born(timeline: Timeline, stage: str | None = None, category: str | None = None) -> int:
     """Find the largest block that a stage takes, the first of several: its place in `blocks`.
 
     Args:
         timeline: with its stages.
         stage: its name; any, and what was there before, if None.
+        category: what the block is, such as "gradients"; anything, if None.
 
     Raises:
-        ValueError: nothing was taken there.
+        ValueError: nothing of the kind was taken there.
     """
+    categories = [attribution.category for attribution in attribute(timeline)]
     born = [
         number
         for number, block in enumerate(timeline.blocks)
-        if stage is None or timeline.stage_at(block.born + 1) == stage
+        if (stage is None or timeline.stage_at(block.born + 1) == stage)
+        and category in (None, categories[number])
     ]
     if not born:
-        raise ValueError(f"no block is taken in stage {stage!r}")
+        what = "block" if category is None else f"block of {category}"
+        raise ValueError(f"no {what} is taken in stage {stage!r}")
     return max(born, key=lambda number: timeline.blocks[number].size_bytes)
 
 
 def _note(timeline: Timeline, number: int, words: str) -> str:
-    return f"{words}: {short_size(timeline.blocks[number].size_bytes)}"
+    return f"{words}: {size_label(timeline.blocks[number].size_bytes)}"
 
 
 def _write_notes(

@@ -173,6 +173,14 @@ def test_a_note_points_at_a_block_and_says_its_size() -> None:
         largest_born(TIMELINE, "backward")
 
 
+def test_the_largest_of_a_category_is_found() -> None:
+    # 4 MiB of parameters were there before, 8 and 2 MiB of activations are born in forward.
+    assert largest_born(TIMELINE, category="parameters") == 0
+    assert largest_born(TIMELINE, "forward", "activations") == 1
+    with pytest.raises(ValueError, match="no block of gradients is taken in stage 'forward'"):
+        largest_born(TIMELINE, "forward", "gradients")
+
+
 def test_a_stage_without_events_has_no_name_over_the_next() -> None:
     nothing = TimelineStage("nothing", 2, 2)
     timeline = replace(TIMELINE, stages=(TIMELINE.stages[0], nothing, TIMELINE.stages[1]))
