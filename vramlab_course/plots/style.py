@@ -29,6 +29,7 @@ VERMILLION = "#D55E00"
 PURPLE = "#CC79A7"
 GREY = "#BBBBBB"
 PALE = "#F4F4F4"
+DARK_ORANGE = "#8F6300"
 INK = "#222222"
 FAINT = "#5A5A5A"
 """Of words that may be passed over; dark enough to read on white."""
@@ -169,13 +170,18 @@ def _alike(look: Look) -> Iterator[Look]:
     yield look
     if not look.hatch and look.color != BLUE:  # a pale blue is sky blue, which means states
         for share in (0.5, 0.75):
-            yield Look(_paler(look.color, share))
+            yield Look(paler(look.color, share))
     for hatch in ("//", "..", "xx"):
         yield replace(look, hatch=hatch)
 
 
-def _paler(color: str, share: float) -> str:
-    """Mix a colour with so much white."""
+def paler(color: str, share: float) -> str:
+    """Mix a colour with white.
+
+    Args:
+        color: as `#E69F00`.
+        share: of white, from 0 to 1.
+    """
     parts = (int(color[start : start + 2], 16) for start in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)
 
