@@ -50,7 +50,7 @@ def draw_adapters(weight: torch.Tensor, learning: Learning, *, title: str) -> Pi
         diagram.write(x + _SIDE_IN / 2, diagram.height_in - 0.15, column, bold=True)
     for row, (name, optimizer) in enumerate(learning.items()):
         y = diagram.height_in - _TOP_IN - row * _ROW_IN - _SIDE_IN
-        words = f"{name}:\n{size_label(_learning_bytes(optimizer))} besides"
+        words = f"{name}:\n{size_label(_learning_bytes(optimizer))} on top"
         diagram.write(0.2, y + _SIDE_IN / 2, words, ha="left", small=False)
         parameters = list(_parameters(optimizer))
         frozen = all(parameter is not weight for parameter in parameters)

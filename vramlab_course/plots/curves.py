@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
@@ -82,6 +83,7 @@ def draw_curves(
             _make_logarithmic(axes, sorted({x for points in curves.values() for x, _ in points}))
         else:
             axes.set_ylim(bottom=0)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
         axes.set_xlabel(x_label)
         axes.set_ylabel(unit.name)
         axes.grid(True, color=style.GREY, linewidth=0.4)
@@ -149,6 +151,7 @@ def _make_logarithmic(axes: Axes, xs: Sequence[float]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
 

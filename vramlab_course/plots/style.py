@@ -102,8 +102,15 @@ RANK_LOOKS = (
 """Of all that a GPU holds, by its number, where it does not matter what that is."""
 
 _MEANINGS: dict[str, Look] = {
+    "buffers to receive into": Look(PURPLE),
     **{str(category): look for category, look in CATEGORY_LOOKS.items()},
+    "input": CATEGORY_LOOKS[Category.INPUTS],
+    "gradient ": CATEGORY_LOOKS[Category.GRADIENTS],
+    "other micro-batches in flight": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "this micro-batch": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "weights": CATEGORY_LOOKS[Category.PARAMETERS],
+    "AdamW": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
+    "copies": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
     "casts": Look(YELLOW),

@@ -28,7 +28,7 @@ _HEIGHT = 0.72
 
 _KNOWN_LOOKS = {
     "forward": Look(style.SKY_BLUE),
-    "backward": Look(style.ORANGE, "//"),
+    "backward": Look(style.ORANGE),
     "products": Look(style.BLUE, text_color="white"),
     "other operators": Look(style.GREY),
     "block": Look(style.SKY_BLUE),
