@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
@@ -110,9 +111,9 @@ def _name_ends(axes: Axes, names: Iterable[str]) -> None:
     """Write the names of curves right of the axes, as high as the curves end, and not closer than
     lines of words; a thin line leads there from a curve whose name has had to move."""
     ends = [
-        (axes.transAxes.inverted().transform(axes.transData.transform(line.get_xydata()[-1])), name)
+        (axes.transAxes.inverted().transform(axes.transData.transform(points[-1])), name)
         for line, name in zip(axes.get_lines(), names, strict=False)
-        if len(line.get_xydata())
+        if len(points := np.asarray(line.get_xydata()))
     ]
     ends.sort(key=lambda end: end[0][1])
     heights = _spread([height for (_, height), _ in ends])

@@ -77,11 +77,11 @@ def _draw_star(diagram: Diagram, middle: tuple[float, float], size: int, ranks: 
     _draw_gpu(diagram, middle, 0)
     through = size_label(2 * (ranks - 1) * size)
     diagram.write(middle[0], middle[1] - 0.42, f"{through}\nthrough GPU 0", small=False, bold=True)
-    there = size_label(size)
+    each = size_label(size)
     diagram.write(
         middle[0],
         0.12,
-        f"star (DataParallel): gradients in, parameters out, {there} each on a link",
+        f"star (DataParallel): gradients in, parameters out, {each} each on a link",
     )
 
 

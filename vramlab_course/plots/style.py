@@ -104,13 +104,12 @@ RANK_LOOKS = (
 _MEANINGS: dict[str, Look] = {
     "buffers to receive into": Look(PURPLE),
     **{str(category): look for category, look in CATEGORY_LOOKS.items()},
-    "input": CATEGORY_LOOKS[Category.INPUTS],
     "gradient ": CATEGORY_LOOKS[Category.GRADIENTS],
     "other micro-batches in flight": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "this micro-batch": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "for its own tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "for tokens that came": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "weights": CATEGORY_LOOKS[Category.PARAMETERS],
-    "AdamW": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
-    "copies": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
     "casts": Look(YELLOW),
@@ -128,6 +127,11 @@ _MEANINGS: dict[str, Look] = {
     "keys and values": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "reserved": Look("white", "//"),
     "CUDA context": OUTSIDE_LOOK,
+}
+_MEANINGS_OF_WHOLE_NAMES: dict[str, Look] = {
+    "input": CATEGORY_LOOKS[Category.INPUTS],
+    "AdamW": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
+    "copies": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
 }
 OTHER_LOOKS = (
     Look(SKY_BLUE),
@@ -156,7 +160,9 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
     found: dict[str, Look] = {}
     others = []
     for name in dict.fromkeys(names):
-        meant = next((look for word, look in _MEANINGS.items() if name.startswith(word)), None)
+        meant = _MEANINGS_OF_WHOLE_NAMES.get(name) or next(
+            (look for word, look in _MEANINGS.items() if name.startswith(word)), None
+        )
         if meant is None:
             others.append(name)
             continue
