@@ -449,7 +449,7 @@ def _layers_bytes(plan: Plan) -> int:
     return plan.transformer.layers * layer_kept_bytes(plan.transformer, plan.run)
 
 
-def _about(plan: Plan) -> dict[str, int]:
+def _about(plan: Plan) -> dict[str, Any]:
     """What a trace tells, in closed form: to choose cases."""
     return {
         "states_bytes": _states_bytes(plan),
