@@ -35,7 +35,9 @@ class Spent:
     steps: int
 
     def __str__(self) -> str:
-        return say("{size} bytes, {steps} steps", size=f"{self.size_bytes:,}", steps=f"{self.steps:,}")
+        return say(
+            "{size} bytes, {steps} steps", size=f"{self.size_bytes:,}", steps=f"{self.steps:,}"
+        )
 
 
 @dataclass(frozen=True)
@@ -147,13 +149,21 @@ class Verdict:
             tried = say(" in {cases}", cases=_count(len(self.cases), "case"))
         elif self.grade is Grade.PARTLY:
             right = sum(case.right for case in self.cases)
-            tried = say(" in {right} of {cases}", right=right, cases=_count(len(self.cases), "case"))
+            tried = say(
+                " in {right} of {cases}", right=right, cases=_count(len(self.cases), "case")
+            )
         earned = say(
             "{earned} of {points}",
             earned=f"{self.score:g}",
             points=_count(self.points, "point"),
         )
-        return f"{self.task}: {say(self.grade.value)}{tried}, {earned}"
+        return say(
+            "{task}: {grade}{tried}, {earned}",
+            task=self.task,
+            grade=say(self.grade.value),
+            tried=tried,
+            earned=earned,
+        )
 
     def _table(self) -> list[str]:
         rows = [(say("case"), say("your answer"), say("measured"), "")]

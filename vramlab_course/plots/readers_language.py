@@ -17,7 +17,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from vramlab_course.translations.language import ENGLISH, language_here
+from vramlab_course.translations.language import language_here
 from vramlab_course.translations.speech import say_name
 
 _LETTERS = {"zh": "显存块"}

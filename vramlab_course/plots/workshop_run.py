@@ -119,7 +119,10 @@ def draw_workshop_run(run: RunPicture) -> Picture:
         _draw_memory(below, run)
         below.set_xlabel(run.time)
         if run.remark:
-            below.set_title("\n".join(wrap(run.remark.replace(" x ", _TIMES), _LINE_CHARACTERS)), fontsize=style.FONT_SIZE)
+            below.set_title(
+                "\n".join(wrap(run.remark.replace(" x ", _TIMES), _LINE_CHARACTERS)),
+                fontsize=style.FONT_SIZE,
+            )
         if kinds != rows:
             picture.explain(looks)
     picture.alt = describe_workshop_run(run)

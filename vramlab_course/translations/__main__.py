@@ -47,6 +47,8 @@ _LABELLED = (
 )
 """Where names stand: those of the parts of pictures and the rows of tables, and what verdicts say.
 Of so many, the catalogue has what the translated lessons and exercises show."""
+_MADE = ("large", "small", "1 case", "{} cases", "1 point", "{} points")
+"""Names that stand nowhere as they are: PyTorch's snapshot has them, or they are counted."""
 COMMAND = "python -m vramlab_course.translations"
 
 
@@ -85,7 +87,7 @@ def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
     labels = [entry.text.english for entry in read(CATALOGUES / language / LABELS)]
     modules = [path for folder in _LABELLED for path in sorted((ROOT / folder).rglob("*.py"))]
     there = texts_in_code(modules, labels)
-    there += [Text("", words) for words in labels if words in said_by_the_script()]
+    there += [Text("", words) for words in labels if words in (*said_by_the_script(), *_MADE)]
     yield CATALOGUES / language / LABELS, "what tables, pictures and verdicts say", there
     notebooks = [*ROOT.glob("*.ipynb"), *ROOT.glob("lessons/*.ipynb")]
     notebooks += ROOT.glob("exercises/*/*.ipynb")

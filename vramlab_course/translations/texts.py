@@ -81,12 +81,12 @@ def _names(cell: ast.Module) -> Iterator[str]:
             told = [node]
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Table":
             told = [*node.args[:2]]
-        elif isinstance(node, ast.keyword) and node.arg == "title":
+        elif (
+            (isinstance(node, ast.keyword) and node.arg == "title")
+            or isinstance(node, ast.Raise)
+            or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))  # a docstring
+        ):
             told = [node]
-        elif isinstance(node, ast.Raise):
-            told = [node]
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            told = [node]  # a docstring
         elif isinstance(node, ast.JoinedStr):
             told = [*node.values]
         apart |= {inner for each in told for inner in ast.walk(each)}

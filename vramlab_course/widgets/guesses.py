@@ -165,9 +165,7 @@ def _functions(mistakes: Mistakes) -> Iterator[tuple[str, Callable[[float], floa
         yield words, leads_to if callable(leads_to) else lambda _, value=leads_to: value  # type: ignore[misc]
 
 
-def _of_counters(
-    measured_bytes: float, counters: Counters | None
-) -> Iterator[tuple[str, float]]:
+def _of_counters(measured_bytes: float, counters: Counters | None) -> Iterator[tuple[str, float]]:
     """Yield what torch.cuda's other counters may have led to. Who says nothing has read none."""
     return ((words, value) for words, value in _read(measured_bytes, counters) if value)
 
