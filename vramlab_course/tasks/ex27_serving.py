@@ -120,8 +120,8 @@ SHARED = Predict(
             ),
         ),
         Mistake(
-            "You let each answer begin with an empty page. It writes on where the prompt ends, in a "
-            "page that is partly full.",
+            "You let each answer begin with an empty page. It writes on where the prompt ends, in "
+            "a page that is partly full.",
             lambda prompt, answers, new, page, **sizes: (
                 (prompt // page + answers * -(-new // page)) * _shared(page, 1, 0, page, **sizes)
             ),

@@ -123,7 +123,7 @@ class Dictionary:
 
 @cache
 def _dictionary(language: str) -> Dictionary:
-    """All that is said in notebooks: what all widgets say, and the notebooks that are translated."""
+    """All that is said in notebooks: by all widgets, and by the notebooks that are translated."""
     return Dictionary(_everywhere(language) | _in_notebooks(language))
 
 
