@@ -160,4 +160,4 @@ def test_a_name_that_may_be_one_in_code_stays() -> None:
     assert say_name("kept 4.000 MiB") == "kept 4.000 MiB"
     assert say_name("activations 24 MiB") == "激活值 24 MiB"
     assert say_name("large pool: 2 segments") == "大池：2 个段"  # noqa: RUF001
-    assert say_name("the peak\nparameters: 3 GiB") == "峰值\n参数: 3 GiB"
+    assert say_name("peak 2 GiB\nparameters: 3 GiB") == "峰值 2 GiB\n参数: 3 GiB"
