@@ -590,7 +590,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Indices and values of a sparse tensor, also of one that is not coalesced."""
+    """Split a sparse tensor into indices and values, also one that is not coalesced."""
     return tensor._indices(), tensor._values()
 
 

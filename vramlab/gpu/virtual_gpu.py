@@ -204,7 +204,7 @@ class VirtualGPU:
         return True
 
     def unreviewed(self) -> dict[str, int]:
-        """Ops that ran and whose CUDA kernels nobody has read yet: counted by outputs only.
+        """List ops that ran and whose CUDA kernels nobody has read yet: counted by outputs only.
 
         Returns:
             The op's name and how often it ran.
