@@ -458,11 +458,6 @@ def layer_kept_bytes(sizes: Sizes, run: Run) -> int:
     return sum(layer_terms(sizes, run).values())
 
 
-def layer_casts_bytes(sizes: Sizes, run: Run) -> int:
-    """Give a layer's terms that are casts of weights: they do not grow with the batch."""
-    return _cast_bytes(run, *sizes.matrices)
-
-
 def embedding_kept(sizes: Sizes, run: Run) -> Terms:
     """Give what is kept before the first layer: positions, the dropout's mask, the causal mask."""
     terms = {}
