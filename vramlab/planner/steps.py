@@ -17,7 +17,7 @@ from vramlab.planner.extension import Longer, NotRepeating, extend
 from vramlab.planner.plan import Plan
 
 if TYPE_CHECKING:
-    from vramlab.planner.tracing import Trace
+    from vramlab.planner.tracing import TracedSteps
 
 QUICK_LAYERS = 16
 """So many layers are run in about a second."""
@@ -202,7 +202,7 @@ def _extended(plan: Plan, stage: int, few: int) -> Events:
 
 
 @lru_cache(maxsize=16)
-def _run(plan: Plan, stage: int, micro_batches: int | None = None) -> Trace:
+def _run(plan: Plan, stage: int, micro_batches: int | None = None) -> TracedSteps:
     """Run a step as it is; imports torch."""
     from vramlab.planner.tracing import trace
 

@@ -38,7 +38,7 @@ _NEAR = 4
 """How many of the innermost frames are looked at for code that sends; ops have frames, too."""
 
 
-class Trace(NamedTuple):
+class TracedSteps(NamedTuple):
     """What was recorded of a plan's steps."""
 
     events: Events
@@ -47,7 +47,7 @@ class Trace(NamedTuple):
     """Values that the model has read and that do not exist: how and where, the first one first."""
 
 
-def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Trace:
+def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> TracedSteps:
     """Run two steps of the first rank of a stage on a fresh virtual GPU, and record the second.
 
     The GPU has more memory than any plan takes. Whatever is attached is left alone.
@@ -61,7 +61,7 @@ def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Trace
     with no_garbage_collection(), gpu, first_rank_of(plan, stage) as mesh:
         events = events_of(record_steps(plan, mesh, micro_batches))
     reads = gpu.values.reads if isinstance(gpu.values, AnswerNan) else ()
-    return Trace(events, tuple(reads))
+    return TracedSteps(events, tuple(reads))
 
 
 def gpu_of(plan: Plan, model: GPUModel, alloc_conf: str | None = None) -> VirtualGPU:

@@ -300,7 +300,7 @@ class Dispatcher:
         if schema_of(func).is_mutable:
             if not any(tensor.is_meta for tensor in tensors_in(args[:1])):
                 return args[0]  # host memory whose values are unknown before and after
-            # Of several, as foreach ops change, some may have values: unknown before and after, too.
+            # Of several, as foreach ops change, some may have values: unknown, too.
             changed = args[0] if isinstance(args[0], torch.Tensor) else _without_values(args[0])
             args = (changed, *(_without_values(a) for a in args[1:]))
         else:
