@@ -160,12 +160,12 @@ class Outcome:
         return tuple(finding for finding in self.findings if finding.figure == figure)
 
     def findings_table(self) -> Table:
-        """Published, predicted and measured side by side, with verdict and reasons."""
+        """Show published, predicted and measured side by side, with verdict and reasons."""
         caption = f"{self.experiment}: the published figures, by the rules of PyTorch {self.rules}"
         return findings_table(self.findings, caption)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists, strings and numbers, ready for json.dump."""
+        """Give plain dicts, lists, strings and numbers, ready for json.dump."""
         return {
             "format": FORMAT,
             "experiment": self.experiment,
@@ -214,7 +214,7 @@ class Outcome:
 
 
 def findings_table(findings: tuple[Finding, ...], caption: str) -> Table:
-    """Findings as rows; the reasons for differences stand below."""
+    """Show findings as rows; the reasons for differences stand below."""
     rows = tuple(
         (
             f"{finding.figure}\n{finding.part}" if finding.part else finding.figure,
@@ -275,7 +275,7 @@ def _amount_in_words(difference: Difference, finding: Finding) -> tuple[str, ...
 
 
 def format_difference(finding: Finding) -> str:
-    """Measured minus published: 'equal', 'same digits', or the signed amount."""
+    """Subtract published from measured: 'equal', 'same digits', or the signed amount."""
     if isinstance(finding.measured, str):
         return "equal" if finding.verdict is FigureVerdict.EQUAL else "another"
     difference = finding.difference

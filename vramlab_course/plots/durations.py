@@ -86,7 +86,7 @@ def describe_durations(groups: Groups, *, title: str) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """Seconds for a label, with three digits: `1.5 s`, `238 ms`, `8.13 µs`."""
+    """Write seconds for a label, with three digits: `1.5 s`, `238 ms`, `8.13 µs`."""
     unit_s, unit = _unit(seconds)
     return f"{seconds / unit_s:.3g} {unit}" if seconds / unit_s < 1000 else f"{seconds:,.0f} s"
 

@@ -56,14 +56,14 @@ class Picture(Figure):
             legend.remove()
 
     def to_png(self) -> bytes:
-        """The picture as a PNG file, with its words in the reader's language."""
+        """Draw it as a PNG file, with its words in the reader's language."""
         file = io.BytesIO()
         with in_readers_language(self):
             self.savefig(file, format="png", dpi=SHOWN_DPI * PIXELS_PER_SHOWN_PIXEL)
         return file.getvalue()
 
     def to_html(self) -> str:
-        """The picture as an `<img>` element with its alternative text."""
+        """Show it as an `<img>` element with its alternative text."""
         data = base64.b64encode(self.to_png()).decode("ascii")
         width_px = round(self.get_figwidth() * SHOWN_DPI)
         return (
@@ -83,5 +83,5 @@ def title_html(alt: str) -> str:
 
 
 def new_picture(height_in: float) -> Picture:
-    """An empty picture of the usual width, whose parts make room for each other."""
+    """Begin a picture of the usual width, whose parts make room for each other."""
     return Picture(figsize=(WIDTH_IN, height_in), dpi=SHOWN_DPI, layout="constrained")

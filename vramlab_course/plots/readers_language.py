@@ -61,15 +61,15 @@ def in_readers_language(figure: Figure) -> Iterator[None]:
         _rename(axis, [say_name(each) for each in words])
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
     before = [(text, text.get_text(), text.get_fontfamily()) for text in texts]
-    for text, words, families in before:
+    for text, said, families in before:
         text.set_fontfamily([*families, family])  # for letters that the first has not
-        text.set_text(say_name(words))
+        text.set_text(say_name(said))
     try:
         yield
     finally:
-        for text, words, families in before:
+        for text, said, families in before:
             text.set_fontfamily(families)
-            text.set_text(words)
+            text.set_text(said)
         for axis, words in ticks:
             _rename(axis, words)
 

@@ -71,7 +71,7 @@ class Look:
     """Colour of a label on top of it, chosen for contrast."""
 
     def patch(self, label: str) -> Patch:
-        """A box of this look for a legend."""
+        """Make a box of this look for a legend."""
         return Patch(facecolor=self.color, hatch=self.hatch, edgecolor=INK, lw=0.5, label=label)
 
 
@@ -215,14 +215,14 @@ class MemoryUnit:
 
     @classmethod
     def for_axis(cls, largest_bytes: int) -> MemoryUnit:
-        """The unit in which an axis up to `largest_bytes` reads best."""
+        """Choose the unit in which an axis up to `largest_bytes` reads best."""
         for name, size_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
             if largest_bytes >= 2 * size_bytes:
                 return cls(name, size_bytes)
         return cls("bytes", 1)
 
     def of(self, size_bytes: int) -> float:
-        """Bytes in this unit."""
+        """Convert bytes to this unit."""
         return size_bytes / self.size_bytes
 
 
@@ -260,12 +260,12 @@ def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: floa
 
 
 def text_width_in(text: str, font_size: float = SMALL_FONT_SIZE) -> float:
-    """About how wide the longest line is, in inches (DejaVu Sans is 0.6 em wide on average)."""
+    """Estimate the longest line's width in inches (DejaVu Sans is 0.6 em wide on average)."""
     return max(map(len, text.split("\n"))) * 0.6 * font_size / 72
 
 
 def fits(axes: Axes, text: str, width: float, axes_width_in: float) -> bool:
-    """Whether a label fits into a width given in data units of the x axis."""
+    """Tell whether a label fits into a width given in data units of the x axis."""
     left, right = axes.get_xlim()
     return text_width_in(text) < width / (right - left) * axes_width_in
 

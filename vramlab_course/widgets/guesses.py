@@ -77,7 +77,7 @@ class Guess:
         return f"{shortest(self.low)} to {amount(self.high, self.unit)}"
 
     def distance(self, number: Decimal) -> Decimal:
-        """By how much a number lies above (positive) or below (negative) the guess; 0 within."""
+        """Subtract the guess from a number: positive above it, negative below; 0 within."""
         return number - min(max(number, self.low), self.high)
 
     def is_near(self, number: Decimal, share: Decimal) -> bool:
