@@ -10,6 +10,7 @@ import re
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -101,22 +102,31 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def public_names() -> dict[str, Any]:
+    """Give the module of each public name of `torch.cuda`, but its modules, by the name."""
+    owners: dict[str, Any] = {}
+    for owner in NAMESPACES:
+        for name in sorted(set(owner.__all__) - owners.keys()):
+            if not isinstance(getattr(owner, name), types.ModuleType):
+                owners[name] = owner
+    return dict(sorted(owners.items(), key=lambda item: item[0].lower()))
+
+
+@cache
 def tried() -> dict[str, str | None]:
     """Try every public name of `torch.cuda`, but its modules, on a machine with two T4s.
 
     Returns:
         For each name what the error says; None if there was none.
     """
-    answers: dict[str, str | None] = {}
-    for owner in NAMESPACES:
-        for name in sorted(set(owner.__all__) - answers.keys()):
-            if isinstance(getattr(owner, name), types.ModuleType):
-                continue
-            with warnings.catch_warnings(), VirtualGPU("T4", 2, on_value="nan"):
-                warnings.simplefilter("ignore")  # of names that PyTorch deprecates
-                torch.zeros(1, device="cuda")  # some only answer once a GPU has been used
-                answers[name] = _error_of(CALLS.get(name) or getattr(owner, name))
-    return dict(sorted(answers.items(), key=lambda item: item[0].lower()))
+    return {name: _said(name, owner) for name, owner in public_names().items()}
+
+
+def _said(name: str, owner: Any) -> str | None:
+    with warnings.catch_warnings(), VirtualGPU("T4", 2, on_value="nan"):
+        warnings.simplefilter("ignore")  # of names that PyTorch deprecates
+        torch.zeros(1, device="cuda")  # some only answer once a GPU has been used
+        return _error_of(CALLS.get(name) or getattr(owner, name))
 
 
 def _error_of(value: Any) -> str | None:

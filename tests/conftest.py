@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import pytest
 
@@ -67,12 +68,31 @@ def _quick_collections() -> None:
     gc.freeze()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have one process for all workers of which the pools of judges are forked.
+
+    It imports torch when the first of them is asked for.
+    """
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        undo = ExitStack()
+        undo.enter_context(_warm_job_server())
+        config.add_cleanup(undo.close)
+
+
 @pytest.fixture(scope="session")
 def warm_job_server() -> Iterator[None]:
     """Fork the pools of all tests, also those in kernels, from a process that has torch imported.
 
     That is started by the first test that asks for a pool.
     """
+    from vramlab_classroom.judge.warm_job_server import VARIABLE
+
+    with nullcontext() if VARIABLE in os.environ else _warm_job_server():
+        yield
+
+
+@contextmanager
+def _warm_job_server() -> Iterator[None]:
     from vramlab_classroom.judge.job_pool import neutral_environment
     from vramlab_classroom.judge.warm_job_server import VARIABLE, WarmJobServer
 

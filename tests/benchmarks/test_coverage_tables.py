@@ -8,25 +8,26 @@ import torch
 from benchmarks import coverage_tables, pages
 from vramlab.gpu.torch_internals import CUDA_FUNCTIONS
 
-TRIED = coverage_tables.tried()
 IN_WORDS = ("UnsupportedOnVirtualGPU", "NoStandIn", "NVMLError_NotSupported")
 """Errors that say what is not modelled; the last is NVML's own, of GPUs that cannot tell."""
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize("name", coverage_tables.public_names())
 def test_what_is_refused_is_refused_in_words(name: str) -> None:
-    said = TRIED[name]
+    said = coverage_tables.tried()[name]
     assert said is None or said.split(":")[0] in IN_WORDS
 
 
 def test_what_is_asked_most_is_answered() -> None:
     for name in ("memory_allocated", "max_memory_allocated", "memory_summary", "mem_get_info"):
-        assert TRIED[name] is None
-    assert TRIED["CUDAGraph"] == (
+        assert coverage_tables.tried()[name] is None
+    assert coverage_tables.tried()["CUDAGraph"] == (
         "UnsupportedOnVirtualGPU: CUDA graphs are not modelled by the virtual GPU: run the "
         "captured part directly"
     )
-    assert str(TRIED["current_blas_handle"]).startswith("NoStandIn: torch._C._cuda_getCurrentBlas")
+    assert str(coverage_tables.tried()["current_blas_handle"]).startswith(
+        "NoStandIn: torch._C._cuda_getCurrentBlas"
+    )
 
 
 def test_every_function_of_the_c_layer_has_a_row() -> None:

@@ -6,6 +6,9 @@ These kernels differ from JupyterLab's in nothing else: `make lab` is tried with
 
 from __future__ import annotations
 
+import atexit
+import faulthandler
+import logging
 import multiprocessing
 import os
 import signal
@@ -39,6 +42,12 @@ _INLINE = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 """What ipykernel sets before matplotlib is imported."""
 
 
+_NOBODY_KNOWS = 255
+"""What `multiprocessing` says of a fork whose server is gone."""
+
+_LOG = logging.getLogger(__name__)
+
+
 class ForkedKernelManager(AsyncKernelManager):
     """Starts kernels as forks; for `nbclient.NotebookClient(kernel_manager_class=...)`."""
 
@@ -67,6 +76,16 @@ class _Provisioner(LocalProvisioner):
         self.pid = self.process.pid
         return self.connection_info
 
+    async def poll(self) -> int | None:
+        """Tell whether it has ended, and in the log how, where nobody asked it to.
+
+        Who waits for an answer hears no more than that the kernel died.
+        """
+        status = await super().poll()
+        if status and self.process is not None and not self.process.was_told_to_end:
+            _LOG.error("The kernel ended by itself: %s", how_it_ended(status))
+        return status
+
 
 class _Fork:
     """A forked kernel, with the methods of `subprocess.Popen` that provisioners use."""
@@ -87,22 +106,40 @@ class _Fork:
             _restore(before)
         assert self._process.pid is not None
         self.pid: int = self._process.pid
+        self.was_told_to_end = False
+        # `multiprocessing` waits at the end for all that were started, also where a start was
+        # given up half-way.
+        atexit.register(self.kill)
 
     def poll(self) -> int | None:
         return self._process.exitcode
 
     def wait(self) -> int | None:
         self._process.join()
+        atexit.unregister(self.kill)
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        self.was_told_to_end |= number != signal.SIGINT
+        if self.poll() is None:  # afterwards its number may be another process's
+            os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def how_it_ended(status: int) -> str:
+    """Say what a process ended with, from what `Process.exitcode` gives."""
+    if status == -signal.SIGKILL:
+        return "SIGKILL, which the system sends where memory is short"
+    if status < 0:
+        return signal.Signals(-status).name
+    if status == _NOBODY_KNOWS:
+        return f"status {status}, or the process of which it was forked ended before it"
+    return f"status {status}"
 
 
 def _restore(variables: Mapping[str, str | None]) -> None:
@@ -117,6 +154,8 @@ def _be_a_kernel(arguments: list[str], folder: str, environ: dict[str, str]) -> 
     """Run `python -m ipykernel_launcher ARGUMENTS...` in this process."""
     from ipykernel.kernelapp import IPKernelApp
 
+    # The kernel itself says nothing when it crashes, and catches what is written to stderr by then.
+    faulthandler.enable(os.dup(sys.__stderr__.fileno()))
     os.setpgrp()  # an interrupt of the kernel reaches what it has started, and nobody else
     os.chdir(folder)
     os.environ.clear()

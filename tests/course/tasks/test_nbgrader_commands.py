@@ -104,7 +104,7 @@ def test_a_learner_validates_a_solution(nbgrader: Nbgrader, tmp_path: Path) -> N
     shutil.copy(ROOT / "solutions" / EXERCISE / notebook.name, notebook)
     shutil.copy(ROOT / "autograder" / "nbgrader_config.py", tmp_path)
     outcome = nbgrader(tmp_path, "validate", "--Validator.validate_all=True", notebook.name)
-    assert outcome.stdout == SUCCESS, outcome.stdout
+    assert outcome.stdout == SUCCESS, outcome.stdout + outcome.stderr
     assert outcome.returncode == 0
 
 
@@ -119,7 +119,7 @@ def test_validate_tells_a_learner_which_tasks_are_not_solved(
             cell["source"] = wrong
     notebook.write_text(json.dumps(content))
     outcome = nbgrader(tmp_path, "validate", notebook.name)
-    assert "VALIDATION FAILED ON 5 CELL(S)!" in outcome.stdout
+    assert "VALIDATION FAILED ON 5 CELL(S)!" in outcome.stdout, outcome.stderr
     assert "You answered what was asked for." in outcome.stdout
     assert "segment_bytes: not answered yet, 0 of 3 points" in outcome.stdout
     assert "Traceback" not in outcome.stdout

@@ -49,7 +49,7 @@ def names_defined_in(tree: ast.AST) -> set[str]:
     return found
 
 
-def private_names_of_torch(tree: ast.AST, own: set[str]) -> Iterator[str]:
+def private_names_of_torch(tree: ast.AST, own: frozenset[str]) -> Iterator[str]:
     """Private names of PyTorch in a module's code; ops (`torch.ops.aten._softmax`) have none.
 
     Args:
@@ -85,16 +85,25 @@ def private_names_of_torch(tree: ast.AST, own: set[str]) -> Iterator[str]:
                 yield f"{root}.{named[0]}"
 
 
-MODULES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-OWN = set().union(*(names_defined_in(tree) for path, tree in MODULES.items() if path != HOME))
+@cache
+def modules() -> dict[Path, ast.Module]:
+    """Read all of vramlab; by tests alone, since every worker imports this file."""
+    return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache
+def own_names() -> frozenset[str]:
+    """Names with an underscore that vramlab defines."""
+    others = (names_defined_in(tree) for path, tree in modules().items() if path != HOME)
+    return frozenset().union(*others)
 
 
 def test_no_private_name_is_elsewhere() -> None:
     found = {
         (str(path.relative_to(PACKAGE)), name)
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         if path != HOME
-        for name in private_names_of_torch(tree, OWN)
+        for name in private_names_of_torch(tree, own_names())
     }
     assert found == set()
 
@@ -115,7 +124,7 @@ def test_no_private_name_is_elsewhere() -> None:
     ],
 )
 def test_a_private_name_is_found(code: str) -> None:
-    assert list(private_names_of_torch(ast.parse(code), OWN))
+    assert list(private_names_of_torch(ast.parse(code), own_names()))
 
 
 def test_names_of_ops_and_of_ones_own_are_none() -> None:
@@ -127,7 +136,7 @@ def test_types_are_those_of_the_names() -> None:
     """What mypy takes a name for, and what is looked up, are the same."""
     (block,) = (
         node
-        for node in MODULES[HOME].body  # type: ignore[attr-defined]
+        for node in modules()[HOME].body  # type: ignore[attr-defined]
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
     typed = {
@@ -164,7 +173,7 @@ def asked_of_c() -> set[str]:
 
 def test_every_name_is_used() -> None:
     words = set()
-    for path, tree in MODULES.items():
+    for path, tree in modules().items():
         if path != HOME:
             imported = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
             words |= {alias.name for node in imported for alias in node.names}
