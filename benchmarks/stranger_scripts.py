@@ -9,16 +9,22 @@ from benchmarks.stranger_data import (
     Prepare,
     backbone,
     coco,
+    compressed,
     cora,
+    hourly,
     images,
     json_lines,
     language_model,
     masks,
     mnist,
     no_data,
+    planetoid,
+    point_clouds,
     saved_cifar10,
+    scene,
     several,
     shards,
+    sounds,
     text,
     tokens,
 )
@@ -89,6 +95,42 @@ _LLMS = partial(
     Stranger,
     repository="rasbt/LLMs-from-scratch",
     commit="28c65cdfbc3338e2e040016eea4b7fdf556e4d57",
+)
+
+_TRANSFORMERS = partial(
+    Stranger,
+    repository="lucidrains/x-transformers",
+    commit="9252ed7838021ee61e6c5be0930b3a9a88efdf06",
+)
+_MINIMIND = partial(
+    Stranger,
+    repository="jingyaogong/minimind",
+    commit="d65ef2c00ebc6082f9df11541e1b191655eddb00",
+    folder="trainer",
+    prepare=json_lines("../dataset/data.jsonl", text="word1 word2 word3 " * 100, count=256),
+)
+_POINTNET = partial(
+    Stranger,
+    repository="yanx27/Pointnet_Pointnet2_pytorch",
+    commit="eb64fe0b4c24055559cea26299cb485dcb43d8dd",
+    prepare=point_clouds("data/modelnet40_normal_resampled"),
+)
+_ODE = partial(
+    Stranger, repository="rtqichen/torchdiffeq", commit="657943acefa826ef04c025ebeb1ff5e9d60dc268"
+)
+_PYGAT = partial(
+    Stranger, repository="Diego999/pyGAT", commit="3664f2dc90cbf971564c0bf186dc794f12446d0c"
+)
+_GEOMETRIC = partial(
+    Stranger,
+    repository="pyg-team/pytorch_geometric",
+    commit="5c6461b2305ad068a6d61165b3c55852a11aaa41",
+    prepare=planetoid("data/Planetoid/Cora/raw"),
+)
+_MONAI = partial(
+    Stranger,
+    repository="Project-MONAI/tutorials",
+    commit="b3c6c998c931d78b61c4d32b37f962a987400f8a",
 )
 
 _WIKITEXT = text(*(f"data/wikitext-2/{part}.txt" for part in ("train", "valid", "test")))
@@ -415,6 +457,171 @@ STRANGERS = (
             shards("data/fineweb10B/fineweb_train_0.bin", count=2_000_000),
             shards("data/fineweb10B/fineweb_val_0.bin", count=12_000_000),
         ),
+    ),
+    _TRANSFORMERS(
+        "x-transformers, enwik8",
+        command="--gpu A100-40GB --steps 1 train_enwik8.py",
+        prepare=compressed("data/enwik8.gz", 91_000_000),
+    ),
+    _TRANSFORMERS("x-transformers, copying", command="--gpu T4 --steps 2 train_copy.py"),
+    _TRANSFORMERS("x-transformers, parity", command="--gpu T4 --steps 2 train_parity.py"),
+    _MINIMIND(
+        "minimind, pretraining",
+        command="--gpu RTX-4090 --steps 1 train_pretrain.py --data_path ../dataset/data.jsonl "
+        "--num_workers 2",
+    ),
+    _MINIMIND(
+        "minimind, mixture of experts",
+        command="--gpu RTX-4090 --steps 1 train_pretrain.py --data_path ../dataset/data.jsonl "
+        "--num_workers 2 --use_moe 1",
+    ),
+    Stranger(
+        "nerf-pytorch",
+        "yenchenlin/nerf-pytorch",
+        "63a5a630c9abd62b0f21c08703d0ac2ea7d4b9dd",
+        "--gpu T4 --steps 2 run_nerf.py --config configs/lego.txt",
+        prepare=scene("data/nerf_synthetic/lego"),
+    ),
+    _POINTNET(
+        "PointNet",
+        command="--gpu T4 --steps 2 train_classification.py --model pointnet_cls --batch_size 8",
+    ),
+    _POINTNET(
+        "PointNet++",
+        command="--gpu T4 --steps 2 train_classification.py --model pointnet2_cls_ssg "
+        "--batch_size 8 --use_normals",
+    ),
+    Stranger(
+        "HiFi-GAN",
+        "jik876/hifi-gan",
+        "4769534d45265d52a904b850da5a622601885777",
+        "--gpu T4 --steps 2 train.py --config config_v1.json --input_wavs_dir wavs "
+        "--input_training_file wavs.txt --input_validation_file wavs.txt",
+        prepare=sounds("wavs", "wavs.txt"),
+    ),
+    Stranger(
+        "Barlow Twins",
+        "facebookresearch/barlowtwins",
+        "8e8d284ca0bc02f88b92328e53f9b901e86b4a3c",
+        "--gpu A100-40GB --steps 2 main.py data --batch-size 64 --workers 2",
+        prepare=images("data/train/a", "data/train/b"),
+    ),
+    Stranger(
+        "Swin Transformer",
+        "microsoft/Swin-Transformer",
+        "f82860bfb5225915aca09c3227159ee9e1df874d",
+        "--gpu A100-40GB --steps 2 -m torch.distributed.run --nproc_per_node 1 main.py "
+        "--cfg configs/swin/swin_tiny_patch4_window7_224.yaml --data-path data --batch-size 16",
+        prepare=images("data/train/a", "data/train/b", "data/val/a", "data/val/b"),
+    ),
+    Stranger(
+        "TCN, adding problem",
+        "locuslab/TCN",
+        "2f8c2b817050206397458dfd1f5a25ce8a32fe65",
+        "--gpu T4 --steps 3 add_test.py",
+        "TCN/adding_problem",
+    ),
+    Stranger(
+        "Transformer-XL",
+        "kimiyoung/transformer-xl",
+        "44781ed21dbaec88b280f74d9ae2877f52b492a5",
+        "--gpu T4 --steps 2 train.py --cuda --data ../data/enwik8/ --dataset enwik8 --n_layer 12 "
+        "--d_model 512 --n_head 8 --d_head 64 --d_inner 2048 --tgt_len 512 --mem_len 512 "
+        "--eval_tgt_len 128 --batch_size 22",
+        "pytorch",
+        text(*(f"../data/enwik8/{part}.txt" for part in ("train", "valid", "test"))),
+    ),
+    Stranger(
+        "AWD-LSTM",
+        "salesforce/awd-lstm-lm",
+        "1d466ec5875675ca6b6f0caacbb741240a29da9e",
+        "--gpu T4 --steps 2 main.py --data data/penn --epochs 1",
+        prepare=text(*(f"data/penn/{part}.txt" for part in ("train", "valid", "test"))),
+    ),
+    Stranger(
+        "char-rnn",
+        "spro/char-rnn.pytorch",
+        "282bcb6b15ab3929d6a588b455cfc0f19f32add4",
+        "--gpu T4 --steps 1 train.py text.txt --cuda",
+        prepare=text("text.txt"),
+    ),
+    Stranger(
+        "RotatE",
+        "DeepGraphLearning/KnowledgeGraphEmbedding",
+        "2e440e0f9c687314d5ff67ead68ce985dc446e3a",
+        "--gpu T4 --steps 3 codes/run.py --do_train --cuda --data_path data/wn18rr --model RotatE "
+        "-n 256 -b 512 -d 500 -g 6.0 -a 0.5 -adv -lr 0.00005 -save models/rotate -de -cpu 2",
+    ),
+    Stranger(
+        "Informer",
+        "zhouhaoyi/Informer2020",
+        "29f2a739226a509202a092b464163da81fa74960",
+        "--gpu T4 --steps 3 main_informer.py --model informer --data ETTh1 --freq h",
+        prepare=hourly("data/ETT/ETTh1.csv", "HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"),
+    ),
+    _ODE("torchdiffeq, spiral", command="--gpu T4 --steps 2 -m examples.ode_demo"),
+    _ODE("torchdiffeq, latent", command="--gpu T4 --steps 2 -m examples.latent_ode"),
+    Stranger(
+        "Glow",
+        "rosinality/glow-pytorch",
+        "97081ff115a694cf04aeedbd58447f33d242c879",
+        "--gpu A100-40GB --steps 2 train.py pictures",
+        prepare=images("pictures/a", size=(64, 64)),
+    ),
+    _CLEANRL("CleanRL, C51", command="--gpu T4 --steps 3 -m cleanrl.c51 --learning-starts 200"),
+    _CLEANRL(
+        "CleanRL, SAC",
+        command="--gpu T4 --steps 6 -m cleanrl.sac_continuous_action --env-id Pendulum-v1 "
+        "--learning-starts 300",
+    ),
+    _CLEANRL(
+        "CleanRL, TD3",
+        command="--gpu T4 --steps 6 -m cleanrl.td3_continuous_action --env-id Pendulum-v1 "
+        "--learning-starts 300",
+    ),
+    _PYGAT("pyGAT", command="--gpu T4 --steps 3 train.py"),
+    _PYGAT("pyGAT, sparse", command="--gpu A100-40GB --steps 3 train.py --sparse"),
+    _GEOMETRIC("PyG, GCN", command="--gpu T4 --steps 3 examples/gcn.py"),
+    _GEOMETRIC("PyG, GAT", command="--gpu T4 --steps 3 examples/gat.py"),
+    _MONAI(
+        "MONAI, U-Net of volumes",
+        command="--gpu T4 --steps 2 unet_training_array.py",
+        folder="3d_segmentation/torch",
+    ),
+    _MONAI(
+        "MONAI, U-Net of pictures",
+        command="--gpu T4 --steps 2 unet_training_dict.py",
+        folder="2d_segmentation/torch",
+    ),
+    Stranger(
+        "LoRA, GPT-2",
+        "microsoft/LoRA",
+        "c4593f060e6a368d7bb5af5273b8e42810cdef90",
+        "--gpu A100-40GB --steps 2 -m torch.distributed.run --nproc_per_node 1 src/gpt2_ft.py "
+        "--platform local --train_data data.jsonl --valid_data data.jsonl --model_card gpt2.sm "
+        "--lora_dim 4 --work_dir out",
+        "examples/NLG",
+        json_lines("data.jsonl", context="1 2 3 4 5 6 7 8", completion="9 10 11 12"),
+    ),
+    _EXAMPLE(
+        "pytorch/examples, neural style",
+        command="--gpu T4 --steps 2 neural_style/neural_style.py train --dataset pictures "
+        "--style-image images/style-images/mosaic.jpg --save-model-dir out --epochs 1 --accel",
+        folder="fast_neural_style",
+        prepare=several(images("pictures/a", count=8), backbone("vgg16", "vgg16-397923af.pth")),
+    ),
+    _TIMM(
+        "timm, Swin",
+        command="--gpu A100-40GB --steps 2 train.py data --model swin_tiny_patch4_window7_224 "
+        "-b 16 --opt adamw --num-classes 2 --grad-checkpointing",
+        prepare=images("data/train/a", "data/train/b", "data/validation/a", "data/validation/b"),
+    ),
+    Stranger(
+        "torchtitan, Llama 3",
+        "pytorch/torchtitan",
+        "b5bcd76c66d0acb1a08b176d9639425bc55e0b2a",
+        "--gpu H100 --count 2 -m torch.distributed.run --nproc_per_node 2 -m torchtitan.train "
+        "--module llama3 --config llama3_debugmodel --training.steps 3",
     ),
     Stranger(
         "RWKV-7",

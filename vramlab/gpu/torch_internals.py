@@ -495,6 +495,7 @@ class _Reached:
     VERSION = Internal("torch.Tensor._version", "tells that a saved tensor was changed in place")
     INDICES = Internal("torch.Tensor._indices", "finds the storages of a sparse tensor")
     VALUES = Internal("torch.Tensor._values", "finds the storages of a sparse tensor")
+    COALESCED = Internal("torch.Tensor._coalesced_", "makes sparse tensors like those of CUDA")
     BACKWARD_HOOKS = Internal("torch.Tensor._backward_hooks", "keeps hooks when modules move")
     ACCUMULATE_HOOKS = Internal(
         "torch.Tensor._post_accumulate_grad_hooks", "keeps hooks when modules move"
@@ -592,6 +593,11 @@ def version_of(tensor: torch.Tensor) -> int:
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Indices and values of a sparse tensor, also of one that is not coalesced."""
     return tensor._indices(), tensor._values()
+
+
+def mark_coalesced(tensor: torch.Tensor, coalesced: bool) -> torch.Tensor:
+    """Say of a sparse tensor whether no entry of it is there twice; return it."""
+    return tensor._coalesced_(coalesced)
 
 
 def backward_hooks_of(tensor: torch.Tensor) -> Any:
