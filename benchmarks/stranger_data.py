@@ -11,7 +11,6 @@ import json
 import pickle
 import random
 import struct
-import wave
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -292,24 +291,6 @@ def point_clouds(root: str, count: int = 32, points: int = 1_024) -> Prepare:
             for name in names:
                 path = _place(folder, f"{root}/{name.partition('_')[0]}/{name}.txt")
                 np.savetxt(path, chance.normal(size=(points, 6)), fmt="%.4f", delimiter=",")
-
-    return prepare
-
-
-def sounds(root: str, *lists: str, count: int = 32, rate: int = 22_050) -> Prepare:
-    """Write seconds of noise as WAV, and lists of them as LJSpeech has them."""
-
-    def prepare(folder: Path) -> None:
-        noise = random.Random(0)
-        for number in range(count):
-            with wave.open(str(_place(folder, f"{root}/{number}.wav")), "wb") as file:
-                file.setnchannels(1)
-                file.setsampwidth(2)
-                file.setframerate(rate)
-                file.writeframes(noise.randbytes(2 * rate))
-        lines = "".join(f"{number}|a word|a word\n" for number in range(count))
-        for path in lists:
-            _place(folder, path).write_text(lines, encoding="utf-8")
 
     return prepare
 

@@ -24,7 +24,6 @@ from benchmarks.stranger_data import (
     scene,
     several,
     shards,
-    sounds,
     text,
     tokens,
 )
@@ -490,14 +489,6 @@ STRANGERS = (
         "PointNet++",
         command="--gpu T4 --steps 2 train_classification.py --model pointnet2_cls_ssg "
         "--batch_size 8 --use_normals",
-    ),
-    Stranger(
-        "HiFi-GAN",
-        "jik876/hifi-gan",
-        "4769534d45265d52a904b850da5a622601885777",
-        "--gpu T4 --steps 2 train.py --config config_v1.json --input_wavs_dir wavs "
-        "--input_training_file wavs.txt --input_validation_file wavs.txt",
-        prepare=sounds("wavs", "wavs.txt"),
     ),
     Stranger(
         "Barlow Twins",

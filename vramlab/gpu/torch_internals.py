@@ -422,7 +422,7 @@ CUDA_FUNCTIONS: Mapping[str, Internal] = {
         "_cuda_canDeviceAccessPeer": "tells whether GPUs can read each other's memory: all can",
         "_cuda_getArchFlags": "tells which GPUs PyTorch is compiled for: those of the machine",
         "_cuda_isCurrentStreamCapturing": "tells whether a CUDA graph is captured: never",
-        "_cuda_isInBadFork": "tells whether CUDA was initialized before a fork: it never matters",
+        "_cuda_isInBadFork": "tells whether CUDA was initialized before a fork",
         "_cuda_ipc_collect": "frees memory that other processes shared: there is none",
         "_cuda_sleep": "lets a GPU wait: no time passes",
         "_cuda_get_sync_debug_mode": "tells whether synchronizing is warned of: it is not",

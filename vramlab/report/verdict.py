@@ -26,7 +26,7 @@ def verdict(summary: Summary) -> Iterator[str]:
     used = [device for device in summary.devices if device.context_bytes]
     yield from _ending(summary)
     if summary.child_count:
-        yield f"It started {_plural(summary.child_count, 'program')}, which reported by themselves."
+        yield f"It started {_plural(summary.child_count, 'process', 'es')} that told by themselves."
     elif not used:
         yield "The program used no GPU: nothing was put on a cuda device."
     if used and summary.ended_out_of_memory:
