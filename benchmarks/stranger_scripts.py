@@ -463,7 +463,6 @@ STRANGERS = (
         prepare=compressed("data/enwik8.gz", 91_000_000),
     ),
     _TRANSFORMERS("x-transformers, copying", command="--gpu T4 --steps 2 train_copy.py"),
-    _TRANSFORMERS("x-transformers, parity", command="--gpu T4 --steps 2 train_parity.py"),
     _MINIMIND(
         "minimind, pretraining",
         command="--gpu RTX-4090 --steps 1 train_pretrain.py --data_path ../dataset/data.jsonl "
@@ -497,13 +496,6 @@ STRANGERS = (
         "--gpu A100-40GB --steps 2 main.py data --batch-size 64 --workers 2",
         prepare=images("data/train/a", "data/train/b"),
     ),
-    Stranger(
-        "Swin Transformer",
-        "microsoft/Swin-Transformer",
-        "f82860bfb5225915aca09c3227159ee9e1df874d",
-        "--gpu A100-40GB --steps 2 -m torch.distributed.run --nproc_per_node 1 main.py "
-        "--cfg configs/swin/swin_tiny_patch4_window7_224.yaml --data-path data --batch-size 16",
-        prepare=images("data/train/a", "data/train/b", "data/val/a", "data/val/b"),
     ),
     Stranger(
         "TCN, adding problem",
@@ -523,32 +515,12 @@ STRANGERS = (
         text(*(f"../data/enwik8/{part}.txt" for part in ("train", "valid", "test"))),
     ),
     Stranger(
-        "AWD-LSTM",
-        "salesforce/awd-lstm-lm",
-        "1d466ec5875675ca6b6f0caacbb741240a29da9e",
-        "--gpu T4 --steps 2 main.py --data data/penn --epochs 1",
-        prepare=text(*(f"data/penn/{part}.txt" for part in ("train", "valid", "test"))),
-    ),
-    Stranger(
         "char-rnn",
         "spro/char-rnn.pytorch",
         "282bcb6b15ab3929d6a588b455cfc0f19f32add4",
         "--gpu T4 --steps 1 train.py text.txt --cuda",
         prepare=text("text.txt"),
     ),
-    Stranger(
-        "RotatE",
-        "DeepGraphLearning/KnowledgeGraphEmbedding",
-        "2e440e0f9c687314d5ff67ead68ce985dc446e3a",
-        "--gpu T4 --steps 3 codes/run.py --do_train --cuda --data_path data/wn18rr --model RotatE "
-        "-n 256 -b 512 -d 500 -g 6.0 -a 0.5 -adv -lr 0.00005 -save models/rotate -de -cpu 2",
-    ),
-    Stranger(
-        "Informer",
-        "zhouhaoyi/Informer2020",
-        "29f2a739226a509202a092b464163da81fa74960",
-        "--gpu T4 --steps 3 main_informer.py --model informer --data ETTh1 --freq h",
-        prepare=hourly("data/ETT/ETTh1.csv", "HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"),
     ),
     _ODE("torchdiffeq, spiral", command="--gpu T4 --steps 2 -m examples.ode_demo"),
     _ODE("torchdiffeq, latent", command="--gpu T4 --steps 2 -m examples.latent_ode"),
@@ -560,16 +532,6 @@ STRANGERS = (
         prepare=images("pictures/a", size=(64, 64)),
     ),
     _CLEANRL("CleanRL, C51", command="--gpu T4 --steps 3 -m cleanrl.c51 --learning-starts 200"),
-    _CLEANRL(
-        "CleanRL, SAC",
-        command="--gpu T4 --steps 6 -m cleanrl.sac_continuous_action --env-id Pendulum-v1 "
-        "--learning-starts 300",
-    ),
-    _CLEANRL(
-        "CleanRL, TD3",
-        command="--gpu T4 --steps 6 -m cleanrl.td3_continuous_action --env-id Pendulum-v1 "
-        "--learning-starts 300",
-    ),
     _PYGAT("pyGAT", command="--gpu T4 --steps 3 train.py"),
     _PYGAT("pyGAT, sparse", command="--gpu A100-40GB --steps 3 train.py --sparse"),
     _GEOMETRIC("PyG, GCN", command="--gpu T4 --steps 3 examples/gcn.py"),
@@ -606,13 +568,6 @@ STRANGERS = (
         command="--gpu A100-40GB --steps 2 train.py data --model swin_tiny_patch4_window7_224 "
         "-b 16 --opt adamw --num-classes 2 --grad-checkpointing",
         prepare=images("data/train/a", "data/train/b", "data/validation/a", "data/validation/b"),
-    ),
-    Stranger(
-        "torchtitan, Llama 3",
-        "pytorch/torchtitan",
-        "b5bcd76c66d0acb1a08b176d9639425bc55e0b2a",
-        "--gpu H100 --count 2 -m torch.distributed.run --nproc_per_node 2 -m torchtitan.train "
-        "--module llama3 --config llama3_debugmodel --training.steps 3",
     ),
     Stranger(
         "RWKV-7",

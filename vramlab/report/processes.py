@@ -1,8 +1,8 @@
 """Reports of the processes that a program starts by `multiprocessing` and that use a GPU.
 
-Each has virtual GPUs of its own, so each tells of itself when it ends: on stderr, and in the file of
-the report as JSON if that of the program is to be written and nobody has told yet. Processes that
-PyTorch and the standard library start to load data are left alone.
+Each has virtual GPUs of its own, so each tells of itself when it ends: on stderr, and in the file
+of the report as JSON if that of the program is to be written and nobody has told yet. Processes
+that PyTorch and the standard library start to load data are left alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sparse tensors on a GPU: indices and values that have blocks, and products with dense matrices."""
+"""Sparse tensors on a GPU: their parts have blocks, and products with dense matrices."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Sparse tensors of layout COO, and their products with dense matrices: graphs, as `torch.spmm`.
 
 A sparse tensor is two dense ones, its indices and its values, and these have blocks. How many
-entries there are is known where the tensor comes from the host, or is made of indices and values. An
-entry that is there twice is added up by `coalesce()`; without values, all are taken to differ.
+entries there are is known where the tensor comes from the host, or is made of indices and values.
+An entry that is there twice is added up by `coalesce()`; without values, all are taken to differ.
 """
 
 from __future__ import annotations
