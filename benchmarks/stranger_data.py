@@ -12,7 +12,6 @@ import pickle
 import random
 import struct
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -291,21 +290,6 @@ def point_clouds(root: str, count: int = 32, points: int = 1_024) -> Prepare:
             for name in names:
                 path = _place(folder, f"{root}/{name.partition('_')[0]}/{name}.txt")
                 np.savetxt(path, chance.normal(size=(points, 6)), fmt="%.4f", delimiter=",")
-
-    return prepare
-
-
-def hourly(path: str, *columns: str, hours: int = 17_420) -> Prepare:
-    """Write a table of random numbers by the hour, as the ETT data sets are."""
-
-    def prepare(folder: Path) -> None:
-        chance = random.Random(0)
-        begin = datetime(2016, 7, 1)
-        with open(_place(folder, path), "w", encoding="utf-8") as file:
-            file.write(",".join(("date", *columns)) + "\n")
-            for hour in range(hours):
-                numbers = ",".join(f"{chance.random():.3f}" for _ in columns)
-                file.write(f"{begin + timedelta(hours=hour)},{numbers}\n")
 
     return prepare
 

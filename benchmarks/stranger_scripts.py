@@ -11,7 +11,6 @@ from benchmarks.stranger_data import (
     coco,
     compressed,
     cora,
-    hourly,
     images,
     json_lines,
     language_model,
@@ -496,7 +495,6 @@ STRANGERS = (
         "--gpu A100-40GB --steps 2 main.py data --batch-size 64 --workers 2",
         prepare=images("data/train/a", "data/train/b"),
     ),
-    ),
     Stranger(
         "TCN, adding problem",
         "locuslab/TCN",
@@ -521,8 +519,6 @@ STRANGERS = (
         "--gpu T4 --steps 1 train.py text.txt --cuda",
         prepare=text("text.txt"),
     ),
-    ),
-    _ODE("torchdiffeq, spiral", command="--gpu T4 --steps 2 -m examples.ode_demo"),
     _ODE("torchdiffeq, latent", command="--gpu T4 --steps 2 -m examples.latent_ode"),
     Stranger(
         "Glow",
@@ -545,23 +541,6 @@ STRANGERS = (
         "MONAI, U-Net of pictures",
         command="--gpu T4 --steps 2 unet_training_dict.py",
         folder="2d_segmentation/torch",
-    ),
-    Stranger(
-        "LoRA, GPT-2",
-        "microsoft/LoRA",
-        "c4593f060e6a368d7bb5af5273b8e42810cdef90",
-        "--gpu A100-40GB --steps 2 -m torch.distributed.run --nproc_per_node 1 src/gpt2_ft.py "
-        "--platform local --train_data data.jsonl --valid_data data.jsonl --model_card gpt2.sm "
-        "--lora_dim 4 --work_dir out",
-        "examples/NLG",
-        json_lines("data.jsonl", context="1 2 3 4 5 6 7 8", completion="9 10 11 12"),
-    ),
-    _EXAMPLE(
-        "pytorch/examples, neural style",
-        command="--gpu T4 --steps 2 neural_style/neural_style.py train --dataset pictures "
-        "--style-image images/style-images/mosaic.jpg --save-model-dir out --epochs 1 --accel",
-        folder="fast_neural_style",
-        prepare=several(images("pictures/a", count=8), backbone("vgg16", "vgg16-397923af.pth")),
     ),
     _TIMM(
         "timm, Swin",
