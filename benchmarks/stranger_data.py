@@ -6,6 +6,7 @@ files into the folder in which a script is started; a file that the script bring
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import random
@@ -94,6 +95,15 @@ def text(*paths: str, lines: int = 400, first: str = "") -> Prepare:
     return prepare
 
 
+def compressed(path: str, size_bytes: int) -> Prepare:
+    """Write a file of one character, compressed by gzip: a text of which only the size counts."""
+
+    def prepare(folder: Path) -> None:
+        _place(folder, path).write_bytes(gzip.compress(b" " * size_bytes, compresslevel=1))
+
+    return prepare
+
+
 def images(
     *folders: str, size: tuple[int, int] = (256, 256), count: int = 64, mode: str = "RGB"
 ) -> Prepare:
@@ -106,7 +116,7 @@ def images(
         noise = random.Random(0)
         for name in folders:
             for number in range(count):
-                data = noise.randbytes(width * height * len(mode if mode == "RGB" else "L"))
+                data = noise.randbytes(width * height * len(mode))
                 picture = Image.frombytes(mode, size, data)
                 picture.save(_place(folder, f"{name}/{number}.png"))
 
@@ -218,6 +228,68 @@ def cora(root: str, nodes: int = 2_708, features: int = 1_433) -> Prepare:
         with open(_place(folder, f"{root}/cora.cites"), "w", encoding="utf-8") as file:
             for _ in range(5_429):
                 file.write(f"{chance.randrange(nodes)}\t{chance.randrange(nodes)}\n")
+
+    return prepare
+
+
+def planetoid(root: str, name: str = "cora", nodes: int = 2_708, features: int = 1_433) -> Prepare:
+    """Write a random graph as large as Cora, in the files that Planetoid's readers unpickle."""
+
+    def prepare(folder: Path) -> None:
+        import numpy as np
+        from scipy.sparse import csr_matrix
+
+        def save(part: str, data: Any) -> None:
+            _place(folder, f"{root}/ind.{name}.{part}").write_bytes(pickle.dumps(data))
+
+        chance = np.random.default_rng(0)
+        words = csr_matrix((chance.random((nodes, features)) < 0.013).astype(np.float32))
+        kinds = np.eye(7, dtype=np.int32)[np.arange(nodes) % 7]
+        tested = 1_000
+        for letter, data in (("x", words), ("y", kinds)):
+            save(letter, data[:140])
+            save(f"t{letter}", data[-tested:])
+            save(f"all{letter}", data[:-tested])
+        edges = chance.integers(nodes, size=(nodes, 2))
+        save("graph", {node: [int(other) for other in edges[node]] for node in range(nodes)})
+        order = "\n".join(str(nodes - tested + number) for number in range(tested))
+        _place(folder, f"{root}/ind.{name}.test.index").write_text(order + "\n", encoding="utf-8")
+
+    return prepare
+
+
+def scene(root: str, count: int = 3, size: int = 800) -> Prepare:
+    """Write pictures of a scene from known cameras, in the format of Blender's scenes for NeRF."""
+
+    def prepare(folder: Path) -> None:
+        place = [[1.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0, 1.0, 4.0], [0, 0, 0, 1.0]]
+        for part in ("train", "val", "test"):
+            images(f"{root}/{part}", size=(size, size), count=count, mode="RGBA")(folder)
+            frames = [
+                {"file_path": f"./{part}/{number}", "transform_matrix": place}
+                for number in range(count)
+            ]
+            written = json.dumps({"camera_angle_x": 0.69, "frames": frames})
+            _place(folder, f"{root}/transforms_{part}.json").write_text(written, encoding="utf-8")
+
+    return prepare
+
+
+def point_clouds(root: str, count: int = 32, points: int = 1_024) -> Prepare:
+    """Write random points with normals in the format of ModelNet40."""
+
+    def prepare(folder: Path) -> None:
+        import numpy as np
+
+        chance = np.random.default_rng(0)
+        kinds = [f"kind{number}" for number in range(40)]
+        _place(folder, f"{root}/modelnet40_shape_names.txt").write_text("\n".join(kinds))
+        for part in ("train", "test"):
+            names = [f"{kinds[number % 40]}_{part}{number}" for number in range(count)]
+            _place(folder, f"{root}/modelnet40_{part}.txt").write_text("\n".join(names))
+            for name in names:
+                path = _place(folder, f"{root}/{name.partition('_')[0]}/{name}.txt")
+                np.savetxt(path, chance.normal(size=(points, 6)), fmt="%.4f", delimiter=",")
 
     return prepare
 

@@ -9,6 +9,7 @@ from benchmarks.stranger_data import (
     Prepare,
     backbone,
     coco,
+    compressed,
     cora,
     images,
     json_lines,
@@ -16,7 +17,10 @@ from benchmarks.stranger_data import (
     masks,
     mnist,
     no_data,
+    planetoid,
+    point_clouds,
     saved_cifar10,
+    scene,
     several,
     shards,
     text,
@@ -89,6 +93,42 @@ _LLMS = partial(
     Stranger,
     repository="rasbt/LLMs-from-scratch",
     commit="28c65cdfbc3338e2e040016eea4b7fdf556e4d57",
+)
+
+_TRANSFORMERS = partial(
+    Stranger,
+    repository="lucidrains/x-transformers",
+    commit="9252ed7838021ee61e6c5be0930b3a9a88efdf06",
+)
+_MINIMIND = partial(
+    Stranger,
+    repository="jingyaogong/minimind",
+    commit="d65ef2c00ebc6082f9df11541e1b191655eddb00",
+    folder="trainer",
+    prepare=json_lines("../dataset/data.jsonl", text="word1 word2 word3 " * 100, count=256),
+)
+_POINTNET = partial(
+    Stranger,
+    repository="yanx27/Pointnet_Pointnet2_pytorch",
+    commit="eb64fe0b4c24055559cea26299cb485dcb43d8dd",
+    prepare=point_clouds("data/modelnet40_normal_resampled"),
+)
+_ODE = partial(
+    Stranger, repository="rtqichen/torchdiffeq", commit="657943acefa826ef04c025ebeb1ff5e9d60dc268"
+)
+_PYGAT = partial(
+    Stranger, repository="Diego999/pyGAT", commit="3664f2dc90cbf971564c0bf186dc794f12446d0c"
+)
+_GEOMETRIC = partial(
+    Stranger,
+    repository="pyg-team/pytorch_geometric",
+    commit="5c6461b2305ad068a6d61165b3c55852a11aaa41",
+    prepare=planetoid("data/Planetoid/Cora/raw"),
+)
+_MONAI = partial(
+    Stranger,
+    repository="Project-MONAI/tutorials",
+    commit="b3c6c998c931d78b61c4d32b37f962a987400f8a",
 )
 
 _WIKITEXT = text(*(f"data/wikitext-2/{part}.txt" for part in ("train", "valid", "test")))
@@ -415,6 +455,98 @@ STRANGERS = (
             shards("data/fineweb10B/fineweb_train_0.bin", count=2_000_000),
             shards("data/fineweb10B/fineweb_val_0.bin", count=12_000_000),
         ),
+    ),
+    _TRANSFORMERS(
+        "x-transformers, enwik8",
+        command="--gpu A100-40GB --steps 1 train_enwik8.py",
+        prepare=compressed("data/enwik8.gz", 91_000_000),
+    ),
+    _TRANSFORMERS("x-transformers, copying", command="--gpu T4 --steps 2 train_copy.py"),
+    _MINIMIND(
+        "minimind, pretraining",
+        command="--gpu RTX-4090 --steps 1 train_pretrain.py --data_path ../dataset/data.jsonl "
+        "--num_workers 2",
+    ),
+    _MINIMIND(
+        "minimind, mixture of experts",
+        command="--gpu RTX-4090 --steps 1 train_pretrain.py --data_path ../dataset/data.jsonl "
+        "--num_workers 2 --use_moe 1",
+    ),
+    Stranger(
+        "nerf-pytorch",
+        "yenchenlin/nerf-pytorch",
+        "63a5a630c9abd62b0f21c08703d0ac2ea7d4b9dd",
+        "--gpu T4 --steps 2 run_nerf.py --config configs/lego.txt",
+        prepare=scene("data/nerf_synthetic/lego"),
+    ),
+    _POINTNET(
+        "PointNet",
+        command="--gpu T4 --steps 2 train_classification.py --model pointnet_cls --batch_size 8",
+    ),
+    _POINTNET(
+        "PointNet++",
+        command="--gpu T4 --steps 2 train_classification.py --model pointnet2_cls_ssg "
+        "--batch_size 8 --use_normals",
+    ),
+    Stranger(
+        "Barlow Twins",
+        "facebookresearch/barlowtwins",
+        "8e8d284ca0bc02f88b92328e53f9b901e86b4a3c",
+        "--gpu A100-40GB --steps 2 main.py data --batch-size 64 --workers 2",
+        prepare=images("data/train/a", "data/train/b"),
+    ),
+    Stranger(
+        "TCN, adding problem",
+        "locuslab/TCN",
+        "2f8c2b817050206397458dfd1f5a25ce8a32fe65",
+        "--gpu T4 --steps 3 add_test.py",
+        "TCN/adding_problem",
+    ),
+    Stranger(
+        "Transformer-XL",
+        "kimiyoung/transformer-xl",
+        "44781ed21dbaec88b280f74d9ae2877f52b492a5",
+        "--gpu T4 --steps 2 train.py --cuda --data ../data/enwik8/ --dataset enwik8 --n_layer 12 "
+        "--d_model 512 --n_head 8 --d_head 64 --d_inner 2048 --tgt_len 512 --mem_len 512 "
+        "--eval_tgt_len 128 --batch_size 22",
+        "pytorch",
+        text(*(f"../data/enwik8/{part}.txt" for part in ("train", "valid", "test"))),
+    ),
+    Stranger(
+        "char-rnn",
+        "spro/char-rnn.pytorch",
+        "282bcb6b15ab3929d6a588b455cfc0f19f32add4",
+        "--gpu T4 --steps 1 train.py text.txt --cuda",
+        prepare=text("text.txt"),
+    ),
+    _ODE("torchdiffeq, latent", command="--gpu T4 --steps 2 -m examples.latent_ode"),
+    Stranger(
+        "Glow",
+        "rosinality/glow-pytorch",
+        "97081ff115a694cf04aeedbd58447f33d242c879",
+        "--gpu A100-40GB --steps 2 train.py pictures",
+        prepare=images("pictures/a", size=(64, 64)),
+    ),
+    _CLEANRL("CleanRL, C51", command="--gpu T4 --steps 3 -m cleanrl.c51 --learning-starts 200"),
+    _PYGAT("pyGAT", command="--gpu T4 --steps 3 train.py"),
+    _PYGAT("pyGAT, sparse", command="--gpu A100-40GB --steps 3 train.py --sparse"),
+    _GEOMETRIC("PyG, GCN", command="--gpu T4 --steps 3 examples/gcn.py"),
+    _GEOMETRIC("PyG, GAT", command="--gpu T4 --steps 3 examples/gat.py"),
+    _MONAI(
+        "MONAI, U-Net of volumes",
+        command="--gpu T4 --steps 2 unet_training_array.py",
+        folder="3d_segmentation/torch",
+    ),
+    _MONAI(
+        "MONAI, U-Net of pictures",
+        command="--gpu T4 --steps 2 unet_training_dict.py",
+        folder="2d_segmentation/torch",
+    ),
+    _TIMM(
+        "timm, Swin",
+        command="--gpu A100-40GB --steps 2 train.py data --model swin_tiny_patch4_window7_224 "
+        "-b 16 --opt adamw --num-classes 2 --grad-checkpointing",
+        prepare=images("data/train/a", "data/train/b", "data/validation/a", "data/validation/b"),
     ),
     Stranger(
         "RWKV-7",

@@ -3,6 +3,8 @@
     python -m benchmarks.strangers                          run all, and write strangers.json
     python -m benchmarks.strangers nanoGPT --mirror FOLDER  run some, from clones that are there
     python -m benchmarks.strangers nanoGPT --show           let what the script prints through
+    python -m benchmarks.strangers --new                    run those that strangers.json lacks
+    python -m benchmarks.strangers --failed                 run those that ended without an answer
 
 The list is in stranger_scripts.py. Every script is fetched at its commit into a temporary folder
 and thrown away afterwards; nothing of it is kept in this project. Data sets are not fetched: where
@@ -36,6 +38,9 @@ RESULTS_FILE = ROOT / "benchmarks" / "strangers.json"
 
 LIMIT_SECONDS = 300
 """A run that takes longer is ended, with a report."""
+
+_ANSWERS = ("fits", "does not fit")
+"""The outcomes that are what was asked for."""
 
 _VARIABLES = {"HF_HUB_OFFLINE": "1", "TORCH_HOME": TORCH_HOME, "WANDB_MODE": "disabled"}
 """Of the environment: nothing is fetched, or told to anybody, while a script runs."""
@@ -76,12 +81,15 @@ class Tried:
     """How long it took here."""
 
 
-def run_stranger(stranger: Stranger, mirror: Path | None, *, show: bool = False) -> Tried:
+def run_stranger(
+    stranger: Stranger, mirror: Path | None, *, engine: str = "portable", show: bool = False
+) -> Tried:
     """Fetch a script, run it, and say what became of it.
 
     Args:
         stranger: which.
         mirror: a folder with clones, `OWNER+NAME/repo`; None: GitHub.
+        engine: which runs it: `portable` or `native`.
         show: let what it prints on stdout through, and print the rest when it has ended.
 
     Raises:
@@ -92,7 +100,7 @@ def run_stranger(stranger: Stranger, mirror: Path | None, *, show: bool = False)
         _fetch(stranger, mirror, checkout)
         folder = checkout / stranger.folder
         stranger.prepare(folder)
-        options = ["--json", str(report), "--seconds", str(LIMIT_SECONDS)]
+        options = ["--json", str(report), "--seconds", str(LIMIT_SECONDS), "--engine", engine]
         stderr = _run(["vramlab", "run", *options, *shlex.split(stranger.command)], folder, show)
         told = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
     if show:
@@ -167,7 +175,7 @@ def markdown(tried: Sequence[Tried]) -> str:
         for each in tried
     ]
     engines = ", ".join(sorted({each.engine for each in tried if each.engine}))
-    fine = sum(each.outcome in ("fits", "does not fit") for each in tried)
+    fine = sum(each.outcome in _ANSWERS for each in tried)
     versions = ", ".join(f"{name} {of}" for name, of in read_versions().items())
     told = (
         f"{fine} of {len(tried)} ended with an answer, on the {engines} engine, with {versions}; "
@@ -230,15 +238,26 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="parts of names; default: all")
     parser.add_argument("--mirror", type=Path, help="a folder with clones: OWNER+NAME/repo")
     parser.add_argument("--show", action="store_true", help="show what the scripts print")
+    parser.add_argument("--engine", choices=("portable", "native"), default="portable")
+    parser.add_argument("--new", action="store_true", help="those that were never run")
+    parser.add_argument("--failed", action="store_true", help="those without an answer, and new")
     arguments = parser.parse_args()
+    before = {each.name: each for each in (read_results() if RESULTS_FILE.exists() else ())}
     chosen = [
         each
         for each in STRANGERS
         if not arguments.names or any(name in each.name for name in arguments.names)
     ]
+    if arguments.new or arguments.failed:
+        settled = {
+            name for name, each in before.items() if arguments.new or each.outcome in _ANSWERS
+        }
+        chosen = [each for each in chosen if each.name not in settled]
     silent = 0
     for stranger in chosen:
-        tried = run_stranger(stranger, arguments.mirror, show=arguments.show)
+        tried = run_stranger(
+            stranger, arguments.mirror, engine=arguments.engine, show=arguments.show
+        )
         silent += tried.outcome == "no report"
         print(f"{tried.name}: {tried.outcome}, {tried.detail}, {tried.seconds:.1f} s", flush=True)
         write_results([tried])

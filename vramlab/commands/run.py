@@ -255,6 +255,7 @@ def _run_on_gpu(
     with working("starting a virtual GPU"), no_garbage_collection():
         from vramlab.report.children import Children
         from vramlab.report.overseer import Overseer
+        from vramlab.report.processes import Processes
         from vramlab.report.reporter import Files, Reporter
 
         prepare = _native_engine if choice.native else _virtual_engine
@@ -266,9 +267,10 @@ def _run_on_gpu(
     written = [word for name, path in paths.items() for word in (f"--{name}", path)]
     children = Children([*_options(arguments), *written])
     files = Files(**{name: _of_rank(path) for name, path in paths.items()})
-    reporter = Reporter(engine, children, program.command, folder, stderr, files)
+    processes = Processes(program.command, arguments.steps, files.json)
+    reporter = Reporter(engine, children, processes, program.command, folder, stderr, files)
     overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds)
-    with overseer, engine.watch, engine.attached, children:
+    with overseer, engine.watch, engine.attached, children, processes:
         reporter.begin()
         ending = program.run()
         overseer.tell(ending)

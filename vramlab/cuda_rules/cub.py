@@ -85,6 +85,18 @@ def segmented_sort_bytes(count: int, key_bytes: int, value_bytes: int) -> int:
     return aliased_bytes([count * key_bytes, count * value_bytes])
 
 
+def merge_sort_bytes(count: int, key_bytes: int, value_bytes: int) -> int:
+    """Size the storage to sort pairs by comparing keys, as Thrust does with an operator of its own.
+
+    A copy of both, and where each tile of 256 threads begins to merge.
+
+    Source: dispatch_merge_sort.cuh, tuning_merge_sort.cuh (Policy600).
+    """
+    tile = 256 * max(1, 17 * 4 // key_bytes)
+    partitions = 1 + ceil_div(count, tile)
+    return aliased_bytes([4 * partitions, count * key_bytes, count * value_bytes])
+
+
 def scan_bytes(count: int, item_bytes: int) -> int:
     """Size the storage of a prefix sum with PyTorch's own sum operator, of items of 2, 4 or 8 B.
 

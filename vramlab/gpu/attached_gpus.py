@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,15 @@ class AttachedGPUs:
 
 ATTACHED = AttachedGPUs()
 """Those of this process."""
+
+
+def _after_fork() -> None:
+    for gpu in ATTACHED:
+        gpu.machine.forbid_after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def attached() -> VirtualGPU | None:

@@ -429,7 +429,7 @@ CUDA_FUNCTIONS: Mapping[str, Internal] = {
         "_cuda_canDeviceAccessPeer": "tells whether GPUs can read each other's memory: all can",
         "_cuda_getArchFlags": "tells which GPUs PyTorch is compiled for: those of the machine",
         "_cuda_isCurrentStreamCapturing": "tells whether a CUDA graph is captured: never",
-        "_cuda_isInBadFork": "tells whether CUDA was initialized before a fork: it never matters",
+        "_cuda_isInBadFork": "tells whether CUDA was initialized before a fork",
         "_cuda_ipc_collect": "frees memory that other processes shared: there is none",
         "_cuda_sleep": "lets a GPU wait: no time passes",
         "_cuda_get_sync_debug_mode": "tells whether synchronizing is warned of: it is not",
@@ -502,6 +502,7 @@ class _Reached:
     VERSION = Internal("torch.Tensor._version", "tells that a saved tensor was changed in place")
     INDICES = Internal("torch.Tensor._indices", "finds the storages of a sparse tensor")
     VALUES = Internal("torch.Tensor._values", "finds the storages of a sparse tensor")
+    COALESCED = Internal("torch.Tensor._coalesced_", "makes sparse tensors like those of CUDA")
     BACKWARD_HOOKS = Internal("torch.Tensor._backward_hooks", "keeps hooks when modules move")
     ACCUMULATE_HOOKS = Internal(
         "torch.Tensor._post_accumulate_grad_hooks", "keeps hooks when modules move"
@@ -608,6 +609,11 @@ def version_of(tensor: torch.Tensor) -> int:
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Split a sparse tensor into indices and values, also one that is not coalesced."""
     return tensor._indices(), tensor._values()
+
+
+def mark_coalesced(tensor: torch.Tensor, coalesced: bool) -> torch.Tensor:
+    """Say of a sparse tensor whether no entry of it is there twice; return it."""
+    return tensor._coalesced_(coalesced)
 
 
 def backward_hooks_of(tensor: torch.Tensor) -> Any:

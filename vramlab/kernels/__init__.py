@@ -21,6 +21,7 @@ from vramlab.kernels import (
     reductions,
     scalars,
     sorting,
+    sparse,
 )
 from vramlab.kernels.calls import calls_of, rules_called
 from vramlab.kernels.classify import Knowledge, classify
@@ -80,4 +81,5 @@ __all__ = [
     "rules_called",
     "scalars",
     "sorting",
+    "sparse",
 ]

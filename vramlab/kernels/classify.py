@@ -46,6 +46,8 @@ WORKSPACE_UNKNOWN = (
     "aten._fft_c2c",
     "aten._fft_c2r",
     "aten._fft_r2c",
+    # cuSPARSE's
+    "aten._sparse_addmm",
 )
 
 # Ops whose CUDA kernels (aten/src/ATen/native/cuda, PyTorch 2.13) allocate only their outputs.

@@ -17,6 +17,7 @@ from vramlab.report.children import Children
 from vramlab.report.collect import RunningEngine, summarize
 from vramlab.report.history import keep_histories
 from vramlab.report.page import write_page
+from vramlab.report.processes import Processes
 from vramlab.report.program import Ending
 from vramlab.report.shown import as_shown
 from vramlab.report.verdict import steps_done
@@ -41,7 +42,8 @@ class Reporter:
 
     Args:
         engine: what the program runs on, and what is seen of it.
-        children: the processes that it starts.
+        children: the programs that it starts.
+        processes: the processes that it starts by `multiprocessing`.
         command: the program's command line.
         folder: where it is started.
         stream: where the report goes.
@@ -52,6 +54,7 @@ class Reporter:
         self,
         engine: RunningEngine,
         children: Children,
+        processes: Processes,
         command: str,
         folder: str,
         stream: Any,
@@ -60,6 +63,7 @@ class Reporter:
         self._engine = engine
         self._watch = engine.watch
         self._children = children
+        self._processes = processes
         self._command = command
         self._folder = folder
         self._stream = stream
@@ -114,7 +118,7 @@ class Reporter:
             summary = summarize(
                 self._engine.ground(), self._watch, self._command, self._folder, ending, seconds
             )
-            summary = replace(summary, child_count=self._children.count)
+            summary = replace(summary, child_count=self._child_count())
         if files.json:
             with open(files.json, "w", encoding="utf-8") as file:
                 json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
@@ -124,10 +128,13 @@ class Reporter:
             f"\n{as_shown(summary, self._stream)}\n", self._stream, sys.stderr, sys.__stderr__
         )
 
+    def _child_count(self) -> int:
+        return self._children.count + self._processes.reported
+
     def _own_files(self) -> Files:
-        """What is written here: a launcher that used no GPU leaves what its first rank has told."""
+        """What is written here: a program that used no GPU leaves what its first child told."""
         used = any(device.context_bytes for device in self._engine.devices())
-        if used or not self._children.count:
+        if used or not self._child_count():
             return self._files
         return Files(
             *(path and (None if os.path.exists(path) else path) for path in astuple(self._files))

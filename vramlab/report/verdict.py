@@ -26,7 +26,9 @@ def verdict(summary: Summary) -> Iterator[str]:
     used = [device for device in summary.devices if device.context_bytes]
     yield from _ending(summary)
     if summary.child_count:
-        yield f"It started {_plural(summary.child_count, 'program')}, which reported by themselves."
+        themselves = "itself" if summary.child_count == 1 else "themselves"
+        started = _plural(summary.child_count, "process", "es")
+        yield f"It started {started}, which told of {themselves}."
     elif not used:
         yield "The program used no GPU: nothing was put on a cuda device."
     if used and summary.ended_out_of_memory:

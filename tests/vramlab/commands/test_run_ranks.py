@@ -69,7 +69,7 @@ def test_what_a_launcher_starts_has_gpus(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     for rank in (0, 1):  # both write at the same time
         assert f" {rank} of 2 1" in ran.stdout  # 0 + 1, by gloo
-    assert "It started 2 programs, which reported by themselves.\n" in ran.stderr
+    assert "It started 2 processes, which told of themselves.\n" in ran.stderr
     for rank in (0, 1):
         assert f"vramlab run: train.py (rank {rank} of 2)\non 2 x T4 (virtual" in ran.stderr
         assert f"fits: cuda:{rank} needs " in ran.stderr
@@ -108,3 +108,46 @@ def test_pytorchs_own_helpers_are_left_alone() -> None:
 
     (folder,) = helper.__path__
     assert attached_command([sys.executable, f"{folder}/__main__.py"], []) is None
+
+
+BY_MULTIPROCESSING = """\
+import multiprocessing, sys, torch
+def work():
+    torch.ones(2**20, device="cuda")
+if __name__ == "__main__":
+    if "used" in sys.argv:
+        torch.ones(1, device="cuda")
+    process = multiprocessing.get_context(sys.argv[1]).Process(target=work)
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
+"""
+
+
+def run_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vramlab", "run", *words],
+        cwd=folder,
+        env=environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_processes_of_multiprocessing_report(tmp_path: Path, method: str) -> None:
+    (tmp_path / "work.py").write_text(BY_MULTIPROCESSING, encoding="utf-8")
+    ran = run_in(tmp_path, "--gpu", "T4", "--json", "found.json", "work.py", method)
+    assert ran.returncode == 0, ran.stderr
+    assert "It started 1 process, which told of itself." in ran.stderr
+    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    # 4 MiB of float32, in the smallest segment that large requests get: 20 MiB.
+    assert found["devices"][0]["needed_bytes"] - found["devices"][0]["context_bytes"] == 20 * 2**20
+
+
+def test_a_gpu_that_was_used_before_a_fork_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(BY_MULTIPROCESSING, encoding="utf-8")
+    ran = run_in(tmp_path, "--gpu", "T4", "work.py", "fork", "used")
+    assert ran.returncode == 1
+    assert "Cannot re-initialize CUDA in forked subprocess" in ran.stderr

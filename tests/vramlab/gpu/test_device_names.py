@@ -324,16 +324,29 @@ def test_types_of_older_programs(gpus: VirtualGPU) -> None:
     assert (back.device.type, back.dtype) == ("cpu", torch.float32)
 
 
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
 def test_default_tensor_type_of_older_programs(gpus: VirtualGPU) -> None:
     torch.set_default_tensor_type("torch.cuda.HalfTensor")
     try:
         made = torch.zeros(3)
         assert (made.device, made.dtype) == (CUDA0, torch.float16)
+        # With torch.set_default_device it would be on the host.
+        for made in (torch.Tensor([1.0]), torch.Tensor(2, 3), torch.Tensor(np.ones(2))):
+            assert (made.device, made.dtype) == (CUDA0, torch.float16)
+        assert torch.LongTensor([1]).device.type == "cpu"
+        assert nn.Linear(2, 2).weight.device == CUDA0
     finally:
+        torch.set_default_tensor_type("torch.FloatTensor")
+    for made in (torch.zeros(3), torch.Tensor([1.0])):
+        assert (made.device.type, made.dtype) == ("cpu", torch.float32)
+
+
+def test_the_default_tensor_type_goes_with_the_gpu() -> None:
+    with VirtualGPU("T4"):
+        torch.set_default_tensor_type(torch.cuda.FloatTensor)
+        assert torch.Tensor([1.0]).is_cuda
         torch.set_default_device(None)
-        torch.set_default_dtype(torch.float32)
-    made = torch.zeros(3)
-    assert (made.device.type, made.dtype) == ("cpu", torch.float32)
+    assert torch.Tensor([1.0, 2.0]).tolist() == [1.0, 2.0]
 
 
 def test_a_shallow_copy_shares_the_storage(gpus: VirtualGPU) -> None:

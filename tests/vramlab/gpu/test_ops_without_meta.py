@@ -83,9 +83,18 @@ def test_what_cannot_be_moved_says_what_to_do(gpu: VirtualGPU) -> None:
     layer = nn.LazyLinear(4)
     layer(torch.ones(2, 3))
     assert layer.cuda().weight.is_cuda
-    for sparse in (torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr()):
-        with pytest.raises(UnsupportedOnVirtualGPU, match="Move its indices and values"):
-            sparse.to("cuda")
+    with pytest.raises(UnsupportedOnVirtualGPU, match=r"Make it one of layout torch.sparse_coo"):
+        torch.eye(3).to_sparse_csr().to("cuda")
+    with pytest.raises(UnsupportedOnVirtualGPU, match="Move its indices and values"):
+        torch.eye(3).to_sparse().to("cuda").cpu()
+
+
+def test_numbers_are_assigned_to_large_host_tensors() -> None:
+    with VirtualGPU("T4", on_value="nan", host_values_below_bytes=64):
+        large = torch.zeros(50, 4)
+        large[3, 0] = 1
+        large[torch.tensor([1, 2])] = 2.5
+        assert (large.device.type, large.is_cpu) == ("cpu", True)
 
 
 def test_the_error_has_no_advice_for_authors_of_compilers(gpu: VirtualGPU) -> None:

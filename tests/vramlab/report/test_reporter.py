@@ -11,6 +11,7 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.report.children import Children
 from vramlab.report.collect import Ground, RunningEngine, virtual_devices
+from vramlab.report.processes import Processes
 from vramlab.report.reporter import Files, Reporter
 from vramlab.report.watch import Watch
 
@@ -23,7 +24,10 @@ def test_progress_asks_for_nothing_that_the_program_changes_meanwhile() -> None:
 
     with VirtualGPU("T4") as gpu, Watch(gpu) as watch:
         engine = RunningEngine("T4", nullcontext(), watch, partial(virtual_devices, gpu), not_yet)
-        reporter = Reporter(engine, Children([]), "train.py", ".", io.StringIO(), Files())
+        processes = Processes("train.py", None, None)
+        reporter = Reporter(
+            engine, Children([]), processes, "train.py", ".", io.StringIO(), Files()
+        )
         torch.zeros(2**20, device="cuda")  # a segment of 20 MiB, and a context of 134 MiB
         told = reporter.progress()
     assert told.startswith("no forward pass yet; cuda:0 has needed 154.00 MiB of 14.74 GiB on T4")

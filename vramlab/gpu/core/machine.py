@@ -169,6 +169,7 @@ class Machine:
         devices: the GPUs, by index.
         thread: where the calling thread stands.
         when_used: called when a GPU is used for the first time.
+        is_in_bad_fork: whether this process was forked from one that had used a GPU.
         observers: who is told of ops and kernels.
         out_of_memory_observers: called before an error is raised, with the device, the bytes
             asked of the driver, the bytes that may be used in all, and those that are free.
@@ -191,6 +192,7 @@ class Machine:
         self.caveats: dict[str, None] = {}
         self.skipped_kernels: Counter[str] = Counter()
         self.when_used: Callable[[], None] | None = None
+        self.is_in_bad_fork = False
         self.observers: tuple[Observer, ...] = ()
         self._frames_of_caller: FramesOfCaller | None = None
         self._running = RunningOps()
@@ -240,6 +242,17 @@ class Machine:
             if self.when_used is not None:
                 self.when_used()
         return gpu
+
+    @property
+    def is_used(self) -> bool:
+        """Whether one of the GPUs has a CUDA context."""
+        return any(gpu.memory.context_bytes for gpu in self.devices)
+
+    def forbid_after_fork(self) -> None:
+        """Refuse the GPUs from now on, in PyTorch's words, if they were used before the fork."""
+        if self.is_used:
+            self.is_in_bad_fork = True
+            self.use = _refuse_after_fork  # type: ignore[method-assign]
 
     def thread_ends(self) -> None:
         """Take back what the libraries have lent to the calling thread."""
@@ -310,3 +323,11 @@ class Machine:
     def free(self, device: int, block: Block) -> None:
         """Give a block back to the cache of its device."""
         self.devices[device].allocator.free(block)
+
+
+def _refuse_after_fork(index: int) -> VirtualDevice:
+    """Raise what `torch.cuda._lazy_init` raises. Source: torch/cuda/__init__.py, PyTorch 2.13."""
+    raise RuntimeError(
+        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
+        "must use the 'spawn' start method"
+    )

@@ -24,6 +24,7 @@ from vramlab.gpu.ops import (
     operand_checks,
     packed_sequence,
     scaled_mm,
+    sparse,
     values,
 )
 
@@ -44,6 +45,7 @@ __all__ = [
     "operand_checks",
     "packed_sequence",
     "scaled_mm",
+    "sparse",
     "values",
 ]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import (
@@ -24,6 +23,7 @@ from vramlab.gpu.core.storage_record import (
     remember_numbers,
 )
 from vramlab.gpu.ops.counts import count_as, counted_as
+from vramlab.gpu.ops.sparse import copy_sparse
 from vramlab.gpu.torch_internals import OpOverload, current_graph_task_id, storage_id
 from vramlab.kernels.operands import is_dense
 
@@ -43,13 +43,8 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     if not isinstance(source, torch.Tensor):  # below vmap a number comes as it is
         return func(*args, **kwargs)
     device = kwargs.get("device")
-    if device is not None and device.type == "cuda" and source.layout != torch.strided:
-        raise UnsupportedOnVirtualGPU(
-            f"moving a tensor of layout {source.layout} is not modelled by the virtual GPU, nor "
-            "are its products. Move its indices and values, and gather and add them up "
-            "(index_select, index_add_); move a dense tensor (.to_dense() first); or run on a "
-            "real GPU."
-        )
+    if source.layout is not torch.strided:
+        return copy_sparse(dispatcher, func, args, kwargs)
     source_index = device_index_of(source)
     if device is not None and device.type != "meta":
         _must_have_data(source)

@@ -5,10 +5,13 @@ A CPU build of PyTorch has these names, but refuses to use them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
 
 _DTYPES = {
@@ -59,19 +62,51 @@ def cuda_type(named: Any) -> _CudaTensorType | None:
     return named if isinstance(named, _CudaTensorType) else None
 
 
-def install(session: Session) -> None:
-    """Set the types on torch.cuda."""
+@contextmanager
+def install(session: Session) -> Iterator[None]:
+    """Set the types on torch.cuda, until the session ends."""
     patches = session.patches
     for tensor_type in CUDA_TYPES.values():
         patches.set(torch.cuda, tensor_type.__name__, tensor_type)
     set_default_tensor_type = torch.set_default_tensor_type
+    default = _DefaultType()
 
     def set_default(named: Any) -> None:
         tensor_type = cuda_type(named)
-        if tensor_type is None:
-            set_default_tensor_type(named)
-        else:
+        if tensor_type is not None:
             torch.set_default_dtype(tensor_type.dtype)
             torch.set_default_device("cuda")
+        else:
+            if default.made_by_tensor is not None:
+                torch.set_default_device(None)
+            set_default_tensor_type(named)
+        default.set(tensor_type)
 
     patches.set(torch, "set_default_tensor_type", set_default)
+    try:
+        yield
+    finally:
+        default.set(None)
+
+
+class _DefaultType:
+    """What `torch.Tensor(...)` makes: it asks for the default type, and for no default device."""
+
+    def __init__(self) -> None:
+        self.made_by_tensor: _CudaTensorType | None = None
+        self._patches = Patches()
+
+    def set(self, tensor_type: _CudaTensorType | None) -> None:
+        """Have `torch.Tensor` make tensors of a type on a GPU; of None: as PyTorch does."""
+        self._patches.undo()
+        self.made_by_tensor = tensor_type
+        if tensor_type is None:
+            return
+        make = torch.Tensor.__new__
+
+        def new(cls: Any, *sizes_or_data: Any, **named: Any) -> Any:
+            if cls is not torch.Tensor or named:
+                return make(cls, *sizes_or_data, **named)
+            return tensor_type(*sizes_or_data)
+
+        self._patches.set(torch.Tensor, "__new__", staticmethod(new))

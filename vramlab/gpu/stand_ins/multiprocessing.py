@@ -1,8 +1,11 @@
-"""`torch.multiprocessing.spawn` on a virtual GPU: rank 0 runs here, the others in processes.
+"""Processes that `multiprocessing` starts, and `torch.multiprocessing.spawn`, on a virtual GPU.
 
 A GPU that is pretended belongs to the process that attached it. Each process that is started gets
-one of its own, alike, before it imports the program. The first of them is this process, so that
-whoever measures sees a rank. Where another one fails, rank 0 is ended: it may wait for that one.
+one of its own, alike, before it imports the program. One that is forked has it already, and may not
+use it if it was used before, as with CUDA (`Machine.forbid_after_fork`).
+
+Of the ranks of `spawn`, the first is this process, so that whoever measures sees a rank. Where
+another one fails, rank 0 is ended: it may wait for that one.
 """
 
 from __future__ import annotations
@@ -15,13 +18,12 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch.multiprocessing
 
-from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
 from vramlab.streams import print_error
 
@@ -49,8 +51,7 @@ def install(session: Session) -> None:
     ) -> Any:
         def start_from(first: int, join: bool) -> Any:
             rank = AttachedRank(fn, session.make_alike, first, nprocs)
-            with _attached_at_the_start(session.make_alike):
-                return start_processes(rank, args, nprocs - first, join, *how, **named)
+            return start_processes(rank, args, nprocs - first, join, *how, **named)
 
         if not join:
             return start_from(0, join)
@@ -69,6 +70,12 @@ def install(session: Session) -> None:
 
     patches.set(module, "start_processes", start)
     patches.set(torch.multiprocessing, "start_processes", start)
+    prepare = multiprocessing.spawn.get_preparation_data
+
+    def prepare_with_gpu(name: str) -> dict[str, Any]:
+        return {**prepare(name), "vramlab": _AttachWhenRead(session.make_alike)}
+
+    patches.set(multiprocessing.spawn, "get_preparation_data", prepare_with_gpu)
 
 
 class _Started:
@@ -152,23 +159,7 @@ def _run_beside(others: Any, run: Callable[[], None]) -> None:
 # In the processes that are started
 
 _waiting: list[AbstractContextManager[object]] = []
-"""The GPU that is attached already, until the rank's function takes it."""
-
-
-@contextmanager
-def _attached_at_the_start(make_gpu: MakeGPU) -> Iterator[None]:
-    """Have processes that are started meanwhile attach a GPU before they import the program."""
-    patches = Patches()
-    prepare = multiprocessing.spawn.get_preparation_data
-
-    def prepare_with_gpu(name: str) -> dict[str, Any]:
-        return {**prepare(name), "vramlab": _AttachWhenRead(make_gpu)}
-
-    patches.set(multiprocessing.spawn, "get_preparation_data", prepare_with_gpu)
-    try:
-        yield
-    finally:
-        patches.undo()
+"""The GPU that is attached already, until a rank's function takes it."""
 
 
 class _AttachWhenRead:

@@ -289,8 +289,11 @@ class TensorOverrides:
         return result
 
     def setitem(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
-        """Set `tensor[index]`. For a CUDA tensor C++ keeps a number on the host."""
-        if isinstance(value, int | float | complex) and self.is_cuda(tensor):
+        """Set `tensor[index]`. For a CUDA tensor C++ keeps a number on the host.
+
+        Of a host tensor without values it takes the number for one of the program's own on meta.
+        """
+        if isinstance(value, int | float | complex) and record_of(tensor) is not None:
             value = torch.tensor(value, dtype=tensor.dtype, device=_CPU)
         tensor[index] = value
 

@@ -232,7 +232,7 @@ class CLayer:
             "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
             "_cuda_getArchFlags": self._arch_flags,
             "_cuda_isCurrentStreamCapturing": lambda: False,
-            "_cuda_isInBadFork": lambda: False,
+            "_cuda_isInBadFork": lambda: machine.is_in_bad_fork,
             "_cuda_ipc_collect": lambda: None,
             "_cuda_sleep": lambda cycles: None,
             "_cuda_get_sync_debug_mode": lambda: 0,

@@ -1,0 +1,194 @@
+"""Sparse tensors of layout COO, and their products with dense matrices: graphs, as `torch.spmm`.
+
+A sparse tensor is two dense ones, its indices and its values, and these have blocks. How many
+entries there are is known where the tensor comes from the host, or is made of indices and values.
+An entry that is there twice is added up by `coalesce()`; without values, all are taken to differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu.core.dispatcher import Dispatcher
+from vramlab.gpu.core.op_table import Handler, op
+from vramlab.gpu.core.tensors import empty_meta
+from vramlab.gpu.ops.missing_meta import in_shapes_of_cuda
+from vramlab.gpu.torch_internals import OpOverload, mark_coalesced, sparse_parts
+
+aten = torch.ops.aten
+
+
+def copy_sparse(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Run `aten._to_copy` of a sparse tensor: to a GPU, part by part.
+
+    Raises:
+        UnsupportedOnVirtualGPU: its layout is another than COO, or it goes from a GPU to the host.
+    """
+    (source,) = args
+    is_coo = source.layout == torch.sparse_coo
+    device, dtype = kwargs.get("device"), kwargs.get("dtype") or source.dtype
+    index = dispatcher.find_device_index(func, args, {})
+    if device is None and index is not None and index >= 0:
+        device = torch.device("cuda", index)
+    if device is None or device.type != "cuda":
+        if index is None:
+            return func(*args, **kwargs)  # type: ignore[no-any-return]
+        raise UnsupportedOnVirtualGPU(
+            "moving a sparse tensor from a virtual GPU is not modelled. Move its indices and "
+            "values (._indices(), ._values()), or make it on the host."
+        )
+    if not is_coo:
+        raise UnsupportedOnVirtualGPU(
+            f"moving a tensor of layout {source.layout} is not modelled by the virtual GPU, nor "
+            "are its products. Make it one of layout torch.sparse_coo first (.to_sparse_coo()), "
+            "move a dense tensor (.to_dense()), or run on a real GPU."
+        )
+    indices, values = sparse_parts(source)
+    # Of the arguments of a call in C++, GCC evaluates the last first.
+    moved_values = dispatcher.run(
+        aten._to_copy.default, (values,), {"dtype": dtype, "device": device}
+    )
+    moved_indices = dispatcher.run(aten._to_copy.default, (indices,), {"device": device})
+    return _sparse(moved_indices, moved_values, source, source.is_coalesced())
+
+
+def _sparse(
+    indices: Tensor,
+    values: Tensor,
+    like: Tensor,
+    coalesced: bool,
+    shape: Sequence[int] | None = None,
+) -> Tensor:
+    """Make a sparse tensor of these parts, as large as another one or of another shape."""
+    made = aten._sparse_coo_tensor_with_dims_and_tensors.default(
+        like.sparse_dim(),
+        like.dense_dim(),
+        list(like.shape if shape is None else shape),
+        indices,
+        values,
+        dtype=values.dtype,
+        layout=torch.sparse_coo,
+        device=values.device,
+    )
+    return mark_coalesced(made, coalesced)
+
+
+def _when_sparse(name: str, operand: int = 0) -> Callable[[Handler], Handler]:
+    """Enter the decorated function as the handler of an op of which this operand is sparse.
+
+    For dense ones the op is run as it is.
+    """
+
+    def enter(function: Handler) -> Handler:
+        def run(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+            if args[operand].layout is torch.strided:
+                return dispatcher.run_plain(func, args, kwargs)
+            index = dispatcher.find_device_index(func, args, kwargs)
+            if index is None or index < 0:
+                return dispatcher.run_plain(func, args, kwargs)
+            return function(dispatcher, func, args, kwargs)
+
+        op(name, handler=run)
+        return function
+
+    return enter
+
+
+@_when_sparse("aten.mm.default")
+def mm(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Multiply a sparse matrix with a dense one: add the product to zeros, as CUDA does.
+
+    Source: `_sparse_mm` in aten/src/ATen/native/sparse/SparseTensorMath.cpp, PyTorch 2.13.
+    """
+    left, right = args
+    options = {"dtype": right.dtype, "device": _device_of(dispatcher, right)}
+    zeros = dispatcher.run(aten.zeros.default, ([left.shape[0], right.shape[1]],), options)
+    product: Tensor = dispatcher.run(aten._sparse_addmm.default, (zeros, left, right), {"beta": 0})
+    return product
+
+
+@_when_sparse("aten.addmm.default", operand=1)
+def addmm(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Add the product of a sparse matrix with a dense one to a dense one."""
+    added: Tensor = dispatcher.run(aten._sparse_addmm.default, args, kwargs)
+    return added
+
+
+@_when_sparse("aten.clone.default")
+def clone(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Copy indices and values."""
+    (source,) = args
+    return _copied(dispatcher, source, source.shape, source.is_coalesced())
+
+
+@_when_sparse("aten.t.default")
+@_when_sparse("aten.transpose.int")
+def transpose(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Swap two sparse dimensions of a copy, row of indices by row; its order is lost.
+
+    Source: `sparse_transpose_` in aten/src/ATen/native/TensorShape.cpp, PyTorch 2.13.
+
+    Raises:
+        UnsupportedOnVirtualGPU: one of the dimensions is dense.
+    """
+    source, *dims = args if len(args) == 3 else (*args, 0, 1)
+    places = [dim % source.dim() for dim in dims]
+    if max(places) >= source.sparse_dim():
+        raise UnsupportedOnVirtualGPU(
+            "transposing dense dimensions of a sparse tensor is not modelled by the virtual GPU. "
+            "Transpose its values (._values()), or run on a real GPU."
+        )
+    shape = list(source.shape)
+    first, second = places
+    shape[first], shape[second] = shape[second], shape[first]
+    made = _copied(dispatcher, source, shape, source.is_coalesced() and first == second)
+    indices, _ = sparse_parts(source)
+    row = {"dtype": indices.dtype, "device": _device_of(dispatcher, indices)}
+    dispatcher.run(aten.zeros.default, ([indices.shape[1]],), row)
+    return made
+
+
+def _copied(
+    dispatcher: Dispatcher, source: Tensor, shape: Sequence[int], coalesced: bool
+) -> Tensor:
+    indices, values = sparse_parts(source)
+    new_values = dispatcher.run(aten.clone.default, (values,), {})
+    new_indices = dispatcher.run(aten.clone.default, (indices,), {})
+    return _sparse(new_indices, new_values, source, coalesced, shape)
+
+
+def _device_of(dispatcher: Dispatcher, tensor: Tensor) -> torch.device:
+    index = dispatcher.find_device_index(aten.clone.default, (tensor,), {})
+    return torch.device("cuda", index or 0)
+
+
+def _product(self: Tensor, mat1: Tensor, mat2: Tensor, **_: object) -> tuple[Tensor, ...]:
+    return (empty_meta((mat1.shape[0], mat2.shape[1]), mat2.dtype),)
+
+
+def _coalesced(self: Tensor) -> tuple[Tensor, ...]:
+    indices, values = sparse_parts(self)
+    new = (empty_meta(part.shape, part.dtype) for part in (indices, values))
+    return (_sparse(*new, like=self, coalesced=True),)
+
+
+def _dense(self: Tensor, *_: object, **__: object) -> tuple[Tensor, ...]:
+    return (empty_meta(self.shape, self.dtype),)
+
+
+def _masked(self: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    indices, _ = sparse_parts(mask)
+    values = empty_meta((indices.shape[1], *self.shape[mask.sparse_dim() :]), self.dtype)
+    new = empty_meta(indices.shape, indices.dtype)
+    return (_sparse(new, values, like=mask, coalesced=mask.is_coalesced()),)
+
+
+op("aten._sparse_addmm.default", handler=in_shapes_of_cuda, make_outputs=_product)
+op("aten._coalesce.default", handler=in_shapes_of_cuda, make_outputs=_coalesced)
+op("aten._to_dense.default", handler=in_shapes_of_cuda, make_outputs=_dense)
+op("aten.sparse_mask.default", handler=in_shapes_of_cuda, make_outputs=_masked)
