@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from vramlab.units import short_size
+from vramlab.units import label_size, short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.style import MemoryUnit
@@ -25,6 +26,11 @@ _MARKS = (
     (style.INK, "X", (0, (1, 1))),
 )
 """Colour, marker and line of each curve: each tells the curves apart on its own."""
+_HEIGHT_IN = 3.6
+_MOST_MARKERS = 40
+_LINE_IN = 0.14
+"""Of a name beside the axes."""
+_NAME_CHARACTERS = 24
 
 
 def draw_curves(
@@ -35,7 +41,7 @@ def draw_curves(
     logarithmic: bool = False,
     capacity_bytes: int | None = None,
 ) -> Picture:
-    """Draw memory over a quantity, a line with markers for each name.
+    """Draw memory over a quantity, a line for each name, which stands at its end.
 
     Args:
         curves: points by the name of the curve; at most seven curves.
@@ -58,7 +64,7 @@ def draw_curves(
         largest_bytes = math.isqrt(largest_bytes * int(min(filter(None, sizes), default=1)))
     unit = MemoryUnit.for_axis(largest_bytes)
     with style.house_style():
-        picture = new_picture(4.2)
+        picture = new_picture(_HEIGHT_IN + 0.4)
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         for (name, points), (color, marker, line) in zip(curves.items(), _MARKS, strict=False):
@@ -68,10 +74,11 @@ def draw_curves(
                 [size / unit.size_bytes for _, size in drawn],
                 color=color,
                 marker=marker,
-                markersize=5,
+                markersize=5 if len(drawn) <= _MOST_MARKERS else 0,
                 linestyle=line,
                 label=name,
             )
+        ends = {name: points[-1] for name, points in curves.items() if points}
         if capacity_bytes is not None:
             axes.axhline(
                 unit.of(capacity_bytes),
@@ -79,16 +86,69 @@ def draw_curves(
                 linewidth=1.5,
                 label=f"memory of the GPU: {short_size(capacity_bytes)}",
             )
+            last = max(x for x, _ in ends.values())
+            ends[f"memory of the GPU: {label_size(capacity_bytes)}"] = (last, capacity_bytes)
         if logarithmic:
             _make_logarithmic(axes, sorted({x for points in curves.values() for x, _ in points}))
         else:
             axes.set_ylim(bottom=0)
+            axes.xaxis.set_major_formatter("{x:,.6g}")
         axes.set_xlabel(x_label)
         axes.set_ylabel(unit.name)
         axes.grid(True, color=style.GREY, linewidth=0.4)
-        picture.legend(loc="outside lower left", ncols=3)
+        axes.margins(x=0.02)
+        _name_ends(axes, {name: (x, y / unit.size_bytes) for name, (x, y) in ends.items()})
     picture.alt = describe_curves(curves, title=title, x_label=x_label)
     return picture
+
+
+def _name_ends(axes: Axes, ends: Mapping[str, tuple[float, float]]) -> None:
+    """Write names right of the axes, as high as their curves end, or as close as there is room."""
+    names = {name: textwrap.fill(name, _NAME_CHARACTERS) for name in ends}
+    to_axes = axes.transData + axes.transAxes.inverted()
+    wanted = {name: float(to_axes.transform(end)[1]) for name, end in ends.items()}
+    halves = {
+        name: (text.count("\n") + 1.3) * _LINE_IN / _HEIGHT_IN / 2 for name, text in names.items()
+    }
+    order = sorted(ends, key=lambda name: wanted[name])
+    for name, height in _apart([wanted[n] for n in order], [halves[n] for n in order], order):
+        x, y = ends[name]
+        axes.annotate(
+            names[name],
+            (x, y),
+            xytext=(1.02, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=style.SMALL_FONT_SIZE,
+            linespacing=1.15,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": style.GREY,
+                "linewidth": 0.8,
+                "shrinkA": 2,
+                "shrinkB": 4,
+                "relpos": (0, 0.5),
+            },
+        )
+
+
+def _apart(
+    wanted: Sequence[float], halves: Sequence[float], names: Sequence[str]
+) -> Iterable[tuple[str, float]]:
+    """Give each name a height close to the one that it wants, so that no two overlap.
+
+    All are shares of the axes' height; `wanted` ascends.
+    """
+    heights = list(wanted)
+    for place in range(1, len(heights)):
+        least = heights[place - 1] + halves[place - 1] + halves[place]
+        heights[place] = max(heights[place], least)
+    ceiling = 1.05
+    for place in reversed(range(len(heights))):
+        heights[place] = min(heights[place], ceiling - halves[place])
+        ceiling = heights[place] - halves[place]
+    return zip(names, heights, strict=True)
 
 
 def _make_logarithmic(axes: Axes, xs: Sequence[float]) -> None:

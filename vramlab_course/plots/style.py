@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Patch
+from matplotlib.textpath import TextToPath
 
 from vramlab.measure.categories import Category
 from vramlab.units import GIB, KIB, MIB
@@ -74,7 +79,8 @@ class Look:
         return Patch(facecolor=self.color, hatch=self.hatch, edgecolor=INK, lw=0.5, label=label)
 
 
-_HATCHES = {Category.WORKSPACES: "xx"}
+_HATCHES = {Category.BUFFERS: "//"}
+"""Of what has the colour of something that is seen more often: workspaces have none."""
 _ON_DARK = (Category.PARAMETERS, Category.GRADIENTS)
 
 CATEGORY_LOOKS: dict[Category, Look] = {
@@ -85,7 +91,9 @@ CATEGORY_LOOKS: dict[Category, Look] = {
 }
 """One look per category of `vramlab.measure`."""
 
-CACHED_LOOK = Look("white", "..")
+TENSORS_LOOK = Look("#A6BFDB")
+"""Allocated, whatever for."""
+CACHED_LOOK = Look("white")
 """Reserved but not allocated."""
 OUTSIDE_LOOK = Look(INK, text_color="white")
 """On the device, but outside of PyTorch's allocator, such as the CUDA context."""
@@ -94,12 +102,14 @@ GATHERED_LOOK = Look(BLUE, "//", text_color="white")
 
 _MEANINGS: dict[str, Look] = {
     **{str(category): look for category, look in CATEGORY_LOOKS.items()},
-    "weights": CATEGORY_LOOKS[Category.PARAMETERS],
+    "weight": CATEGORY_LOOKS[Category.PARAMETERS],
+    "bias": CATEGORY_LOOKS[Category.PARAMETERS],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
     "casts": Look(YELLOW),
     "default pool": Look(GREY),
     "private pool": Look(PURPLE, ".."),
+    "cache of keys": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "cache": CACHED_LOOK,
     "tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "keys and values": CATEGORY_LOOKS[Category.ACTIVATIONS],
@@ -150,6 +160,33 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
 
 
 _MORE_HATCHES = ("//", "..", "xx")
+_TINTS = (0.0, 0.6, 0.3, 0.8, -0.3, 0.45, 0.15, 0.7)
+"""How far to white, or (below 0) to black: neighbours differ."""
+
+
+def tints_of(category: Category | str, names: Sequence[str]) -> dict[str, Look]:
+    """Give the parts of one category a tint of its colour each.
+
+    Args:
+        category: that all of them belong to.
+        names: of the parts, in the order in which they are stacked.
+
+    Raises:
+        ValueError: there are more parts than can be told apart.
+    """
+    if len(names) > len(_TINTS):
+        raise ValueError(f"{len(names)} parts of {category}; at most {len(_TINTS)} can be drawn")
+    base = np.array(to_rgb(CATEGORY_LOOKS[Category(category)].color))
+    looks = {}
+    for name, tint in zip(names, _TINTS, strict=False):
+        color = base + (1 - base) * tint if tint >= 0 else base * (1 + tint)
+        is_dark = color @ _LUMINANCE < 0.4
+        looks[name] = Look(to_hex(color), text_color="white" if is_dark else INK)
+    return looks
+
+
+_LUMINANCE = np.array((0.2126, 0.7152, 0.0722))
+"""Of red, green and blue; ITU-R BT.709."""
 
 
 @contextmanager
@@ -202,9 +239,19 @@ def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: floa
     )
 
 
+@cache
 def text_width_in(text: str, font_size: float = SMALL_FONT_SIZE) -> float:
-    """About how wide the longest line is, in inches (DejaVu Sans is 0.6 em wide on average)."""
-    return max(map(len, text.split("\n"))) * 0.6 * font_size / 72
+    """How wide the longest line is, in inches, with a little room around it."""
+    font = FontProperties(family="DejaVu Sans", size=font_size)  # type: ignore[arg-type]
+    widths = [
+        TextToPath().get_text_width_height_descent(line, font, ismath=False)[0]
+        for line in text.split("\n")
+        if line
+    ]
+    return max([0.0, *widths]) / 72 + _AROUND_IN * bool(widths)
+
+
+_AROUND_IN = 0.06
 
 
 def fits(axes: Axes, text: str, width: float, axes_width_in: float) -> bool:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vramlab.measure import Category, Timeline, TimelineStage, breakdown, category_curves
-from vramlab.units import short_size
+from vramlab.units import label_size, short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.style import CATEGORY_LOOKS, MemoryUnit
@@ -106,7 +106,7 @@ def largest_born(timeline: Timeline, stage: str | None = None) -> int:
 
 
 def _note(timeline: Timeline, number: int, words: str) -> str:
-    return f"{words}: {short_size(timeline.blocks[number].size_bytes)}"
+    return f"{words}: {label_size(timeline.blocks[number].size_bytes)}"
 
 
 def _write_notes(
@@ -310,7 +310,7 @@ def _mark_failures(axes: Axes, timeline: Timeline) -> None:
         before = failure.position
         axes.axvline(failure.position, color=style.VERMILLION, linewidth=1.5)
         axes.annotate(
-            f"out of memory: {short_size(failure.requested_bytes)} more were asked for",
+            f"out of memory: {label_size(failure.requested_bytes)} more were asked for",
             (failure.position, 0.02),
             xycoords=("data", "axes fraction"),
             xytext=(4 if on_the_right else -4, 0),
@@ -329,7 +329,7 @@ def _mark_peak(axes: Axes, timeline: Timeline, unit: MemoryUnit) -> None:
     on_the_left = position > timeline.event_count / 2
     axes.plot(position, height, marker="v", color=style.BLACK, markersize=6, clip_on=False)
     axes.annotate(
-        f"peak {short_size(timeline.peak_bytes)}",
+        f"peak {label_size(timeline.peak_bytes)}",
         (position, height),
         xytext=(-8 if on_the_left else 8, 6),
         textcoords="offset points",

@@ -376,9 +376,7 @@ def _observe_layers(width: int, sequence: int, batch: int, layers: int) -> Obser
     def peak(layers: int, batch: int) -> int:
         # Segments that grow leave no rests of blocks, which would hide the straight line.
         with A100.but(alloc_conf=NO_RESTS).attached():
-            sizes = Sizes(
-                vocabulary=4096, positions=sequence, width=width, layers=layers, heads=8
-            )
+            sizes = Sizes(vocabulary=4096, positions=sequence, width=width, layers=layers, heads=8)
             take_steps(sizes, TransformerRun(batch, sequence))
             return torch.cuda.max_memory_allocated()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.text import Annotation
 
 from vramlab.units import MIB
-from vramlab_course.plots import describe_curves, draw_curves
+from vramlab_course.plots import Picture, describe_curves, draw_curves
 
 CURVES = {
     "square": [(x, x * x * MIB) for x in (1, 2, 4, 8)],
@@ -43,6 +44,24 @@ def test_the_gpu_is_a_line() -> None:
     axes = draw_curves(CURVES, title="Two", x_label="x", capacity_bytes=80 * MIB).axes[0]
     assert axes.get_lines()[-1].get_ydata()[0] == 80
     assert axes.get_lines()[-1].get_label() == "memory of the GPU: 80 MiB"
+
+
+def names(picture: Picture) -> dict[str, tuple[float, float]]:
+    """The name of each curve, and where it stands in shares of the axes."""
+    return {
+        text.get_text(): text.get_position()
+        for text in picture.axes[0].texts
+        if isinstance(text, Annotation)
+    }
+
+
+def test_names_stand_at_the_ends_of_their_curves_and_apart() -> None:
+    found = names(draw_curves(CURVES, title="Two", x_label="x", capacity_bytes=64 * MIB))
+    assert list(found) == ["line", "square", "memory of the GPU: 64\nMiB"]  # from below
+    heights = [height for _, height in found.values()]
+    assert heights == sorted(heights)
+    assert heights[2] - heights[1] > 0.05  # both end at 64 MiB: a line of words is higher
+    assert draw_curves(CURVES, title="Two", x_label="x").legends == []
 
 
 def test_words_name_ends_and_middle() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
@@ -51,11 +52,37 @@ def test_a_part_looks_the_same_in_every_row_and_sums_stand_at_the_ends() -> None
     assert {part: len(seen) for part, seen in colors.items()} == {"inputs": 1, "outputs": 1}
     sums = [text.get_text() for text in picture.axes[0].texts if isinstance(text, Annotation)]
     assert sums == ["40 MiB", "60 MiB", "20 MiB"]
+    labels = [t.get_text() for t in picture.axes[0].texts if not isinstance(t, Annotation)]
+    assert labels == ["inputs 10 MiB", "outputs 30 MiB", "10 MiB", "50 MiB"]  # third: its sum
     assert [text.get_text() for text in picture.legends[0].get_texts()] == [
-        "inputs",
-        "outputs",
-        "memory of the GPU: 64 MiB",
+        "memory of the GPU: 64 MiB"
     ]
+
+
+def test_a_part_without_room_for_its_name_is_in_the_legend() -> None:
+    picture = draw_stacks({"step": {"activations": 100 * MIB, "inputs": MIB}}, title="A step")
+    assert [text.get_text() for text in picture.legends[0].get_texts()] == ["inputs"]
+    assert draw_stacks({"step": {"activations": MIB}}, title="A step").legends == []
+
+
+def test_equal_rows_are_drawn_once() -> None:
+    layers = {f"layer {number}": {"outputs": MIB} for number in range(12)}
+    picture = draw_stacks({"embeddings": {"outputs": 2 * MIB}, **layers}, title="Layers")
+    names = [label.get_text() for label in picture.axes[0].get_yticklabels()]
+    assert names == ["embeddings", "layer 0 to layer 11, each"]
+    two = {"one": {"outputs": MIB}, "two": {"outputs": MIB}}
+    assert len(draw_stacks(two, title="Two").axes[0].get_yticklabels()) == 2
+
+
+def test_parts_of_one_category_have_tints_of_its_colour() -> None:
+    parts = {"softmax": 3 * MIB, "mask": MIB, "context": MIB}
+    picture = draw_stacks({"layer": parts}, title="A layer", of="activations")
+    colors = [patch.get_facecolor() for patch in picture.axes[0].patches]
+    assert len(set(colors)) == 3
+    assert to_hex(colors[0]) == ORANGE.lower()
+    assert all(red > green > blue for red, green, blue, _ in colors)  # oranges, all of them
+    with pytest.raises(ValueError, match="9 parts of activations; at most 8"):
+        draw_stacks({"layer": {str(n): MIB for n in range(9)}}, title="", of="activations")
 
 
 def test_words_say_rows_that_are_alike_once() -> None:
@@ -76,14 +103,15 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
 def test_looks_can_be_given_and_then_say_the_order() -> None:
     looks = {"second": Look(BLUE), "first": Look(ORANGE, "//")}
     picture = draw_stacks({"row": {"first": MIB, "second": MIB}}, title="Bars", looks=looks)
-    legend = [text.get_text() for text in picture.legends[0].get_texts()]
-    assert legend == ["second", "first"]
+    assert [label for label, *_ in bars(picture)] == ["second", "first"]
     with pytest.raises(ValueError, match="no look is given for third"):
         draw_stacks({"row": {"third": MIB}}, title="Bars", looks=looks)
 
 
 def test_a_legend_of_long_names_has_as_many_columns_as_there_is_room_for() -> None:
-    parts = {f"activations that layer {number} reads again": GIB for number in range(4)}
+    parts = {
+        f"activations that layer {number} of 4 reads again in backward": GIB for number in range(4)
+    }
     picture = draw_stacks({"step": parts}, title="One step", capacity_bytes=8 * GIB)
     [legend] = picture.legends
     assert len(legend.get_texts()) == 5
