@@ -160,7 +160,7 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
 
 
 _MORE_HATCHES = ("//", "..", "xx")
-_TINTS = (0.0, 0.6, 0.3, 0.8, -0.3, 0.45, 0.15, 0.7)
+_TINTS = (0.0, 0.6, 0.3, 0.8, -0.3, 0.45, 0.15, 0.7, -0.15, 0.52, 0.22, 0.88)
 """How far to white, or (below 0) to black: neighbours differ."""
 
 

@@ -81,8 +81,8 @@ def test_parts_of_one_category_have_tints_of_its_colour() -> None:
     assert len(set(colors)) == 3
     assert to_hex(colors[0]) == ORANGE.lower()
     assert all(red > green > blue for red, green, blue, _ in colors)  # oranges, all of them
-    with pytest.raises(ValueError, match="9 parts of activations; at most 8"):
-        draw_stacks({"layer": {str(n): MIB for n in range(9)}}, title="", of="activations")
+    with pytest.raises(ValueError, match="13 parts of activations; at most 12"):
+        draw_stacks({"layer": {str(n): MIB for n in range(13)}}, title="", of="activations")
 
 
 def test_words_say_rows_that_are_alike_once() -> None:
