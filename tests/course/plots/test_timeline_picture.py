@@ -182,3 +182,21 @@ def test_a_stage_without_events_has_no_name_over_the_next() -> None:
     nothing = TimelineStage("nothing", 2, 2)
     timeline = replace(TIMELINE, stages=(TIMELINE.stages[0], nothing, TIMELINE.stages[1]))
     assert "nothing" not in written(draw_timeline(timeline))
+
+
+def test_notes_share_a_line_where_they_do_not_touch() -> None:
+    timeline = replace(
+        TIMELINE,
+        event_count=100,
+        stages=(),
+        allocated_bytes=(4 * MIB,) * 101,
+        reserved_bytes=(20 * MIB,) * 101,
+        blocks=(life(4, 0, None), life(4, 49, None), life(4, 99, None)),
+        out_of_memory=(),
+    )
+    notes = {number: "a block that has words of its own" for number in range(3)}
+    axes = draw_timeline(timeline, notes=notes).axes[0]
+    heights = [t.get_position()[1] for t in axes.texts if t.get_text().startswith("a block")]
+    # "... : 4 MiB" takes about 2.5 of 8.3 inches. From the left, from the right: these share a
+    # line. The third begins in the middle, and would touch that which ends at the right.
+    assert heights[0] == heights[1] > heights[2]
