@@ -194,7 +194,7 @@ def test_notes_share_a_line_where_they_do_not_touch() -> None:
         blocks=(life(4, 0, None), life(4, 49, None), life(4, 99, None)),
         out_of_memory=(),
     )
-    notes = {number: "a block that has words of its own" for number in range(3)}
+    notes = dict.fromkeys(range(3), "a block that has words of its own")
     axes = draw_timeline(timeline, notes=notes).axes[0]
     heights = [t.get_position()[1] for t in axes.texts if t.get_text().startswith("a block")]
     # "... : 4 MiB" takes about 2.5 of 8.3 inches. From the left, from the right: these share a
