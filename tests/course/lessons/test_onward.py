@@ -39,7 +39,7 @@ def test_every_workshop_is_led_to_and_every_way_goes_forward() -> None:
 
 
 def test_a_lesson_without_any_says_nothing() -> None:
-    assert onward_line("01", {}) == ""
+    assert onward_line("30", {}) == ""
     line = onward_line("14", {"workshop_b_checkpoint": "Workshop B: a checkpoint function"})
     assert line == (
         "**Going on from here:** [Workshop B: a checkpoint function]"
