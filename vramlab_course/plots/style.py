@@ -248,10 +248,10 @@ def text_width_in(text: str, font_size: float = SMALL_FONT_SIZE) -> float:
         for line in text.split("\n")
         if line
     ]
-    return max([0.0, *widths]) / 72 + _AROUND_IN * bool(widths)
+    return max([0.0, *widths]) / 72 * _AROUND
 
 
-_AROUND_IN = 0.06
+_AROUND = 1.05
 
 
 def fits(axes: Axes, text: str, width: float, axes_width_in: float) -> bool:
