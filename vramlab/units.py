@@ -52,17 +52,6 @@ def signed_bytes(difference_bytes: int) -> str:
     return f"{difference_bytes:+,} B" if difference_bytes else "equal"
 
 
-def label_size(size_bytes: int) -> str:
-    """Write bytes for a picture, where people look: `8.125 MiB`, `39.72 GiB`, `529 MiB`.
-
-    Four digits at most; `short_size` has more, for words beside it.
-    """
-    for name, unit_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if abs(size_bytes) >= unit_bytes:
-            return f"{float(f'{size_bytes / unit_bytes:.4g}'):,g} {name}"
-    return f"{size_bytes} B"
-
-
 def short_size(size_bytes: int) -> str:
     """Write bytes for a label: `512 B`, `8.125 MiB`, `1.5 GiB`; at most three decimals."""
     for name, unit_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):

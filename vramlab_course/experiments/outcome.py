@@ -17,6 +17,7 @@ from typing import Any
 from vramlab.measure import Result, StageMeasurement, Table
 from vramlab.measure.figures import UNIT_BYTES, Published
 from vramlab.units import KIB, MIB
+from vramlab.words import say, say_name
 
 FORMAT = 1
 """Version of the JSON form; raised when a field changes its meaning."""
@@ -232,18 +233,18 @@ def findings_table(findings: tuple[Finding, ...], caption: str) -> Table:
 
 def reasons(finding: Finding) -> tuple[str, ...]:
     """Give what there is to say about a finding, a line each."""
-    name = f"{finding.figure} {finding.part}".strip()
+    name = f"{finding.figure} {say_name(finding.part)}".strip()
     lines = [
-        ": ".join((name, *_amount_in_words(difference, finding), difference.why))
+        ": ".join((name, *_amount_in_words(difference, finding), say(difference.why)))
         + (f" ({difference.source})" if difference.source else "")
         for difference in (
             finding.differences if finding.verdict is FigureVerdict.EXPLAINED else ()
         )
     ]
     if finding.note and finding.verdict is FigureVerdict.QUOTED:
-        lines.append(f"{name}: {finding.note}")
+        lines.append(f"{name}: {say(finding.note)}")
     elif finding.note and finding.verdict is FigureVerdict.OTHER_CONDITIONS:
-        lines.append(f"{finding.figure}: {finding.note}")  # the same for all its parts
+        lines.append(f"{finding.figure}: {say(finding.note)}")  # the same for all its parts
     return tuple(lines)
 
 

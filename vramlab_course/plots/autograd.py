@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from vramlab.measure import Category
 from vramlab.measure.autograd_graph import AutogradGraph, GraphOp, SavedPart
-from vramlab.units import label_size, short_size
+from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Box, Diagram
 from vramlab_course.plots.picture import WIDTH_IN, Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS
+from vramlab_course.plots.style import CATEGORY_LOOKS, size_label
 
 _MOST = 24
 _PER_ROW = 6
@@ -158,7 +158,7 @@ def _words(op: GraphOp, parts: tuple[SavedPart, ...]) -> str:
     name = names[0] if len(names) == 1 else f"{len(names)} tensors"
     if len(names) > 1 and len(set(names)) == 1:
         name = f"{len(names)} {names[0]}s"
-    what = "the same tensor" if parts[0].again else label_size(sum(p.size_bytes for p in parts))
+    what = "the same tensor" if parts[0].again else size_label(sum(p.size_bytes for p in parts))
     return f"{name}\n{what}"
 
 

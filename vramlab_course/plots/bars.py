@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from vramlab.units import label_size, short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.style import Look, MemoryUnit, fits
+from vramlab_course.plots.style import Look, MemoryUnit, fits, size_label
 
 
 @dataclass(frozen=True)
@@ -22,26 +21,6 @@ class BarPart:
     look: Look
     labels: Sequence[str] = ()
     """What may stand on it: the first that there is room for. Empty: its size."""
-
-    @property
-    def size(self) -> str:
-        """Its size, as it stands on a part."""
-        return label_size(self.size_bytes)
-
-    def labelled(self, *, name: bool, lines: int, size: bool = True) -> BarPart:
-        """Give the same, with labels that have its name, its size or both.
-
-        Args:
-            name: whether its name may stand on it.
-            lines: that there is room for.
-            size: whether its size may.
-        """
-        if not name:
-            return replace(self, labels=(self.size,) if size else ("",))
-        if not size:
-            return replace(self, labels=(self.name, ""))
-        both = (f"{self.name} {self.size}", *[f"{self.name}\n{self.size}"][: lines - 1])
-        return replace(self, labels=(*both, self.size))
 
 
 def draw_bar(
@@ -79,11 +58,11 @@ def draw_bar(
             linewidth=0.6,
             label=part.name,
         )
-        labels = part.labels or (part.size,)
+        labels = part.labels or (size_label(part.size_bytes),)
         label = next((text for text in labels if fits(axes, text, width, plot_width_in)), "")
         if label:
             style.write_label(axes, start + width / 2, row, label, part.look, pad=1.5)
-        if label.startswith(part.name):
+        if label.startswith(part.name) and label.endswith(size_label(part.size_bytes)):
             named.add(part.name)
         start += width
     return named
@@ -101,5 +80,5 @@ def draw_capacity(axes: Axes, capacity_bytes: int | None, unit: MemoryUnit) -> l
     """Draw the line where the GPU's memory ends, if that is given; its entry in the legend."""
     if capacity_bytes is None:
         return []
-    label = f"memory of the GPU: {short_size(capacity_bytes)}"
+    label = f"memory of the GPU: {size_label(capacity_bytes)}"
     return [axes.axvline(unit.of(capacity_bytes), color=style.BLACK, linewidth=2, label=label)]

@@ -11,7 +11,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity, name_rows
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, MemoryUnit
+from vramlab_course.plots.style import Look, MemoryUnit, size_label
 
 _LOOKS = {
     "driver": Look(style.GREY),
@@ -49,7 +49,7 @@ def draw_device(
         unnamed = set(_LOOKS)
         for row, reading in enumerate(readings.values()):
             stretches = (
-                BarPart(name, size, _LOOKS[name]).labelled(name=name in unnamed, lines=2)
+                BarPart(name, size, _LOOKS[name], _labels(name, size, name in unnamed))
                 for name, size in _parts(reading)
             )
             unnamed -= draw_bar(axes, row, stretches, unit, _PLOT_WIDTH_IN, height=0.7)
@@ -64,6 +64,12 @@ def draw_device(
         picture.explain_in_columns(handles, 3)
     picture.alt = describe_device(readings, title=title)
     return picture
+
+
+def _labels(name: str, size_bytes: int, is_named: bool) -> tuple[str, ...]:
+    """What may stand on a part: the first time, its name as well."""
+    size = size_label(size_bytes)
+    return (f"{name} {size}", f"{name}\n{size}", size) if is_named else (size,)
 
 
 def describe_device(

@@ -9,11 +9,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from vramlab.units import label_size, short_size
+from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import name_rows
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, MemoryUnit, fits
+from vramlab_course.plots.style import Look, MemoryUnit, fits, size_label
 
 _ALLOCATED = "allocated"
 _WASTED = "rounded up or not split off"
@@ -169,7 +169,7 @@ def _parts(segment: Mapping[str, Any], names: Mapping[int, str]) -> list[_Part]:
         if block["state"] == "active_allocated":
             name = names.get(segment["address"] + start_bytes, "")
             used_bytes = min(block["requested_size"], size_bytes)
-            label = f"{name} {label_size(used_bytes)}".strip()
+            label = f"{name} {size_label(used_bytes)}".strip()
             parts.append(_Part(_ALLOCATED, start_bytes, used_bytes, label, name))
             if used_bytes < size_bytes:
                 waste_bytes = size_bytes - used_bytes
@@ -177,7 +177,7 @@ def _parts(segment: Mapping[str, Any], names: Mapping[int, str]) -> list[_Part]:
         else:
             kind = _FREE if block["state"] == "inactive" else _WAITING
             words = " free" if kind == _FREE else ""
-            parts.append(_Part(kind, start_bytes, size_bytes, label_size(size_bytes) + words))
+            parts.append(_Part(kind, start_bytes, size_bytes, size_label(size_bytes) + words))
         start_bytes += size_bytes
     return parts
 

@@ -8,16 +8,15 @@ from itertools import groupby
 from matplotlib.artist import Artist
 
 from vramlab.measure import Category
-from vramlab.units import label_size, short_size
+from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity, name_rows
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, MemoryUnit
+from vramlab_course.plots.style import Look, MemoryUnit, size_label
 
 _ROW_IN = 0.27
-_PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums
-_LEGEND_COLUMNS = 4
 _FOLDED = 3
+_PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums
 
 Rows = Mapping[str, Mapping[str, int]]
 """Bytes by the name of the row, and the part's name in it."""
@@ -33,8 +32,8 @@ def draw_stacks(
 ) -> Picture:
     """Draw a bar for each row; a part looks the same in every row, and sums stand at the ends.
 
-    A part's name stands on it where there is room first, else below all bars. Three rows that
-    follow each other and are equal, or more, are drawn as one.
+    The longest stretch of a part has its name, if there is room; the legend has the other names.
+    Three rows that follow each other and are equal, or more, are drawn as one.
 
     Args:
         rows: from top to bottom; their parts are stacked in the order in which they first come.
@@ -54,22 +53,19 @@ def draw_stacks(
     longest_bytes = max([*sums.values(), capacity_bytes or 0]) or 1
     unit = MemoryUnit.for_axis(longest_bytes)
     with style.house_style():
-        picture = new_picture(0.95 + _ROW_IN * len(rows))
+        picture = new_picture(1)
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.16)  # room for the sums
-        unnamed = set(looks)
+        named = set()
         for number, (row, parts) in enumerate(rows.items()):
-            alone = sum(map(bool, parts.values())) == 1  # then the sum at the end is its size
             stretches = (
-                BarPart(part, parts.get(part, 0), look).labelled(
-                    name=part in unnamed, lines=1, size=not alone
-                )
+                BarPart(part, parts.get(part, 0), look, _labels(rows, row, part))
                 for part, look in looks.items()
             )
-            unnamed -= draw_bar(axes, number, stretches, unit, _PLOT_WIDTH_IN)
+            named |= draw_bar(axes, number, stretches, unit, _PLOT_WIDTH_IN)
             axes.annotate(
-                label_size(sums[row]),
+                size_label(sums[row]),
                 (unit.of(sums[row]), number),
                 xytext=(4, 0),
                 textcoords="offset points",
@@ -79,16 +75,37 @@ def draw_stacks(
                 zorder=5,
             )
         handles: list[Artist] = [
-            look.patch(part) for part, look in looks.items() if part in unnamed
+            look.patch(part)
+            for part, look in looks.items()
+            if len(looks) > 1
+            and part not in named
+            and _can_be_seen(rows, part, axes.get_xlim()[1] * unit.size_bytes)
         ]
         handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(unit.name)
         name_rows(axes, list(rows))
-        rows_of_legend = -(-len(handles) // _LEGEND_COLUMNS)
-        picture.set_figheight(picture.get_figheight() + 0.2 * rows_of_legend)
-        picture.explain_in_columns(handles, _LEGEND_COLUMNS)
+        rows_of_legend = -(-len(handles) // 4)
+        picture.set_figheight(0.95 + 0.2 * rows_of_legend + _ROW_IN * len(rows))
+        if handles:
+            picture.explain_in_columns(handles, 4)
     picture.alt = alt
     return picture
+
+
+def _labels(rows: Rows, row: str, part: str) -> tuple[str, ...]:
+    """What may stand on a part in a row: in the row where it is longest, its name as well.
+
+    Where all rows have one part alone, the sums at their ends say all there is to say.
+    """
+    if all(len(parts) == 1 for parts in rows.values()):
+        return ("",)
+    size = size_label(rows[row].get(part, 0))
+    longest = max(rows, key=lambda name: rows[name].get(part, 0))
+    return (f"{part} {size}", size) if row == longest else (size,)
+
+
+def _can_be_seen(rows: Rows, part: str, axis_bytes: float) -> bool:
+    return any(parts.get(part, 0) > axis_bytes / 500 for parts in rows.values())
 
 
 def describe_stacks(rows: Rows, *, title: str) -> str:

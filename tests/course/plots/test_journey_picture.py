@@ -35,6 +35,7 @@ def test_what_is_not_explained_yet_is_one_part() -> None:
     picture = draw_journey([FIRST], {Category.PARAMETERS})
     labels = [text.get_text() for text in picture.axes[0].texts]
     assert labels == ["parameters 1 GiB", "not explained yet 3 GiB", "4 GiB"]
+    assert picture.legends == []  # it would say the same
 
 
 def test_when_all_is_explained_it_says_so() -> None:
