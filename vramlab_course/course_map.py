@@ -164,6 +164,7 @@ PATHS = (
 
 
 ONWARD: Mapping[str, tuple[str, ...]] = {
+    "01": ("29",),
     "02": ("workshop_a_allocator",),
     "03": ("workshop_a_allocator", "30"),
     "04": ("24",),
@@ -171,6 +172,8 @@ ONWARD: Mapping[str, tuple[str, ...]] = {
     "06": ("24",),
     "07": ("27", "30"),
     "08": ("workshop_b_checkpoint", "workshop_f_chunked_cross_entropy"),
+    "09": ("24",),
+    "10": ("27",),
     "11": ("25",),
     "12": ("workshop_f_chunked_cross_entropy",),
     "13": ("30",),

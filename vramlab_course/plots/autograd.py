@@ -11,7 +11,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Box, Diagram
 from vramlab_course.plots.picture import WIDTH_IN, Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS
+from vramlab_course.plots.style import CATEGORY_LOOKS, size_label
 
 _MOST = 24
 _PER_ROW = 6
@@ -43,7 +43,8 @@ def draw_autograd(graph: AutogradGraph, *, title: str = "") -> Picture:
     """
     title = title or _finding(graph)
     ops = _shown(graph).ops
-    rows = [ops[first : first + _PER_ROW] for first in range(0, len(ops), _PER_ROW)]
+    per_row = -(-len(ops) // -(-len(ops) // _PER_ROW))  # as full as each other, nearly
+    rows = [ops[first : first + per_row] for first in range(0, len(ops), per_row)]
     headroom = _ARC_IN if any(n - 2 in op.sources for n, op in enumerate(rows[0])) else 0.0
     diagram = Diagram(sum(map(_height, rows)) + 0.3 + headroom, title)
     pitch = min((WIDTH_IN - 2 * _MARGIN_IN + 0.35) / max(map(len, rows)), 2.0)
@@ -94,14 +95,48 @@ def _finding(graph: AutogradGraph) -> str:
 
 
 def _told(op: GraphOp) -> str:
-    held = [f"{_words(parts)} ({category})" for category, _, parts in _held(op)]
+    held = [f"{_words(op, parts)} ({category})" for category, _, parts in _held(op)]
     return "saves " + ", ".join(held).replace("\n", " ") if held else "saves nothing"
 
 
 def _name(op: GraphOp) -> str:
-    """The op in words: 'NativeLayerNorm' is 'Layer Norm'."""
+    """The op in words: 'NativeLayerNorm' is 'Layer Norm', and 'Addmm' a 'Linear' layer."""
     name = op.name.removeprefix("Native").removeprefix("ScaledDotProduct")
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    if _is_linear(op):
+        return "Linear"
+    return _CALLED.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+
+
+def _is_linear(op: GraphOp) -> bool:
+    """Whether it is what a Linear layer does; without a bias, that is a product with a weight."""
+    has_weight = any(part.category is Category.PARAMETERS for part in op.saved)
+    return op.name == "Addmm" or (op.name == "Mm" and has_weight)
+
+
+_CALLED = {"Mm": "matmul", "Bmm": "matmul", "Gelu": "GELU", "Relu": "ReLU"}
+"""What people call an op in their programs, where autograd's node is named after something else."""
+
+_FACTORS = ("Mm", "Bmm", "Mul", "Div")
+_PARTS = {"self": "input", "mat1": "input", "result": "output", "result1": "mask"}
+"""What a saved tensor is to its op; of products, all are factors."""
+
+
+def _role(op: GraphOp, part: SavedPart) -> str:
+    if part.name:
+        return part.name.rpartition(".")[2]
+    if op.name in _FACTORS and not _is_linear(op):
+        return "factor"
+    return _PARTS.get(part.saved_as, part.saved_as)
+
+
+def _module(op: GraphOp, width_in: float) -> str:
+    """Whose weight an op has, as far as there is room; '' if nobody's, or if it is but numbered."""
+    named = next((p.name for p in op.saved if p.category is Category.PARAMETERS and p.name), "")
+    path = [part for part in named.split(".")[:-1] if part != "self"]
+    tails = (".".join(path[place:]) for place in range(len(path)))
+    tail = next((tail for tail in tails if style.text_width_in(tail) < width_in), "")
+    is_said = tail.replace("_", "").lower() == _name(op).replace(" ", "").lower()
+    return "" if is_said or tail.isdecimal() else tail
 
 
 def _held(op: GraphOp) -> list[Held]:
@@ -118,12 +153,13 @@ def _held(op: GraphOp) -> list[Held]:
     ]
 
 
-def _words(parts: tuple[SavedPart, ...]) -> str:
-    names = [part.name.rpartition(".")[2] or part.saved_as for part in parts]
-    if len(parts) > 1:
-        names = [f"{len(parts)} tensors"]
-    what = "the same tensor" if parts[0].again else short_size(sum(p.size_bytes for p in parts))
-    return f"{names[0]}\n{what}"
+def _words(op: GraphOp, parts: tuple[SavedPart, ...]) -> str:
+    names = [_role(op, part) for part in parts]
+    name = names[0] if len(names) == 1 else f"{len(names)} tensors"
+    if len(names) > 1 and len(set(names)) == 1:
+        name = f"{len(names)} {names[0]}s"
+    what = "the same tensor" if parts[0].again else size_label(sum(p.size_bytes for p in parts))
+    return f"{name}\n{what}"
 
 
 def _height(row: tuple[GraphOp, ...]) -> float:
@@ -134,15 +170,24 @@ def _height(row: tuple[GraphOp, ...]) -> float:
 def _draw_op(diagram: Diagram, op: GraphOp, number: int, x: float, y: float, pitch: float) -> Box:
     width = pitch - 0.35
     lines = list(_wrapped(_name(op).split(), width))
-    box = diagram.box(x, y, width, _OP_HEIGHT_IN, "\n".join(lines), bold=True)
+    module = _module(op, width) if len(lines) == 1 else ""
+    box = diagram.box(x, y, width, _OP_HEIGHT_IN, "" if module else "\n".join(lines), bold=True)
+    if module:
+        diagram.write(*_above(box, 0.09), lines[0], bold=True)
+        diagram.write(*_above(box, -0.1), module, color=style.FAINT)
     diagram.write(x, y + _OP_HEIGHT_IN + 0.09, f"{number + 1}", color=style.FAINT, ha="left")
     for place, (category, again, parts) in enumerate(_held(op), start=1):
         below = y - place * (_PART_HEIGHT_IN + _GAP_IN)
         look = CATEGORY_LOOKS[category]
-        diagram.box(x, below, width, _PART_HEIGHT_IN, _words(parts), look, dashed=again)
+        diagram.box(x, below, width, _PART_HEIGHT_IN, _words(op, parts), look, dashed=again)
     if not op.saved:
         diagram.write(x + width / 2, y - 0.17, "saves nothing", color=style.FAINT)
     return box
+
+
+def _above(box: Box, inches: float) -> tuple[float, float]:
+    """A point so far above a box's middle."""
+    return box.x + box.width / 2, box.y + box.height / 2 + inches
 
 
 def _wrapped(words: list[str], width_in: float) -> Iterator[str]:

@@ -11,13 +11,13 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity, name_rows
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, MemoryUnit
+from vramlab_course.plots.style import Look, MemoryUnit, size_label
 
 _LOOKS = {
-    "driver": Look(style.GREY, "xx"),
+    "driver": Look(style.GREY),
     "context, other processes": style.OUTSIDE_LOOK,
-    "tensors": Look(style.SKY_BLUE),
-    "cached by PyTorch": style.CACHED_LOOK,
+    "tensors": style.TENSORS_LOOK,
+    "cached": style.CACHED_LOOK,
 }
 _ROW_IN = 0.42
 _PLOT_WIDTH_IN = 6.6  # what is left of a picture's width beside the names of the moments
@@ -31,6 +31,8 @@ def draw_device(
 ) -> Picture:
     """Draw one bar for each moment; what is free is left white, and mostly cut off.
 
+    A part's name stands on it where there is room first, else below all bars.
+
     Args:
         readings: from `vramlab.measure.read_device`, by the name of the moment.
         title: the picture's title.
@@ -40,20 +42,34 @@ def draw_device(
     longest_bytes = max([*taken_bytes, capacity_bytes or 0])
     unit = MemoryUnit.for_axis(longest_bytes)
     with style.house_style():
-        picture = new_picture(1.35 + _ROW_IN * len(readings))
+        picture = new_picture(0.95 + _ROW_IN * len(readings))
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.02 or 1)
+        unnamed = set(_LOOKS)
         for row, reading in enumerate(readings.values()):
-            stretches = (BarPart(name, size, _LOOKS[name]) for name, size in _parts(reading))
-            draw_bar(axes, row, stretches, unit, _PLOT_WIDTH_IN, height=0.7)
-        handles: list[Artist] = [look.patch(name) for name, look in _LOOKS.items()]
+            stretches = (
+                BarPart(name, size, _LOOKS[name], _labels(name, size, name in unnamed))
+                for name, size in _parts(reading)
+            )
+            unnamed -= draw_bar(axes, row, stretches, unit, _PLOT_WIDTH_IN, height=0.7)
+        there = {name for reading in readings.values() for name, size in _parts(reading) if size}
+        handles: list[Artist] = [
+            look.patch(name) for name, look in _LOOKS.items() if name in unnamed & there
+        ]
         handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(unit.name)
         name_rows(axes, list(readings))
-        picture.legend(handles=handles, loc="outside lower left", ncols=3)
+        picture.set_figheight(picture.get_figheight() + 0.2 * -(-len(handles) // 3))
+        picture.explain_in_columns(handles, 3)
     picture.alt = describe_device(readings, title=title)
     return picture
+
+
+def _labels(name: str, size_bytes: int, is_named: bool) -> tuple[str, ...]:
+    """What may stand on a part: the first time, its name as well."""
+    size = size_label(size_bytes)
+    return (f"{name} {size}", f"{name}\n{size}", size) if is_named else (size,)
 
 
 def describe_device(

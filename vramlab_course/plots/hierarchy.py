@@ -10,13 +10,13 @@ from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Box, Diagram
 from vramlab_course.plots.picture import WIDTH_IN, Picture
 from vramlab_course.plots.segments import Snapshot, segments_of
-from vramlab_course.plots.style import Look
+from vramlab_course.plots.style import Look, size_label
 
 _LEFT_IN = 1.35
 _GAP_IN = 0.25
 _MOST = 4
 _NARROWEST_IN = 0.62
-_TENSOR = Look(style.SKY_BLUE)
+_TENSOR = style.TENSORS_LOOK
 _FREE = Look("white")
 _LEVELS = {3.2: "the driver", 2.25: "segments", 1.3: "blocks", 0.35: "tensors"}
 _HEIGHT_IN = 0.5
@@ -56,19 +56,19 @@ def draw_hierarchy(
         driver_y,
         width,
         _HEIGHT_IN,
-        f"cudaMalloc: {short_size(reserved_bytes)}, counted by memory_reserved()",
+        f"cudaMalloc: {size_label(reserved_bytes)}, counted by memory_reserved()",
         Look(style.PALE),
     )
     each = (width - _GAP_IN * (len(segments) - 1)) / len(segments)
     for number, segment in enumerate(segments):
         x = _LEFT_IN + number * (each + _GAP_IN)
-        words = f"{segment['segment_type']} pool: {short_size(segment['total_size'])}"
+        words = f"{segment['segment_type']} pool: {size_label(segment['total_size'])}"
         box = diagram.box(x, segment_y, each, _HEIGHT_IN, words, _FREE)
         diagram.arrow((box.top[0], driver.y), box.top)
         blocks = _merged(_with_addresses(segment), int(each / _NARROWEST_IN))
         for block, (left, share) in zip(blocks, _shares(blocks, each), strict=True):
             free = block["state"] == "inactive"
-            words = f"{short_size(block['size'])}\n{'free' if free else 'allocated'}"
+            words = f"{size_label(block['size'])}\n{'free' if free else 'allocated'}"
             look = _FREE if free else _TENSOR
             place = diagram.box(x + left, block_y, share, _HEIGHT_IN, words, look)
             diagram.arrow((place.top[0], segment_y), place.top)
@@ -98,8 +98,8 @@ def _finding(segments: list[Mapping[str, Any]]) -> str:
     reserved_bytes = sum(segment["total_size"] for segment in segments)
     allocated_bytes = sum(segment["allocated_size"] for segment in segments)
     return (
-        f"The driver gave {short_size(reserved_bytes)}; blocks in use take "
-        f"{short_size(allocated_bytes)} of it"
+        f"The driver gave {size_label(reserved_bytes)}; blocks in use take "
+        f"{size_label(allocated_bytes)} of it"
     )
 
 
@@ -133,6 +133,6 @@ def _shares(blocks: list[Mapping[str, Any]], width_in: float) -> list[tuple[floa
 def _draw_tensor(
     diagram: Diagram, block: Box, y: float, entry: Mapping[str, Any], name: str
 ) -> None:
-    words = f"{name}\n{short_size(entry['requested_size'])}"
+    words = f"{name}\n{size_label(entry['requested_size'])}"
     tensor = diagram.box(block.x, y, block.width, _HEIGHT_IN, words, _TENSOR)
     diagram.arrow(block.bottom, tensor.top)

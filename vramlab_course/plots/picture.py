@@ -49,6 +49,8 @@ class Picture(Figure):
             handles: one for each entry, with its label.
             most: columns.
         """
+        if not handles:
+            return
         for columns in range(most, 0, -1):
             legend = self.legend(handles=handles, loc="outside lower left", ncols=columns)
             if columns == 1 or legend.get_window_extent().width <= self.bbox.width:

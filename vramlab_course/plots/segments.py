@@ -13,19 +13,21 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import name_rows
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, MemoryUnit, fits
+from vramlab_course.plots.style import Look, MemoryUnit, fits, size_label
 
 _ALLOCATED = "allocated"
 _WASTED = "rounded up or not split off"
 _WAITING = "freed, another stream still uses it"
 _FREE = "free (cached)"
 _LOOKS = {
-    _ALLOCATED: Look(style.SKY_BLUE),
-    _WASTED: Look(style.ORANGE, "////"),
-    _WAITING: Look(style.PURPLE, "xx"),
+    _ALLOCATED: style.TENSORS_LOOK,
+    _WASTED: Look("#DFE8F2"),  # of a block, as what is allocated is
+    _WAITING: Look(style.PURPLE),
     _FREE: Look("white"),
 }
 _ROW_IN = 0.42
+_FLAT_ROW_IN = 0.3
+"""Where there are more than six rows."""
 _PLOT_WIDTH_IN = 7.6  # what is left of a picture's width beside the names of the segments
 _MOST_PARTS_IN_WORDS = 8
 _APART = 4
@@ -88,7 +90,8 @@ def draw_segments(
     }
     with style.house_style():
         heights = [min(len(_drawn(pool_rows)), most) for pool_rows in pools.values()] or [1]
-        picture = new_picture(1.0 + sum(_ROW_IN * height + 0.75 for height in heights))
+        row_in = _ROW_IN if sum(heights) <= 6 else _FLAT_ROW_IN
+        picture = new_picture(0.75 + sum(row_in * height + 0.75 for height in heights))
         picture.suptitle(title, x=0.01, ha="left", fontsize=style.TITLE_FONT_SIZE)
         axes_list = picture.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         if not pools:
@@ -96,7 +99,10 @@ def draw_segments(
             axes_list[0].set_axis_off()
         for axes, (pool, pool_rows) in zip(axes_list, pools.items(), strict=False):
             _draw_pool(axes, pool, pool_rows, most)
-        picture.explain(_LOOKS)
+        there = {part.kind for row in rows for part in row.parts} - {_ALLOCATED, _FREE}
+        if there:
+            picture.set_figheight(picture.get_figheight() + 0.25)
+            picture.explain({kind: look for kind, look in _LOOKS.items() if kind in there})
     picture.alt = describe_segments(snapshot, device=device, names=names, title=title, most=most)
     return picture
 
@@ -138,7 +144,10 @@ def segments_of(snapshot: Snapshot, device: int) -> list[Mapping[str, Any]]:
 
 
 def _rows(segments: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> dict[_Row, int]:
-    """The rows with the number of segments each stands for: large pool first, by size."""
+    """The rows with the number of segments each stands for: large pool first, by size.
+
+    Of equal ones, that with the highest address first: mostly, the driver has given it first.
+    """
     rows = [
         _Row(
             pool=segment["segment_type"],
@@ -146,7 +155,7 @@ def _rows(segments: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> di
             total_bytes=segment["total_size"],
             parts=tuple(_parts(segment, names)),
         )
-        for segment in segments
+        for segment in sorted(segments, key=lambda segment: -segment["address"])
     ]
     return dict(Counter(sorted(rows, key=lambda row: (row.pool, -row.total_bytes))))
 
@@ -160,14 +169,15 @@ def _parts(segment: Mapping[str, Any], names: Mapping[int, str]) -> list[_Part]:
         if block["state"] == "active_allocated":
             name = names.get(segment["address"] + start_bytes, "")
             used_bytes = min(block["requested_size"], size_bytes)
-            label = f"{name} {short_size(used_bytes)}".strip()
+            label = f"{name} {size_label(used_bytes)}".strip()
             parts.append(_Part(_ALLOCATED, start_bytes, used_bytes, label, name))
             if used_bytes < size_bytes:
                 waste_bytes = size_bytes - used_bytes
                 parts.append(_Part(_WASTED, start_bytes + used_bytes, waste_bytes, ""))
         else:
             kind = _FREE if block["state"] == "inactive" else _WAITING
-            parts.append(_Part(kind, start_bytes, size_bytes, short_size(size_bytes)))
+            words = " free" if kind == _FREE else ""
+            parts.append(_Part(kind, start_bytes, size_bytes, size_label(size_bytes) + words))
         start_bytes += size_bytes
     return parts
 
@@ -175,7 +185,7 @@ def _parts(segment: Mapping[str, Any], names: Mapping[int, str]) -> list[_Part]:
 def _in_words(parts: Sequence[_Part]) -> str:
     """Name the parts one by one, or by kind where they are many."""
     if len(parts) <= _MOST_PARTS_IN_WORDS:
-        return ", ".join(f"{p.label or short_size(p.size_bytes)} {p.kind}" for p in parts)
+        return ", ".join(f"{p.name} {short_size(p.size_bytes)} {p.kind}".strip() for p in parts)
     kinds = Counter(part.kind for part in parts)
     return ", ".join(
         f"{short_size(sum(part.size_bytes for part in parts if part.kind == kind))} {kind} "
@@ -222,7 +232,7 @@ def _draw_part(axes: Axes, number: int, part: _Part, unit: MemoryUnit) -> None:
         linewidth=0.6 if wide else 0.2,
         label=part.kind,
     )
-    labels = (text for text in (part.label, part.name) if text)
+    labels = (text for text in (part.label, part.label.removesuffix(" free"), part.name) if text)
     label = next((text for text in labels if fits(axes, text, width, _PLOT_WIDTH_IN)), "")
     if label:
         axes.text(

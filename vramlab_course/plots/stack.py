@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from matplotlib.artist import Artist
 
+from vramlab.measure import Category
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity
@@ -22,6 +23,7 @@ def draw_stack(
     title: str,
     capacity_bytes: int | None = None,
     sums: str = "",
+    of: Category | str | None = None,
 ) -> Picture:
     """Draw amounts of memory end to end.
 
@@ -30,8 +32,9 @@ def draw_stack(
         title: the picture's title.
         capacity_bytes: the GPU's memory, drawn as a line if given.
         sums: what stands at the axis in place of the sum of all parts.
+        of: what all parts belong to, if that is one category: they have tints of its colour then.
     """
-    drawn = _parts(parts)
+    drawn = _parts(parts, of)
     total_bytes = sum(part.size_bytes for part in drawn)
     longest_bytes = max(total_bytes, capacity_bytes or 0) or 1
     unit = MemoryUnit.for_axis(longest_bytes)
@@ -70,9 +73,12 @@ def describe_stack(
     return f"{title}: {short_size(total_bytes)}{of_capacity}. {listed}."
 
 
-def _parts(parts: Mapping[str, int] | Sequence[BarPart]) -> list[BarPart]:
+def _parts(
+    parts: Mapping[str, int] | Sequence[BarPart], of: Category | str | None = None
+) -> list[BarPart]:
     if isinstance(parts, Mapping):
-        looks = style.looks_for(list(parts))
+        names = list(parts)
+        looks = style.looks_for(names) if of is None else style.tints_of(of, names)
         parts = [BarPart(name, size_bytes, looks[name]) for name, size_bytes in parts.items()]
     return [
         replace(part, labels=(f"{part.name} {size}", f"{part.name}\n{size}", part.name))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 
 from matplotlib.artist import Artist
 
+from vramlab.measure import Category
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity, name_rows
@@ -13,6 +15,7 @@ from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.style import Look, MemoryUnit, size_label
 
 _ROW_IN = 0.27
+_FOLDED = 3
 _PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums
 
 Rows = Mapping[str, Mapping[str, int]]
@@ -25,10 +28,12 @@ def draw_stacks(
     title: str,
     capacity_bytes: int | None = None,
     looks: Mapping[str, Look] | None = None,
+    of: Category | str | None = None,
 ) -> Picture:
     """Draw a bar for each row; a part looks the same in every row, and sums stand at the ends.
 
     The longest stretch of a part has its name, if there is room; the legend has the other names.
+    Three rows that follow each other and are equal, or more, are drawn as one.
 
     Args:
         rows: from top to bottom; their parts are stacked in the order in which they first come.
@@ -36,11 +41,14 @@ def draw_stacks(
         title: the picture's title.
         capacity_bytes: the GPU's memory, drawn as a line if given.
         looks: of the parts, by name, in the order in which they are stacked; for all, or for none.
+        of: what all parts belong to, if that is one category: they have tints of its colour then.
 
     Raises:
         ValueError: there are no rows, or more parts than can be told apart.
     """
-    looks = _looks(rows) if looks is None else _looks_given(rows, looks)
+    looks = _looks(rows, of) if looks is None else _looks_given(rows, looks)
+    alt = describe_stacks(rows, title=title)
+    rows = _folded(rows)
     sums = {row: sum(parts.values()) for row, parts in rows.items()}
     longest_bytes = max([*sums.values(), capacity_bytes or 0]) or 1
     unit = MemoryUnit.for_axis(longest_bytes)
@@ -80,7 +88,7 @@ def draw_stacks(
         picture.set_figheight(0.95 + 0.2 * rows_of_legend + _ROW_IN * len(rows))
         if handles:
             picture.explain_in_columns(handles, 4)
-    picture.alt = describe_stacks(rows, title=title)
+    picture.alt = alt
     return picture
 
 
@@ -116,13 +124,27 @@ def _names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}, each of {len(names)}"
 
 
-def _looks(rows: Rows) -> dict[str, Look]:
+def _folded(rows: Rows) -> Rows:
+    """The same with one row for three or more that follow each other and are equal."""
+    folded: dict[str, Mapping[str, int]] = {}
+    for _, run in groupby(rows.items(), key=lambda row: {p: n for p, n in row[1].items() if n}):
+        alike = dict(run)
+        if len(alike) < _FOLDED:
+            folded |= alike
+        else:
+            first, *_, last = alike
+            folded[f"{first} to {last}, each"] = alike[first]
+    return folded
+
+
+def _looks(rows: Rows, of: Category | str | None) -> dict[str, Look]:
     """A look for each part that is there. Pictures of the same parts give them the same looks."""
     parts = dict.fromkeys(part for row in rows.values() for part in row)
     if not rows:
         raise ValueError("there is no row to draw")
     there = {part for row in rows.values() for part, size_bytes in row.items() if size_bytes}
-    return {part: look for part, look in style.looks_for(list(parts)).items() if part in there}
+    looks = style.looks_for(list(parts)) if of is None else style.tints_of(of, list(parts))
+    return {part: look for part, look in looks.items() if part in there}
 
 
 def _looks_given(rows: Rows, looks: Mapping[str, Look]) -> dict[str, Look]:

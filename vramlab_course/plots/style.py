@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Patch
+from matplotlib.textpath import TextToPath
 
 from vramlab.measure.categories import Category
 from vramlab.units import GIB, KIB, MIB, short_size
@@ -86,7 +91,9 @@ CATEGORY_LOOKS: dict[Category, Look] = {
 }
 """One look per category of `vramlab.measure`."""
 
-CACHED_LOOK = Look("white", "..")
+TENSORS_LOOK = Look("#A6BFDB")
+"""Allocated, whatever for."""
+CACHED_LOOK = Look("white")
 """Reserved but not allocated."""
 OUTSIDE_LOOK = Look(INK, text_color="white")
 """On the device, but outside of PyTorch's allocator, such as the CUDA context."""
@@ -109,7 +116,8 @@ _MEANINGS: dict[str, Look] = {
     "this micro-batch": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "for its own tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "for tokens that came": CATEGORY_LOOKS[Category.ACTIVATIONS],
-    "weights": CATEGORY_LOOKS[Category.PARAMETERS],
+    "weight": CATEGORY_LOOKS[Category.PARAMETERS],
+    "bias": CATEGORY_LOOKS[Category.PARAMETERS],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
     "casts": Look(YELLOW),
@@ -122,6 +130,7 @@ _MEANINGS: dict[str, Look] = {
     **{f"GPU {number}": look for number, look in enumerate(RANK_LOOKS)},
     "default pool": Look(GREY),
     "private pool": Look(PURPLE, ".."),
+    "cache of keys": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "cache": CACHED_LOOK,
     "tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "keys and values": CATEGORY_LOOKS[Category.ACTIVATIONS],
@@ -176,6 +185,35 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
         raise ValueError(f"{len(others)} parts in one picture; at most {len(left)} can be drawn")
     looks = found | dict(zip(others, left, strict=False))
     return {name: looks[name] for name in dict.fromkeys(names)}
+
+
+_TINTS = (0.0, 0.6, 0.3, 0.8, -0.3, 0.45, 0.15, 0.7, -0.15, 0.52, 0.22, 0.88)
+"""How far to white, or (below 0) to black: neighbours differ."""
+
+
+def tints_of(category: Category | str, names: Sequence[str]) -> dict[str, Look]:
+    """Give the parts of one category a tint of its colour each.
+
+    Args:
+        category: that all of them belong to.
+        names: of the parts, in the order in which they are stacked.
+
+    Raises:
+        ValueError: there are more parts than can be told apart.
+    """
+    if len(names) > len(_TINTS):
+        raise ValueError(f"{len(names)} parts of {category}; at most {len(_TINTS)} can be drawn")
+    base = np.array(to_rgb(CATEGORY_LOOKS[Category(category)].color))
+    looks = {}
+    for name, tint in zip(names, _TINTS, strict=False):
+        color = base + (1 - base) * tint if tint >= 0 else base * (1 + tint)
+        is_dark = color @ _LUMINANCE < 0.4
+        looks[name] = Look(to_hex(color), text_color="white" if is_dark else INK)
+    return looks
+
+
+_LUMINANCE = np.array((0.2126, 0.7152, 0.0722))
+"""Of red, green and blue; ITU-R BT.709."""
 
 
 def _alike(look: Look) -> Iterator[Look]:
@@ -259,9 +297,19 @@ def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: floa
     )
 
 
+@cache
 def text_width_in(text: str, font_size: float = SMALL_FONT_SIZE) -> float:
-    """Estimate the longest line's width in inches (DejaVu Sans is 0.6 em wide on average)."""
-    return max(map(len, text.split("\n"))) * 0.6 * font_size / 72
+    """Measure how wide the longest line is, in inches, with a little room around it."""
+    font = FontProperties(family="DejaVu Sans", size=font_size)  # type: ignore[arg-type]
+    widths = [
+        TextToPath().get_text_width_height_descent(line, font, ismath=False)[0]
+        for line in text.split("\n")
+        if line
+    ]
+    return max([0.0, *widths]) / 72 * _AROUND
+
+
+_AROUND = 1.05
 
 
 def fits(axes: Axes, text: str, width: float, axes_width_in: float) -> bool:

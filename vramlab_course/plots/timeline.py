@@ -27,8 +27,9 @@ _PLOT_WIDTH_IN = 8.3  # what is left of a picture's width beside the axis
 _LEVELS = 3
 _LEVEL_POINTS = 11
 _NOTE_SHARE = 0.1  # of the height, for a line of notes
+_NOTE_AROUND_IN = 0.3  # the box of a note, and between two
 _PLOT_HEIGHT_IN = 3.0
-_FAILURE_IN = 0.25  # for the words beside a request that failed
+_FAILURE_IN = 0.1  # for the line at a request that failed
 
 
 def draw_timeline(
@@ -66,7 +67,9 @@ def draw_timeline(
         levels = 1 + max((name.level for name in names), default=-1)
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE, pad=8 + levels * _LEVEL_POINTS)
         axes.set_xlim(0, max(timeline.event_count, 1))
-        room = 1.18 + _NOTE_SHARE * 1.4 * len(notes or {})
+        placed = _place_notes(timeline, notes or {})
+        lines = 1 + max((note.line for note in placed), default=-1)
+        room = 1.18 + _NOTE_SHARE * 1.4 * lines
         axes.set_ylim(0, unit.of(highest_bytes) * room or 1)
         _draw_stages(axes, names, timeline)
         failed_at = [failure.position for failure in timeline.out_of_memory]
@@ -83,7 +86,7 @@ def draw_timeline(
             level = (capacity_bytes,) * (timeline.event_count + 1)
             handles.append(_draw_line(axes, level, unit, "memory of the GPU", "solid"))
         _mark_peak(axes, timeline, unit)
-        _write_notes(axes, timeline, notes or {}, unit)
+        _write_notes(axes, timeline, placed, unit)
         _mark_failures(axes, timeline)
         axes.set_xlabel("time, in allocations and frees")
         axes.set_ylabel(unit.name)
@@ -121,39 +124,82 @@ def _note(timeline: Timeline, number: int, words: str) -> str:
     return f"{words}: {size_label(timeline.blocks[number].size_bytes)}"
 
 
-def _write_notes(
-    axes: Axes, timeline: Timeline, notes: Mapping[int, str], unit: MemoryUnit
-) -> None:
-    """Write notes above all areas, each a line lower, with arrows to the births of their blocks."""
+@dataclass(frozen=True)
+class _PlacedNote:
+    """Words above all areas, and the moment at which their arrow points."""
+
+    words: str
+    position: int
+    color: str
+    on_the_left: bool
+    """Whether they end at the moment; else they begin there."""
+    line: int
+    """0 is the highest."""
+
+
+def _place_notes(timeline: Timeline, notes: Mapping[int, str]) -> list[_PlacedNote]:
+    """Give each note the highest line on which it touches no other.
+
+    Notes are about the birth of a block; and there is one for each request that failed.
+    """
+    told = [
+        (max(timeline.blocks[number].born + 1, 0), _note(timeline, number, words), style.INK)
+        for number, words in notes.items()
+    ]
+    told += [
+        (failure.position, _asked_for(failure.requested_bytes), style.VERMILLION)
+        for failure in timeline.out_of_memory
+    ]
     events_per_inch = max(timeline.event_count, 1) / _PLOT_WIDTH_IN
-    top = axes.get_ylim()[1]
-    born = {number: max(timeline.blocks[number].born + 1, 0) for number in notes}
-    lines = {False: 0, True: 0}
+    taken: list[list[tuple[float, float]]] = []
+    placed = []
     # Words stand on the side where there is room; the outermost highest, so that no arrow crosses.
-    for number in sorted(notes, key=lambda n: -abs(born[n] - timeline.event_count / 2)):
-        position, words = born[number], notes[number]
+    for position, words, color in sorted(told, key=lambda n: -abs(n[0] - timeline.event_count / 2)):
         on_the_left = position > timeline.event_count / 2
-        line = lines[on_the_left]
-        lines[on_the_left] += 1
+        reach = (style.text_width_in(words) + _NOTE_AROUND_IN) * events_per_inch
+        ends = (position - reach, position) if on_the_left else (position, position + reach)
+        free = (
+            line
+            for line, others in enumerate(taken)
+            if all(ends[1] < begin or end < ends[0] for begin, end in others)
+        )
+        line = next(free, len(taken))
+        if line == len(taken):
+            taken.append([])
+        taken[line].append(ends)
+        placed.append(_PlacedNote(words, position, color, on_the_left, line))
+    return placed
+
+
+def _write_notes(
+    axes: Axes, timeline: Timeline, notes: Sequence[_PlacedNote], unit: MemoryUnit
+) -> None:
+    events_per_inch = max(timeline.event_count, 1) / _PLOT_WIDTH_IN
+    for note in notes:
+        side = -0.15 if note.on_the_left else 0.15
         axes.annotate(
-            _note(timeline, number, words),
-            (position, unit.of(timeline.allocated_bytes[position])),
+            note.words,
+            (note.position, unit.of(timeline.allocated_bytes[note.position])),
             xytext=(
-                position + (-0.15 if on_the_left else 0.15) * events_per_inch,
-                top * (0.97 - line * _NOTE_SHARE),
+                note.position + side * events_per_inch,
+                axes.get_ylim()[1] * (0.97 - note.line * _NOTE_SHARE),
             ),
-            ha="right" if on_the_left else "left",
+            ha="right" if note.on_the_left else "left",
             va="top",
             fontsize=style.SMALL_FONT_SIZE,
             arrowprops={
                 "arrowstyle": "-|>",
-                "color": style.INK,
+                "color": note.color,
                 "linewidth": 1,
-                "relpos": (1, 0.5) if on_the_left else (0, 0.5),
+                "relpos": (1, 0.5) if note.on_the_left else (0, 0.5),
             },
-            bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": style.INK},
+            bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": note.color},
             zorder=6,
         )
+
+
+def _asked_for(size_bytes: int) -> str:
+    return f"out of memory: {size_label(size_bytes)} more were asked for"
 
 
 def describe_timeline(timeline: Timeline, *, title: str = "Memory over time") -> str:
@@ -221,16 +267,16 @@ def _name_area(
 ) -> bool:
     """Write a category's name into its area where there is most room; tell whether there is any.
 
-    Beside what failed there is none: words stand there.
+    Where a line says that a request failed, there is none.
     """
     events_per_inch = (len(top) - 1) / _PLOT_WIDTH_IN
     width = style.text_width_in(category) * events_per_inch
     height = 0.17 * axes.get_ylim()[1] / _PLOT_HEIGHT_IN
     span = math.ceil(width) + 1
     best, place = 0.0, None
-    words = _FAILURE_IN * events_per_inch
+    around = _FAILURE_IN * events_per_inch
     for start in range(0, len(top) - span, max(1, len(top) // 200)):
-        if any(start - words < failed < start + span + words for failed in failed_at):
+        if any(start - around < failed < start + span + around for failed in failed_at):
             continue
         low, high = max(floor[start : start + span]), min(top[start : start + span])
         if high - low > max(best, height):
@@ -314,25 +360,9 @@ def _place_names(timeline: Timeline) -> list[_StageName]:
 
 
 def _mark_failures(axes: Axes, timeline: Timeline) -> None:
-    """Say where requests could not be served; words right of the line where one is close before."""
-    close = _FAILURE_IN * max(timeline.event_count, 1) / _PLOT_WIDTH_IN
-    before = -math.inf
+    """Draw a line where a request could not be served."""
     for failure in timeline.out_of_memory:
-        on_the_right = failure.position - before < close
-        before = failure.position
         axes.axvline(failure.position, color=style.VERMILLION, linewidth=1.5)
-        axes.annotate(
-            f"out of memory: {short_size(failure.requested_bytes)} more were asked for",
-            (failure.position, 0.02),
-            xycoords=("data", "axes fraction"),
-            xytext=(4 if on_the_right else -4, 0),
-            textcoords="offset points",
-            ha="left" if on_the_right else "right",
-            va="bottom",
-            rotation=90,
-            fontsize=style.SMALL_FONT_SIZE,
-            bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"},
-        )
 
 
 def _mark_peak(axes: Axes, timeline: Timeline, unit: MemoryUnit) -> None:

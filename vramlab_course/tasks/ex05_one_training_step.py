@@ -45,6 +45,24 @@ def _parameters(widths: Sequence[int]) -> int:
     return sum(_blocks(4 * inputs * outputs, 4 * outputs) for inputs, outputs in pairwise(widths))
 
 
+def _numbers_alone(widths: Sequence[int]) -> int:
+    """As if a layer's weight and bias had no blocks."""
+    return sum(4 * (inputs * outputs + outputs) for inputs, outputs in pairwise(widths))
+
+
+def _in_one_block(widths: Sequence[int]) -> int:
+    """As if a layer's weight and bias shared a block."""
+    return sum(block_bytes(4 * (inputs + 1) * outputs) for inputs, outputs in pairwise(widths))
+
+
+def _biases_unrounded(widths: Sequence[int]) -> int:
+    return sum(block_bytes(4 * i * o) + 4 * o for i, o in pairwise(widths))
+
+
+def _without_biases(widths: Sequence[int]) -> int:
+    return sum(block_bytes(4 * inputs * outputs) for inputs, outputs in pairwise(widths))
+
+
 def _rows(batch: int, widths: Sequence[int]) -> int:
     return _blocks(*(4 * batch * width for width in widths))
 
@@ -152,10 +170,11 @@ def _left(
     gradients: int = 1,
     loss_bytes: int = 512,
     workspaces: int = 2,
+    parameters: Callable[[Sequence[int]], int] = _parameters,
 ) -> int:
     """The answer, and the mistaken ones: input and output stay, or other `activations`."""
     kept = [widths[0], widths[-1]] if activations is None else widths[activations]
-    stays_bytes = (1 + gradients) * _parameters(widths) + _rows(batch, kept)
+    stays_bytes = (1 + gradients) * parameters(widths) + _rows(batch, kept)
     return stays_bytes + loss_bytes + workspaces * WORKSPACE_BYTES
 
 
@@ -185,7 +204,23 @@ LEFT = Predict(
             "of the outputs, only y has a name.",
             {"activations": slice(None)},
         ),
+        (
+            "You did not round the biases. Each is a tensor of its own, and takes whole blocks of "
+            "512 bytes; and so does its gradient.",
+            {"parameters": _biases_unrounded},
+        ),
+        (
+            "You did not round weights and biases. Each is a tensor of its own, and takes whole "
+            "blocks of 512 bytes; and so does its gradient.",
+            {"parameters": _numbers_alone},
+        ),
+        (
+            "You rounded a layer's weight and bias as one tensor. They are two.",
+            {"parameters": _in_one_block},
+        ),
+        ("You forgot the biases, and their gradients.", {"parameters": _without_biases}),
         ("You counted the loss as 4 bytes. It takes a block.", {"loss_bytes": 4}),
+        ("You forgot the loss: a number, which takes a block.", {"loss_bytes": 0}),
     ),
 )
 
@@ -209,12 +244,18 @@ def _peak(
     *,
     each: int = 1,
     more: int = 3,
-    all_gradients: bool = False,
+    gradients: int | None = 1,
+    numbers: int = 2,
+    workspaces: int = 2,
 ) -> int:
-    """The answer, and the mistaken ones: `each` layer has activations, and there are `more`."""
-    weights_bytes = (layers + (layers if all_gradients else 1)) * 4 * width * width
+    """The answer, and the mistaken ones: `each` layer has activations, and there are `more`.
+
+    `gradients` of weights have been made, or (None) all of them; and `numbers` are there which
+    take a block each.
+    """
+    weights_bytes = (layers + (layers if gradients is None else gradients)) * 4 * width * width
     rows_bytes = (each * layers + more) * 4 * batch * width
-    return weights_bytes + rows_bytes + 2 * 512 + 2 * WORKSPACE_BYTES
+    return weights_bytes + rows_bytes + numbers * 512 + workspaces * WORKSPACE_BYTES
 
 
 def _deep(random: Random, layers: int) -> Config:
@@ -253,12 +294,32 @@ PEAK = Predict(
         (
             "You counted all gradients of parameters. At the peak, in the last layer, only that "
             "layer's has been made.",
-            {"all_gradients": True},
+            {"gradients": None},
         ),
         (
             "You counted the gradients of all activations. Each goes as soon as the layer below "
             "has used it: only the first is there at the peak, and the copy.",
             {"each": 2, "more": 1},
+        ),
+        (
+            "You left out the gradient of the last weight. When the second product of a layer "
+            "runs, it is being made.",
+            {"gradients": 0},
+        ),
+        (
+            "You are 512 bytes short. Two single numbers are there: the loss, and the gradient "
+            "that the backward pass starts from. Each takes a block.",
+            {"numbers": 1},
+        ),
+        (
+            "You forgot the loss, and the number that the backward pass starts from. Each takes a "
+            "block.",
+            {"numbers": 0},
+        ),
+        (
+            "You counted one workspace. The backward pass runs in a thread of its own, which has "
+            "its own.",
+            {"workspaces": 1},
         ),
         Mistake(
             "You counted what is left after the backward pass, not the most that it held.",

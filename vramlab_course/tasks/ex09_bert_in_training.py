@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from vramlab.cuda_rules.sizes import block_bytes
@@ -36,18 +37,24 @@ def _measure_layer(
     feed_forward: int,
     *,
     train: bool,
-    attention: str = "eager",
-    **dropouts: float,
+    read_length: int | None = None,
+    **how: Any,
 ) -> int:
-    """Growth over the forward pass of one layer, whose input is there and whose output is held."""
+    """Growth over the forward pass of one layer, whose input is there and whose output is held.
+
+    Args:
+        read_length: of another text, whose keys and values are looked at; the input's own if None.
+        how: as `EncoderLayer` has it.
+    """
     from vramlab_course.programs.models.encoder import EncoderLayer
 
-    layer = EncoderLayer(width, heads, feed_forward, attention=attention, **dropouts).to("cuda")
+    layer = EncoderLayer(width, heads, feed_forward, **how).to("cuda")
     layer.train(train)
     x = torch.zeros(batch, length, width, device="cuda")
+    read = x if read_length is None else torch.zeros(batch, read_length, width, device="cuda")
     layer(x[:1, :8])  # cuBLAS has its workspace from here on
     torch.cuda.empty_cache()
-    return growth_bytes(lambda: layer(x))
+    return growth_bytes(lambda: layer(x, read))
 
 
 # Sizes are so chosen that no block keeps a rest (lesson 02 is about those): every tensor has at
@@ -82,7 +89,7 @@ _SQUARE = {"batch": 8, "length": 1024, "width": 512, "heads": 16, "feed_forward"
 _TINY = {"batch": 2, "length": 10, "width": 24, "heads": 3, "feed_forward": 100}
 
 
-# layer_bytes: what a layer keeps in eval mode
+# layer_bytes: what a layer keeps that reads another text
 
 
 def _kept(
@@ -91,29 +98,54 @@ def _kept(
     width: int,
     heads: int,
     feed_forward: int,
+    read_length: int | None = None,
+    activation: str = "gelu",
     *,
-    hidden: int = 8,
-    inner: int = 2,
+    hidden: int = 6,
+    read: int = 2,
+    inner: Mapping[str, int] = MappingProxyType({"relu": 1, "gelu": 2, "gated": 4}),
     scores: int = 1,
     statistics: int = 4,
+    square_of: str = "",
     block: Callable[[int], int] = block_bytes,
 ) -> int:
-    """So many tensors of each kind: (B, S, W), (B, S, F), (B, H, S, S), (B, S)."""
+    """So many tensors of each kind: (B, S, W), (B, R, W), (B, S, F), (B, H, S, R), (B, S)."""
     rows = batch * length
+    read_length = length if read_length is None else read_length
+    pairs = {"": length * read_length, "own": length * length, "read": read_length * read_length}
     return (
         hidden * block(4 * rows * width)
-        + inner * block(4 * rows * feed_forward)
-        + scores * block(4 * rows * length * heads)
+        + read * block(4 * batch * read_length * width)
+        + inner[activation] * block(4 * rows * feed_forward)
+        + scores * block(4 * batch * heads * pairs[square_of])
         + statistics * block(4 * rows)
     )
+
+
+def _reading(sizes: Config, read_length: int, activation: str) -> Config:
+    return {**sizes, "read_length": read_length, "activation": activation}
 
 
 LAYER = Predict(
     name="layer_bytes",
     points=4,
-    minutes=25,
-    visible=(_BASE, _SQUARE, _TINY),
-    hidden=lambda random: [*(_large(random) for _ in range(3)), *(_small(random) for _ in "ab")],
+    minutes=30,
+    visible=(
+        _reading(_BASE, 512, "gelu"),
+        _reading(_SQUARE, 512, "relu"),
+        _reading(_BASE, 1024, "gated"),
+        _reading(_TINY, 25, "gated"),
+    ),
+    hidden=lambda random: [
+        *(
+            _reading(_large(random), random.choice((256, 2048)), activation)
+            for activation in ("gelu", "relu", "gated")
+        ),
+        *(
+            _reading(_small(random), random.randrange(10, 120), activation)
+            for activation in ("relu", "gated")
+        ),
+    ],
     measure=lambda **sizes: _measure_layer(**sizes, train=False),
     gpu=T4,
     mistakes=of(
@@ -125,23 +157,56 @@ LAYER = Predict(
         ),
         ("You took the softmax for one per text. Every head has its own.", {"heads": 1}),
         (
+            "You gave the softmax the square of the layer's own text. It has a number for each "
+            "token that looks, and each that it looks at.",
+            {"square_of": "own"},
+        ),
+        (
+            "You gave the softmax the square of the text that is read. It has a number for each "
+            "token that looks, and each that it looks at.",
+            {"square_of": "read"},
+        ),
+        (
+            "You took both texts for equally long: that is BERT's layer. Keys and values come from "
+            "the text that is read.",
+            {"read_length": None},
+        ),
+        (
+            "You made query, or context, as long as the text that is read. Those that look are "
+            "the tokens of x.",
+            {"hidden": 5, "read": 3},
+        ),
+        (
             "You counted the layer's input. It was there before, and belongs to the layer before.",
-            {"hidden": 9},
+            {"hidden": 7},
+        ),
+        (
+            "You counted the text that is read. It was there before.",
+            {"read": 3},
         ),
         (
             "You kept one tensor for each layer norm. Its input is read in its backward pass; its "
             "output is the next operation's input, or the layer's output.",
-            {"hidden": 6},
+            {"hidden": 4},
         ),
         (
-            "You kept what feed-forward puts out twice over. What its second Linear layer puts "
-            "out is only added to something: nobody reads it again.",
-            {"hidden": 9, "statistics": 4},
+            "You kept one tensor of the feed-forward width, whatever the activation. GELU reads "
+            "its input again, and the second Linear layer reads its own.",
+            {"inner": {"relu": 1, "gelu": 1, "gated": 1}},
         ),
         (
-            "You kept one tensor of the feed-forward width. GELU reads its input again, and the "
-            "second Linear layer reads GELU's output.",
-            {"inner": 1},
+            "You kept ReLU's input. Its derivative can be told from its output, which the second "
+            "Linear layer keeps anyway.",
+            {"inner": {"relu": 2, "gelu": 2, "gated": 4}},
+        ),
+        (
+            "You gave the gate one tensor more than GELU. A product keeps both of its factors, and "
+            "the second Linear layer keeps the product.",
+            {"inner": {"relu": 1, "gelu": 2, "gated": 3}},
+        ),
+        (
+            "You forgot the gate: with it, feed-forward keeps more than GELU's two tensors.",
+            {"inner": {"relu": 1, "gelu": 2, "gated": 2}},
         ),
         (
             "You forgot the two numbers that each layer norm keeps for every token.",
@@ -159,9 +224,8 @@ LAYER = Predict(
 
 
 def _measure_extra(batch: int, length: int, width: int, heads: int) -> int:
-    sizes = {"batch": batch, "length": length, "width": width, "heads": heads}
     trained, evaluated = (
-        _measure_layer(**sizes, feed_forward=width, train=train)  # type: ignore[arg-type]
+        _measure_layer(batch, length, width, heads, feed_forward=width, train=train)
         for train in (True, False)
     )
     return trained - evaluated

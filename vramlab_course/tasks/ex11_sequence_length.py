@@ -1,9 +1,10 @@
-"""Exercise 11: attention's memory over the length of a text, by kind; and a text that must fit."""
+"""Exercise 11: attention's memory over the length of a text, by kind; and a window that fits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.units import format_bytes
@@ -48,21 +49,13 @@ def _kept_bytes(
     head_size: int,
     dtype: torch.dtype,
     dropout: bool = False,
-    layers: int = 1,
 ) -> int:
-    """What attention keeps, layer upon layer, its inputs not counted."""
+    """What attention keeps, its inputs not counted."""
     from vramlab_course.experiments.sequence_length import attend
 
     (chosen,) = (known for known in KINDS if known == kind)
     query, key, value = _inputs(batch, heads, length, head_size, dtype)
-
-    def attend_in_layers() -> torch.Tensor:
-        x = query
-        for _ in range(layers):
-            x = attend(chosen, x, key, value, 0.1 if dropout else 0.0)
-        return x
-
-    return growth_bytes(attend_in_layers)
+    return growth_bytes(lambda: attend(chosen, query, key, value, 0.1 if dropout else 0.0))
 
 
 # squared_token_bytes: the coefficient of the square
@@ -70,16 +63,43 @@ def _kept_bytes(
 _STEP = 128
 
 
-def _measure_coefficient(layers: int, heads: int, batch: int, dtype: str, dropout: bool) -> int:
-    """Keep attention step by step of all layers at three lengths; the second difference tells."""
+def _measure_coefficient(
+    layers: int, heads: int, batch: int, dtype: str, capped: bool, masked: bool, dropout: bool
+) -> int:
+    """Keep all layers' attention at three lengths; the second difference tells."""
     take_workspaces()
-    first, second, third = (
-        _kept_bytes(
-            "step by step", batch, heads, length, 64, getattr(torch, dtype), dropout, layers
-        )
-        for length in (_STEP, 2 * _STEP, 3 * _STEP)
-    )
+
+    def kept_bytes(length: int) -> int:
+        inputs = _inputs(batch, heads, length, 64, getattr(torch, dtype))
+        return growth_bytes(lambda: _layers(*inputs, layers, capped, masked, dropout))
+
+    first, second, third = (kept_bytes(times * _STEP) for times in (1, 2, 3))
     return (third - 2 * second + first) // (2 * _STEP * _STEP)
+
+
+def _layers(
+    x: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layers: int,
+    capped: bool,
+    masked: bool,
+    dropout: bool,
+) -> torch.Tensor:
+    """Attend in layers, as the notebook shows it: (batch, heads, length, head size)."""
+    length = x.size(-2)
+    future = torch.ones(length, length, dtype=torch.bool, device="cuda").triu(1)
+    for _ in range(layers):
+        scores = x @ key.transpose(-2, -1) * 0.125
+        if capped:
+            scores = 50 * torch.tanh(scores / 50)
+        if masked:
+            scores = scores.masked_fill(future, float("-inf"))
+        weights = torch.softmax(scores, -1)
+        if dropout:
+            weights = torch.nn.functional.dropout(weights, 0.1)
+        x = weights @ value
+    return x
 
 
 def _coefficient(
@@ -87,44 +107,66 @@ def _coefficient(
     heads: int,
     batch: int,
     dtype: str,
+    capped: bool,
+    masked: bool,
     dropout: bool,
     *,
     scores: int = 1,
+    caps: int = 1,
     dropped: int = 1,
     mask_bytes: int | None = 1,
+    future_for: str = "all",
 ) -> int:
-    """The answer, and the mistaken ones: so many tensors with a number for each score, before
-    dropout and after it, and the mask's bytes for each score."""
+    """The answer, and the mistaken ones.
+
+    So many tensors with a number for each score come from the softmax, from the cap and from
+    dropout; dropout's mask has its bytes for each score, and `future` is there once, for each
+    layer, or for each score.
+    """
     item_bytes = ITEM_BYTES[dtype]
     mask_bytes = item_bytes if mask_bytes is None else mask_bytes
-    each_bytes = scores * item_bytes + dropout * (dropped * item_bytes + mask_bytes)
-    return layers * heads * batch * each_bytes
+    each_bytes = (scores + capped * caps) * item_bytes
+    each_bytes += dropout * (dropped * item_bytes + mask_bytes)
+    all_scores = layers * heads * batch
+    futures = {"none": 0, "all": 1, "layers": layers, "scores": all_scores}[future_for]
+    return all_scores * each_bytes + masked * futures
 
 
 def _hidden_coefficients(random: Random) -> list[Config]:
     return [
         {
-            "layers": random.randrange(2, 13),
-            "heads": random.randrange(2, 17),
-            "batch": random.randrange(2, 9),
+            "layers": random.randrange(2, 9),
+            "heads": random.randrange(2, 13),
+            "batch": random.randrange(2, 7),
             "dtype": dtype,
+            "capped": capped,
+            "masked": masked,
             "dropout": dropout,
         }
-        for dtype in ITEM_BYTES
-        for dropout in (False, True)
+        for dtype, capped, masked, dropout in (
+            ("float32", True, False, False),
+            ("float32", False, True, True),
+            ("float16", False, True, False),
+            ("float16", True, False, True),
+            ("bfloat16", True, True, True),
+            ("bfloat16", False, False, False),
+        )
     ]
 
+
+_BERT = {"layers": 12, "heads": 12, "batch": 1, "dtype": "float32"}
+_HALF = {"layers": 2, "heads": 4, "batch": 8, "dtype": "bfloat16"}
 
 COEFFICIENT = Predict(
     name="squared_token_bytes",
     points=3,
-    minutes=10,
+    minutes=20,
     partial_credit=True,
     visible=(
-        {"layers": 12, "heads": 12, "batch": 1, "dtype": "float32", "dropout": False},
-        {"layers": 12, "heads": 12, "batch": 1, "dtype": "float32", "dropout": True},
-        {"layers": 2, "heads": 4, "batch": 8, "dtype": "float16", "dropout": False},
-        {"layers": 2, "heads": 4, "batch": 8, "dtype": "bfloat16", "dropout": True},
+        {**_BERT, "capped": False, "masked": False, "dropout": True},
+        {**_BERT, "capped": True, "masked": False, "dropout": False},
+        {**_HALF, "capped": False, "masked": True, "dropout": False},
+        {**_HALF, "capped": True, "masked": True, "dropout": True},
     ),
     hidden=_hidden_coefficients,
     measure=_measure_coefficient,
@@ -144,6 +186,29 @@ COEFFICIENT = Predict(
         (
             "You counted the scores themselves. The softmax keeps its result, not what went in.",
             {"scores": 2},
+        ),
+        (
+            "You let the cap go. tanh keeps its result, a number for each score.",
+            {"caps": 0},
+        ),
+        (
+            "You counted two tensors for the cap. tanh keeps its result; products with a number, "
+            "and divisions by one, keep nothing.",
+            {"caps": 2},
+        ),
+        (
+            "You counted the future for each head and text. It is one tensor, (length, length), "
+            "whoever uses it.",
+            {"future_for": "scores"},
+        ),
+        (
+            "You counted the future once for each layer. All of them use the same tensor.",
+            {"future_for": "layers"},
+        ),
+        (
+            "You forgot the future: a byte for each pair of tokens, kept because masked_fill needs "
+            "it on the way back.",
+            {"future_for": "none"},
         ),
         ("You forgot the batch: each text has scores of its own.", {"batch": 1}),
         ("You took every number for four bytes. It depends on the dtype.", {"dtype": "float32"}),
@@ -315,22 +380,27 @@ WHICH = Diagnose(
 )
 
 
-# attention: a text that does not fit
+# attention: a text of which each token sees a window
 
 HEADS, HEAD_SIZE = 8, 64
 SAME = 1e-4
 """Of the largest number of a tensor: kernels differ in the last bits."""
 
 
-def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int
+) -> torch.Tensor:
     """What is asked for."""
-    return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    place = torch.arange(query.size(-2), device=query.device)
+    distance = place[:, None] - place
+    seen = (distance >= 0) & (distance < window)
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
 
 
-def _random_inputs(run: Run, length: int) -> list[torch.Tensor]:
+def _random_inputs(run: Run, length: int, window: int) -> list[Any]:
     torch.manual_seed(length)
     shape = (1, HEADS, length, HEAD_SIZE)
-    return [torch.randn(shape).to("cuda").requires_grad_() for _ in range(3)]
+    return [*(torch.randn(shape).to("cuda").requires_grad_() for _ in range(3)), window]
 
 
 def _step(run: Run) -> torch.Tensor:
@@ -352,18 +422,20 @@ def _step(run: Run) -> torch.Tensor:
 
 
 def _output_and_gradients(run: Run, output: torch.Tensor) -> list[torch.Tensor]:
-    if any(tensor.grad is None for tensor in run.inputs):
+    inputs = run.inputs[:3]
+    if any(tensor.grad is None for tensor in inputs):
         raise NotFixed("It fits, but query, key or value get no gradient.")
     found = on_host(output, "It fits, but the output is no tensor on the GPU any more.")
-    return [found, *(to_host(tensor.grad) for tensor in run.inputs)]
+    return [found, *(to_host(tensor.grad) for tensor in inputs)]
 
 
 def _same_attention(run: Run, expected: list[torch.Tensor]) -> None:
     names = ("output", "gradient of query", "gradient of key", "gradient of value")
     for what, found, wanted in zip(names, run.results, expected, strict=True):
         message = (
-            f"It fits, but its {what} is another one. A token must not see later tokens, and the "
-            "scores are divided by the root of the head size."
+            f"It fits, but its {what} is another one. A token sees itself and the tokens right "
+            "before it, as many as the window has, and none that come later; and scores are "
+            "divided by the root of the head size."
         )
         require_close(found, wanted, message, atol=SAME * float(wanted.abs().max()))
 
@@ -384,9 +456,11 @@ def _where_it_ended(run: Run) -> str:
 ATTENTION = Fix(
     name="attention",
     points=4,
-    minutes=25,
-    visible=({"length": 2048},),
-    hidden=lambda random: [{"length": 256 * random.randrange(6, 11)}],
+    minutes=30,
+    visible=({"length": 2048, "window": 256},),
+    hidden=lambda random: [
+        {"length": 256 * random.randrange(6, 11), "window": 64 * random.randrange(2, 7)}
+    ],
     trial=Repair(
         gpu=T4.but(values=True),
         build=_random_inputs,
@@ -396,6 +470,8 @@ ATTENTION = Fix(
         ran_out=_where_it_ended,
         collect=_output_and_gradients,
         compare=_same_attention,
+        # Pieces of queries, each with the keys in its window, compute a tenth of all scores.
+        least_share=0.05,
     ),
 )
 

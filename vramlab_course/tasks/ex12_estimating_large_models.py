@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from random import Random
 from typing import Any
@@ -360,61 +360,97 @@ WHICH = Diagnose(
 )
 
 
-# largest_batch: from two peaks
+# most_layers: from four small runs
+
+SMALL_RUNS = ((2, 8), (4, 8), (2, 16), (4, 16))
+"""Layers and texts of each."""
+
+Peaks = Sequence[Sequence[int]]
+"""[layers, texts, bytes] of each of the small runs, in their order."""
 
 
-def _observe_batches(layers: int, width: int, sequence: int, batch: int) -> Observation:
-    """Peaks at two batch sizes, and a limit between the peaks of `batch` and one more."""
+def _observe_layers(width: int, sequence: int, batch: int, layers: int) -> Observation:
+    """Peaks of small runs, and a limit between those of a deep model and one of a layer more."""
     from vramlab_course.experiments.transformer_step import take_steps
 
-    sizes = Sizes(vocabulary=4096, positions=sequence, width=width, layers=layers, heads=8)
-
-    def peak(batch: int) -> int:
+    def peak(layers: int, batch: int) -> int:
         # Segments that grow leave no rests of blocks, which would hide the straight line.
         with A100.but(alloc_conf=NO_RESTS).attached():
+            sizes = Sizes(vocabulary=4096, positions=sequence, width=width, layers=layers, heads=8)
             take_steps(sizes, TransformerRun(batch, sequence))
             return torch.cuda.max_memory_allocated()
 
-    readings = {"8": peak(8), "16": peak(16)}
-    limit_bytes = (peak(batch) + peak(batch + 1)) // 2
-    return Observation({"peaks": readings, "limit_bytes": limit_bytes}, batch)
+    peaks = [[*run, peak(*run)] for run in SMALL_RUNS]
+    limit_bytes = (peak(layers, batch) + peak(layers + 1, batch)) // 2
+    return Observation({"peaks": peaks, "batch": batch, "limit_bytes": limit_bytes}, layers)
 
 
-BATCH = Diagnose(
-    name="largest_batch",
+def _most(
+    peaks: Peaks,
+    batch: int,
+    limit_bytes: int,
+    *,
+    floor_at: int | None = None,
+    layer_at: int | None = None,
+    floors: int = 1,
+    more: int = 0,
+) -> int:
+    """The answer, and the mistaken ones: of so many texts the floor and a layer are taken."""
+    (_, _, shallow), (_, _, deep), (_, _, more_texts), (_, _, both) = peaks
+    layers = {8: (deep - shallow) / 2, 16: (both - more_texts) / 2}
+    floor = {8: shallow - 2 * layers[8], 16: more_texts - 2 * layers[16]}
+
+    def at(values: Mapping[int, float], texts: int | None) -> float:
+        texts = batch if texts is None else texts
+        return values[8] + (values[16] - values[8]) * (texts - 8) / 8
+
+    return int((limit_bytes - floors * at(floor, floor_at)) / at(layers, layer_at)) + more
+
+
+LAYERS = Diagnose(
+    name="most_layers",
     points=3,
-    minutes=10,
+    minutes=20,
     visible=(
-        {"layers": 2, "width": 256, "sequence": 256, "batch": 37},
-        {"layers": 1, "width": 512, "sequence": 128, "batch": 20},
+        {"width": 256, "sequence": 256, "batch": 20, "layers": 9},
+        {"width": 512, "sequence": 128, "batch": 12, "layers": 6},
     ),
     hidden=lambda random: [
         {
-            "layers": random.randrange(1, 4),
             "width": random.choice((256, 512)),
             "sequence": 128 * random.randrange(1, 3),
-            "batch": random.randrange(18, 60),
+            "batch": random.randrange(18, 33),
+            "layers": random.randrange(6, 13),
         }
         for _ in range(2)
     ],
-    observe=_observe_batches,
-    mistakes=(
-        Mistake(
-            "You took the peak for proportional to the batch. A part of it is there with every "
-            "batch: weights, states, workspaces.",
-            lambda peaks, limit_bytes: limit_bytes * 16 // peaks["16"],
+    observe=_observe_layers,
+    mistakes=of(
+        _most,
+        (
+            "You took what a layer takes with 8 texts. Its activations grow with the texts.",
+            {"layer_at": 8},
         ),
-        Mistake(
-            "You divided the limit by what one more text takes. First take off what is there "
-            "with every batch.",
-            lambda peaks, limit_bytes: limit_bytes * 8 // (peaks["16"] - peaks["8"]),
+        (
+            "You took what a layer takes with 16 texts. Its activations grow with the texts.",
+            {"layer_at": 16},
         ),
-        Mistake(
-            "You rounded up. A text that fits only in part does not fit.",
-            lambda peaks, limit_bytes: (
-                16 - (peaks["16"] - limit_bytes) * 8 // (peaks["16"] - peaks["8"])
-            ),
+        (
+            "You took what is there without any layer with 8 texts. Embeddings and logits grow "
+            "with the texts as well.",
+            {"floor_at": 8},
         ),
+        (
+            "You took what is there without any layer with 16 texts. Embeddings and logits grow "
+            "with the texts as well.",
+            {"floor_at": 16},
+        ),
+        (
+            "You divided the limit by what one more layer takes. First take off what is there "
+            "without any.",
+            {"floors": 0},
+        ),
+        ("You rounded up. A layer that fits only in part does not fit.", {"more": 1}),
     ),
 )
 
@@ -620,5 +656,5 @@ PEAK_PLACE = Diagnose(
 EXERCISE = Exercise(
     name="12_estimating_large_models",
     module=__name__,
-    tasks=(LASTING, LAYER, WHICH, BATCH, CONFIGURATION, PEAK_PLACE),
+    tasks=(LASTING, LAYER, WHICH, LAYERS, CONFIGURATION, PEAK_PLACE),
 )

@@ -74,7 +74,9 @@ def bert_explorer(
     )
     title = f"{layers} layers of {width}, batch {batch} x {length}, {mode}, {attention}"
     return View(
-        summary, draw_stacks(shown, title=title), (_by_part(rows, step.forward.growth_bytes),)
+        summary,
+        draw_stacks(shown, title=title, of="activations"),
+        (_by_part(rows, step.forward.growth_bytes),),
     )
 
 

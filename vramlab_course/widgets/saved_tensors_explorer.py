@@ -87,7 +87,8 @@ def saved_tensors_explorer(
     kept = short_size(memory.saved.kept_bytes)
     summary = f"{words or 'Nothing'}: {kept} are kept for the backward pass"
     summary += f". But it fails: {memory.error}" if memory.error else "."
-    picture = draw_stack(_parts(memory), title=f"What the forward pass leaves: {words}")
+    title = f"What the forward pass leaves: {words}"
+    picture = draw_stack(_parts(memory), title=title, of="activations")
     return View(summary, picture, (_table(memory), memory.saved.table()))
 
 

@@ -28,14 +28,11 @@ from vramlab.units import format_mib, short_size
 from vramlab_course.experiments.transformer_step import StepMeasurement, measure_step
 from vramlab_course.plots import draw_stacks
 from vramlab_course.plots.style import (
-    BLUE,
     CACHED_LOOK,
     CATEGORY_LOOKS,
-    GREY,
-    ORANGE,
     OUTSIDE_LOOK,
-    YELLOW,
     Look,
+    tints_of,
 )
 from vramlab_course.widgets.controls import choice, powers, run_button, slider
 from vramlab_course.widgets.explorer import View, explorer
@@ -70,12 +67,7 @@ _LOOKS: dict[str, Look] = {
     **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES},
     _REMAINDERS: CACHED_LOOK,
     _CONTEXT: OUTSIDE_LOOK,
-    _SCORES: Look(ORANGE, "xx"),
-    _ATTENTION: Look(ORANGE, "//"),
-    _FEED_FORWARD: Look(YELLOW, "--"),
-    _NORMS: Look(YELLOW, ".."),
-    _CASTS: Look(BLUE, "//", text_color="white"),
-    _ENDS: Look(GREY, "++"),
+    **tints_of("activations", (_SCORES, _ATTENTION, _FEED_FORWARD, _NORMS, _CASTS, _ENDS)),
 }
 """Categories look as in all pictures; what the forward pass keeps is taken apart in a bar below."""
 

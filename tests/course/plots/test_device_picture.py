@@ -28,9 +28,22 @@ def test_parts_lie_end_to_end_and_empty_ones_are_left_out() -> None:
     assert picture.axes[0].get_xlabel() == "MiB"
 
 
-def test_wide_parts_are_labelled() -> None:
-    labels = [text.get_text() for text in draw_device({"after": AFTER}).axes[0].texts]
-    assert labels == ["400 MiB", "250 MiB", "300 MiB", "100 MiB"]
+def test_parts_are_named_once_where_there_is_room_and_else_in_the_legend() -> None:
+    picture = draw_device(MOMENTS)
+    assert [text.get_text() for text in picture.axes[0].texts] == [
+        "driver 400 MiB",  # before
+        "400 MiB",  # after: it has its name above
+        "context, other processes\n250 MiB",
+        "tensors 300 MiB",
+        "cached\n100 MiB",
+    ]
+    assert picture.legends == []
+    narrow = DeviceReading(4000 * MIB, 10 * MIB, 0, 300 * MIB, 0)
+    (legend,) = draw_device({"now": narrow}).legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "context, other processes",
+        "tensors",
+    ]
 
 
 def test_capacity_is_a_line_in_the_legend() -> None:
@@ -43,6 +56,6 @@ def test_capacity_is_a_line_in_the_legend() -> None:
 def test_words_hold_all_parts() -> None:
     assert describe_device(MOMENTS, title="Readings") == (
         "Readings. before: driver 400 MiB. after: driver 400 MiB, context, other processes "
-        "250 MiB, tensors 300 MiB, cached by PyTorch 100 MiB."
+        "250 MiB, tensors 300 MiB, cached 100 MiB."
     )
     assert draw_device(MOMENTS).alt == describe_device(MOMENTS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from matplotlib.patches import Rectangle
 
 from vramlab.units import KIB, MIB
@@ -55,7 +54,7 @@ def test_blocks_tile_their_segment_to_scale() -> None:
         ("rounded up or not split off", 10, 2, 0),
         ("free (cached)", 12, 8, 0),
     ]
-    assert texts(picture) == ["10 MiB", "8 MiB"]
+    assert texts(picture) == ["10 MiB", "8 MiB free"]
     assert picture.axes[0].get_xlabel() == "MiB from the start of the segment"
 
 
@@ -96,7 +95,7 @@ def test_names_stand_in_their_blocks() -> None:
 def test_a_label_that_does_not_fit_is_left_out_but_told_in_words() -> None:
     segments = [segment("large", live(64 * KIB), live(20 * MIB - 64 * KIB))]
     picture = draw_segments(segments)
-    assert texts(picture) == ["19.938 MiB"]
+    assert texts(picture) == ["19.94 MiB"]
     assert "64 KiB allocated" in picture.alt
 
 
@@ -104,7 +103,7 @@ def test_segments_that_look_the_same_share_a_row() -> None:
     same = [
         segment("large", live(4 * MIB), block(16 * MIB), address=at * 64 * MIB) for at in range(5)
     ]
-    picture = draw_segments([*same, segment("large", block(20 * MIB))])
+    picture = draw_segments([*same, segment("large", block(20 * MIB), address=0)])
     assert rows(picture) == ["5 x 20 MiB", "20 MiB"]
     assert picture.axes[0].get_title(loc="left") == "large pool: 6 segments"
     assert "5 large segments of 20 MiB, each: 4 MiB allocated, 16 MiB free (cached)." in picture.alt
@@ -116,7 +115,7 @@ def test_a_name_stands_in_its_block_where_its_size_has_no_room() -> None:
     picture = draw_segments(
         [segment("large", live(50 * MIB), block(500 * MIB))], names={ADDRESS: "pinned"}
     )
-    assert texts(picture) == ["pinned", "500 MiB"]
+    assert texts(picture) == ["pinned", "500 MiB free"]
 
 
 def rows(picture: Picture) -> list[str]:
@@ -164,7 +163,14 @@ def test_words_hold_all_numbers() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["allocated", "free (cached)"])
-def test_the_legend_explains_every_kind(kind: str) -> None:
-    picture = draw_segments([segment("large", live(12 * MIB), block(8 * MIB))])
-    assert kind in [text.get_text() for text in picture.legends[0].get_texts()]
+def test_the_legend_explains_what_is_there_and_does_not_say_it_itself() -> None:
+    assert draw_segments([segment("large", live(12 * MIB), block(8 * MIB))]).legends == []
+    picture = draw_segments([segment("large", live(12 * MIB, 10 * MIB), block(8 * MIB))])
+    (legend,) = picture.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["rounded up or not split off"]
+
+
+def test_of_equal_segments_that_with_the_highest_address_is_the_first() -> None:
+    segments = [segment("large", live(20 * MIB), address=n * 64 * MIB) for n in (1, 2)]
+    picture = draw_segments(segments, names={64 * MIB: "second", 128 * MIB: "first"})
+    assert texts(picture) == ["first 20 MiB", "second 20 MiB"]

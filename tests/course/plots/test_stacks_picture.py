@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
@@ -51,10 +52,10 @@ def test_a_part_looks_the_same_in_every_row_and_sums_stand_at_the_ends() -> None
     assert {part: len(seen) for part, seen in colors.items()} == {"inputs": 1, "outputs": 1}
     sums = [text.get_text() for text in picture.axes[0].texts if isinstance(text, Annotation)]
     assert sums == ["40 MiB", "60 MiB", "20 MiB"]
-    # The longest stretch of outputs has room for their name, the one of inputs has not.
-    assert "outputs 50 MiB" in [text.get_text() for text in picture.axes[0].texts]
+    # The longest stretches of both have room for their names.
+    labels = {text.get_text() for text in picture.axes[0].texts}
+    assert {"inputs 10 MiB", "outputs 50 MiB"} <= labels
     assert [text.get_text() for text in picture.legends[0].get_texts()] == [
-        "inputs",
         "memory of the GPU: 64 MiB",
     ]
 
@@ -69,6 +70,26 @@ def test_one_part_alone_needs_no_name() -> None:
     picture = draw_stacks({"one": {"peak": 4 * MIB}, "two": {"peak": 8 * MIB}}, title="")
     assert [text.get_text() for text in picture.axes[0].texts] == ["4 MiB", "8 MiB"]
     assert picture.legends == []
+
+
+def test_equal_rows_are_drawn_once() -> None:
+    layers = {f"layer {number}": {"outputs": MIB} for number in range(12)}
+    picture = draw_stacks({"embeddings": {"outputs": 2 * MIB}, **layers}, title="Layers")
+    names = [label.get_text() for label in picture.axes[0].get_yticklabels()]
+    assert names == ["embeddings", "layer 0 to layer 11, each"]
+    two = {"one": {"outputs": MIB}, "two": {"outputs": MIB}}
+    assert len(draw_stacks(two, title="Two").axes[0].get_yticklabels()) == 2
+
+
+def test_parts_of_one_category_have_tints_of_its_colour() -> None:
+    parts = {"softmax": 3 * MIB, "mask": MIB, "context": MIB}
+    picture = draw_stacks({"layer": parts}, title="A layer", of="activations")
+    colors = [patch.get_facecolor() for patch in picture.axes[0].patches]
+    assert len(set(colors)) == 3
+    assert to_hex(colors[0]) == ORANGE.lower()
+    assert all(red > green > blue for red, green, blue, _ in colors)  # oranges, all of them
+    with pytest.raises(ValueError, match="13 parts of activations; at most 12"):
+        draw_stacks({"layer": {str(n): MIB for n in range(13)}}, title="", of="activations")
 
 
 def test_words_say_rows_that_are_alike_once() -> None:

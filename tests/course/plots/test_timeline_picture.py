@@ -18,7 +18,7 @@ from vramlab.measure import (
 )
 from vramlab.units import MIB
 from vramlab_course.plots import Picture, describe_timeline, draw_timeline, largest_born
-from vramlab_course.plots.style import CATEGORY_LOOKS
+from vramlab_course.plots.style import CATEGORY_LOOKS, text_width_in
 
 
 def life(mib: int, born: int, freed: int | None) -> BlockLife:
@@ -115,7 +115,7 @@ def test_names_of_short_stages_do_not_overlap() -> None:
     assert levels == {"first": 4, "second": 4 + 11, "third": 4 + 22}
 
 
-def test_words_beside_two_failures_stand_apart_and_off_the_names_of_areas() -> None:
+def test_words_on_two_failures_stand_apart_above_all_areas() -> None:
     timeline = replace(
         TIMELINE,
         event_count=100,
@@ -126,13 +126,16 @@ def test_words_beside_two_failures_stand_apart_and_off_the_names_of_areas() -> N
         out_of_memory=(OutOfMemoryEvent(6, 8 * MIB, 0), OutOfMemoryEvent(8, MIB, 0)),
     )
     texts = {text.get_text(): text for text in draw_timeline(timeline).axes[0].texts}
-    # 2 of 100 events are 0.17 inches: less than the height of a line and what is around it
-    sides = [
-        texts[f"out of memory: {size} more were asked for"].get_ha() for size in ("8 MiB", "1 MiB")
-    ]
-    assert sides == ["right", "left"]
-    # "parameters" is 10 * 0.6 * 8 / 72 inches wide: 8 of 100 events. It would begin at 0.
-    assert texts["parameters"].get_position()[0] - 4 > 8
+    first, second = (
+        texts[f"out of memory: {size} more were asked for"].get_position()[1]
+        for size in ("8 MiB", "1 MiB")
+    )
+    # 20 MiB are reserved. Of the height that is drawn, a line of words has a tenth.
+    assert first - second > 2
+    assert second > 20
+    # The name of an area keeps off both lines: it begins right of the second one.
+    half = text_width_in("parameters") / 2 * 100 / 8.3  # 8.3 inches are 100 events
+    assert texts["parameters"].get_position()[0] - half > 8
 
 
 def test_axes_have_units() -> None:
@@ -185,3 +188,21 @@ def test_a_stage_without_events_has_no_name_over_the_next() -> None:
     nothing = TimelineStage("nothing", 2, 2)
     timeline = replace(TIMELINE, stages=(TIMELINE.stages[0], nothing, TIMELINE.stages[1]))
     assert "nothing" not in written(draw_timeline(timeline))
+
+
+def test_notes_share_a_line_where_they_do_not_touch() -> None:
+    timeline = replace(
+        TIMELINE,
+        event_count=100,
+        stages=(),
+        allocated_bytes=(4 * MIB,) * 101,
+        reserved_bytes=(20 * MIB,) * 101,
+        blocks=(life(4, 0, None), life(4, 49, None), life(4, 99, None)),
+        out_of_memory=(),
+    )
+    notes = dict.fromkeys(range(3), "a block that has words of its own")
+    axes = draw_timeline(timeline, notes=notes).axes[0]
+    heights = [t.get_position()[1] for t in axes.texts if t.get_text().startswith("a block")]
+    # "... : 4 MiB" takes about 2.5 of 8.3 inches. From the left, from the right: these share a
+    # line. The third begins in the middle, and would touch that which ends at the right.
+    assert heights[0] == heights[1] > heights[2]

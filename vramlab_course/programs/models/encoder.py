@@ -1,6 +1,7 @@
 """BERT's encoder in plain PyTorch, which keeps what transformers' BERT keeps, layer by layer.
 
-Shapes: B batch, S sequence, W width, H heads, D head size (W / H), F feed-forward width.
+Shapes: B batch, S sequence, R the sequence that is read, W width, H heads, D head size (W / H),
+F feed-forward width.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from torch.nn import functional
 ATTENTIONS = ("eager", "sdpa")
 """Step by step, or by torch.nn.functional.scaled_dot_product_attention."""
 
+ACTIVATIONS = ("gelu", "relu", "gated")
+"""Of feed-forward; "gated" multiplies GELU's output with that of another Linear layer."""
+
 
 class EncoderLayer(nn.Module):
     """One layer: (B, S, W) to (B, S, W).
@@ -25,6 +29,7 @@ class EncoderLayer(nn.Module):
         hidden_dropout: probability of the dropout before each of the two sums.
         attention_dropout: probability of the dropout on the softmax.
         attention: one of `ATTENTIONS`; can be set later.
+        activation: one of `ACTIVATIONS`.
     """
 
     def __init__(
@@ -36,26 +41,38 @@ class EncoderLayer(nn.Module):
         hidden_dropout: float = 0.1,
         attention_dropout: float = 0.1,
         attention: str = "eager",
+        activation: str = "gelu",
     ) -> None:
         super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"no activation {activation!r}; there are: {', '.join(ACTIVATIONS)}")
         self.heads, self.attention, self.attention_dropout = heads, attention, attention_dropout
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
         self.first, self.second = nn.Linear(width, feed_forward), nn.Linear(feed_forward, width)
+        self.activation = functional.relu if activation == "relu" else functional.gelu
+        self.gate = nn.Linear(width, feed_forward) if activation == "gated" else None
         self.norm, self.last_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(hidden_dropout)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Give what the layer puts out, and its attention weights (B, H, S, S) if there are any."""
-        context, weights = self.attend(x)
+    def forward(self, x: Tensor, read: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Give what the layer puts out, and its attention weights (B, H, S, R) if there are any.
+
+        Args:
+            x: (B, S, W).
+            read: (B, R, W), whose keys and values are looked at; x itself if None.
+        """
+        context, weights = self.attend(x, x if read is None else read)
         x = self.norm(x + self.dropout(self.output(context)))
-        inner = functional.gelu(self.first(x))
+        inner = self.activation(self.first(x))
+        if self.gate is not None:
+            inner = inner * self.gate(x)
         return self.last_norm(x + self.dropout(self.second(inner))), weights
 
-    def attend(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def attend(self, x: Tensor, read: Tensor) -> tuple[Tensor, Tensor | None]:
         """Give the context (B, S, W), and the attention weights if the kernel gives them."""
         query, key, value = (
-            linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, S, D)
-            for linear in (self.query, self.key, self.value)
+            linear(seen).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, S or R, D)
+            for linear, seen in ((self.query, x), (self.key, read), (self.value, read))
         )
         dropped = self.attention_dropout if self.training else 0.0
         weights = None

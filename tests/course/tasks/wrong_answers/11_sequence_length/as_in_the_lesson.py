@@ -6,5 +6,5 @@ says: cases are wrong
 """
 
 
-def squared_token_bytes(layers, heads, batch, dtype, dropout):
+def squared_token_bytes(layers, heads, batch, dtype, capped, masked, dropout):
     return 12 * 12 * (4 + 1 + 4)
