@@ -62,10 +62,21 @@ def problems(folder: Path = FOLDER) -> list[Convolution]:
     return [Convolution.from_key(key) for key in _read(folder / _PROBLEMS)]
 
 
-def write_problems(convolutions: Iterable[Convolution], folder: Path = FOLDER) -> list[Convolution]:
-    """Write the convolutions that tables are about, each once, in order; they, as written."""
-    keys = sorted({convolution.key for convolution in convolutions})
+def add_problems(convolutions: Iterable[Convolution], folder: Path = FOLDER) -> list[Convolution]:
+    """Add convolutions to those that the tables are about; all of them, in order.
+
+    Answers that are there stay with their convolutions; there are none yet to the new ones.
+    """
+    try:
+        before = _read(folder / _PROBLEMS)
+    except FileNotFoundError:
+        before = []
+    keys = sorted({*before, *(convolution.key for convolution in convolutions)})
+    for path in folder.glob("*-sm*.txt.gz"):
+        known = dict(zip(before, _read(path), strict=True))
+        _write(path, [known.get(key, "") for key in keys])
     _write(folder / _PROBLEMS, keys)
+    answers.cache_clear()
     return [Convolution.from_key(key) for key in keys]
 
 
@@ -75,9 +86,10 @@ def write_answers(
     answered: Sequence[int | None],
     folder: Path = FOLDER,
 ) -> Path:
-    """Write the answers to what `write_problems` has written, in that order; their file."""
+    """Write the answers to what `add_problems` has given, in that order; their file."""
     path = folder / name_of(version, capability)
     _write(path, ["" if answer is None else str(answer) for answer in answered])
+    answers.cache_clear()
     return path
 
 

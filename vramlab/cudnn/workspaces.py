@@ -30,6 +30,10 @@ VERSIONS = {(2, 11): 91900, (2, 12): 92000, (2, 13): 92000}
 """The cuDNN that a PyTorch comes with, as `cudnnGetVersion` counts. Source: what torch 2.11.0,
 2.12.0 and 2.13.0 for CUDA 13 require on PyPI: nvidia-cudnn-cu13 9.19.0.56, 9.20.0.48, 9.20.0.48."""
 
+TABLES = {91900: 92000, 92000: 92000}
+"""Whose table is taken for a cuDNN: 9.19.0 answers as 9.20.0 does, `benchmarks.cudnn_table --check`
+asks both."""
+
 SETTING = "VRAMLAB_CUDNN"
 _CUDA_VERSION = 13000
 """What the description of a GPU says of the driver; it decides nothing."""
@@ -77,7 +81,7 @@ class Workspaces:
         setting = os.environ.get(SETTING)
         if self._version is None or setting == "off":
             return None, Source.UNKNOWN
-        known = table.answers(self._version, self._model.compute_capability).get(convolution)
+        known = table.answers(TABLES[self._version], self._model.compute_capability).get(convolution)
         if known is not None:
             return known, Source.TABLE
         if setting != "table" and (found := _library(self._version)) is not None:
