@@ -18,7 +18,7 @@ from vramlab.cudnn.problems import ALIGNMENT, Convolution, Operation
 from vramlab.kernels.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import nbytes
 from vramlab.kernels.reductions import reduction_steps
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.registry import CUBLAS, OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _SOURCE = "aten/src/ATen/native/Convolution.cpp and cudnn/ConvShared.cpp, PyTorch 2.13"
 _DTYPES = {F32: "f32", F16: "f16", BF16: "bf16", F64: "f64"}
@@ -243,18 +243,43 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Iterable[Step]:
-    wanted = memory_format(input, weight)
+    by = _backend_of(call, input, weight, stride, dilation, transposed, output_padding, groups)
+    wanted = torch.contiguous_format if by is Backend.SLOW else memory_format(input, weight)
     yield from _in_format(input, wanted, "the input")
     yield OUTPUTS
     yield from _in_format(weight, wanted, "the weight")
-    by = _backend_of(call, input, weight, stride, dilation, transposed, output_padding, groups)
     (output,) = call.outputs
+    if by is Backend.SLOW and output is not None and input.dim() == 4 and groups == 1:
+        yield from _by_products(weight, output, stride, padding, transposed)
     if by is Backend.CUDNN and output is not None:
         how = (padding, stride, dilation, wanted)
         if transposed:
             yield from _workspace(call, "input", output, weight, input, *how)
         else:
             yield from _workspace(call, "forward", input, weight, output, *how)
+
+
+def _by_products(
+    weight: Tensor,
+    output: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    transposed: bool,
+) -> Iterator[Step]:
+    """Yield the columns of one image that are multiplied with the filters, and cuBLAS's workspace.
+
+    Source: slow_conv2d_forward and slow_conv2d_backward in
+    aten/src/ATen/native/cuda/ConvolutionMM2d.cu, PyTorch 2.13. Dilated, transposed and grouped
+    convolutions are taken to do without.
+    """
+    if transposed:
+        return
+    steps = (*weight.shape[2:], *stride)
+    if any(each != 1 for each in steps) or any(padding):
+        columns = weight.numel() // weight.size(0) * output.shape[2:].numel()
+        yield Take(columns * weight.element_size(), "columns")
+    yield CUBLAS
+    yield Give("columns")
 
 
 def _backend_of(
@@ -295,8 +320,9 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> Iterable[Step]:
-    wanted = memory_format(input, weight)
     by = _backend_of(call, input, weight, stride, dilation, transposed, output_padding, groups)
+    wanted = torch.contiguous_format if by is Backend.SLOW else memory_format(input, weight)
+    is_slow = by is Backend.SLOW and input.dim() == 4 and groups == 1
     how = (padding, stride, dilation, wanted)
     image, output = (grad_output, input) if transposed else (input, grad_output)
     if output_mask[1]:
@@ -308,11 +334,15 @@ def convolution_backward(
         if by is Backend.CUDNN:
             operation: Operation = "forward" if transposed else "input"
             yield from _workspace(call, operation, image, weight, output, *how)
+        if is_slow:
+            yield from _by_products(weight, grad_output, stride, padding, transposed)
         yield Give("copy of the weight in the memory format")
     if output_mask[1]:
         yield Output(1)
         if by is Backend.CUDNN:
             yield from _workspace(call, "weight", image, weight, output, *how)
+        if is_slow:
+            yield from _by_products(weight, grad_output, stride, padding, transposed)
     yield Give("copy of the gradient in the memory format")
     yield Give("copy of the input in the memory format")
     bias_gradient = call.outputs[2]
