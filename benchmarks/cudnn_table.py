@@ -36,7 +36,7 @@ from vramlab.zoo import run as run_workload
 _TOGETHER = 50
 """Questions asked at once."""
 _SAMPLE = 200
-_PER_GPU_ORDER = ("H200", "A100-40GB", "T4", "RTX-3060", "RTX-4090", "B200", "V100-16GB")
+_PER_GPU_ORDER = ("H200", "A100-40GB", "T4", "RTX-3060", "RTX-4090", "B200")
 """One GPU of each compute capability, the most asked for first."""
 
 
@@ -247,13 +247,12 @@ def ask(convolutions: Sequence[Convolution], version: int, gpu: str) -> list[int
     where = next((one for one in library.installed() if one.version == version), None)
     if where is None:
         raise SystemExit(f"cuDNN {version_text(version)} is not here: `vramlab native setup`.")
-    asking = Library(where)
-    described = cudnn_json(catalogue.find(gpu), 13000)
+    asking = Library(where, cudnn_json(catalogue.find(gpu), 13000))
     answers: list[int | None] = []
     for at in range(0, len(convolutions), _TOGETHER):
         with working(f"{gpu}: {at:,} of {len(convolutions):,} asked"):
             part = [each.as_question() for each in convolutions[at : at + _TOGETHER]]
-            answered = asking.ask(described, part)
+            answered = asking.ask(part)
         if answered is None:
             raise SystemExit(asking.problem)
         answers += [one if isinstance(one, int) else None for one in answered]

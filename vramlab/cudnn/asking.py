@@ -141,8 +141,7 @@ class Library:
     def _graph(self, question: Sequence[Any]) -> c_void_p:
         operation, dtype, *tensors, paddings, strides, dilations = question[:8]
         x, w, y = (
-            self._tensor(name, dtype, *tensor)
-            for name, tensor in zip("xwy", tensors, strict=True)
+            self._tensor(name, dtype, *tensor) for name, tensor in zip("xwy", tensors, strict=True)
         )
         convolution = self.new(_CONVOLUTION)
         computes_in = dtype if dtype == "f64" else "f32"

@@ -92,21 +92,31 @@ def _version_of(path: Path) -> int:
 
 
 class Library:
-    """A process that answers questions, started with the first one."""
+    """A process that answers questions about one GPU, started with the first of them.
 
-    def __init__(self, where: Installed) -> None:
+    cuDNN remembers of a convolution what it chose for the GPU that it was first asked about, and
+    gives that for others, too: so no process is asked about two.
+    """
+
+    def __init__(self, where: Installed, gpu: str) -> None:
+        """Start nothing yet.
+
+        Args:
+            where: the library.
+            gpu: from `description.cudnn_json`.
+        """
         self.where = where
+        self._gpu = gpu
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._owner = os.getpid()
         self.problem: str | None = None
         """Why it answers no more."""
 
-    def ask(self, gpu: str, questions: Sequence[Sequence[Any]]) -> list[int | str | None] | None:
+    def ask(self, questions: Sequence[Sequence[Any]]) -> list[int | str | None] | None:
         """Ask for the workspaces of convolutions, in bytes.
 
         Args:
-            gpu: from `description.cudnn_json`.
             questions: from `Convolution.as_question`.
 
         Returns:
@@ -120,7 +130,7 @@ class Library:
                 process = self._running()
                 assert process.stdin is not None
                 assert process.stdout is not None
-                process.stdin.write(json.dumps({"gpu": gpu, "questions": questions}) + "\n")
+                process.stdin.write(json.dumps({"gpu": self._gpu, "questions": questions}) + "\n")
                 process.stdin.flush()
                 return list(json.loads(process.stdout.readline()))
             except (OSError, ValueError) as error:

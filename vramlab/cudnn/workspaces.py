@@ -30,6 +30,10 @@ VERSIONS = {(2, 11): 91900, (2, 12): 92000, (2, 13): 92000}
 """The cuDNN that a PyTorch comes with, as `cudnnGetVersion` counts. Source: what torch 2.11.0,
 2.12.0 and 2.13.0 for CUDA 13 require on PyPI: nvidia-cudnn-cu13 9.19.0.56, 9.20.0.48, 9.20.0.48."""
 
+OLDEST_CAPABILITY = (7, 5)
+"""On an older GPU, `torch.backends.cudnn.version()` of these builds refuses these cuDNN ("not
+compatible with devices with SM < 7.5"): those need a PyTorch for CUDA 12, with another cuDNN."""
+
 TABLES = {91900: 92000, 92000: 92000}
 """Whose table is taken for a cuDNN: 9.19.0 answers as 9.20.0 does, `benchmarks.cudnn_table --check`
 asks both."""
@@ -79,14 +83,19 @@ class Workspaces:
 
     def _find(self, convolution: Convolution) -> tuple[int | None, Source]:
         setting = os.environ.get(SETTING)
-        if self._version is None or setting == "off":
+        too_old = self._model.compute_capability < OLDEST_CAPABILITY
+        if self._version is None or too_old or setting == "off":
             return None, Source.UNKNOWN
-        known = table.answers(TABLES[self._version], self._model.compute_capability).get(convolution)
+        known = table.answers(TABLES[self._version], self._model.compute_capability).get(
+            convolution
+        )
         if known is not None:
             return known, Source.TABLE
-        if setting != "table" and (found := _library(self._version)) is not None:
-            question = convolution.as_question()
-            answered = found.ask(_description(self._model), [question])
+        if (
+            setting != "table"
+            and (found := _library(self._version, _description(self._model))) is not None
+        ):
+            answered = found.ask([convolution.as_question()])
             if answered is not None and isinstance(answered[0], int):
                 return answered[0], Source.LIBRARY
         return None, Source.UNKNOWN
@@ -127,10 +136,10 @@ def _description(model: GPUModel) -> str:
 
 
 @functools.cache
-def _library(version: int) -> Library | None:
+def _library(version: int, gpu: str) -> Library | None:
     """Find a library of exactly that version: another one may choose otherwise."""
     fitting = (one for one in library.installed() if one.version == version)
-    return next((Library(one) for one in fitting), None)
+    return next((Library(one, gpu) for one in fitting), None)
 
 
 def version_text(version: int) -> str:

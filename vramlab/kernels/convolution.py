@@ -68,9 +68,7 @@ def backend(
         contiguous = memory_format(input, weight) is torch.contiguous_format
         fast = not contiguous or _is_fast_depthwise(input, weight, stride, dilation)
         return Backend.CUDNN if enabled and fast else Backend.DEPTHWISE
-    padded_too_much = any(
-        more >= step for more, step in zip(output_padding, stride, strict=False)
-    )
+    padded_too_much = any(more >= step for more, step in zip(output_padding, stride, strict=False))
     emulated = BF16 in (input.dtype, weight.dtype) and capability < (8, 0)
     known = enabled and not emulated and not padded_too_much and input.dtype in _DTYPES
     return Backend.CUDNN if known else Backend.SLOW
@@ -156,9 +154,7 @@ def is_in_format(tensor: Tensor, wanted: torch.memory_format) -> bool:
     sizes, strides = _as_image(tensor)
     return all(
         size == 1 or stride == expected
-        for size, stride, expected in zip(
-            sizes, strides, channels_last_strides(sizes), strict=True
-        )
+        for size, stride, expected in zip(sizes, strides, channels_last_strides(sizes), strict=True)
     )
 
 
@@ -252,6 +248,9 @@ def convolution(
     if by is Backend.SLOW and output is not None and input.dim() == 4 and groups == 1:
         yield from _by_products(weight, output, stride, padding, transposed)
     if by is Backend.CUDNN and output is not None:
+        if weight.dtype == BF16 and call.context.model.compute_capability < (8, 0):
+            # Depthwise and channels last: PyTorch asks cuDNN, which computes no bfloat16 there.
+            raise RuntimeError("GET was unable to find an engine to execute this computation")
         how = (padding, stride, dilation, wanted)
         if transposed:
             yield from _workspace(call, "input", output, weight, input, *how)
@@ -293,9 +292,7 @@ def _backend_of(
     groups: int,
 ) -> Backend:
     capability = call.context.model.compute_capability
-    return backend(
-        input, weight, stride, dilation, transposed, output_padding, groups, capability
-    )
+    return backend(input, weight, stride, dilation, transposed, output_padding, groups, capability)
 
 
 @rule(

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from vramlab import user_cache
-
 from vramlab.native.errors import NativeEngineError
 
 

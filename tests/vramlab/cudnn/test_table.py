@@ -10,7 +10,7 @@ import pytest
 from vramlab import catalogue
 from vramlab.cudnn import table
 from vramlab.cudnn.problems import Convolution
-from vramlab.cudnn.workspaces import TABLES, VERSIONS
+from vramlab.cudnn.workspaces import OLDEST_CAPABILITY, TABLES, VERSIONS
 
 SMALL = Convolution(
     "forward", "f32", (1, 8, 4, 4), (8, 8, 3, 3), (1, 8, 4, 4), (1, 1), (1, 1), (1, 1)
@@ -35,7 +35,10 @@ def test_an_unknown_gpu_or_version_has_no_answers(tmp_path: Path) -> None:
     assert len(table.answers(92000, (9, 0), tmp_path)) == 0
 
 
-@pytest.mark.parametrize("model", catalogue.models(), ids=lambda model: model.name)
+MODELS = [one for one in catalogue.models() if one.compute_capability >= OLDEST_CAPABILITY]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_the_table_knows_every_gpu_of_the_catalogue(model: catalogue.GPUModel) -> None:
     asked = table.problems()
     known = table.answers(max(TABLES.values()), model.compute_capability)

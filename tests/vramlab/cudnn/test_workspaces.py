@@ -25,7 +25,7 @@ class FakeLibrary:
     def __init__(self) -> None:
         self.asked: list[Sequence[Any]] = []
 
-    def ask(self, gpu: str, questions: Sequence[Sequence[Any]]) -> list[int | str | None]:
+    def ask(self, questions: Sequence[Sequence[Any]]) -> list[int | str | None]:
         self.asked += questions
         return [1000 for _ in questions]
 
@@ -38,7 +38,7 @@ def cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
     real = table.answers
     monkeypatch.setattr(table, "answers", lambda version, of: real(version, of, tmp_path))
     fake = FakeLibrary()
-    monkeypatch.setattr(workspaces, "_library", lambda version: fake)
+    monkeypatch.setattr(workspaces, "_library", lambda version, gpu: fake)
     monkeypatch.delenv(SETTING)
     return fake
 
@@ -63,7 +63,9 @@ def test_the_setting_leaves_the_library_out(
     answers = Workspaces(H200, (2, 13))
     assert [answers(IN_TABLE), answers(BEYOND)] == [131, None]
     assert cudnn.asked == []
-    assert "1 is not known and not counted (`vramlab native setup --cudnn`" in (answers.told() or "")
+    assert "1 is not known and not counted (`vramlab native setup --cudnn`" in (
+        answers.told() or ""
+    )
 
 
 def test_the_setting_leaves_everything_out(
@@ -80,6 +82,12 @@ def test_of_a_pytorch_whose_cudnn_is_not_known_nothing_is_said(cudnn: FakeLibrar
     assert answers(IN_TABLE) is None
     assert cudnn.asked == []
     assert (answers.told() or "").startswith("What cuDNN takes for 1 different convolutions: 1 is")
+
+
+def test_of_a_gpu_that_this_cudnn_refuses_nothing_is_said(cudnn: FakeLibrary) -> None:
+    """V100: capability 7.0."""
+    assert Workspaces(catalogue.find("V100-16GB"), (2, 13))(IN_TABLE) is None
+    assert cudnn.asked == []
 
 
 def test_what_would_be_timed_is_said(cudnn: FakeLibrary) -> None:

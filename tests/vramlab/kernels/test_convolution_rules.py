@@ -174,3 +174,41 @@ def test_depthwise_in_float16_is_cudnns_where_it_pays(
 def test_depthwise_in_channels_last_is_cudnns() -> None:
     image = meta(2, 16, 8, 8).to(memory_format=torch.channels_last)
     assert chosen(image, meta(16, 1, 7, 7), groups=16) is Backend.CUDNN
+
+
+def test_bfloat16_before_ampere_is_a_product_of_matrices(asked: Any) -> None:
+    """The columns of one image: 3 channels of 3 x 3, for each of 8 x 8 places, two bytes each.
+
+    As the native engine has it on a T4; a filter of one number needs none.
+    """
+    questions, run = asked
+    image, weight = meta(2, 3, 8, 8, dtype=BF16), meta(4, 3, 3, 3, dtype=BF16)
+    columns = 3 * 3 * 3 * 8 * 8 * 2
+    product = [("take", columns), ("workspace", "CUBLAS"), ("give", columns)]
+    assert run(aten.convolution.default, image, weight, None, *PADDED, gpu=T4) == [
+        ("output", 0),
+        *product,
+    ]
+    small = meta(4, 3, 1, 1, dtype=BF16)
+    assert run(aten.convolution.default, image, small, None, *ONE_BY_ONE, gpu=T4) == [
+        ("output", 0),
+        ("workspace", "CUBLAS"),
+    ]
+    gradient = meta(2, 4, 8, 8, dtype=BF16)
+    arguments = (gradient, image, weight, None, *PADDED, [True, True, False])
+    assert run(aten.convolution_backward.default, *arguments, gpu=T4) == [
+        ("output", 0),
+        *product,
+        ("output", 1),
+        *product,
+    ]
+    assert questions == []
+
+
+def test_depthwise_bfloat16_in_channels_last_has_no_kernel_before_ampere(asked: Any) -> None:
+    """PyTorch asks cuDNN without looking at the dtype, and cuDNN has no engine."""
+    _, run = asked
+    image = meta(2, 16, 8, 8, dtype=BF16).to(memory_format=torch.channels_last)
+    how = ([1, 1], [1, 1], [1, 1], False, [0, 0], 16)
+    with pytest.raises(RuntimeError, match="unable to find an engine"):
+        run(aten.convolution.default, image, meta(16, 1, 3, 3, dtype=BF16), None, *how, gpu=T4)
