@@ -90,7 +90,7 @@ class Library:
         self._made.append(descriptor)
         return descriptor
 
-    def set(self, descriptor: c_void_p, attribute: int, kind: int, values: Any) -> None:
+    def put(self, descriptor: c_void_p, attribute: int, kind: int, values: Any) -> None:
         """Set an attribute to an array of ctypes."""
         status = self._library.cudnnBackendSetAttribute(
             descriptor, attribute, kind, len(values), ctypes.cast(values, c_void_p)
@@ -122,7 +122,7 @@ class Library:
         """Describe a GPU; the descriptor stays."""
         descriptor = self.new(_GPU)
         text = description.encode()
-        self.set(descriptor, _GPU_JSON, _CHARACTERS, ctypes.create_string_buffer(text, len(text)))
+        self.put(descriptor, _GPU_JSON, _CHARACTERS, ctypes.create_string_buffer(text, len(text)))
         self.finalize(descriptor)
         self._made.remove(descriptor)
         return descriptor
@@ -131,11 +131,11 @@ class Library:
         self, name: str, dtype: str, sizes: Sequence[int], strides: Sequence[int], alignment: int
     ) -> c_void_p:
         descriptor = self.new(_TENSOR)
-        self.set(descriptor, _TENSOR_DATA_TYPE, _DATA_TYPE, _int32(_DATA_TYPES[dtype]))
-        self.set(descriptor, _TENSOR_SIZES, _INT64, _int64(*sizes))
-        self.set(descriptor, _TENSOR_STRIDES, _INT64, _int64(*strides))
-        self.set(descriptor, _TENSOR_ID, _INT64, _int64(ord(name)))
-        self.set(descriptor, _ALIGNMENT, _INT64, _int64(alignment))
+        self.put(descriptor, _TENSOR_DATA_TYPE, _DATA_TYPE, _int32(_DATA_TYPES[dtype]))
+        self.put(descriptor, _TENSOR_SIZES, _INT64, _int64(*sizes))
+        self.put(descriptor, _TENSOR_STRIDES, _INT64, _int64(*strides))
+        self.put(descriptor, _TENSOR_ID, _INT64, _int64(ord(name)))
+        self.put(descriptor, _ALIGNMENT, _INT64, _int64(alignment))
         return self.finalize(descriptor)
 
     def _graph(self, question: Sequence[Any]) -> c_void_p:
@@ -145,27 +145,27 @@ class Library:
         )
         convolution = self.new(_CONVOLUTION)
         computes_in = dtype if dtype == "f64" else "f32"
-        self.set(convolution, _COMPUTES_IN, _DATA_TYPE, _int32(_DATA_TYPES[computes_in]))
-        self.set(convolution, _MODE, _CONVOLUTION_MODE, _int32(_CROSS_CORRELATION))
-        self.set(convolution, _DIMENSIONS, _INT64, _int64(len(strides)))
+        self.put(convolution, _COMPUTES_IN, _DATA_TYPE, _int32(_DATA_TYPES[computes_in]))
+        self.put(convolution, _MODE, _CONVOLUTION_MODE, _int32(_CROSS_CORRELATION))
+        self.put(convolution, _DIMENSIONS, _INT64, _int64(len(strides)))
         for attribute, values in (
             (_STRIDES, strides),
             (_PADDINGS, paddings),
             (_PADDINGS_AFTER, paddings),
             (_DILATIONS, dilations),
         ):
-            self.set(convolution, attribute, _INT64, _int64(*values))
+            self.put(convolution, attribute, _INT64, _int64(*values))
         self.finalize(convolution)
         kind, (alpha, beta, *operands) = _OPERATIONS_BY_NAME[operation]
         descriptor = self.new(kind)
         number, one = (_DOUBLE, c_double * 1) if dtype == "f64" else (_FLOAT, c_float * 1)
-        self.set(descriptor, alpha, number, one(1.0))
-        self.set(descriptor, beta, number, one(0.0))
+        self.put(descriptor, alpha, number, one(1.0))
+        self.put(descriptor, beta, number, one(0.0))
         for attribute, operand in zip(operands, (convolution, w, x, y), strict=True):
-            self.set(descriptor, attribute, _DESCRIPTOR, _descriptors(operand))
+            self.put(descriptor, attribute, _DESCRIPTOR, _descriptors(operand))
         self.finalize(descriptor)
         graph = self.new(_GRAPH)
-        self.set(graph, _OPERATIONS, _DESCRIPTOR, _descriptors(descriptor))
+        self.put(graph, _OPERATIONS, _DESCRIPTOR, _descriptors(descriptor))
         return self.finalize(graph)
 
     # ---- what PyTorch does with it ----
@@ -193,9 +193,9 @@ class Library:
 
     def _configurations(self, graph: c_void_p, gpu: c_void_p, mode: int) -> Iterator[c_void_p]:
         heuristics = self.new(_HEURISTICS)
-        self.set(heuristics, _HEURISTICS_OF, _DESCRIPTOR, _descriptors(graph))
-        self.set(heuristics, _HEURISTICS_IN, _HEURISTICS_MODE, _int32(mode))
-        self.set(heuristics, _HEURISTICS_GPU, _DESCRIPTOR, _descriptors(gpu))
+        self.put(heuristics, _HEURISTICS_OF, _DESCRIPTOR, _descriptors(graph))
+        self.put(heuristics, _HEURISTICS_IN, _HEURISTICS_MODE, _int32(mode))
+        self.put(heuristics, _HEURISTICS_GPU, _DESCRIPTOR, _descriptors(gpu))
         try:
             self.finalize(heuristics)
             count = self.get(heuristics, _HEURISTICS_RESULTS, _DESCRIPTOR, ())
@@ -218,8 +218,8 @@ class Library:
         plan = self.new(_PLAN)
         size_bytes = (c_int64 * 1)()
         try:
-            self.set(plan, _PLAN_OF, _DESCRIPTOR, _descriptors(configuration))
-            self.set(plan, _PLAN_GPU, _DESCRIPTOR, _descriptors(gpu))
+            self.put(plan, _PLAN_OF, _DESCRIPTOR, _descriptors(configuration))
+            self.put(plan, _PLAN_GPU, _DESCRIPTOR, _descriptors(gpu))
             self.finalize(plan)
             self.get(plan, _PLAN_WORKSPACE, _INT64, size_bytes)
         except Refused:

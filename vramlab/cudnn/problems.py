@@ -68,17 +68,25 @@ class Convolution:
             ValueError: it is none.
         """
         operation, dtype, *words = key.split(" ")
-        shapes = [tuple(map(int, word.split("x"))) for word in words[:6]]
-        aligned = [word for word in words[6:] if word.startswith("aligned-")]
-        alignments = [tuple(map(int, word.split("-")[1:])) for word in aligned]
+        x, w, y, padding, stride, dilation = (
+            tuple(map(int, word.split("x"))) for word in words[:6]
+        )
+        aligned = next((word for word in words[6:] if word.startswith("aligned-")), None)
+        alignments = (ALIGNMENT,) * 3 if aligned is None else map(int, aligned.split("-")[1:])
+        of_x, of_w, of_y = alignments
         convolution = cls(
             operation,  # type: ignore[arg-type]
             dtype,
-            *shapes,
+            x,
+            w,
+            y,
+            padding,
+            stride,
+            dilation,
             channels_last="channels-last" in words,
             deterministic="deterministic" in words,
             allow_tf32="no-tf32" not in words,
-            **({"alignments": alignments[0]} if alignments else {}),
+            alignments=(of_x, of_w, of_y),
         )
         if convolution.key != key:
             raise ValueError(f"{key!r} is no convolution's key")
