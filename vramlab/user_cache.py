@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """`vramlab` in the user's cache: in $XDG_CACHE_HOME, or else in ~/.cache."""
+    """Find `vramlab` in the user's cache: in $XDG_CACHE_HOME, or else in ~/.cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "vramlab"

@@ -8,7 +8,7 @@ from vramlab.catalogue import GPUModel
 
 
 def cudnn_json(model: GPUModel, cuda_version: int) -> str:
-    """The GPU as cuDNN's device properties descriptor takes it.
+    """Describe the GPU as cuDNN's device properties descriptor takes it.
 
     Source of the members: cuDNN backend API, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR; what its log
     (CUDNN_LOGLEVEL_DBG=3) names as missing.

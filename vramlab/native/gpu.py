@@ -40,7 +40,7 @@ _FIGURES = (
 def describe(
     model: GPUModel, count: int = 1, streams: Streams = "early", host_bytes: int | None = None
 ) -> str:
-    """The text of VRAMLAB_NATIVE_GPU: `name=value` pairs with `;` between them.
+    """Write the text of VRAMLAB_NATIVE_GPU: `name=value` pairs with `;` between them.
 
     Args:
         model: the GPU.
@@ -68,7 +68,7 @@ def describe(
 
 
 def available_host_bytes() -> int:
-    """Memory that this machine, or the container this runs in, has left."""
+    """Read how much memory this machine, or the container this runs in, has left."""
     free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in _lines(Path("/proc/meminfo")):
         if line.startswith("MemAvailable:"):
