@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from torch._C._nn import _parse_to as parse_to
     from torch._dynamo.eval_frame import OptimizedModule
     from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-    from torch._prims_common import is_non_overlapping_and_dense_or_false, suggest_memory_format
+    from torch._prims_common import is_non_overlapping_and_dense_or_false
     from torch._utils import _flatten_dense_tensors as flatten_dense_tensors
     from torch._utils import _unflatten_dense_tensors as unflatten_dense_tensors
     from torch.autograd.graph import _engine_run_backward as engine_run_backward
@@ -242,9 +242,6 @@ READ: Mapping[str, Internal] = {
     "is_non_overlapping_and_dense_or_false": Internal(
         "torch._prims_common.is_non_overlapping_and_dense_or_false",
         "tells whether a gradient may be added up in place",
-    ),
-    "suggest_memory_format": Internal(
-        "torch._prims_common.suggest_memory_format", "tells in which format cuDNN convolves"
     ),
     "flatten_dense_tensors": Internal(
         "torch._utils._flatten_dense_tensors", "makes the buffers that DataParallel sends"

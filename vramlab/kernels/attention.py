@@ -188,8 +188,8 @@ def efficient_backward_blocks(
     """Choose the kernel: queries and keys in a block, and the head size it is made for.
 
     Above a head size of 64 the kernel with larger blocks is taken if it fits into shared memory.
-    Where it does is what PyTorch's own code chose on the native engine for 7.5, 8.0, 8.9 and 9.0;
-    others are taken to be as 8.9.
+    Where it does is what PyTorch's own code chose on the native engine for 7.5, 8.0, 8.6, 8.9, 9.0
+    and 10.0; others are taken to be as 8.9.
 
     Source: kernels/cutlassB.h, PyTorch 2.13.
     """
@@ -198,9 +198,9 @@ def efficient_backward_blocks(
     roomy = model.compute_capability in ((8, 0), (9, 0))
     made_for = 128 if head_size <= 128 else 65536
     if not roomy:
-        turing = model.compute_capability == (7, 5)
-        narrow = turing and dtype == torch.float16 and made_for == 128
-        return (128 if narrow else 64), 64, made_for
+        half = dtype != torch.float32
+        fits = half and (made_for == 65536 or model.compute_capability in ((7, 5), (8, 6)))
+        return (128 if fits else 64), 64, made_for
     keys = 128 if dtype != torch.float32 and made_for == 128 else 64
     return 128, keys, made_for
 

@@ -22,10 +22,8 @@ class Knowledge(Enum):
 # cuDNN picks an algorithm, and with it a workspace, when the op runs; the choice depends on the
 # library's version, on the GPU and, with torch.backends.cudnn.benchmark, on the clock.
 WORKSPACE_UNKNOWN = (
-    "aten.convolution",
     "aten._convolution",
     "aten.convolution_overrideable",
-    "aten.convolution_backward",
     "aten.convolution_backward_overrideable",
     "aten.native_batch_norm",  # on CUDA it is cuDNN's where cuDNN can do it
     "aten.native_batch_norm_backward",

@@ -29,6 +29,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
+from vramlab.cudnn.problems import Convolution
 from vramlab.gpu.torch_internals import OpOverload, OpOverloadPacket
 
 
@@ -38,6 +39,12 @@ class Status(Enum):
     RECORDED = "equal to a recording from a real GPU"
     PUBLISHED = "confirmed by a published figure"
     FROM_SOURCE = "read from PyTorch's source, not yet confirmed on a GPU"
+
+
+class AnswersConvolutions(Protocol):
+    """Who says what cuDNN takes, such as `vramlab.cudnn.workspaces.Workspaces`."""
+
+    def __call__(self, convolution: Convolution, *, is_timed: bool = False) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class KernelContext:
         environment: the environment variables that kernels read (CUBLAS_WORKSPACE_CONFIG, ...).
         cublas_workspace_bytes: set by `torch.backends.cuda.cublas_workspace_size`, or None.
         cublaslt_workspace_bytes: set by `torch.backends.cuda.cublaslt_workspace_size`, or None.
+        cudnn: answers what cuDNN takes for a convolution, or None: nobody does.
     """
 
     model: CudaGpuFacts
@@ -57,6 +65,7 @@ class KernelContext:
     environment: Mapping[str, str] = field(default_factory=dict)
     cublas_workspace_bytes: int | None = None
     cublaslt_workspace_bytes: int | None = None
+    cudnn: AnswersConvolutions | None = None
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ It lies there so:
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from vramlab import user_cache
 from vramlab.native.errors import NativeEngineError
 
 
@@ -79,8 +79,7 @@ def python_tag() -> str:
 
 def cache_folder() -> Path:
     """Find `vramlab/native` in the user's cache: in $XDG_CACHE_HOME, or else in ~/.cache."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "vramlab" / "native"
+    return user_cache.folder() / "native"
 
 
 def installed() -> list[Build]:

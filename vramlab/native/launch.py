@@ -11,10 +11,11 @@ from pathlib import Path
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
+from vramlab.cudnn.description import cudnn_json
 from vramlab.native import report
 from vramlab.native.builds import Build
 from vramlab.native.errors import NativeEngineError
-from vramlab.native.gpu import Streams, cudnn_json, describe
+from vramlab.native.gpu import Streams, describe
 from vramlab.native.report import SubstituteCall
 from vramlab.native.substitutes import sources_fingerprint
 

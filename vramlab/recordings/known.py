@@ -45,6 +45,15 @@ _CONVOLUTION = (
     "elsewhere"
 )
 
+_LATE_FREES = (
+    "late-frees-of-autograd",
+    "autograd's thread for a GPU gives back the last tensors of a backward pass after it has let "
+    "the program go on: whether they are still there when the next call begins is a race, and the "
+    "native engine decides it now so, now so. Seen where a small call comes after a large one",
+    "Engine::thread_main in torch/csrc/autograd/engine.cpp, PyTorch 2.13; the same calls, recorded "
+    "eight times",
+)
+
 SEGMENT_ORDER = KnownDifference(
     "segment-order",
     "both ask for the same sizes, and give back the same between two requests; segments lie "
@@ -121,6 +130,30 @@ KNOWN: tuple[KnownDifference, ...] = (
         ("rule/aten.embedding_dense_backward.default",),
         ("peak", "reserved", "peak reserved"),
         stages="*below 2,*",
+    ),
+    KnownDifference(
+        *_LATE_FREES,
+        (
+            "rule/aten._scaled_dot_product_efficient_attention_backward.default",
+            "rule/aten._scaled_dot_product_flash_attention_backward.default",
+        ),
+        ("peak", "reserved", "peak reserved"),
+        stages="*backward (*1, 12, 1, 64*",
+    ),
+    KnownDifference(
+        *_LATE_FREES,
+        (
+            "rule/aten._scaled_dot_product_efficient_attention_backward.default",
+            "rule/aten._scaled_dot_product_flash_attention_backward.default",
+        ),
+        ("peak", "reserved", "peak reserved"),
+        stages="*backward (*1, 4, 128, 160*",
+    ),
+    KnownDifference(
+        *_LATE_FREES,
+        ("rule/aten._scaled_dot_product_efficient_attention_backward.default",),
+        ("reserved", "peak reserved"),
+        stages="*backward (f32*2, 8, 1024, 128*",
     ),
     SEGMENT_ORDER,
 )

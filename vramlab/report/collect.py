@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -126,10 +126,17 @@ def virtual_ground(gpu: VirtualGPU, why: str) -> Ground:
         value_reads=_value_reads(gpu),
         last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
         counted_by_outputs=gpu.unreviewed(),
-        caveats=tuple(gpu.machine.caveats),
+        caveats=tuple(dict.fromkeys((*gpu.machine.caveats, *_of_cudnn(gpu)))),
         skipped_kernels=gpu.machine.skipped_kernels,
         gpu_facts=_facts_asked(gpu),
     )
+
+
+def _of_cudnn(gpu: VirtualGPU) -> Iterator[str]:
+    """Say of each GPU where the workspaces of convolutions come from."""
+    for device in gpu.machine.devices:
+        if (told := device.cudnn.told()) is not None:
+            yield told
 
 
 def native_ground(model: GPUModel, watch: HistoryWatch, values: KnownValues, why: str) -> Ground:

@@ -339,10 +339,16 @@ def neutral_environment() -> dict[str, str]:
     """Give the variables that a pool gets: a grade depends on no machine.
 
     The few that interpreters and sandboxes need, so neither settings that change what is measured
-    nor anybody's passwords. One thread, because sums in another order give other results, and
+    nor anybody's passwords. No library of this machine's is asked (docs/native.md tells of
+    VRAMLAB_CUDNN). One thread, because sums in another order give other results, and
     because threads that wait for each other use up a job's CPU time. Large pages for large tensors
     (PyTorch's `c10/core/impl/alloc_cpu.cpp`), because each job begins with memory that it has not
     touched.
     """
     kept = {name: value for name, value in os.environ.items() if name.startswith(KEPT_VARIABLES)}
-    return {**kept, "OMP_NUM_THREADS": "1", "THP_MEM_ALLOC_ENABLE": "1"}
+    return {
+        **kept,
+        "VRAMLAB_CUDNN": "table",
+        "OMP_NUM_THREADS": "1",
+        "THP_MEM_ALLOC_ENABLE": "1",
+    }

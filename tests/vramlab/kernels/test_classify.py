@@ -24,7 +24,8 @@ aten = torch.ops.aten
         (aten.empty.memory_format, Knowledge.PLAIN),  # listed
         (aten.index_copy_.default, Knowledge.PLAIN),
         (aten._foreach_add_.List, Knowledge.PLAIN),
-        (aten.convolution.default, Knowledge.WORKSPACE_UNKNOWN),
+        (aten.convolution.default, Knowledge.RULE),
+        (aten.cudnn_convolution.default, Knowledge.WORKSPACE_UNKNOWN),
         (aten.linalg_svd.default, Knowledge.UNREVIEWED),
     ],
 )

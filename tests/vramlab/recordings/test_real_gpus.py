@@ -38,6 +38,9 @@ EQUAL = (
     "zoo/t5-small-b16-s512-autocast-bf16-adamw-eager",
     "zoo/gpt2-b8-s1024-autocast-fp16-adamw-efficient-clipping",
     "zoo/gpt2-b8-s512-bf16-generate-sdpa",
+    "zoo/vgg16-b32-fp32-infer",
+    "zoo/convnext-tiny-b64-autocast-bf16-adamw-fused",
+    "zoo/vit-base-b64-autocast-bf16-adamw-flash",
     "zoo/llama-1b-b2-s2048-autocast-bf16-adamw-flash-clipping",
     "zoo/qwen-0.6b-b2-s1024-bf16-adamw-foreach-flash",
 )

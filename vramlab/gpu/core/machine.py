@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from vramlab.allocator import AllocatorSettings, Block, CachingAllocator, DeviceMemory
 from vramlab.catalogue import GPUModel
+from vramlab.cudnn.workspaces import Workspaces
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.gpu.core.handles import HandlePool
 from vramlab.gpu.core.observers import Observer, RunningOps
@@ -63,6 +64,7 @@ class VirtualDevice:
         model: what the catalogue says of this GPU.
         memory: the driver's side: capacity, what is free.
         allocator: PyTorch's side: segments, blocks, counters.
+        cudnn: what cuDNN takes for convolutions, and who said so.
         kernel_context: what the rules in `vramlab.kernels` may ask about the GPU.
         handles: cuBLAS's handles, which cuBLASLt shares.
     """
@@ -79,8 +81,9 @@ class VirtualDevice:
         self.model = model
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
         self.allocator = CachingAllocator(self.memory, settings, device=index)
+        self.cudnn = Workspaces(model, torch_version)
         self.kernel_context = KernelContext(
-            model=model, torch_version=torch_version, environment=environment
+            model=model, torch_version=torch_version, environment=environment, cudnn=self.cudnn
         )
         self.handles = HandlePool()
         self._workspaces: dict[tuple[str, int, int], Block] = {}

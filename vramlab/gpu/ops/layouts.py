@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from vramlab.gpu.core.op_table import layout
-from vramlab.kernels.convolution import memory_format
+from vramlab.kernels.convolution import channels_last_strides, memory_format
 
 
 @layout("aten.convolution.default")
@@ -41,6 +41,9 @@ def convolution_backward(
 
 def _in_format(tensor: torch.Tensor, wanted: torch.memory_format) -> torch.Tensor:
     # Any stride will do for a dimension of length 1, but CUDA's libraries always write the same.
+    if tensor.dim() == 3 and wanted is torch.channels_last:
+        batch, channels, _, length = channels_last_strides((*tensor.shape[:2], 1, tensor.size(2)))
+        return tensor.new_empty_strided(tensor.shape, (batch, channels, length))
     if tensor.is_contiguous(memory_format=wanted) and 1 not in tensor.shape:
         return tensor
     return torch.empty_like(tensor, memory_format=wanted)

@@ -1,0 +1,72 @@
+"""The table of cuDNN's answers: made, added to, and the one that comes with vramlab."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vramlab import catalogue
+from vramlab.cudnn import table
+from vramlab.cudnn.problems import Convolution
+from vramlab.cudnn.workspaces import OLDEST_CAPABILITY, TABLES, VERSIONS
+
+SMALL = Convolution(
+    "forward", "f32", (1, 8, 4, 4), (8, 8, 3, 3), (1, 8, 4, 4), (1, 1), (1, 1), (1, 1)
+)
+OTHER = replace(SMALL, operation="input")
+LATER = replace(SMALL, dtype="bf16")
+
+
+def test_answers_stay_with_their_convolutions_when_others_are_added(tmp_path: Path) -> None:
+    asked = table.add_problems([SMALL, OTHER], tmp_path)
+    assert asked == [SMALL, OTHER]
+    table.write_answers(92000, (9, 0), [131, None], tmp_path)
+    known = table.answers(92000, (9, 0), tmp_path)
+    assert (known.get(SMALL), known.get(OTHER), known.get(LATER)) == (131, None, None)
+    assert table.add_problems([LATER], tmp_path) == [LATER, SMALL, OTHER]  # in the order of keys
+    known = table.answers(92000, (9, 0), tmp_path)
+    assert (known.get(SMALL), known.get(OTHER), known.get(LATER)) == (131, None, None)
+
+
+def test_an_unknown_gpu_or_version_has_no_answers(tmp_path: Path) -> None:
+    table.add_problems([SMALL], tmp_path)
+    assert len(table.answers(92000, (9, 0), tmp_path)) == 0
+
+
+MODELS = [one for one in catalogue.models() if one.compute_capability >= OLDEST_CAPABILITY]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_the_table_knows_every_gpu_of_the_catalogue(model: catalogue.GPUModel) -> None:
+    asked = table.problems()
+    known = table.answers(max(TABLES.values()), model.compute_capability)
+    emulated = {"bf16"} if model.compute_capability < (8, 0) else set()
+    unknown = [each for each in asked if known.get(each) is None and each.dtype not in emulated]
+    assert len(asked) > 1000
+    assert len(unknown) < len(asked) / 20  # what cuDNN has no engine for
+
+
+def test_every_pytorch_has_a_table() -> None:
+    assert set(TABLES) == set(VERSIONS.values())
+
+
+@pytest.mark.parametrize(
+    ("gpu", "size_bytes"),
+    [("H200", 822_231_187), ("RTX-3060", 411_189_264), ("T4", 1_850_277_888)],
+)
+def test_the_second_layer_of_vgg16(gpu: str, size_bytes: int) -> None:
+    """Batch 32: as cuDNN 9.20.0 answers; the H200's recording has its reserved memory."""
+    layer = Convolution(
+        "forward",
+        "f32",
+        (32, 64, 224, 224),
+        (64, 64, 3, 3),
+        (32, 64, 224, 224),
+        (1, 1),
+        (1, 1),
+        (1, 1),
+    )
+    capability = catalogue.find(gpu).compute_capability
+    assert table.answers(92000, capability).get(layer) == size_bytes
