@@ -96,7 +96,11 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=f"vramlab {vramlab.__version__}")
-    verbs = _Verbs(made.add_subparsers(metavar="COMMAND", required=True, help="one of these:"))
+    verbs = _Verbs(
+        made.add_subparsers(
+            metavar="COMMAND", required=True, help="one of these:", parser_class=VerbParser
+        )
+    )
     made.epilog = "\n\n".join([*(verbs.added_by(package) for package in _packages()), _BEGIN_WITH])
     return made
 
@@ -107,10 +111,38 @@ def _packages() -> list[ModuleType]:
     return [commands, *sorted(above, key=lambda package: int(package.ORDER))]
 
 
+class VerbParser(argparse.ArgumentParser):
+    """Parses the words of a verb.
+
+    Args:
+        takes_option: an option whose value may be the name of another program's option, so that
+            `--largest --batch-size` is read as `--largest=--batch-size`.
+        options: of argparse's own.
+    """
+
+    def __init__(self, *, takes_option: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._takes_option = takes_option
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does, with such a name joined to its option."""
+        words = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(self._joined(words), namespace)
+
+    def _joined(self, words: list[str]) -> list[str]:
+        position = 0
+        while position + 1 < len(words) and words[position].startswith("--"):  # the verb's own
+            name, following = words[position : position + 2]
+            if name == self._takes_option and following.startswith("-"):
+                return [*words[:position], f"{name}={following}", *words[position + 2 :]]
+            position += 1 if "=" in name else 2
+        return words
+
+
 class _Verbs:
     """Stands before argparse's subparsers, whose help knows no groups: it keeps what each says."""
 
-    def __init__(self, subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    def __init__(self, subparsers: argparse._SubParsersAction[VerbParser]) -> None:
         self._subparsers = subparsers
         self._added: list[tuple[str, str]] = []
 

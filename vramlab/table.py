@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-in_words: Callable[[str], str] = str
-"""Says captions and headings in notebooks: a course that has them in the reader's language does."""
+from vramlab.words import say, say_name
 
 _GAP = "  "
 # The line height is said because ipywidgets would stretch it.
@@ -71,12 +69,12 @@ class Table:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        caption, header = in_words(self.caption), map(in_words, self.header)
-        head = "".join(_html_heading(column, cell) for column, cell in enumerate(header))
-        body = "\n".join(f"<tr>{_html_row(row)}</tr>" for row in self.rows)
+        caption = say(self.caption)
+        head = "".join(_html_heading(column, say(cell)) for column, cell in enumerate(self.header))
+        body = "\n".join(f"<tr>{_html_row(tuple(map(say_name, row)))}</tr>" for row in self.rows)
         # Notes name files, whose paths are wider than a phone.
         wrap = 'style="overflow-wrap: anywhere"'
-        notes = "".join(f"<p {wrap}>{escape(note)}</p>" for note in self.notes)
+        notes = "".join(f"<p {wrap}>{escape(say(note))}</p>" for note in self.notes)
         return (
             '<table style="border-collapse: collapse;">\n'
             f'<caption style="text-align: left; padding: 0.25em 0.75em;">{escape(caption)}'

@@ -177,11 +177,13 @@ ONWARD: Mapping[str, tuple[str, ...]] = {
     "14": ("workshop_b_checkpoint",),
     "15": ("28",),
     "16": ("24", "28"),
+    "17": ("24", "27"),
     "18": ("29",),
     "19": ("workshop_c_bucketed_ddp", "26"),
     "20": ("workshop_d_fsdp",),
     "21": ("26",),
     "22": ("workshop_e_pipeline",),
+    "23": ("25", "26"),
 }
 """What goes on from a lesson, by its number: workshops by their names, later lessons by theirs.
 

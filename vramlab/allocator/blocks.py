@@ -112,7 +112,7 @@ class Segment:
         self.first = Block(address, size_bytes, self)
 
     def blocks(self) -> list[Block]:
-        """Its blocks, in address order."""
+        """Walk over its blocks, in address order."""
         chain: list[Block] = []
         block: Block | None = self.first
         while block is not None:

@@ -155,11 +155,11 @@ class CachingAllocator:
         return self.statistics.as_dict()
 
     def reset_peak_stats(self) -> None:
-        """torch.cuda.reset_peak_memory_stats."""
+        """Begin peaks anew, as torch.cuda.reset_peak_memory_stats does."""
         self.statistics.reset_peaks()
 
     def reset_accumulated_stats(self) -> None:
-        """torch.cuda.reset_accumulated_memory_stats."""
+        """Begin sums and counts anew, as torch.cuda.reset_accumulated_memory_stats does."""
         self.statistics.reset_accumulated()
 
     def record_history(
@@ -170,7 +170,7 @@ class CachingAllocator:
         clear_history: bool = False,
         skip_actions: Iterable[str] = (),
     ) -> None:
-        """torch.cuda.memory._record_memory_history, for this GPU."""
+        """Record this GPU's history, as torch.cuda.memory._record_memory_history does."""
         self.history.configure(enabled, context, max_entries, clear_history, skip_actions)
 
     def add_trace_tracker(self, tracker: Callable[[AllocatorEvent], None]) -> None:
@@ -178,7 +178,8 @@ class CachingAllocator:
         self.history.add_tracker(tracker)
 
     def add_oom_observer(self, observer: OutOfMemoryObserver) -> None:
-        """torch._C._cuda_attach_out_of_memory_observer: call it before each error is raised."""
+        """Have an observer called before each error is raised, as
+        torch._C._cuda_attach_out_of_memory_observer does."""
         self._oom_observers.append(observer)
 
     # What a program does
@@ -231,7 +232,7 @@ class CachingAllocator:
                 self._free_late()
 
     def record_stream(self, block: Block, stream: int) -> None:
-        """torch.Tensor.record_stream: do not reuse the block before `stream` is done with it."""
+        """Reuse the block only when `stream` is done with it: torch.Tensor.record_stream."""
         with self._lock:
             if not block.allocated:
                 raise ValueError(f"cannot record a stream on {block!r}: it is not allocated")
@@ -251,7 +252,7 @@ class CachingAllocator:
             self._process_events(context)
 
     def empty_cache(self, context: Any = None) -> None:
-        """torch.cuda.empty_cache: give the driver every segment and page that nobody uses."""
+        """Give the driver every segment and page that nobody uses: torch.cuda.empty_cache."""
         with self._exclusive():
             self._release_cached_blocks(context)
 

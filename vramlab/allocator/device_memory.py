@@ -88,7 +88,7 @@ class DeviceMemory:
             )
 
     def malloc(self, size_bytes: int) -> int | None:
-        """cudaMalloc: an address, or None when there is not enough memory."""
+        """Allocate as cudaMalloc: an address, or None when there is not enough memory."""
         size_bytes = round_up(size_bytes, PAGE_BYTES)
         if size_bytes > self.free_bytes:
             return None
@@ -98,19 +98,19 @@ class DeviceMemory:
         return address
 
     def free(self, address: int) -> None:
-        """cudaFree: give back what `malloc` returned."""
+        """Give back what `malloc` returned, as cudaFree."""
         self._physical_bytes -= self._addresses.give_back(address)
 
     def reserve_addresses(self, size_bytes: int) -> int | None:
-        """cuMemAddressReserve: addresses with nothing behind them, or None when they run out."""
+        """Reserve addresses with nothing behind them, or None: cuMemAddressReserve."""
         return self._addresses.reserve(size_bytes)
 
     def release_addresses(self, address: int) -> None:
-        """cuMemAddressFree: give back what `reserve_addresses` returned."""
+        """Give back what `reserve_addresses` returned, as cuMemAddressFree."""
         self._addresses.give_back(address)
 
     def map_pages(self, size_bytes: int) -> bool:
-        """cuMemCreate and cuMemMap: put memory behind reserved addresses, a multiple of a page.
+        """Put memory behind reserved addresses, a multiple of a page: cuMemCreate and cuMemMap.
 
         Returns False when there is not enough.
         """
@@ -120,5 +120,5 @@ class DeviceMemory:
         return True
 
     def unmap_pages(self, size_bytes: int) -> None:
-        """cuMemUnmap and cuMemRelease: take away what `map_pages` gave."""
+        """Take away what `map_pages` gave, as cuMemUnmap and cuMemRelease."""
         self._physical_bytes -= size_bytes

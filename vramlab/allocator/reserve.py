@@ -70,7 +70,7 @@ class Reserve:
     def add_segment(
         self, pool: BlockPool, stream: int, size_bytes: int, context: Any
     ) -> Block | None:
-        """cudaMalloc a segment. Returns its one block, or None when the driver has not enough."""
+        """Add a segment by cudaMalloc: its one block, or None when the driver has not enough."""
         address = self.memory.malloc(size_bytes)
         if address is None:
             return None
@@ -84,7 +84,7 @@ class Reserve:
         return segment.first
 
     def release_segment(self, block: Block, context: Any) -> None:
-        """cudaFree the segment that a cached block fills."""
+        """Give back by cudaFree the segment that a cached block fills."""
         segment = block.segment
         pool = segment.pool
         pool.remove(block)

@@ -194,12 +194,12 @@ class Statistics:
         return [*pooled, self.oversize_allocations, self.oversize_segments]
 
     def reset_peaks(self) -> None:
-        """torch.cuda.reset_peak_memory_stats: every peak becomes what stands now."""
+        """Let every peak become what stands now, as torch.cuda.reset_peak_memory_stats does."""
         for counter in self._counters():
             counter.reset_peak()
 
     def reset_accumulated(self) -> None:
-        """torch.cuda.reset_accumulated_memory_stats: sums and event counts start at zero."""
+        """Count from zero, as torch.cuda.reset_accumulated_memory_stats does."""
         for counter in self._counters():
             counter.reset_accumulated()
         self._reset_events()

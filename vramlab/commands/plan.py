@@ -326,8 +326,14 @@ def as_text(found: Report) -> str:
     """Give the whole report as text."""
     from vramlab.planner import describe
 
-    parts = [describe(found.plan), str(found.table()), found.verdict(), str(found.changes())]
-    return "\n\n".join(parts)
+    parts = [
+        describe(found.plan),
+        str(found.table()),
+        found.verdict(),
+        found.value_reads(),
+        str(found.changes()),
+    ]
+    return "\n\n".join(filter(None, parts))
 
 
 def as_dict(found: Report) -> dict[str, Any]:
@@ -343,6 +349,7 @@ def as_dict(found: Report) -> dict[str, Any]:
             "how": found.estimate.how,
             "peak_bytes": found.estimate.peak_bytes,
             "bytes_by_category": dict(found.estimate.bytes_by_category),
+            "value_reads": [{"line": line, "how": how} for how, line in found.estimate.value_reads],
         },
         "simulation": simulation
         and {

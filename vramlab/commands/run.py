@@ -59,6 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "is the script's.",
         usage="%(prog)s [options] (script.py | -m module) [arguments of the program ...]",
         allow_abbrev=False,
+        takes_option="--largest",
     )
     parser.add_argument(
         "--gpu",
@@ -145,7 +146,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(run=run, parser=parser)
-    _take_names_of_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -234,26 +234,6 @@ def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPU
 def _tell_log(detail: str) -> None:
     """Say in a line of its own, in a log, what is run now."""
     streams.print_error(f"vramlab: {detail}")
-
-
-def _take_names_of_options(parser: argparse.ArgumentParser) -> None:
-    """Let `--largest --batch-size` be read as `--largest=--batch-size`."""
-    parse = parser.parse_known_args
-
-    def parse_joined(args: Any = None, namespace: Any = None) -> Any:
-        return parse(_joined(list(args or ())), namespace)
-
-    parser.parse_known_args = parse_joined  # type: ignore[method-assign]
-
-
-def _joined(words: list[str]) -> list[str]:
-    position = 0
-    while position + 1 < len(words) and words[position].startswith("--"):  # not yet the program's
-        name, following = words[position : position + 2]
-        if name == "--largest" and following.startswith("-"):
-            return [*words[:position], f"{name}={following}", *words[position + 2 :]]
-        position += 1 if "=" in name else 2
-    return words
 
 
 def _run_natively(arguments: argparse.Namespace, model: GPUModel, choice: Choice) -> int:

@@ -55,7 +55,7 @@ def interconnects_of(gpu: GPUModel) -> tuple[Interconnect, ...]:
 
 
 def link_seconds(sent_bytes: int, gpu: GPUModel, interconnect: Interconnect) -> float:
-    """Least time for bytes that one GPU sends to others, by the catalogue's peak figures.
+    """Give the least time for what one GPU sends to others, by the catalogue's peak figures.
 
     Raises:
         ValueError: the GPU has no such link.

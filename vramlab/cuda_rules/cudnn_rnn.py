@@ -46,21 +46,21 @@ class RecurrentNetwork:
     itemsize: int
 
     def reserve_bytes(self, steps: int, batch: int) -> int:
-        """What is kept from the forward pass for the backward pass."""
+        """Size what is kept from the forward pass for the backward pass."""
         state = self.directions * batch * self.hidden_size
         unit_bytes = steps * state * self.itemsize
         states_bytes = 8 * self.layers * state + 256
         return (_PARTS[self.kind] * self.layers - 1) * unit_bytes + states_bytes
 
     def workspace_bytes(self, steps: int, batch: int, *, training: bool) -> int:
-        """What an op takes while it runs."""
+        """Size what an op takes while it runs."""
         state = self.directions * batch * self.hidden_size
         units = _PARTS[self.kind] * self.layers + (self.itemsize == 2) - (not training)
         return (units * steps + 10 * self.layers) * state * self.itemsize + 512
 
 
 def dropout_state_bytes(multiprocessors: int) -> int:
-    """What random numbers for dropout between layers take: 6,488,064 B on an H200, which has 132.
+    """Size the random numbers for dropout between layers: 6,488,064 B on an H200, which has 132.
 
     Source: the H200's recording; that it is so on other GPUs is an assumption.
     """

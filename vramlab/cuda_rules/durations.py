@@ -37,7 +37,7 @@ _PEAKS = {
 
 
 def copy_seconds(moved_bytes: int, gpu: GPUModel) -> float:
-    """Least time for bytes between host and GPU, one way, over the GPU's own PCI Express link.
+    """Give the least time for bytes between host and GPU, one way, over its own PCI Express link.
 
     `catalogue.link_bytes_per_s` has the arithmetic. What goes there and what comes back can travel
     at the same time, each at this rate.
@@ -49,7 +49,7 @@ def copy_seconds(moved_bytes: int, gpu: GPUModel) -> float:
 
 
 def memory_seconds(moved_bytes: int, gpu: GPUModel) -> float:
-    """Least time for bytes between the GPU's memory and its chip, reads and writes together."""
+    """Give the least time for bytes between the GPU's memory and its chip, both ways together."""
     return moved_bytes / gpu.memory_bandwidth_bytes_per_s
 
 
@@ -60,7 +60,7 @@ def arithmetics_of(gpu: GPUModel) -> tuple[Arithmetic, ...]:
 
 
 def peak_flops_per_s(gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float:
-    """FLOPs a second at best.
+    """Look up the FLOPs of a second at best.
 
     Raises:
         ValueError: not a format of `Arithmetic`, or the GPU has no units for it.
@@ -76,12 +76,12 @@ def peak_flops_per_s(gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float
 
 
 def compute_seconds(flops: float, gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float:
-    """Least time for so many FLOPs; a multiplication with an addition counts as two."""
+    """Give the least time for so many FLOPs; a multiplication with an addition counts as two."""
     return flops / peak_flops_per_s(gpu, arithmetic)
 
 
 def arithmetic_intensity(flops: float, moved_bytes: int) -> float:
-    """FLOPs for each byte that is read or written.
+    """Divide FLOPs by the bytes that are read or written for them.
 
     Raises:
         ValueError: work that moves nothing has no intensity.
@@ -104,7 +104,7 @@ def roof_flops_per_s(intensity: float, gpu: GPUModel, arithmetic: Arithmetic = "
 def least_seconds(
     flops: float, moved_bytes: int, gpu: GPUModel, arithmetic: Arithmetic = "float32"
 ) -> float:
-    """Least time for one kernel, whose arithmetic and memory work at the same time."""
+    """Give the least time of a kernel, whose arithmetic and memory work at the same time."""
     return max(compute_seconds(flops, gpu, arithmetic), memory_seconds(moved_bytes, gpu))
 
 

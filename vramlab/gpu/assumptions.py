@@ -41,25 +41,25 @@ class Sums(NamedTuple):
 
 
 def used_twice(x: Tensor, keep: list[Any]) -> Tensor:
-    """The engine alone holds the first gradient when the second comes."""
+    """Use a tensor twice: the engine alone holds the first gradient when the second comes."""
     y = x * 2
     return y * 3 + y * 5
 
 
 def used_three_times(x: Tensor, keep: list[Any]) -> Tensor:
-    """The sum of two is held as the first of them was."""
+    """Use a tensor three times: the sum of two is held as the first of them was."""
     y = x * 2
     return y * 3 + y * 5 + y * 7
 
 
 def passed_on(x: Tensor, keep: list[Any]) -> Tensor:
-    """A sum passes one gradient to both operands: the engine holds it for another node, too."""
+    """Pass one gradient to both operands of a sum: the engine holds it for another node, too."""
     y = x * 2
     return (y * 3 + (y * 5 + y)) * 7
 
 
 def kept_by_hooks(x: Tensor, keep: list[Any]) -> Tensor:
-    """The program holds both gradients."""
+    """Keep both gradients in hooks: the program holds them."""
     y = x * 2
     a, b = y * 3, y * 5
     for tensor in (a, b):
@@ -68,7 +68,7 @@ def kept_by_hooks(x: Tensor, keep: list[Any]) -> Tensor:
 
 
 def kept_by_views(x: Tensor, keep: list[Any]) -> Tensor:
-    """The program holds the storages of both."""
+    """Keep views of both: the program holds their storages."""
     y = x * 2
     a, b = y * 3, y * 5
     for tensor in (a, b):

@@ -163,6 +163,10 @@ class Internal:
         return self.since <= version and (self.until is None or version <= self.until)
 
 
+DYNAMO = "torch._dynamo"
+KEPT_BY_DYNAMO = "__dynamo_disable"
+"""Where `torch._compile` keeps what Dynamo has made of a function that it shall leave alone."""
+
 _DISTRIBUTED = ("torch.distributed.", "torch._C._distributed_c10d.")
 """What a PyTorch that is built without torch.distributed does not have."""
 
@@ -343,6 +347,9 @@ class Replaced:
     USE_FLATTENED_WEIGHTS = Internal(
         "torch._use_cudnn_rnn_flatten_weight", "lets recurrent layers keep weights in one buffer"
     )
+    DYNAMO = Internal(
+        DYNAMO, "is imported only where something compiles", found=Found.WHEN_IMPORTED
+    )
     # torch.nn.parallel
     BROADCAST_FUNCTION = Internal(
         "torch.nn.parallel._functions.Broadcast", "makes zeros for parameters without gradient"
@@ -505,6 +512,15 @@ class _Reached:
     ENGINE = Internal(
         "torch.autograd.Variable._execution_engine", "runs backward what clears its queue"
     )
+    DISABLE = Internal("torch._dynamo.disable", "is done without Dynamo", found=Found.WHEN_IMPORTED)
+    GRAPH_BREAK = Internal(
+        "torch._dynamo.graph_break", "is done without Dynamo", found=Found.WHEN_IMPORTED
+    )
+    SETTINGS = Internal(
+        "torch._dynamo.config.codegen_config",
+        "tells whether Dynamo's settings were changed",
+        found=Found.WHEN_IMPORTED,
+    )
     DEFAULT_DEVICE = Internal(
         "torch.utils._device.CURRENT_DEVICE", "tells torch.set_default_device's device"
     )
@@ -590,7 +606,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Indices and values of a sparse tensor, also of one that is not coalesced."""
+    """Split a sparse tensor into indices and values, also one that is not coalesced."""
     return tensor._indices(), tensor._values()
 
 

@@ -35,6 +35,7 @@ from vramlab.gpu.stand_ins import (
     cpp_extension,
     cuda_tensor_types,
     data_parallel_comm,
+    dynamo,
     foreach_grouping,
     generators,
     multiprocessing,
@@ -64,6 +65,7 @@ def _distributed(session: Session) -> None:
 
 
 STAND_INS: tuple[StandIn, ...] = (
+    dynamo.install,
     autograd_queue.install,
     torch_c.install,
     storages.install,
@@ -204,7 +206,7 @@ class VirtualGPU:
         return True
 
     def unreviewed(self) -> dict[str, int]:
-        """Ops that ran and whose CUDA kernels nobody has read yet: counted by outputs only.
+        """List ops that ran and whose CUDA kernels nobody has read yet: counted by outputs only.
 
         Returns:
             The op's name and how often it ran.
@@ -230,7 +232,8 @@ class VirtualGPU:
         if self in ATTACHED:
             raise RuntimeError(f"{self!r} is attached already")
         torch_internals.check()
-        assumptions.check()
+        with dynamo.without_dynamo():
+            assumptions.check()
         with ExitStack() as undo:  # of what is done, should the rest fail
             if (outer := ATTACHED.newest) is not None:
                 undo.callback(outer._wake)

@@ -30,32 +30,32 @@ class LightningStages(Callback):
         self._stage = OpenStage()
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
-        """A training step begins; the batch is on the GPU."""
+        """Begin a training step: the batch is on the GPU."""
         self._stage.begin(TRAINING)
 
     def on_train_batch_end(self, *_: Any) -> None:
-        """The step is over."""
+        """End the step."""
         self._stage.end(TRAINING)
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
-        """An evaluation begins."""
+        """Begin an evaluation."""
         self._stage.begin(EVALUATION)
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """An evaluation is over."""
+        """End the evaluation."""
         self._stage.end(EVALUATION)
 
     on_test_start = on_predict_start = on_validation_start
     on_test_end = on_predict_end = on_validation_end
 
     def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: Any) -> None:
-        """What is to be saved has been gathered; it is written until the next step or the end."""
+        """Begin to save: all is gathered, and written until the next step or the end."""
         self._stage.begin(SAVING)
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
-        """The training is over."""
+        """End the training."""
         self._stage.end()
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
-        """The training failed."""
+        """End what is under way: the training failed."""
         self._stage.end()

@@ -28,37 +28,37 @@ class TrainerStages(TrainerCallback):
         self._stage = OpenStage()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A training step begins; with accumulated gradients, the first of its batches."""
+        """Begin a training step; with accumulated gradients, at the first of its batches."""
         self._stage.begin(TRAINING)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The step is over, and what follows is decided."""
+        """End the step, and go on with what the Trainer decided to do next."""
         self._what_follows(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The same after an epoch."""
+        """Go on likewise after an epoch."""
         self._what_follows(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A batch of an evaluation has been predicted, also of one outside of training."""
+        """Hear of a batch that was predicted, in an evaluation or outside of training."""
         self._stage.begin(EVALUATION)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """An evaluation is over."""
+        """End the evaluation."""
         self._stage.end(EVALUATION)
         if control.should_save:
             self._stage.begin(SAVING)
 
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **_: Any) -> None:
-        """A prediction is over."""
+        """End the prediction."""
         self._stage.end(EVALUATION)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A checkpoint has been written."""
+        """End saving: a checkpoint has been written."""
         self._stage.end(SAVING)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The training is over."""
+        """End the training."""
         self._stage.end()
 
     def _what_follows(self, control: Any) -> None:

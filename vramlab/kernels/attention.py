@@ -34,7 +34,7 @@ def _float32(number: float) -> float:
 
 
 def flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
-    """Into how many parts flash attention splits the keys, to keep a GPU busy with few queries.
+    """Count the parts into which flash attention splits the keys, to keep a GPU busy.
 
     Args:
         blocks: of 64 queries, over batch and heads.

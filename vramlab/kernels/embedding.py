@@ -54,7 +54,10 @@ def embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> Iterable[Step]:
-    """Known limitation: the storage of the two scans of `scale_grad_by_freq` is not counted."""
+    """Add each token's gradients at once if there are few, else sort them by token before.
+
+    Known limitation: the storage of the two scans of `scale_grad_by_freq` is not counted.
+    """
     count, width, index_bytes = indices.numel(), grad_output.shape[-1], indices.element_size()
     model = call.context.model
     yield from contiguous(indices, "the indices")

@@ -76,7 +76,10 @@ def index_put(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> Iterable[Step]:
-    """Known limitation: indices with a slice between them, which move `self`, are not modelled."""
+    """Write values to their places, sorted by place where they are added.
+
+    Known limitation: indices with a slice between them, which move `self`, are not modelled.
+    """
     yield OUTPUTS
     defined = [each for each in indices if each is not None]
     if not accumulate and not torch.are_deterministic_algorithms_enabled():

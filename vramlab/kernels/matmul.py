@@ -90,7 +90,10 @@ def _matrix_clones(result: Tensor, left: Tensor, right: Tensor) -> Iterator[Step
     source=_BLAS_CPP,
 )
 def mm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iterable[Step]:
-    """Document 001: +80 MiB at the peak of a backward pass; document 003: +20 MiB."""
+    """Clone operands that cuBLAS cannot read as they lie, and let it take its workspace.
+
+    Document 001: +80 MiB at the peak of a backward pass; document 003: +20 MiB.
+    """
     (result,) = call.outputs
     yield OUTPUTS
     if result is None or result.numel() == 0 or self.shape[1] == 0:
@@ -141,7 +144,7 @@ def addmm(
     activation: bool = False,
     **_: object,
 ) -> Iterable[Step]:
-    """Document 001: the first forward pass leaves one workspace behind."""
+    """Let cuBLAS take its workspace: document 001's first forward pass leaves one behind."""
     (result,) = call.outputs
     yield OUTPUTS
     if result is None or result.numel() == 0 or mat1.shape[1] == 0:

@@ -24,7 +24,7 @@ _MOST_BLOCKS = 32 * 1024
 
 
 def partial_gradient_rows(rows: int, columns: int, multiprocessors: int) -> int:
-    """Rows of partial sums for the gradients of weight and bias; 0 where blocks sum by themselves.
+    """Count the rows of partial sums for weight and bias; 0 where blocks sum by themselves.
 
     Only a batch that is much longer than a row is wide is summed in parts.
 
@@ -189,7 +189,10 @@ def group_norm_backward(
     group: int,
     output_mask: Sequence[bool],
 ) -> Iterable[Step]:
-    """Known limitation: with one position per channel another kernel runs, not modelled here."""
+    """Sum up each sample and channel before the gradients of input, weight and bias.
+
+    Known limitation: with one position per channel another kernel runs, not modelled here.
+    """
     yield OUTPUTS
     if HxW == 1 or not input.numel():
         return

@@ -203,7 +203,7 @@ _TAKES = "staging buffer and semaphores when blocks share outputs"
     source=_REDUCE_CUH,
 )
 def sum_all(call: Call, self: Tensor, **_: object) -> Iterable[Step]:
-    """Document 003: two small blocks for the sum of a (10240, 1024) tensor in float16."""
+    """Share the sum among blocks: two small ones for document 003's (10240, 1024) in float16."""
     return _simple(call, self, None, opmath_bytes)
 
 

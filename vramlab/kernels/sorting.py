@@ -25,7 +25,10 @@ _STORAGE = "storage of the sort"
     source="aten/src/ATen/native/cuda/Sort.cpp and SortStable.cu, PyTorch 2.13",
 )
 def sort(call: Call, self: Tensor, *arguments: object, **named: object) -> Iterable[Step]:
-    """Known limitation: the storage of CUB's sort of 16-bit and 8-bit keys is not counted."""
+    """Sort in one kernel of PyTorch's if the dimension is short, else by CUB.
+
+    Known limitation: the storage of CUB's sort of 16-bit and 8-bit keys is not counted.
+    """
     dim = named.get("dim", arguments[0] if arguments else -1)
     assert isinstance(dim, int)
     yield OUTPUTS

@@ -102,7 +102,7 @@ class Breakdown(ShownAsTable):
     `moment.allocated_bytes`."""
 
     def table(self) -> Table:
-        """One row per category, the cache, and the reserved bytes they add up to."""
+        """Show one row per category, the cache, and the reserved bytes they add up to."""
         moment = self.moment
         rows = [
             *((str(name), size_bytes) for name, size_bytes in self.category_bytes.items()),
@@ -146,7 +146,7 @@ def breakdown(
 def category_curves(
     timeline: Timeline, workspace_bytes: tuple[int, ...] = WORKSPACE_BYTES
 ) -> dict[Category, list[int]]:
-    """Allocated bytes of each category at every position; categories without bytes are left out."""
+    """Follow each category's allocated bytes over all positions; those without are left out."""
     changes: dict[Category, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     attributions = attribute(timeline, workspace_bytes)
     for block, attribution in zip(timeline.blocks, attributions, strict=True):
@@ -211,7 +211,7 @@ def _workspaces(
 
 
 def blocks_by_category(timeline: Timeline, position: int) -> dict[str, int]:
-    """Bytes of a training step by category, without unsplit remainders, at a position in it.
+    """Sum the bytes at a position of a training step by category, without unsplit remainders.
 
     What was there before the recording began and belongs to nobody is cuBLAS's or cuBLASLt's.
     """

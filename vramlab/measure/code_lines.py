@@ -48,7 +48,7 @@ def is_library_frame(frame: Frame) -> bool:
 
 
 def user_frame(block: BlockLife) -> Frame | None:
-    """The innermost frame of a block's traceback that is the user's own code.
+    """Find the innermost frame of a block's traceback that is the user's own code.
 
     If there is none, the innermost without a file, such as that of `python -c`; if there is none
     either, the innermost of all; None if there is no traceback.
@@ -59,7 +59,7 @@ def user_frame(block: BlockLife) -> Frame | None:
 
 
 def code_lines(moment: TimelineMoment) -> tuple[CodeLine, ...]:
-    """The lines that hold memory at a moment, most bytes first; their sum is all that is allocated.
+    """List the lines that hold memory at a moment, most bytes first; their sum is all there is.
 
     Args:
         moment: such as `timeline.peak()`.
@@ -75,7 +75,7 @@ def code_lines(moment: TimelineMoment) -> tuple[CodeLine, ...]:
 
 
 def code_lines_table(moment: TimelineMoment, most: int = 10) -> Table:
-    """The lines that hold the most memory at a moment, as a table of at most `most` rows."""
+    """Show the lines that hold the most memory at a moment, at most `most` rows."""
     lines = code_lines(moment)
     rows = [
         (_line_cell(line), format_mib(line.size_bytes), str(line.block_count))

@@ -51,7 +51,7 @@ class Collectives:
     calls: list[Collective] = field(default_factory=list)
 
     def of(self, kind: Kind) -> list[Collective]:
-        """Those of one kind."""
+        """Select those of one kind."""
         return [call for call in self.calls if call.kind == kind]
 
     @property
@@ -60,7 +60,7 @@ class Collectives:
         return sum(call.sent_bytes for call in self.calls)
 
     def table(self, caption: str = "Collectives of this rank") -> Table:
-        """A row for each call: what it is, how large, and what crosses each link of a ring."""
+        """Show a row for each call: what it is, how large, and what crosses each link of a ring."""
         rows = tuple(
             (
                 call.kind,

@@ -67,5 +67,5 @@ def unsplit_remainder_bytes(device: int = 0) -> int:
 
 
 def held_bytes() -> int:
-    """Allocated bytes on the current GPU, without the unsplit remainders of blocks."""
+    """Sum up the allocated bytes on the current GPU, without the unsplit remainders of blocks."""
     return torch.cuda.memory_allocated() - unsplit_remainder_bytes(torch.cuda.current_device())

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 
 def count_flops() -> FlopCounterMode:
-    """A counter of FLOPs that prints nothing."""
+    """Make a counter of FLOPs that prints nothing."""
     kernels = ("flash", "efficient", "cudnn")
     forward = {getattr(aten, f"_scaled_dot_product_{name}_attention"): _forward for name in kernels}
     backward = {

@@ -51,10 +51,10 @@ class GraphObserver(Protocol):
     """Who wants to know what autograd saves."""
 
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Called with tensors that a backward pass needs, each with the name of its op."""
+        """Hear of tensors that a backward pass needs, each with the name of its op."""
 
     def backward_begins(self, roots: Sequence[Any], *how: Any, **named: Any) -> None:
-        """Called when an outermost backward pass begins, after `saved`.
+        """Hear that an outermost backward pass begins, after `saved`.
 
         Args:
             roots: tensors that it begins at.
@@ -63,7 +63,7 @@ class GraphObserver(Protocol):
         """
 
     def backward_ended(self) -> None:
-        """Called when it is over, whether or not it raised."""
+        """Hear that it is over, whether or not it raised."""
 
 
 def nodes_of(roots: Iterable[torch.Tensor]) -> Iterator[Any]:

@@ -84,7 +84,7 @@ class OperatorCalls(ShownAsTable):
         return sum(call.moved_bytes for call in self.calls)
 
     def table(self, *, views: bool = True) -> Table:
-        """One row per call.
+        """Show one row per call.
 
         Args:
             views: also list calls that take no kernel.

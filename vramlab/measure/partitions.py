@@ -26,7 +26,7 @@ Partition = Literal["eager", "default", "min-cut"]
 def kept_for_backward(
     function: Callable[..., Tensor], *inputs: Tensor, partition: Partition = "eager"
 ) -> int:
-    """Bytes that a function keeps for backward, each storage once, its inputs left out.
+    """Measure what a function keeps for backward, each storage once, its inputs left out.
 
     Args:
         function: from tensors to one tensor.

@@ -46,7 +46,7 @@ class StageMeasurement:
         return self.reserved_after_bytes - self.reserved_before_bytes
 
     def measured_bytes(self, quantity: Quantity) -> int:
-        """The measured number that a quantity names (`QUANTITIES` explains each)."""
+        """Look up the measured number that a quantity names (`QUANTITIES` explains each)."""
         measured: dict[Quantity, int] = {
             "growth": self.growth_bytes,
             "allocated": self.allocated_after_bytes,
@@ -94,11 +94,11 @@ class Result(ShownAsTable):
         raise KeyError(f"{self.name!r} has no stage {stage!r}; it has: {names}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain dicts, lists, strings and ints, ready for json.dump."""
+        """Give the result as plain dicts, lists, strings and ints, ready for json.dump."""
         return {"format": FORMAT, **asdict(self)}
 
     def to_json(self) -> str:
-        """The result as JSON text; bytes are whole numbers."""
+        """Write the result as JSON text; bytes are whole numbers."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     @classmethod
@@ -123,7 +123,7 @@ class Result(ShownAsTable):
         return cls.from_dict(json.loads(text))
 
     def table(self) -> Table:
-        """Predicted, measured and published side by side: one row per expected number.
+        """Show predicted, measured and published side by side: one row per expected number.
 
         A stage of which nothing was expected has one row, with its growth. Each number stands in
         MiB (2**20 bytes) with the bytes below it. The difference is what was measured minus what

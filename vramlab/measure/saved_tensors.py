@@ -96,14 +96,14 @@ class SavedTensors(ShownAsTable):
         return sum(tensor.kept_bytes for tensor in self.tensors)
 
     def kept_bytes_by(self, key: Callable[[SavedTensor], str]) -> dict[str, int]:
-        """Kept bytes in groups, such as `kept_bytes_by(lambda tensor: tensor.module)`."""
+        """Sum kept bytes in groups, such as `kept_bytes_by(lambda tensor: tensor.module)`."""
         sums: dict[str, int] = {}
         for tensor in self.tensors:
             sums[key(tensor)] = sums.get(key(tensor), 0) + tensor.kept_bytes
         return sums
 
     def table(self) -> Table:
-        """One row per saved tensor, and the sum."""
+        """Show one row per saved tensor, and the sum."""
         numbers = {id(tensor): str(n) for n, tensor in enumerate(self.tensors, start=1)}
         with_modules = any(tensor.module for tensor in self.tensors)
         rows = [

@@ -33,10 +33,10 @@ class StageObserver(Protocol):
     """Who wants to know of every stage that is measured, whoever measures it."""
 
     def stage_begins(self, name: str) -> None:
-        """Called before the stage's first reading."""
+        """Hear that a stage begins, before its first reading."""
 
     def stage_ended(self, measurement: StageMeasurement) -> None:
-        """Called after its last reading, whether or not it raised."""
+        """Hear that it is over, after its last reading, whether or not it raised."""
 
 
 _observers: list[StageObserver] = []
@@ -141,7 +141,7 @@ class Stages:
                 observer.stage_ended(handle._measurement)
 
     def result(self) -> Result:
-        """Everything measured so far, as data."""
+        """Give everything measured so far, as data."""
         gpu = attached()
         return Result(
             name=self.name,

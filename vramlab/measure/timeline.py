@@ -187,11 +187,11 @@ class Timeline:
         return self.measured_peak_bytes - self.peak_bytes
 
     def peak(self) -> TimelineMoment:
-        """The first moment at which allocated bytes are highest, with the blocks that live then."""
+        """Find the first moment at which most is allocated, with the blocks that live then."""
         return self.at(self.allocated_bytes.index(self.peak_bytes))
 
     def at(self, position: int) -> TimelineMoment:
-        """All that is allocated at a position (0 to `event_count`)."""
+        """Find all that is allocated at a position (0 to `event_count`)."""
         if not 0 <= position <= self.event_count:
             raise IndexError(f"position {position} is outside 0..{self.event_count}")
         live = [block for block in self.blocks if block.lives_at(position)]
@@ -203,7 +203,7 @@ class Timeline:
         )
 
     def left_by(self, stage: str) -> TimelineMoment:
-        """What a stage took and nobody gave back until the end of the timeline.
+        """Find what a stage took and nobody gave back until the end of the timeline.
 
         Let some stages follow: what a step hands on to the next has gone then, and what is left is
         held by somebody.

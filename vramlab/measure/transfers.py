@@ -66,7 +66,7 @@ class Transfers:
         return sum(copy.size_bytes for copy in self.copies if not copy.non_blocking)
 
     def table(self, caption: str = "Copies between host and GPU") -> Table:
-        """A row for each direction: copies, their bytes, and the bytes that are waited for."""
+        """Show a row for each direction: copies, their bytes, and the bytes that are waited for."""
         rows = []
         directions: tuple[Direction, ...] = ("to host", "to GPU")
         for direction in directions:

@@ -60,7 +60,7 @@ class Build:
         return self.torch_version.partition("+")[0]
 
     def size_bytes(self) -> int:
-        """What it takes on the disk, with its PyTorch and libraries where they are in the cache."""
+        """Sum up what it takes on the disk, with its PyTorch and libraries if they are cached."""
         folders = [self.folder, *self._own_sites()]
         files = (path for folder in folders for path in folder.rglob("*"))
         return sum(path.lstat().st_size for path in files if not path.is_dir())
@@ -73,18 +73,18 @@ class Build:
 
 
 def python_tag() -> str:
-    """The running Python, as wheels name it: `cp311`."""
+    """Name the running Python as wheels do: `cp311`."""
     return f"cp{sys.version_info.major}{sys.version_info.minor}"
 
 
 def cache_folder() -> Path:
-    """`vramlab/native` in the user's cache: in $XDG_CACHE_HOME, or else in ~/.cache."""
+    """Find `vramlab/native` in the user's cache: in $XDG_CACHE_HOME, or else in ~/.cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "vramlab" / "native"
 
 
 def installed() -> list[Build]:
-    """Every build that is set up, older PyTorch versions first, then older builds."""
+    """List every build that is set up, older PyTorch versions first, then older builds."""
     found = []
     for path in (cache_folder() / "builds").glob("*/build.json"):
         try:

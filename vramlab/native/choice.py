@@ -51,7 +51,7 @@ def is_inside() -> bool:
 
 
 def default_engine() -> str:
-    """The engine that $VRAMLAB_ENGINE names, or else `auto`."""
+    """Read which engine $VRAMLAB_ENGINE names, or else take `auto`."""
     return os.environ.get(ENVIRONMENT) or "auto"
 
 

@@ -89,7 +89,7 @@ def _download(requirement: str, folder: Path) -> Path:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder in the cache, on the same disk as what it is moved to; it does not stay."""
+    """Make a folder in the cache, on the same disk as what it is moved to; it does not stay."""
     parent = cache_folder()
     try:
         parent.mkdir(parents=True, exist_ok=True)

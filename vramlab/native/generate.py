@@ -41,7 +41,7 @@ _HEAD = """\
 
 
 def stubs(library: Library, file: str, needed: Iterable[Symbol]) -> str:
-    """C source with every function that is needed of a library, each of them weak.
+    """Write C source with every function that is needed of a library, each of them weak.
 
     Args:
         library: what is substituted.
@@ -66,7 +66,7 @@ def _compute(library: Library, name: str) -> str:
 
 
 def version_script(needed: Iterable[Symbol]) -> str | None:
-    """The linker's version script; None where no symbol has a version.
+    """Write the linker's version script; None where no symbol has a version.
 
     What is defined and not needed gets the version that most symbols have.
     """

@@ -43,7 +43,7 @@ _FIGURES = (
 def describe(
     model: GPUModel, count: int = 1, streams: Streams = "early", host_bytes: int | None = None
 ) -> str:
-    """The text of VRAMLAB_NATIVE_GPU: `name=value` pairs with `;` between them.
+    """Write the text of VRAMLAB_NATIVE_GPU: `name=value` pairs with `;` between them.
 
     Args:
         model: the GPU.
@@ -72,7 +72,7 @@ def describe(
 
 
 def available_host_bytes() -> int:
-    """Memory that this machine, or the container this runs in, has left."""
+    """Read how much memory this machine, or the container this runs in, has left."""
     free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in _lines(Path("/proc/meminfo")):
         if line.startswith("MemAvailable:"):
@@ -89,7 +89,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def cudnn_json(model: GPUModel, cuda_version: int) -> str:
-    """The GPU as cuDNN's device properties descriptor takes it.
+    """Describe the GPU as cuDNN's device properties descriptor takes it.
 
     Source of the members: cuDNN backend API, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR; what its log
     (CUDNN_LOGLEVEL_DBG=3) names as missing.

@@ -44,7 +44,7 @@ def install(build: Build, gpu: GPUModel, count: int = 1) -> Path:
 
 
 def specification(build: Build, gpu: GPUModel, count: int = 1) -> dict[str, object]:
-    """The kernel's `kernel.json`: `vramlab native run` starts IPython's kernel.
+    """Write the kernel's `kernel.json`: `vramlab native run` starts IPython's kernel.
 
     Source: jupyter_client's documentation, "Kernel specs".
 

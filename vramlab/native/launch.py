@@ -43,7 +43,7 @@ def environment(
     report_file: Path | None = None,
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment variables with which a process finds the GPU.
+    """Make the environment variables with which a process finds the GPU.
 
     PyTorch and Triton come from the build, every other package from the calling environment. The
     real GPUs of the machine are never asked for: every library that would is substituted. What

@@ -33,11 +33,11 @@ class Library:
     """File name under which it is made although PyTorch does not link with it."""
 
     def is_computing(self, function: str) -> bool:
-        """Whether a function may answer success without doing anything."""
+        """Tell whether a function may answer success without doing anything."""
         return re.match(self.computes, function) is not None
 
     def has(self, function: str) -> bool:
-        """Whether a function without version is one of this library's."""
+        """Tell whether a function without version is one of this library's."""
         return re.match(self.functions, function) is not None
 
 
@@ -161,7 +161,7 @@ SUBSTITUTED = ("libcu", "libnv", "libnccl")
 
 
 def of_file(file: str) -> Library:
-    """The library that a file name such as `libcudart.so.13` is of.
+    """Find the library that a file name such as `libcudart.so.13` is of.
 
     One that is not known here is substituted as well: every function of it is refused.
     """

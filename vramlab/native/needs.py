@@ -53,7 +53,7 @@ def torch_build(site: Path) -> TorchBuild:
 
 
 def bundled(site: Path, package: str) -> str | None:
-    """The version of one of its libraries that a PyTorch is for, from its wheel's metadata.
+    """Read in its wheel's metadata which version of one of its libraries a PyTorch is for.
 
     Args:
         site: the folder that has `torch`.
@@ -72,7 +72,7 @@ def bundled(site: Path, package: str) -> str | None:
 
 
 def versions(site: Path) -> dict[str, int]:
-    """The versions of cuDNN and NCCL that a PyTorch is for, as they count themselves.
+    """Give the versions of cuDNN and NCCL that a PyTorch is for, as they count themselves.
 
     10000 * major + 100 * minor + patch, by the name of the macro in csrc.
     """

@@ -47,7 +47,7 @@ def make_file(path: Path) -> None:
 
 
 def calls_so_far() -> list[SubstituteCall]:
-    """What the processes of this program, which runs on the native engine, have called so far."""
+    """Read what the processes of this program, which runs on the native engine, have called."""
     path = os.environ.get(ENVIRONMENT)
     return read_file(Path(path)) if path else []
 

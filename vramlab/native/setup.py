@@ -101,7 +101,7 @@ def check_platform() -> None:
 
 
 def installed_release() -> str:
-    """The installed PyTorch's version, without what it was built for.
+    """Read the installed PyTorch's version, without what it was built for.
 
     Raises:
         NativeEngineError: none is installed.

@@ -90,7 +90,7 @@ def missing_symbols(needs: Needs, folder: Path) -> list[str]:
 
 
 def sources_fingerprint() -> str:
-    """Eight hexadecimal digits of what this vramlab makes substitutes from."""
+    """Digest what this vramlab makes substitutes from, to eight hexadecimal digits."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
     made_by = [here / name for name in ("compiler.py", "generate.py", "libraries.py")]
@@ -100,7 +100,7 @@ def sources_fingerprint() -> str:
 
 
 def fingerprint(needs: Needs) -> str:
-    """Eight hexadecimal digits of everything that the substitutes of a PyTorch are made of."""
+    """Digest everything that the substitutes of a PyTorch are made of, likewise."""
     digest = hashlib.sha256(sources_fingerprint().encode())
     for file in sorted(needs):
         digest.update(f"{file}{sorted(map(str, needs[file]))}".encode())

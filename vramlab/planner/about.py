@@ -14,7 +14,7 @@ from vramlab.programs.transformer_memory import Sizes
 
 
 def about_bytes(plan: Plan, stage: int | None = None) -> int:
-    """About the peak of a rank.
+    """Estimate the peak of a rank roughly, in closed form.
 
     Args:
         plan: of the course's transformer.

@@ -49,6 +49,8 @@ class Estimate:
     peak: Moment
     how: str = ""
     """Which steps were run for it."""
+    value_reads: tuple[tuple[str, str], ...] = ()
+    """Values that a custom model has read and that do not exist: how and where."""
 
     @property
     def bytes_by_category(self) -> Mapping[str, int]:
@@ -102,7 +104,7 @@ def estimate_stage(plan: Plan, stage: int) -> Estimate:
     from vramlab.planner.steps import step_of
 
     step = step_of(plan, stage)
-    return Estimate(plan, stage, peak(step.events), step.how)
+    return Estimate(plan, stage, peak(step.events), step.how, step.value_reads)
 
 
 def largest_moments(plan: Plan, stage: int = 0) -> dict[str, Moment]:

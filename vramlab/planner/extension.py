@@ -47,7 +47,7 @@ class Longer(NamedTuple):
 
 
 def extend(step: Events, layers: Sequence[Longer] = (), passes: Sequence[Longer] = ()) -> Events:
-    """Events of a step with more layers, and with more passes through them.
+    """Extend a step to one with more layers, and with more passes through them.
 
     Args:
         step: to be extended.

@@ -35,7 +35,7 @@ def llama_sizes(
     rotary: bool = True,
     head_dim: int | None = None,
 ) -> Sizes:
-    """Sizes of a model like Llama: RMSNorm, SwiGLU, no biases, and rotary positions or none."""
+    """Describe a model like Llama: RMSNorm, SwiGLU, no biases, and rotary positions or none."""
     return Sizes(
         vocabulary,
         positions,
@@ -72,7 +72,7 @@ MODELS: dict[str, Sizes] = {
 
 
 def find_model(name: str) -> Sizes:
-    """Sizes of a model in `MODELS`, whatever its capitals.
+    """Find the sizes of a model in `MODELS`, whatever its capitals.
 
     Raises:
         UnknownModel: there is none of that name.
@@ -96,7 +96,7 @@ def is_built_in(path: Path) -> bool:
 
 
 def read_config(path: Path) -> Sizes:
-    """Sizes of the model whose config.json this is.
+    """Read the sizes of the model whose config.json this is.
 
     Raises:
         UnknownModel: the file cannot be read, or is of a kind that is not known.
@@ -112,7 +112,7 @@ def read_config(path: Path) -> Sizes:
 
 
 def sizes_of_config(config: Config) -> Sizes:
-    """Sizes from a model's configuration.
+    """Take sizes from a model's configuration.
 
     Args:
         config: such as `transformers.AutoConfig.for_model("llama").to_dict()`.

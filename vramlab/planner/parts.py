@@ -13,7 +13,7 @@ class UnevenParts(VramlabError, ValueError):
 
 
 def one_rank_of(sizes: Sizes, tensor: int = 1, pipeline: int = 1, stage: int = 0) -> Sizes:
-    """Sizes of what a rank of a stage has.
+    """Give the sizes of what a rank of a stage has.
 
     A rank that shares matrices has a transformer of the same width with fewer heads, a narrower
     feed-forward layer, and a part of the vocabulary.

@@ -62,6 +62,16 @@ class Report:
             )
         return f"It fits, at {share:.0%}: {has}."
 
+    def value_reads(self) -> str:
+        """List the values that a custom model has read and that do not exist; '' if it read none.
+
+        What it does with them, and so the memory that it takes, may be otherwise with true ones.
+        """
+        if not self.estimate.value_reads:
+            return ""
+        told = "The model read values, which do not exist; nan or 0 was answered:"
+        return "\n".join([told, *(f"  {line} ({how})" for how, line in self.estimate.value_reads)])
+
     def table(self) -> Table:
         """Give the peak by category; estimated, and simulated if it was and fitted."""
         if self.simulation is not None and self.simulation.fits:

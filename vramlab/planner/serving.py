@@ -44,12 +44,12 @@ class LayerCache:
     """Whether every tensor-parallel rank keeps all of it, as MLA's compressed vector."""
 
     def token_bytes(self, item_bytes: int, tensor: int) -> int:
-        """Bytes of one token on one of `tensor` ranks; heads that are too few are repeated."""
+        """Size one token on one of `tensor` ranks; heads that are too few are repeated."""
         heads = self.kv_heads if self.is_shared else ceil_div(self.kv_heads, tensor)
         return heads * self.width * item_bytes
 
     def pages(self, tokens: int, page: int) -> int:
-        """How many pages a request of so many tokens holds, while it is written further."""
+        """Count the pages that a request of so many tokens holds, while it is written further."""
         pages = ceil_div(tokens, page)
         if self.window is None:
             return pages

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from vramlab.errors import VramlabError
 from vramlab.planner.custom import UnusableModel
 from vramlab.planner.events import Events
 from vramlab.planner.extension import Longer, NotRepeating, extend
 from vramlab.planner.plan import Plan
+
+if TYPE_CHECKING:
+    from vramlab.planner.tracing import TracedSteps
 
 QUICK_LAYERS = 16
 """So many layers are run in about a second."""
@@ -26,6 +30,8 @@ class TrainingStep:
     events: Events
     how: str
     """Which steps were run for it."""
+    value_reads: tuple[tuple[str, str], ...] = ()
+    """Values that a custom model has read and that do not exist: how and where."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ def step_of(plan: Plan, stage: int = 0) -> TrainingStep:
     try:
         return TrainingStep(_extended(plan, stage, layers), how)
     except NotRepeating:
-        return TrainingStep(_run(plan, stage), how)
+        return TrainingStep(_run(plan, stage).events, how)
 
 
 def _step_of_custom(plan: Plan) -> TrainingStep:
@@ -110,8 +116,12 @@ def _step_of_custom(plan: Plan) -> TrainingStep:
     lists = layer_lists(make_model(plan.custom), fewest + 2)
     why = _why_layers_differ(plan) if lists else "no list of its layers repeats itself often enough"
 
+    reads: dict[tuple[str, str], None] = {}
+
     def run_all(plan: Plan) -> Events:
-        return _run(plan, 0, min(plan.micro_batches, 2))
+        traced = _run(plan, 0, min(plan.micro_batches, 2))
+        reads.update(dict.fromkeys(traced.value_reads))
+        return traced.events
 
     def run(patterns: dict[str, int]) -> Events:
         kept = {each.path: each.kept(fewest + patterns.get(each.path, 0)) for each in lists}
@@ -128,9 +138,8 @@ def _step_of_custom(plan: Plan) -> TrainingStep:
                 events = extended({each.path: each.patterns - fewest for each in lists})
                 kept = " and ".join(str(each.kept(fewest)) for each in lists)
                 total = " and ".join(str(each.length) for each in lists)
-                return TrainingStep(
-                    events, f"run with {kept} layers and more, and extended to {total}"
-                )
+                how = f"run with {kept} layers and more, and extended to {total}"
+                return TrainingStep(events, how, tuple(reads))
             why = "a third depth was not what two others had led to expect"
         except NotRepeating as error:
             why = str(error)
@@ -139,7 +148,8 @@ def _step_of_custom(plan: Plan) -> TrainingStep:
         except Exception:  # the model does not run with fewer layers: perhaps with all
             why = "it does not run with fewer of its layers"
     try:
-        return TrainingStep(run_all(plan), f"run with all layers: {why}")
+        events = run_all(plan)
+        return TrainingStep(events, f"run with all layers: {why}", tuple(reads))
     except VramlabError:
         raise
     except Exception as error:
@@ -175,7 +185,7 @@ def _extended(plan: Plan, stage: int, few: int) -> Events:
             plan.cut(few + more_layers, passes.stages + more_stages),
             passes.stage,
             passes.micro_batches + more_stages + more_micro_batches,
-        )
+        ).events
 
     return extend(
         run(),
@@ -192,7 +202,7 @@ def _extended(plan: Plan, stage: int, few: int) -> Events:
 
 
 @lru_cache(maxsize=16)
-def _run(plan: Plan, stage: int, micro_batches: int | None = None) -> Events:
+def _run(plan: Plan, stage: int, micro_batches: int | None = None) -> TracedSteps:
     """Run a step as it is; imports torch."""
     from vramlab.planner.tracing import trace
 

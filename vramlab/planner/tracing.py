@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramlab.catalogue import GPUModel
 from vramlab.garbage import no_garbage_collection
 from vramlab.gpu import VirtualGPU
+from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import BlockLife, Category, Timeline, attribute, record_timeline
 from vramlab.planner.events import GATHERED, STEP_BEGINS, BlockEvent, Events
 from vramlab.planner.plan import Plan
@@ -37,7 +38,16 @@ _NEAR = 4
 """How many of the innermost frames are looked at for code that sends; ops have frames, too."""
 
 
-def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Events:
+class TracedSteps(NamedTuple):
+    """What was recorded of a plan's steps."""
+
+    events: Events
+    """Of the second step."""
+    value_reads: tuple[tuple[str, str], ...]
+    """Values that the model has read and that do not exist: how and where, the first one first."""
+
+
+def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> TracedSteps:
     """Run two steps of the first rank of a stage on a fresh virtual GPU, and record the second.
 
     The GPU has more memory than any plan takes. Whatever is attached is left alone.
@@ -49,7 +59,9 @@ def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Event
     """
     gpu = gpu_of(plan, replace(plan.model, total_bytes=ROOM_BYTES))
     with no_garbage_collection(), gpu, first_rank_of(plan, stage) as mesh:
-        return events_of(record_steps(plan, mesh, micro_batches))
+        events = events_of(record_steps(plan, mesh, micro_batches))
+    reads = gpu.values.reads if isinstance(gpu.values, AnswerNan) else ()
+    return TracedSteps(events, tuple(reads))
 
 
 def gpu_of(plan: Plan, model: GPUModel, alloc_conf: str | None = None) -> VirtualGPU:

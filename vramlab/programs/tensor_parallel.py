@@ -111,7 +111,7 @@ def divided(model: nn.Module, mesh: DeviceMesh, how: Plan) -> nn.Module:
 
 
 def parameter_groups(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
-    """Parameters for an optimizer, in groups of those that are cut among the same ranks.
+    """Group parameters for an optimizer: those that are cut among the same ranks together.
 
     The foreach implementation does not mix DTensors of different meshes, nor with other tensors.
     """
@@ -123,7 +123,7 @@ def parameter_groups(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.AdamW:
-    """AdamW for a model that was cut."""
+    """Make AdamW for a model that was cut."""
     return torch.optim.AdamW(parameter_groups(model.parameters()))
 
 

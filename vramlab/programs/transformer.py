@@ -36,7 +36,7 @@ Turns = tuple[Tensor, Tensor]
 
 
 def turned(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Queries or keys (B, H, S, D), turned in pairs by their position (arXiv 2104.09864)."""
+    """Turn queries or keys (B, H, S, D), in pairs, by their position (arXiv 2104.09864)."""
     first, second = x.chunk(2, dim=-1)
     return x * cosines + torch.cat((-second, first), dim=-1) * sines
 
@@ -73,7 +73,7 @@ class SelfAttention(nn.Module):
     def step_by_step(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """softmax(query x key) x value, one op after the other: (B, S, W)."""
+        """Compute softmax(query x key) x value, one op after the other: (B, S, W)."""
         if self.kv_heads != self.heads:
             key, value = (
                 shared.repeat_interleave(self.heads // self.kv_heads, dim=1)
@@ -216,7 +216,7 @@ class TransformerPart(nn.Module):
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """(B, S) to (B, S, W): what the tokens are, and where."""
+        """Embed what the tokens are, and where: (B, S) to (B, S, W)."""
         assert self.tokens is not None
         x: Tensor = self.tokens(tokens)
         if self.positions is not None:

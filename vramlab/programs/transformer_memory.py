@@ -123,11 +123,11 @@ class Sizes:
         return (self.qkv_width, w), (w, self.attended_width), (self.up_width, w), (w, self.inner)
 
     def norm_shapes(self) -> list[tuple[int, ...]]:
-        """Parameters of one norm."""
+        """List the shapes of one norm's parameters."""
         return [(self.width,)] * (2 if self.norm == "layer" else 1)
 
     def layer_shapes(self) -> list[tuple[int, ...]]:
-        """Parameters of one layer, in the order of `parameters()`."""
+        """List the shapes of one layer's parameters, in the order of `parameters()`."""
         qkv, project, up, down = (
             [matrix, (matrix[0],)] if self.bias else [matrix] for matrix in self.matrices
         )
@@ -142,14 +142,14 @@ class Sizes:
         ]
 
     def embedding_shapes(self) -> list[tuple[int, ...]]:
-        """Parameters in front of the first layer."""
+        """List the shapes of the parameters in front of the first layer."""
         if not self.embeds:
             return []
         positions = [(self.positions, self.width)] if self.learned_positions else []
         return [(self.vocabulary, self.width), *positions]
 
     def head_shapes(self) -> list[tuple[int, ...]]:
-        """Parameters behind the last layer: a norm, and the head if its weight is its own."""
+        """List those behind the last layer: a norm, and the head if its weight is its own."""
         if not self.predicts:
             return []
         own = [] if self.shares_head else [(self.vocabulary, self.width)]
@@ -458,11 +458,6 @@ def layer_kept_bytes(sizes: Sizes, run: Run) -> int:
     return sum(layer_terms(sizes, run).values())
 
 
-def layer_casts_bytes(sizes: Sizes, run: Run) -> int:
-    """Give a layer's terms that are casts of weights: they do not grow with the batch."""
-    return _cast_bytes(run, *sizes.matrices)
-
-
 def embedding_kept(sizes: Sizes, run: Run) -> Terms:
     """Give what is kept before the first layer: positions, the dropout's mask, the causal mask."""
     terms = {}
@@ -509,7 +504,7 @@ def kept_bytes(sizes: Sizes, run: Run) -> int:
 
 
 def input_bytes(sizes: Sizes, run: Run) -> int:
-    """Tokens and targets (B, S), int64, where they are needed."""
+    """Size tokens and targets (B, S), int64, where they are needed."""
     return (sizes.embeds + sizes.predicts) * run.rows_bytes(1, "int64")
 
 
@@ -544,7 +539,7 @@ def paper_layer_terms(batch: int, sequence: int, width: int, heads: int) -> Term
 def paper_layer_bytes(
     batch: int, sequence: int, width: int, heads: int, recomputation: Checkpointing = "none"
 ) -> int:
-    """Activations of one layer in 16 bit with dropout, by arXiv 2205.05198 equations 1 and 6.
+    """Size one layer's activations in 16 bit with dropout, by arXiv 2205.05198 equations 1 and 6.
 
     Without recomputation sbh (34 + 5 as/h), with selective recomputation 34 sbh, and with full
     recomputation 2 sbh (§5).
@@ -557,7 +552,7 @@ def paper_layer_bytes(
 
 
 def zero_paper_activations_bytes(batch: int, sequence: int, width: int, layers: int) -> int:
-    """Activations of a GPT-2-like model by arXiv 1910.02054 (ZeRO), the footnote in §3.2.
+    """Size a GPT-2-like model's activations by arXiv 1910.02054 (ZeRO), the footnote in §3.2.
 
     12 x hidden x batch x sequence x layers numbers, of two bytes each.
     """

@@ -54,7 +54,7 @@ class VGG16(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (batch, 3, 224, 224) to scores (batch, 1000)."""
+        """Score images (batch, 3, 224, 224): (batch, 1000)."""
         pooled = self.avgpool(self.features(images))
         scores: Tensor = self.classifier(torch.flatten(pooled, 1))
         return scores

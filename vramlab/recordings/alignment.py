@@ -78,7 +78,7 @@ def same_requests(recorded: Trace, virtual: Trace) -> bool:
 
 
 def requests_digest(trace: Trace) -> str:
-    """Sixteen hexadecimal digits that two traces share if `same_requests` is true of them."""
+    """Digest a trace to 16 hexadecimal digits, which are equal where `same_requests` is true."""
     text = repr([(size_bytes, sorted(blocks)) for size_bytes, blocks in _requests(trace)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

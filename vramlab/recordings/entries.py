@@ -32,7 +32,7 @@ def all_entries() -> tuple[str, ...]:
 
 
 def select(entries: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
-    """Those entries that a pattern fits: all without one.
+    """Select the entries that a pattern fits: all without one.
 
     Args:
         entries: ids.

@@ -49,7 +49,7 @@ _PROPERTIES = (
 
 
 def describe_machine() -> dict[str, Any]:
-    """GPU 0 and the software that uses it, as data. Makes a CUDA context."""
+    """Describe GPU 0 and the software that uses it, as data. Makes a CUDA context."""
     properties = torch.cuda.get_device_properties(0)
     gpu = attached()
     is_virtual = isinstance(gpu, VirtualGPU)

@@ -78,7 +78,7 @@ class Trace:
         return tuple(event for event in self.events if event.stage == stage)
 
     def to_dict(self) -> dict[str, Any]:
-        """Columns of numbers, for JSON."""
+        """Give columns of numbers, for JSON."""
         origins: dict[AllocationOrigin, int] = {}
         data: dict[str, Any] = {
             "actions": "".join(_CODES[event.action] for event in self.events),

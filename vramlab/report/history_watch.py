@@ -112,7 +112,7 @@ class HistoryWatch:
         self._later(lambda: claim(self.devices[device], address, category))
 
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Part of `graph.GraphObserver`: `Owners` hears of them."""
+        """Do nothing for `graph.GraphObserver`: `Owners` hears of them."""
 
     def backward_begins(self, *_: Any, **__: Any) -> None:
         """Note the line that calls backward: part of `graph.GraphObserver`."""
@@ -218,7 +218,7 @@ class _Followed:
 
 
 def place_of_storage(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """The GPU and the address where a tensor's storage begins; None: it is on none."""
+    """Find the GPU and the address where a tensor's storage begins; None: it is on none."""
     if wraps(type(tensor)):
         wrapper: Any = tensor
         return place_of_storage(getattr(tensor, wrapper.__tensor_flatten__()[0][0]))

@@ -86,7 +86,7 @@ class Origins(Observer):
         self._older_lines: dict[int, tuple[Frame | None, Frame | None]] = {}
 
     def of_allocation(self) -> BlockOrigin:
-        """The origin of what the calling thread allocates right now."""
+        """Find the origin of what the calling thread allocates right now."""
         line, caller, in_engine = self._look(sys._getframe(1))
         in_backward = current_graph_task_id() != -1
         thread = self._thread

@@ -91,7 +91,7 @@ class Owners:
                     self._see(plain, Category.ACTIVATIONS)
 
     def backward_begins(self, *_: Any, **__: Any) -> None:
-        """Part of `graph.GraphObserver`."""
+        """Do nothing for `graph.GraphObserver`."""
 
     def backward_ended(self) -> None:
         """Look at the gradients: part of `graph.GraphObserver`."""

@@ -161,7 +161,7 @@ class PeakWatch:
         return max(self._peak_reserved_bytes, self._allocator.reserved_bytes)
 
     def block_at(self, address: int) -> LiveBlock | None:
-        """The block that begins at an address now."""
+        """Find the block that begins at an address now."""
         return self._live.get(address)
 
     def stage_begins(self, name: str) -> None:

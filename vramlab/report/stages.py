@@ -83,10 +83,10 @@ class StageWatch(Protocol):
     """Who watches a program's GPUs."""
 
     def stage_begins(self, name: str) -> None:
-        """Called when a stage begins."""
+        """Hear that a stage begins."""
 
     def stage_ends(self) -> None:
-        """Called when the innermost stage ends."""
+        """Hear that the innermost stage ends."""
 
 
 watching: list[StageWatch] = []

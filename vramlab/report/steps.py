@@ -66,7 +66,7 @@ class Steps:
             hook.remove()
 
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Part of `graph.GraphObserver`: it is not needed here."""
+        """Do nothing for `graph.GraphObserver`: it is not needed here."""
 
     def backward_begins(
         self,
@@ -97,7 +97,7 @@ class Steps:
         self.counts.updates_by_hand += 1
 
     def backward_ended(self) -> None:
-        """Part of `graph.GraphObserver`: a pass is counted when it begins."""
+        """Do nothing for `graph.GraphObserver`: a pass is counted when it begins."""
 
     def _on_step(self, *_: Any) -> None:
         self.counts.optimizer_steps += 1

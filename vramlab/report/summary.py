@@ -192,7 +192,7 @@ class Summary:
         return self.status != 0 or not is_own_end
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary as plain dicts, lists, strings and numbers, ready for json.dump."""
+        """Give the summary as plain dicts, lists, strings and numbers, ready for json.dump."""
         devices = [
             {**asdict(device), "needed_bytes": device.needed_bytes} for device in self.devices
         ]

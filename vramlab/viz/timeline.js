@@ -8,6 +8,8 @@
   const KIB = 1024, LEFT = 70, TOP = 34, BOTTOM = 30, RIGHT = 14, HEIGHT = 380, NOTE = 16, NARROWEST = 4;
   const {categories, names, lines, stages, title} = data;
   const last = data.events + 1;  // where the x axis ends
+  const say = (english, ...values) =>  // in the reader's language, with values in place of {}
+    values.reduce((told, value) => told.replace('{}', () => value), data.words[english] ?? english);
   const blocks = data.blocks.map(([category, name, line, size, start, end], number) =>
     ({number, category, name: names[name], line: lines[line], size, start, end}));
   const stacked = [...blocks].sort((a, b) => a.category - b.category || a.start - b.start);
@@ -50,19 +52,16 @@
     'aria-describedby': `${unique}-alt ${unique}-keys`, 'data-lm-suppress-shortcuts': 'true',
   });
   const said = make('div', {class: 'vt-said', role: 'status', 'aria-live': 'polite'});
-  const legend = make('ul', {class: 'vt-legend', 'aria-label': 'Allocated at this moment'});
+  const legend = make('ul', {class: 'vt-legend', 'aria-label': say('Allocated at this moment')});
   const keys = make('p', {id: `${unique}-keys`},
-    'Hover a block, or move with the arrow keys: left and right go from block to block in the ' +
-    'order of allocation, up and down through the stack; Home goes to the peak. Enter or a click ' +
-    'pins a block, Escape lets it go. + and - zoom, 0 shows everything; dragging over a stretch ' +
-    'zooms into it.');
+    say('Hover a block, or move with the arrow keys: left and right go from block to block in the order of allocation, up and down through the stack; Home goes to the peak. Enter or a click pins a block, Escape lets it go. + and - zoom, 0 shows everything; dragging over a stretch zooms into it.'));
   const shown = make('div', {class: 'vt-shown', role: 'group', 'aria-label': title},
     make('div', {class: 'vt-bar'}, make('strong', {}, title),
       make('span', {class: 'vt-buttons'},
-        button('+', 'Zoom in', () => zoom(1 / 2)), button('−', 'Zoom out', () => zoom(2)),
-        button('All', 'All: show everything', () => zoom(Infinity)))),
+        button('+', say('Zoom in'), () => zoom(1 / 2)), button('−', say('Zoom out'), () => zoom(2)),
+        button(say('All'), say('All: show everything'), () => zoom(Infinity)))),
     canvas, make('div', {class: 'vt-words'}, said, legend),
-    make('details', {}, make('summary', {}, 'How to ask it'), keys),
+    make('details', {}, make('summary', {}, say('How to ask it')), keys),
     make('p', {id: `${unique}-alt`, hidden: ''}, data.alt));
 
   // ---- State ----
@@ -96,10 +95,10 @@
   };
   const exactly = bytes => bytes < KIB ? size(bytes) : `${size(bytes)} (${bytes.toLocaleString('en')} B)`;
   const stageAt = p => stages.find(([, start, end]) => start < p && p <= end)?.[0];
-  const moment = p => stageAt(p) ? `event ${p} in '${stageAt(p)}'` : `event ${p}`;
+  const moment = p => stageAt(p) ? say("event {} in '{}'", p, stageAt(p)) : say('event {}', p);
   const lifetime = block => {
-    const born = block.start ? `allocated by ${moment(block.start)}` : 'there before the recording';
-    const freed = block.end < last ? `freed by ${moment(block.end)}` : 'still there at the end';
+    const born = block.start ? say('allocated by {}', moment(block.start)) : say('there before the recording');
+    const freed = block.end < last ? say('freed by {}', moment(block.end)) : say('still there at the end');
     return `${born}, ${freed}`;
   };
 
@@ -110,13 +109,13 @@
       const swatch = make('span', {class: 'vt-swatch', style: `background: ${color}`});
       said.append(
         make('div', {}, swatch, make('strong', {}, current.name || name),
-          current.name ? ` (${name}), ` : ', ', exactly(current.size), pinned ? ' · pinned' : ''),
-        make('div', {}, make('code', {}, current.line || '(no Python line)')),
+          current.name ? ` (${name}), ` : ', ', exactly(current.size), pinned ? ` · ${say('pinned')}` : ''),
+        make('div', {}, make('code', {}, current.line || say('(no Python line)'))),
         make('div', {}, lifetime(current)));
     } else {
-      said.append('Hover a block, or press an arrow key.');
+      said.append(say('Hover a block, or press an arrow key.'));
     }
-    legend.replaceChildren(make('li', {}, `after ${moment(cursor)}: ${size(allocated[cursor])} allocated`));
+    legend.replaceChildren(make('li', {}, say('after {}: {} allocated', moment(cursor), size(allocated[cursor]))));
     categories.forEach(({name, color}, category) => {
       const bytes = ofCategory[category][cursor];
       legend.append(make('li', {class: bytes ? '' : 'vt-none'},
@@ -212,7 +211,7 @@
       pen.fillText(text, Math.min(xOf(p), width - half - 1), HEIGHT - BOTTOM + 6);
     }
     pen.textAlign = 'right';
-    pen.fillText('allocator events', width - RIGHT, HEIGHT - 11);
+    pen.fillText(say('allocator events'), width - RIGHT, HEIGHT - 11);
   };
 
   const drawStages = pen => {
@@ -241,13 +240,13 @@
     if (data.reserved.length && runs.length) {
       pen.stroke();
       pen.textBaseline = 'bottom'; pen.textAlign = 'right';
-      pen.fillText('reserved', width - RIGHT, yOf(reserved[runs.at(-1).position]) - 2);
+      pen.fillText(say('reserved'), width - RIGHT, yOf(reserved[runs.at(-1).position]) - 2);
     }
     pen.setLineDash([]);
     if (from <= peak && peak < to) {
       const x = xOf(peak + 0.5), right = x > width / 2;
       pen.textBaseline = 'bottom'; pen.textAlign = right ? 'right' : 'left';
-      const words = `${right ? '' : '▾ '}peak ${size(allocated[peak])}${right ? ' ▾' : ''}`;
+      const words = `${right ? '' : '▾ '}${say('peak {}', size(allocated[peak]))}${right ? ' ▾' : ''}`;
       const wide = pen.measureText(words).width, y = yOf(allocated[peak]) - 2;
       const at = x + (right ? 5 : -5);
       pen.clearRect(right ? at - wide : at, y - 14, wide, 14);  // no block is as high as that
@@ -258,7 +257,7 @@
       pen.fillStyle = '#D55E00'; pen.fillRect(xOf(position) - 1, TOP, 2, HEIGHT - TOP - BOTTOM);
       pen.fillStyle = ink; pen.textBaseline = 'top';
       pen.textAlign = xOf(position) > width / 2 ? 'right' : 'left';
-      pen.fillText(` out of memory: ${size(bytes)} more `, xOf(position), TOP + 2);
+      pen.fillText(` ${say('out of memory: {} more', size(bytes))} `, xOf(position), TOP + 2);
     }
   };
 

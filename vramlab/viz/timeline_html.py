@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from functools import cache
 from html import escape
 from pathlib import Path
 
 from vramlab.viz.timeline_view import TimelineView
+from vramlab.words import say
 
 _HERE = Path(__file__).parent
+_SAID = re.compile(r"""\bsay\((['"])(.*?)\1""")
+"""What the script says, and has others say in the reader's language."""
 
 
 def timeline_html(view: TimelineView, still: str = "") -> str:
@@ -21,8 +27,9 @@ def timeline_html(view: TimelineView, still: str = "") -> str:
     """
     still = still or f"<p>{escape(view.describe())}</p>"
     # In a script, HTML's parser looks for the closing tag only.
-    data = json.dumps(view.to_dict(), separators=(",", ":")).replace("</", "<\\/")
-    script = (_HERE / "timeline.js").read_text(encoding="utf-8")
+    told = {**view.to_dict(), "words": dict(_in_readers_language())}
+    data = json.dumps(told, separators=(",", ":")).replace("</", "<\\/")
+    script = _script()
     style = (_HERE / "timeline.css").read_text(encoding="utf-8")
     return (
         f'<div class="vramlab-timeline"><style>{style}</style>'
@@ -30,6 +37,23 @@ def timeline_html(view: TimelineView, still: str = "") -> str:
         f"<script>({_expression(script)})(document.currentScript.parentElement, {data});</script>"
         "</div>"
     )
+
+
+def said_by_the_script() -> list[str]:
+    """Give what a timeline says to its reader, in English, with {} where values come."""
+    return list(dict.fromkeys(words for _, words in _SAID.findall(_script())))
+
+
+def _in_readers_language() -> Iterator[tuple[str, str]]:
+    for english in said_by_the_script():
+        told = say(english)
+        if told != english:
+            yield english, told
+
+
+@cache
+def _script() -> str:
+    return (_HERE / "timeline.js").read_text(encoding="utf-8")
 
 
 def _expression(script: str) -> str:

@@ -14,6 +14,7 @@ from vramlab.measure.code_lines import CodeLine, user_frame
 from vramlab.measure.timeline import Timeline
 from vramlab.units import short_size
 from vramlab.viz.colors import CATEGORY_COLORS
+from vramlab.words import say, say_name
 
 MOST_BLOCKS = 10_000
 """Blocks that can be asked one by one: the largest. Of the others, each category has the sum."""
@@ -106,11 +107,11 @@ class TimelineView:
             if number in listed
         ]
         return {
-            "title": self.title,
+            "title": say(self.title),
             "alt": self.describe(),
             "events": self.event_count,
             "categories": [
-                {"name": str(category), "color": CATEGORY_COLORS[category]}
+                {"name": say_name(category), "color": CATEGORY_COLORS[category]}
                 for category in categories
             ],
             "names": names.texts,
@@ -123,7 +124,7 @@ class TimelineView:
             "reserved": _steps(self.reserved_bytes),
             "stages": self.stages,
             "out_of_memory": self.out_of_memory,
-            "notes": self.notes,
+            "notes": [(position, say_name(words)) for position, words in self.notes],
         }
 
 

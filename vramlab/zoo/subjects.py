@@ -57,7 +57,7 @@ class Network(nn.Module):
         self.checkpointing = True
 
     def forward(self, inputs: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Scores, and the loss if there are labels (B,)."""
+        """Compute scores, and the loss if there are labels (B,)."""
         hidden = inputs
         for layer in self.layers:
             if self.checkpoint_kwargs is not None:
@@ -82,7 +82,7 @@ class LanguageLSTM(nn.Module):
         self.head = nn.Linear(self.width, self.vocabulary)
 
     def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Scores (B, L, words), and the loss if there are labels (B, L)."""
+        """Compute scores (B, L, words), and the loss if there are labels (B, L)."""
         hidden, _ = self.lstm(self.embedding(input_ids))
         scores = self.head(hidden)
         if labels is None:

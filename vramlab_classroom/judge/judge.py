@@ -15,7 +15,7 @@ from vramlab.units import mib
 from vramlab_classroom.judge import hidden_cases
 from vramlab_classroom.judge.follow_through import better_of, right_alone
 from vramlab_classroom.judge.job_pool import JobDied, JobLate, JobPool, JobPoolError
-from vramlab_classroom.judge.mistakes import Mistake
+from vramlab_classroom.judge.mistakes import Mistake, Mistakes
 from vramlab_classroom.judge.partial_credit import partial_points
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
 from vramlab_classroom.judge.truths import SharedTruths, Truth
@@ -54,6 +54,13 @@ class Try:
     def agrees(self, mistake: Mistake) -> bool:
         """Tell whether this is what somebody who makes the mistake would answer."""
         return bool(mistake.answer(**self.arguments) == self.outcome.get("value"))
+
+    def may_agree(self, both: Mistake) -> bool:
+        """Tell the same of two mistakes at once; the reference answer need not bear both."""
+        try:
+            return self.agrees(both)
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            return False
 
 
 class Judge:
@@ -322,7 +329,13 @@ def _explain(task: Predict | Diagnose, tries: Sequence[Try]) -> str:
     for mistake in task.mistakes:
         if all(each.agrees(mistake) for each in tries):
             return mistake.message
+    if isinstance(task.mistakes, Mistakes):
+        for both in task.mistakes.twofold():
+            if all(each.may_agree(both) for each in tries):
+                return both.message
     if not isinstance(first.truth, int):
+        if f"{first.outcome['value']}".strip().casefold() == first.truth.casefold():
+            return f"It is spelled {first.truth!r}."
         return "That is not what happened."
     difference = first.outcome["value"] - first.truth
     return (

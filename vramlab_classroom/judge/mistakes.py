@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
+from itertools import combinations
 from typing import Any
 
 
@@ -28,15 +29,26 @@ class Mistake:
     """What that reasoning answers; called with the same arguments as the learner's function."""
 
 
+Changed = tuple[str, Mapping[str, Any]]
+"""The message to who makes a mistake, and the arguments of the reference answer that it changes."""
+
+
 class Mistakes(tuple[Mistake, ...]):
     """The mistakes of a task, and the answer that they are held against."""
 
     reference: Callable[..., object]
     """The right answer, for naming mistakes only."""
 
+    changed: tuple[Changed, ...] = ()
+    """Those that are told as data."""
 
-Changed = tuple[str, Mapping[str, Any]]
-"""The message to who makes a mistake, and the arguments of the reference answer that it changes."""
+    def twofold(self) -> list[Mistake]:
+        """Give what two of the mistakes lead to that are told as data, both at once."""
+        return [
+            Mistake(f"{one}\n{two}", _calling(self.reference, {**first, **second}))
+            for (one, first), (two, second) in combinations(self.changed, 2)
+            if not first.keys() & second.keys()
+        ]
 
 
 def of(answer: Callable[..., object], *mistakes: Changed | Mistake) -> Mistakes:
@@ -55,6 +67,7 @@ def of(answer: Callable[..., object], *mistakes: Changed | Mistake) -> Mistakes:
         for mistake in mistakes
     )
     made.reference = answer
+    made.changed = tuple(each for each in mistakes if not isinstance(each, Mistake))
     return made
 
 
@@ -75,4 +88,8 @@ def instead(answer: Callable[..., str], said: Mapping[str, str]) -> Callable[...
 
 def _changed(answer: Callable[..., object], message: str, changes: Mapping[str, Any]) -> Mistake:
     signature(answer).bind_partial(**changes)
-    return Mistake(message, lambda **case: answer(**{**case, **changes}))
+    return Mistake(message, _calling(answer, changes))
+
+
+def _calling(answer: Callable[..., object], changes: Mapping[str, Any]) -> Callable[..., object]:
+    return lambda **case: answer(**{**case, **changes})

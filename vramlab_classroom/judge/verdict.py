@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Self
+from unicodedata import east_asian_width
 
 from vramlab.errors import VramlabError
+from vramlab.words import say, say_name
 
-MAX_CASE_CHARACTERS = 60
+MAX_CASE_CHARACTERS = 80
 
 
 class Grade(Enum):
@@ -33,7 +35,9 @@ class Spent:
     steps: int
 
     def __str__(self) -> str:
-        return f"{self.size_bytes:,} bytes, {self.steps:,} steps"
+        return say(
+            "{size} bytes, {steps} steps", size=f"{self.size_bytes:,}", steps=f"{self.steps:,}"
+        )
 
 
 @dataclass(frozen=True)
@@ -128,33 +132,56 @@ class Verdict:
         return cls(**{**data, "grade": Grade[data["grade"]], "cases": cases})
 
     def __str__(self) -> str:
-        score = f"Beyond full marks: {self.spent}, the fewer the better." if self.spent else ""
-        lines = [self._headline(), *filter(None, (self.note, self.message, score))]
+        score = ""
+        if self.spent:
+            score = say("Beyond full marks: {spent}, the fewer the better.", spent=self.spent)
+        told = (say(self.note), say(self.message), score)
+        lines = [self._headline(), *filter(None, told)]
         if self.cases:
             lines.extend(["", *self._table()])
         return "\n".join(lines)
 
     def _headline(self) -> str:
         if self.score is None:
-            return f"{self.task}: {self.grade.value}"
+            return f"{self.task}: {say(self.grade.value)}"
         tried = ""
         if self.grade is Grade.PASSED:
-            tried = f" in {_count(len(self.cases), 'case')}"
+            tried = say(" in {cases}", cases=_count(len(self.cases), "case"))
         elif self.grade is Grade.PARTLY:
             right = sum(case.right for case in self.cases)
-            tried = f" in {right} of {_count(len(self.cases), 'case')}"
-        earned = f"{self.score:g} of {_count(self.points, 'point')}"
-        return f"{self.task}: {self.grade.value}{tried}, {earned}"
+            tried = say(
+                " in {right} of {cases}", right=right, cases=_count(len(self.cases), "case")
+            )
+        earned = say(
+            "{earned} of {points}",
+            earned=f"{self.score:g}",
+            points=_count(self.points, "point"),
+        )
+        return say(
+            "{task}: {grade}{tried}, {earned}",
+            task=self.task,
+            grade=say(self.grade.value),
+            tried=tried,
+            earned=earned,
+        )
 
     def _table(self) -> list[str]:
-        rows = [("case", "your answer", "measured", "")]
+        rows = [(say("case"), say("your answer"), say("measured"), "")]
         rows += [
-            (_show(case), case.answered, case.truth, "right" if case.right else "wrong")
+            (
+                _show(case),
+                say_name(case.answered),
+                say_name(case.truth),
+                say("right") if case.right else say("wrong"),
+            )
             for case in self.cases
         ]
-        case, answer, measured, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+        case, answer, measured, _ = (max(map(_width, column)) for column in zip(*rows, strict=True))
         return [
-            f"{row[0]:<{case}}  {row[1]:>{answer}}  {row[2]:>{measured}}  {row[3]}".rstrip()
+            (
+                f"{_filled(row[0], case)}  {_filled(row[1], -answer)}  "
+                f"{_filled(row[2], -measured)}  {row[3]}"
+            ).rstrip()
             for row in rows
         ]
 
@@ -178,8 +205,20 @@ class WrongAnswer(VramlabError):
 
 
 def _show(case: CaseResult) -> str:
-    return case.name if case.visible else f"{case.name} (hidden)"
+    return case.name if case.visible else say("{case} (hidden)", case=case.name)
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    counted = f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return say(counted)
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes: Chinese letters take two."""
+    return sum(2 if east_asian_width(letter) in "FW" else 1 for letter in text)
+
+
+def _filled(text: str, columns: int) -> str:
+    """Fill a text up with blanks behind it; before it, if columns are negative."""
+    blanks = " " * (abs(columns) - _width(text))
+    return text + blanks if columns > 0 else blanks + text

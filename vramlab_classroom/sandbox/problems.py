@@ -32,10 +32,14 @@ def problem(
         return {"problem": "", "unanswered": True}
     text = type(error).__name__.lstrip("_")
     with suppress(BaseException):  # what an answer raises may have a text that fails
-        message = f"{error.msg if isinstance(error, SyntaxError) else error}"[:MAX_CHARACTERS]
+        message = _cut(f"{error.msg if isinstance(error, SyntaxError) else error}")
         text = message if isinstance(error, own) else ": ".join(filter(None, (text, message)))
     line = own_line(error, source, file)
     return {"problem": f"{text}\n    in the line: {line}" if line else text}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 3]}..."
 
 
 def own_line(error: BaseException, source: str, file: str) -> str | None:

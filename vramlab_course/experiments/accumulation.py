@@ -31,7 +31,7 @@ from vramlab_course.programs.models.documents import linear_net
 def accumulation_linear(
     batch: int = BATCH, steps: int = 4, widths: tuple[int, ...] = WIDTHS
 ) -> Outcome:
-    """Document 001's Linear model: a whole batch, and the same in micro-batches.
+    """Train document 001's Linear model with a whole batch, and with the same in micro-batches.
 
     Args:
         batch: rows of the whole batch.
@@ -95,7 +95,7 @@ def attention_of_2023(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention step by step, as BertSelfAttention of transformers 4.30 (June 2023) computed it.
+    """Attend step by step, as BertSelfAttention of transformers 4.30 (June 2023) did.
 
     Names decide what is there for how long: the scaled scores keep theirs until the end. Shapes:
     (batch, heads, length, width of a head).
@@ -111,7 +111,7 @@ def attention_of_2023(
 
 
 def bert_large_classifier() -> nn.Module:
-    """BERT-large with a classifier, random weights, in train mode: as the Trainer trains it."""
+    """Make BERT-large with a classifier, random weights, in train mode, as the Trainer does."""
     from transformers import AttentionInterface, BertConfig, BertForSequenceClassification
 
     AttentionInterface.register("attention of 2023", attention_of_2023)

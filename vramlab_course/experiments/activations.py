@@ -28,7 +28,7 @@ _BATCHES = (32, 64)
     figures=("vgg16-activations",),
 )
 def vgg16_activations() -> Outcome:
-    """VGG16's layer outputs for one image; and what an image costs at a training step's peak.
+    """Measure VGG16's layer outputs for one image; and what it costs at a training step's peak.
 
     The second is the slope of the peak between two batch sizes, in requested bytes, before blocks
     round them. On a real GPU cuDNN's workspaces come on top.

@@ -139,7 +139,7 @@ def step_peak(
 
 
 def shape(xs: Sequence[int], ys: Sequence[int]) -> str:
-    """'linear' if all points lie on one straight line exactly, else 'not linear'."""
+    """Tell 'linear' if all points lie on one straight line exactly, else 'not linear'."""
     (x0, x1), (y0, y1) = xs[:2], ys[:2]
     straight = all(
         (y - y0) * (x1 - x0) == (x - x0) * (y1 - y0) for x, y in zip(xs, ys, strict=True)

@@ -27,7 +27,7 @@ _CONDITIONS = Conditions(
 
 
 def bert_base() -> nn.Module:
-    """BERT-base with random weights, from its configuration: nothing is downloaded."""
+    """Make BERT-base with random weights from its configuration: nothing is downloaded."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig.from_dict({"attn_implementation": "eager"})
@@ -44,7 +44,7 @@ def bert_base() -> nn.Module:
     conditions=_CONDITIONS,
 )
 def bert_training() -> Outcome:
-    """BERT-base, batch 32 of 512 tokens, through one step.
+    """Train BERT-base for one step, with a batch of 32 of 512 tokens.
 
     The forward pass runs twice, as the document did with its Linear model to see it without the
     workspace. It matters: what is in the cache decides which remainders are not split off, and
@@ -133,7 +133,7 @@ def _remainders_differ(here_bytes: int) -> Difference:
     conditions=_CONDITIONS,
 )
 def bert_inference() -> Outcome:
-    """BERT-base, batch 32 of 512 tokens, forward under no_grad: the outputs are all that stays."""
+    """Run BERT-base under no_grad, 32 of 512 tokens: the outputs are all that stays."""
     trial = Trial("bert-inference")
     sizes = Bert()
     workspace_bytes = trial.environment.linear_workspace_bytes()

@@ -30,7 +30,7 @@ IMPLEMENTATIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "efficient"}
     ),
 )
 def bert_modes() -> Outcome:
-    """BERT-base, batch 32 of 512 tokens, forward: both modes, with and without eager attention.
+    """Run BERT-base forward, 32 of 512 tokens: in both modes, with eager attention and without.
 
     The workspace comes first, in a small forward pass, and is added to what is held against the
     published figure, which includes it.

@@ -29,7 +29,7 @@ PARTS = ("weights", "casts", "gradients", "states")
     conditions=Conditions(gpu="A100-40GB"),
 )
 def bytes_per_parameter_measured() -> Outcome:
-    """Eight Linear layers of 1024, one row through them, one step: what each stage adds.
+    """Train eight Linear layers of 1024 for a step, with one row: what each stage adds.
 
     The input has one row, so that activations hardly count; they are predicted all the same.
     """

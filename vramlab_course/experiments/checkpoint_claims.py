@@ -83,7 +83,7 @@ def _seconds(train: Callable[[], object], repetitions: int = 5) -> float | None:
     ),
 )
 def checkpoint_slowdown(batch: int = 32, sequence: int = 512) -> Outcome:
-    """BERT-base and GPT-2 with each layer checkpointed, and the deepest chain that fits the GPU.
+    """Train BERT-base and GPT-2, each layer checkpointed, and the deepest chain that fits the GPU.
 
     BERT's layer ends in dropout and a norm, which keep their inputs, so that all of it runs again.
     GPT-2's, without dropout, ends in a matrix product whose result nothing keeps: torch stops

@@ -175,7 +175,7 @@ def _scheduled_stage(
 def checkpoint_sqrt(
     roots: Sequence[int] = (2, 4, 6, 8, 10), batch: int = BATCH, width: int = WIDTH
 ) -> Outcome:
-    """Chains of Linear steps, each state a node: all stored, and in sqrt(n) segments.
+    """Train chains of Linear steps, each state a node: all stored, and in sqrt(n) segments.
 
     Args:
         roots: of the depths.

@@ -81,7 +81,7 @@ class GatedBlock(nn.Module):
 
 
 def gated_model(device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> nn.Sequential:
-    """Blocks one after the other."""
+    """Make a model of blocks one after the other."""
     return nn.Sequential(*(GatedBlock() for _ in range(BLOCKS))).to(device, dtype)
 
 

@@ -170,7 +170,7 @@ def gradient_of(model: nn.Module) -> Tensor:
 
 
 def small_data(batches: int, rows: int = 8, features: int = 16, seed: int = 0) -> Batches:
-    """Random batches on the GPU that `small_model` can learn from, in float64."""
+    """Draw random batches on the GPU that `small_model` can learn from, in float64."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(columns: int) -> Tensor:

@@ -29,14 +29,14 @@ HOPPER = Conditions(gpu="H100", why="8-bit products need compute capability 8.9"
 
 
 def linear(inputs: int, outputs: int, recipe: Recipe) -> nn.Module:
-    """A Linear layer without bias and with a float32 weight, for `region(recipe)`."""
+    """Make a Linear layer without bias and with a float32 weight, for `region(recipe)`."""
     if recipe == "16 bits":
         return nn.Linear(inputs, outputs, bias=False)
     return EightBitLinear(inputs, outputs, "casts" if recipe == "8 bits, kept" else "given")
 
 
 def region(recipe: Recipe) -> AbstractContextManager[Any]:
-    """What a forward pass runs in: autocast to bfloat16; nothing, where layers cast themselves."""
+    """Choose what a forward pass runs in: autocast to bfloat16; nothing, where layers cast."""
     return torch.autocast("cuda", torch.bfloat16) if recipe == "16 bits" else nullcontext()
 
 

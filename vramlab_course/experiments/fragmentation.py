@@ -114,7 +114,7 @@ def fragment_800() -> Outcome:
     figures=("fragmentation-extreme",),
 )
 def fragmentation_extreme(tensor_mib: int = 7, tensors: int = 100) -> Outcome:
-    """Tensors of one size that fill their segments badly; then survivors that hold theirs.
+    """Fill segments badly with tensors of one size; then let survivors hold theirs.
 
     Two tensors of 7 MiB share a segment of 20 MiB, and 6 MiB are left over: 30 %. It needs no
     unlucky program, only a size. Survivors waste more: one block of a little over 1 MiB keeps a
@@ -185,7 +185,7 @@ class OutOfMemoryPlan:
 
     @classmethod
     def of_the_document(cls) -> OutOfMemoryPlan:
-        """From the published figures."""
+        """Make it from the published figures."""
         published = figure("oom-anatomy")
         reserved_bytes = published.nearest_bytes(_RESERVED)
         return cls(

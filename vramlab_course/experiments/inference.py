@@ -79,7 +79,7 @@ def inference_modes(batch: int = 32, sequence: int = 512) -> Outcome:
 
 
 def bert_base() -> nn.Module:
-    """BERT-base from its configuration, with attention step by step; nothing is downloaded."""
+    """Make BERT-base from its configuration, with attention step by step; nothing is downloaded."""
     from transformers import BertConfig, BertModel
 
     model: nn.Module = BertModel(BertConfig.from_dict({"attn_implementation": "eager"}))
@@ -96,7 +96,7 @@ class GeneratingModel:
 
 
 def gpt2_like() -> GeneratingModel:
-    """GPT-2's smallest size, in float32: every query head has keys and values of its own."""
+    """Make GPT-2's smallest size, in float32: every query head has keys and values of its own."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config()

@@ -41,7 +41,7 @@ _ROUNDED = 1_500_000_000
     conditions=Conditions(gpu="A100-80GB", why="the paper counts bytes; it takes 32 GiB"),
 )
 def gpt2_xl_states() -> Outcome:
-    """GPT-2 1.5B in float16, its gradients, float32 copies and Adam's states; no forward pass."""
+    """Allocate GPT-2 1.5B in float16, its gradients, float32 copies and Adam's states."""
     trial = Trial("gpt2-xl-states")
     sizes = GPT2["GPT-2 XL"]
     shapes = sizes.parameter_shapes()
@@ -199,7 +199,7 @@ T4_TEXTS = (6, 4)
     conditions=Conditions(gpu="T4", why="the document names the GPU"),
 )
 def t4_params() -> Outcome:
-    """GPT-2 small with more or fewer layers, float32, AdamW, attention step by step.
+    """Train GPT-2 small with more or fewer layers, in float32, with AdamW and eager attention.
 
     The planner says where the limit is if nothing is lost between blocks; from there down, each
     number of layers is tried.

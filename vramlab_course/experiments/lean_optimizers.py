@@ -30,7 +30,7 @@ from vramlab_course.programs.techniques.step_in_backward import step_in_backward
 
 
 def adafactor_with_momentum(params: Iterable[Any], lr: float = 1e-3) -> torch.optim.Optimizer:
-    """Adafactor of transformers with beta1, which PyTorch's own has not; at a learning rate."""
+    """Make transformers' Adafactor with beta1, which PyTorch's own has not; at a learning rate."""
     from transformers.optimization import Adafactor
 
     make: Callable[..., torch.optim.Optimizer] = Adafactor

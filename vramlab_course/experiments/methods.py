@@ -300,7 +300,7 @@ class MethodTable:
     the roots that its step() takes."""
 
     def word(self, column: Mapping[tuple[str, int], float], method: str) -> str:
-        """Yes, (No) or No, by the rule."""
+        """Word what a method did as the document does, by the rule: Yes, (No) or No."""
         helped = [column[method, batch] <= -HELPS_FROM for batch in (SMALL, LARGE)]
         return "Yes" if all(helped) else "(No)" if any(helped) else "No"
 

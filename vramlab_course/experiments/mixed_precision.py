@@ -25,7 +25,7 @@ from vramlab_course.programs.models.documents import linear_net
 
 
 def autocast(enabled: bool = True) -> AbstractContextManager[Any]:
-    """torch.autocast in float16, or nothing."""
+    """Choose torch.autocast in float16, or nothing."""
     return torch.autocast("cuda", dtype=torch.float16) if enabled else nullcontext()
 
 
@@ -86,7 +86,7 @@ def autocast_crossover(
     batches: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192),
     widths: tuple[int, ...] = (1024,) * 5,
 ) -> Outcome:
-    """Growth over the forward pass of a chain of Linear layers, batch by batch, in both ways.
+    """Run a chain of Linear layers forward, batch by batch, in both ways: how much memory grows.
 
     Args:
         batches: rows of the input.

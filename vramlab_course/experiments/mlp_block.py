@@ -34,7 +34,7 @@ class MLP(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, sequence, width) to the same."""
+        """Map (batch, sequence, width) to the same."""
         y: Tensor = x + self.dropout(self.narrow(self.activation(self.widen(x))))
         return y
 

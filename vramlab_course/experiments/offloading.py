@@ -25,7 +25,7 @@ from vramlab_course.formulas.offloading import HELD_PER_PARAMETER, Saving
 
 
 def relu_chain(layers: int, width: int) -> nn.Sequential:
-    """Linear and ReLU in turn, without biases: (batch, width) to (batch, width)."""
+    """Make Linear and ReLU in turn, without biases: (batch, width) to (batch, width)."""
     pairs = ((nn.Linear(width, width, bias=False), nn.ReLU()) for _ in range(layers))
     return nn.Sequential(*chain.from_iterable(pairs))
 
@@ -76,7 +76,7 @@ def offload_activations(layers: int = 8, width: int = 1024, batch: int = 8192) -
     conditions=Conditions(gpu="T4"),
 )
 def offload_optimizer(layers: int = 4, width: int = 2048, batch: int = 64) -> Outcome:
-    """Mixed precision with Adam: what the GPU holds between backward and step.
+    """Train in mixed precision with Adam: what the GPU holds between backward and step.
 
     Once with everything on the GPU, then with the optimizer on the host, where gradients wait for
     step() or leave one by one.
@@ -164,7 +164,7 @@ def _streamed(layers: Sequence[nn.Module], *, prefetch: bool) -> StreamedLayers:
 
 
 def adam(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW as everywhere in this lesson."""
+    """Make AdamW as everywhere in this lesson."""
     return torch.optim.AdamW(parameters, lr=1e-3)
 
 

@@ -165,7 +165,7 @@ def _mixed_precision_adam() -> list[torch.Tensor]:
     figures=("adamw-step-extra",),
 )
 def optimizer_step_peak(widths: tuple[int, ...] = (2048, 2048)) -> Outcome:
-    """AdamW's step over a chain of Linear layers without bias, in its three implementations.
+    """Step AdamW over a chain of Linear layers without bias, in its three implementations.
 
     Args:
         widths: of the chain. Document 003 speaks of one layer; with several the loop takes up to
@@ -231,7 +231,7 @@ _WHY: dict[Implementation, str] = {
     figures=("vgg16-sgd", "vgg16-adam"),
 )
 def vgg16_optimizers() -> Outcome:
-    """VGG16's gradients, then a step of plain SGD, then one of Adam.
+    """Make VGG16's gradients, then a step of plain SGD, then one of Adam.
 
     The gradients are what both need; the document counts them with each. They are made directly, as
     a backward pass makes them, so that nothing but the parameters decides the figure.

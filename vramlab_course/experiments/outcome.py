@@ -17,6 +17,7 @@ from typing import Any
 from vramlab.measure import Result, StageMeasurement, Table
 from vramlab.measure.figures import UNIT_BYTES, Published
 from vramlab.units import KIB, MIB
+from vramlab.words import say, say_name
 
 FORMAT = 1
 """Version of the JSON form; raised when a field changes its meaning."""
@@ -159,12 +160,12 @@ class Outcome:
         return tuple(finding for finding in self.findings if finding.figure == figure)
 
     def findings_table(self) -> Table:
-        """Published, predicted and measured side by side, with verdict and reasons."""
+        """Show published, predicted and measured side by side, with verdict and reasons."""
         caption = f"{self.experiment}: the published figures, by the rules of PyTorch {self.rules}"
         return findings_table(self.findings, caption)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists, strings and numbers, ready for json.dump."""
+        """Give plain dicts, lists, strings and numbers, ready for json.dump."""
         return {
             "format": FORMAT,
             "experiment": self.experiment,
@@ -213,7 +214,7 @@ class Outcome:
 
 
 def findings_table(findings: tuple[Finding, ...], caption: str) -> Table:
-    """Findings as rows; the reasons for differences stand below."""
+    """Show findings as rows; the reasons for differences stand below."""
     rows = tuple(
         (
             f"{finding.figure}\n{finding.part}" if finding.part else finding.figure,
@@ -232,18 +233,18 @@ def findings_table(findings: tuple[Finding, ...], caption: str) -> Table:
 
 def reasons(finding: Finding) -> tuple[str, ...]:
     """Give what there is to say about a finding, a line each."""
-    name = f"{finding.figure} {finding.part}".strip()
+    name = f"{finding.figure} {say_name(finding.part)}".strip()
     lines = [
-        ": ".join((name, *_amount_in_words(difference, finding), difference.why))
+        ": ".join((name, *_amount_in_words(difference, finding), say(difference.why)))
         + (f" ({difference.source})" if difference.source else "")
         for difference in (
             finding.differences if finding.verdict is FigureVerdict.EXPLAINED else ()
         )
     ]
     if finding.note and finding.verdict is FigureVerdict.QUOTED:
-        lines.append(f"{name}: {finding.note}")
+        lines.append(f"{name}: {say(finding.note)}")
     elif finding.note and finding.verdict is FigureVerdict.OTHER_CONDITIONS:
-        lines.append(f"{finding.figure}: {finding.note}")  # the same for all its parts
+        lines.append(f"{finding.figure}: {say(finding.note)}")  # the same for all its parts
     return tuple(lines)
 
 
@@ -274,7 +275,7 @@ def _amount_in_words(difference: Difference, finding: Finding) -> tuple[str, ...
 
 
 def format_difference(finding: Finding) -> str:
-    """Measured minus published: 'equal', 'same digits', or the signed amount."""
+    """Subtract published from measured: 'equal', 'same digits', or the signed amount."""
     if isinstance(finding.measured, str):
         return "equal" if finding.verdict is FigureVerdict.EQUAL else "another"
     difference = finding.difference

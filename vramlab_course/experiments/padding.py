@@ -23,7 +23,7 @@ WIDTH, HEADS, VOCABULARY = 768, 12, 30522
 
 
 def text_lengths(texts: int = 32, longest: int = LONGEST) -> list[int]:
-    """Lengths of a batch of texts as they are found: many short ones, few long ones."""
+    """Draw the lengths of a batch of texts as they are found: many short ones, few long ones."""
     return [max(8, round(longest * ((number + 1) / texts) ** 3 / 8) * 8) for number in range(texts)]
 
 
@@ -53,7 +53,7 @@ class PackableLayer(nn.Module):
         self.down = nn.Linear(4 * width, width)
 
     def padded(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Texts (B, S, W), filled up to the same length; what stands in the filling is nobody's."""
+        """Run texts (B, S, W), filled up to one length; what stands in the filling is nobody's."""
         places = torch.arange(x.size(1), device=x.device)
         is_text = places < torch.tensor(lengths, device=x.device)[:, None]  # (B, S)
         query, key, value = self._heads(self.inputs(self.attention_norm(x)))
@@ -63,7 +63,7 @@ class PackableLayer(nn.Module):
         return self._rest(x, attended.transpose(1, 2).flatten(2))
 
     def packed(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Texts one behind the other, (T, W). Only attention has to know where each begins."""
+        """Run texts one behind the other, (T, W). Only attention has to know where each begins."""
         texts = self.inputs(self.attention_norm(x)).split(list(lengths))
         attended = []
         for text in texts:

@@ -29,7 +29,7 @@ SIZES_BYTES = (
     source="001 §1.2, 003",
 )
 def pages_and_blocks(sizes_bytes: tuple[int, ...] = SIZES_BYTES) -> Outcome:
-    """Tensors one after the other, all kept; then all deleted; then the cache emptied.
+    """Allocate tensors one after the other, all kept; then delete all; then empty the cache.
 
     Args:
         sizes_bytes: of the tensors.

@@ -63,7 +63,7 @@ def layers() -> list[CountedLayer]:
     source="001 §2.21",
 )
 def layer_parameters() -> Outcome:
-    """Layers of each kind to the GPU, one after the other, all kept."""
+    """Put layers of each kind on the GPU, one after the other, all kept."""
     trial = Trial("layer-parameters")
     sizes_bytes: list[int] = []
     kept = []
@@ -84,7 +84,7 @@ def layer_parameters() -> Outcome:
     figures=("vgg16-params",),
 )
 def vgg16_parameters() -> Outcome:
-    """VGG16 to the GPU. Blocks take a little more than 4 bytes per parameter."""
+    """Put VGG16 on the GPU. Blocks take a little more than 4 bytes per parameter."""
     trial = Trial("vgg16-parameters")
     sizes_bytes = [tensor_bytes((elements,)) for elements in vgg16.parameter_counts()]
     allocated_bytes, reserved_bytes = packed(sizes_bytes)
@@ -112,7 +112,7 @@ def vgg16_parameters() -> Outcome:
     figures=("fp16-linear-torchinfo",),
 )
 def fp16_linear_torchinfo(applications: int = 3) -> Outcome:
-    """torchinfo's totals for document 003's model, beside a forward pass on the GPU.
+    """Lay torchinfo's totals for document 003's model beside a forward pass on the GPU.
 
     torchinfo doubles every layer's output 'for the gradients'; a backward pass never holds them all
     at once.

@@ -67,7 +67,7 @@ class BottleneckBlock(nn.Module):
 
 
 def residual_network(stages: Sequence[int]) -> nn.Sequential:
-    """Stem, blocks and head, one after the other.
+    """Make stem, blocks and head, one after the other.
 
     Args:
         stages: how many blocks each stage has.
@@ -116,7 +116,7 @@ def in_segments(network: nn.Sequential, images: Tensor, cuts: Sequence[int]) -> 
     ),
 )
 def checkpoint_resnet1000(blocks: int = BLOCKS, batch: int = BATCH) -> Outcome:
-    """Training steps of the network, stored whole and in segments, with SGD's momentum there.
+    """Train the network, stored whole and in segments, with SGD's momentum there.
 
     Args:
         blocks: of three convolutions each.

@@ -36,7 +36,7 @@ from vramlab_course.programs.models.retention import (
 def retention_forms(
     length: int = 1024, batch: int = 1, heads: int = 12, head_size: int = 64, chunk: int = CHUNK
 ) -> Outcome:
-    """Query, key and value in float32: what a forward pass keeps; and a state that stays small."""
+    """Attend in float32: what each form keeps for backward; and with a state that stays small."""
     trial = Trial(
         "retention-forms",
         length=length,

@@ -40,7 +40,7 @@ _BACKENDS: Mapping[str, SDPBackend] = {
 
 
 def long_bert(attention: str = "eager") -> nn.Module:
-    """BERT-base with 2560 positions and random weights: in train mode, as it was made.
+    """Make BERT-base with 2560 positions and random weights, in train mode.
 
     Args:
         attention: "eager" or "sdpa", as transformers calls it.
@@ -144,7 +144,7 @@ class AttentionMemory:
 def attend(
     kind: AttentionKind, query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0
 ) -> Tensor:
-    """Attention of every query to every key: all (B, H, S, D).
+    """Attend from every query to every key: all (B, H, S, D).
 
     Args:
         kind: one after the other as ordinary ops, or a backend of PyTorch's.
@@ -240,7 +240,7 @@ _NODE_WORDS: Mapping[AttentionKind, str] = {
     conditions=Conditions(why="a GPU that has all of the kernels"),
 )
 def attention_kinds(length: int = 2048, batch: int = 1, heads: int = 12) -> Outcome:
-    """Query, key and value in float16, as many as in a layer of BERT-base; forward, each way.
+    """Attend in float16, as many heads as in a layer of BERT-base; forward, each way.
 
     With dropout of 0.1, and without. A kind that the attached GPU has no kernel for is left out.
     """

@@ -135,7 +135,7 @@ def _kept(before_bytes: int, x: Tensor, y: Tensor) -> int:
 def tensor_parallel_activations(
     ranks: int = 8, batch: int = 4, sequence: int = 1024, width: int = 2048, heads: int = 16
 ) -> Outcome:
-    """Forward of a transformer layer in float16 with dropout: whole, cut, and with its sequence."""
+    """Run a transformer layer in float16 with dropout: whole, cut, and with its sequence."""
     trial = Trial(
         "tensor-parallel-activations",
         ranks=ranks,

@@ -23,7 +23,7 @@ BATCH, WIDTHS = 10240, (1024, 1024, 1024, 2048)
 
 
 def workspaces_differ(here_bytes: int, documents: int) -> Difference:
-    """cuBLAS's workspaces here against the 8.125 MiB that document 001 saw, `documents` times."""
+    """Compare cuBLAS's workspaces with the 8.125 MiB that document 001 saw, `documents` times."""
     return Difference(
         here_bytes - documents * BEFORE_HOPPER_BYTES,
         f"cuBLAS's workspaces: {here_bytes:,} B on this GPU with this PyTorch, "
@@ -53,7 +53,7 @@ def workspaces_differ(here_bytes: int, documents: int) -> Difference:
     ),
 )
 def three_linear(*, fused_bias: bool = True, name: str = "three-linear") -> Outcome:
-    """Document 001's model and input through one step, and a second one.
+    """Train document 001's model on its input for one step, and a second one.
 
     Args:
         fused_bias: nn.Linear as it is; or layers that add the bias in an op of their own, with
@@ -160,7 +160,7 @@ def _peak(
     ),
 )
 def three_linear_peak() -> Outcome:
-    """Document 001's step again, with layers that add the bias in an op of their own."""
+    """Train document 001's step again, with layers that add the bias in an op of their own."""
     return three_linear(fused_bias=False, name="three-linear-peak")
 
 
@@ -172,7 +172,7 @@ def three_linear_peak() -> Outcome:
     figures=("three-linear-inference",),
 )
 def three_linear_inference() -> Outcome:
-    """Document 001's model without gradients: every output but the last is dropped on the way."""
+    """Run document 001's model without gradients: outputs but the last are dropped on the way."""
     trial = Trial("three-linear-inference")
     chain = LinearChain(BATCH, WIDTHS)
     workspace_bytes = trial.environment.linear_workspace_bytes()
@@ -237,7 +237,7 @@ def _cublas_came(here_bytes: int) -> Difference:
     conditions=_DOCUMENT_003,
 )
 def fp16_linear(applications: int = FP16_APPLICATIONS) -> Outcome:
-    """Document 003's run. Its code applies the layer 10 times, its torchinfo table shows 3 rows.
+    """Run document 003's code. It applies the layer 10 times, its torchinfo table shows 3 rows.
 
     Args:
         applications: how often the layer is applied. Only 2 gives the published figures.
@@ -339,7 +339,7 @@ _COLUMNS = {
 def fp16_linear_memory_summary(
     applications: int = FP16_APPLICATIONS, foreach: bool = False
 ) -> Outcome:
-    """Document 003's run at one go, and every number of the summary at its end.
+    """Run document 003's code at one go, and read every number of the summary at its end.
 
     Args:
         applications: how often the layer is applied.

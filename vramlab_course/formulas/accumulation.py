@@ -16,7 +16,7 @@ from vramlab_course.formulas.training import LinearChain, SumBuffers
 
 
 def later_moments(chain: LinearChain, sum_buffers_bytes: SumBuffers) -> dict[str, int]:
-    """`chain.backward_moments` for every micro-batch but the first: all gradients are there.
+    """Give `chain.backward_moments` of micro-batches but the first: all gradients are there.
 
     A new gradient is still made beside the old one. So a moment holds what it holds without
     accumulation, and besides the gradients that it would not have made yet.

@@ -11,7 +11,7 @@ from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 
 def linear_chain_bytes(batch: int, widths: tuple[int, ...], dtype: str = "float32") -> int:
-    """Growth of allocated memory over a chain of Linear layers whose output somebody holds.
+    """Size what a chain of Linear layers adds to allocated memory, if somebody holds its output.
 
     Every layer keeps its input, which is the output of the layer before, and the caller holds the
     last output: the sum of all outputs. The chain's own input was there before.

@@ -80,7 +80,7 @@ class Bert:
     feed_forward: int = 3072
 
     def parameter_shapes(self, pooler: bool = True) -> list[tuple[int, ...]]:
-        """Shapes in the order of `model.parameters()`."""
+        """List the shapes of the parameters in the order of `model.parameters()`."""
         w, f = self.width, self.feed_forward
         shapes: list[tuple[int, ...]] = [(self.vocabulary, w), (self.positions, w), (self.types, w)]
         shapes += [(w,), (w,)]  # layer norm
@@ -201,7 +201,7 @@ class Bert:
         train: bool = False,
         attention: Attention = "eager",
     ) -> dict[str, int]:
-        """Activations, gradients and temporaries at the moments that can be the peak.
+        """Size activations, gradients and temporaries at the moments that can be the peak.
 
         They are in the backward pass of the last layer: what comes before it in that pass is small,
         and with each further layer more activations go than gradients of weights come. (So it is
@@ -267,11 +267,11 @@ class Bert:
     # ---- Sizes ----
 
     def output_bytes(self, batch: int, sequence: int) -> int:
-        """last_hidden_state (B, S, W), 48 MiB in the document, and pooler_output (B, W)."""
+        """Size last_hidden_state (B, S, W), 48 MiB in the document, and pooler_output (B, W)."""
         return self._hidden_bytes(batch, sequence) + self.pooled_bytes(batch)
 
     def pooled_bytes(self, batch: int) -> int:
-        """pooler_output (B, W)."""
+        """Size pooler_output (B, W)."""
         return _blocks((batch, self.width))
 
     def _hidden_bytes(self, batch: int, sequence: int) -> int:

@@ -37,7 +37,7 @@ class ChainSizes:
 
 
 def linear_sizes(batch: int, width: int) -> ChainSizes:
-    """Steps that are nn.Linear(width, width, bias=False) over (batch, width) float32."""
+    """Size steps that are nn.Linear(width, width, bias=False) over (batch, width) float32."""
     state = block_bytes(tensor_bytes((batch, width)))
     weight = block_bytes(tensor_bytes((width, width)))
     return ChainSizes(
@@ -51,7 +51,7 @@ def linear_sizes(batch: int, width: int) -> ChainSizes:
 
 
 def mlp_sizes(batch: int, width: int) -> ChainSizes:
-    """Steps of Linear(width, 4 width), GELU, Linear(4 width, width), without biases."""
+    """Size steps of Linear(width, 4 width), GELU, Linear(4 width, width), without biases."""
     state = block_bytes(tensor_bytes((batch, width)))
     inner = block_bytes(tensor_bytes((batch, 4 * width)))
     weight = block_bytes(tensor_bytes((4 * width, width)))
@@ -68,7 +68,7 @@ def mlp_sizes(batch: int, width: int) -> ChainSizes:
 
 
 def peak_bytes(schedule: Schedule, sizes: ChainSizes) -> int:
-    """Peak of a training step by any schedule, with a loss that keeps nothing, such as a sum."""
+    """Give the peak of a step by any schedule, with a loss that keeps nothing, such as a sum."""
     return max(while_acting for _, while_acting in moments_bytes(schedule, sizes))
 
 
@@ -112,7 +112,7 @@ def _held_bytes(moment: ScheduleMoment, sizes: ChainSizes, gone_back: int) -> in
 
 
 def selective_bytes(steps: int, sizes: ChainSizes) -> int:
-    """Peak of a chain of MLP steps whose products are kept, and whose GELUs are computed again.
+    """Give the peak of MLP steps whose products are kept, and whose GELUs are computed again.
 
     Of each step the result of both products: one as large as four states, and the next state. The
     last state is kept as well. In the backward pass a step's GELU is there again.
@@ -142,13 +142,13 @@ class ChainFlops:
 
 
 def mlp_flops(batch: int, width: int) -> ChainFlops:
-    """Two products of (batch, width) with (width, 4 width)."""
+    """Count two products of (batch, width) with (width, 4 width)."""
     product = 2 * batch * width * 4 * width
     return ChainFlops(forward=2 * product, last_product=product, input_gradient=product)
 
 
 def transformer_flops(layers: int, width: int, batch: int, sequence: int) -> tuple[int, int]:
-    """FLOPs of the matrix products of a transformer's layers running forward.
+    """Count the FLOPs of the matrix products of a transformer's layers running forward.
 
     Returns:
         Of all products; and of the last one of each layer, which leads from four times the width

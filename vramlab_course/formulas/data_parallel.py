@@ -87,15 +87,15 @@ class Classifier:
         return sum(self.weights_bytes)
 
     def rows_bytes(self, rows: int) -> int:
-        """Input or activation (rows, W)."""
+        """Size input or activation (rows, W)."""
         return block_bytes(tensor_bytes((rows, self.width)))
 
     def outputs_bytes(self, rows: int) -> int:
-        """Outputs (rows, C)."""
+        """Size outputs (rows, C)."""
         return block_bytes(tensor_bytes((rows, self.classes)))
 
     def labels_bytes(self, rows: int) -> int:
-        """Labels (rows), int64."""
+        """Size labels (rows), int64."""
         return block_bytes(tensor_bytes((rows,), "int64"))
 
     def through_layer_bytes(self, layer: int, rows: int) -> tuple[int, int, int]:
@@ -110,7 +110,7 @@ class Classifier:
 
 
 def rows_of(gpu: int, batch: int, gpus: int) -> int:
-    """Rows of a batch that DataParallel gives to a GPU: `torch.chunk`, the last ones may get less.
+    """Divide a batch's rows among GPUs as DataParallel does: `torch.chunk`, the last may get less.
 
     With fewer rows than GPUs some get none, and hold nothing.
     """
@@ -252,7 +252,7 @@ class DataParallelStep:
 
 
 def pieces(tensors_bytes: Sequence[int]) -> list[list[int]]:
-    """Numbers of the tensors that DataParallel sends together: a piece is closed at 10 MiB."""
+    """Group by number the tensors that DataParallel sends together: a piece is closed at 10 MiB."""
     return buckets(tensors_bytes, PIECE_BYTES, PIECE_BYTES)
 
 
@@ -286,7 +286,7 @@ def buckets(
     first_bytes: int = FIRST_BUCKET_BYTES,
     others_bytes: int = BUCKET_BYTES,
 ) -> list[list[int]]:
-    """Numbers of the gradients that DDP reduces together, from its second step on.
+    """Group by number the gradients that DDP reduces together, from its second step on.
 
     A bucket is closed as soon as it is full, so it can be larger than its limit by almost a
     gradient. With a `bucket_cap_mb` of one's own, that is the first bucket's limit too. Until the

@@ -53,7 +53,7 @@ def blockwise_bytes(shape: Shape, block: int = 256) -> int:
 def gpt2_shapes(
     layers: int, width: int, vocabulary: int = 50257, positions: int = 1024
 ) -> list[tuple[int, ...]]:
-    """Shapes of the parameters of a GPT-2, in their order; the prediction layer has no own.
+    """List the shapes of a GPT-2's parameters in their order; the prediction layer has no own.
 
     Source: transformers/models/gpt2/modeling_gpt2.py.
     """

@@ -23,7 +23,7 @@ HALF = "float16"
 
 
 def cast_bytes(widths: tuple[int, ...], bias: bool = True, *, inside: bool = True) -> int:
-    """Casts of parameters that are there after the forward pass, as blocks.
+    """Size casts of parameters that are there after the forward pass, as blocks.
 
     Args:
         widths: of the input and of each layer's output.
@@ -39,7 +39,7 @@ def cast_bytes(widths: tuple[int, ...], bias: bool = True, *, inside: bool = Tru
 def autocast_forward_bytes(
     batch: int, widths: tuple[int, ...], bias: bool = True, *, inside: bool = True
 ) -> int:
-    """Growth of allocated memory over a forward pass under autocast, without workspace.
+    """Size what a forward pass under autocast adds to allocated memory, without workspace.
 
     Args:
         batch: rows of the input, which is there before, in float32.

@@ -130,7 +130,7 @@ class MoELayer:
         return block_bytes(tensor_bytes(shape, self.dtype))
 
     def rank_growth_bytes(self, received: int) -> int:
-        """What a forward pass adds on a rank with an expert, whoever's tokens come.
+        """Size what a forward pass adds on a rank with an expert, whoever's tokens come.
 
         Copies of its own tokens go when they are sent, and results when they are sent back.
 

@@ -73,7 +73,7 @@ def pinned_bytes(size_bytes: int) -> int:
 def tokens_to_hide(
     gpu: GPUModel, arithmetic: Arithmetic, moved_per_parameter_bytes: float
 ) -> float:
-    """From how many tokens in a step on a trip of so many bytes per parameter is hidden.
+    """Find how many tokens in a step hide a trip of so many bytes per parameter.
 
     FLOPs grow with parameters x tokens, bytes with parameters: the model's size cancels out.
     Source: the arithmetic intensity of parameters and gradients is length x batch in ZeRO-Infinity,
@@ -90,7 +90,7 @@ def tokens_to_hide(
 
 
 def width_to_hide(gpu: GPUModel, arithmetic: Arithmetic, element_bytes: int) -> float:
-    """From which width on a Linear layer's forward pass hides its input's trip to the host.
+    """Find the width from which on a Linear layer's forward pass hides its input's trip.
 
     A row of the input has `width` elements, and costs 2 x width x width FLOPs: the batch cancels
     out. Backward has twice the FLOPs for the same bytes.

@@ -43,7 +43,7 @@ class KeptByOperator:
     """Of the tensor; that of the operator's input if empty."""
 
     def size_bytes(self, sizes: OperatorSizes, dtype: str) -> int:
-        """Its size in memory, as a block."""
+        """Size it in memory, as a block."""
         count: int = getattr(sizes, self.count)
         return block_bytes(count * ITEM_BYTES[self.dtype or dtype])
 

@@ -10,17 +10,17 @@ from itertools import pairwise
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> int:
-    """weight (outputs, inputs) and bias (outputs)."""
+    """Count weight (outputs, inputs) and bias (outputs)."""
     return outputs * inputs + (outputs if bias else 0)
 
 
 def conv2d(inputs: int, outputs: int, kernel: int, bias: bool = True, groups: int = 1) -> int:
-    """weight (outputs, inputs / groups, kernel, kernel) and bias (outputs)."""
+    """Count weight (outputs, inputs / groups, kernel, kernel) and bias (outputs)."""
     return outputs * (inputs // groups) * kernel * kernel + (outputs if bias else 0)
 
 
 def batch_norm(channels: int) -> int:
-    """weight and bias (channels) each: the document's 2N.
+    """Count weight and bias (channels) each: the document's 2N.
 
     On the GPU there are three buffers besides, which no optimizer sees: `batch_norm_buffer_bytes`.
     """
@@ -28,22 +28,22 @@ def batch_norm(channels: int) -> int:
 
 
 def batch_norm_buffer_bytes(channels: int) -> int:
-    """running_mean and running_var (channels), float32, and num_batches_tracked, one int64."""
+    """Size running_mean and running_var (channels), float32, and num_batches_tracked, one int64."""
     return 2 * channels * 4 + 8
 
 
 def layer_norm(features: int) -> int:
-    """weight and bias (features) each."""
+    """Count weight and bias (features) each."""
     return 2 * features
 
 
 def embedding(rows: int, width: int) -> int:
-    """weight (rows, width). The document's Embedding(N, W): N x W."""
+    """Count weight (rows, width). The document's Embedding(N, W): N x W."""
     return rows * width
 
 
 def multihead_attention(width: int, bias: bool = True) -> int:
-    """in_proj (3 x width, width) with bias, out_proj (width, width) with bias.
+    """Count in_proj (3 x width, width) with bias, out_proj (width, width) with bias.
 
     The number of heads does not matter: they share the width among them.
     """
@@ -51,12 +51,12 @@ def multihead_attention(width: int, bias: bool = True) -> int:
 
 
 def linear_chain(widths: tuple[int, ...], bias: bool = True) -> int:
-    """Linear layers one after the other; `widths` are the input's and each output's."""
+    """Count Linear layers one after the other; `widths` are the input's and each output's."""
     return sum(linear(inputs, outputs, bias) for inputs, outputs in pairwise(widths))
 
 
 def linear_chain_shapes(widths: tuple[int, ...], bias: bool = True) -> list[tuple[int, ...]]:
-    """Shapes of the parameters of a chain of Linear layers, in the order of `parameters()`."""
+    """List the shapes of a chain of Linear layers, in the order of `parameters()`."""
     shapes: list[tuple[int, ...]] = []
     for inputs, outputs in pairwise(widths):
         shapes.append((outputs, inputs))

@@ -33,7 +33,7 @@ class NetworkPart:
 
 
 def scaled_stages(blocks: int, like: Sequence[int] = (3, 24, 36, 3)) -> tuple[int, ...]:
-    """Blocks of each stage, in the proportions of the authors' example, `blocks` in all."""
+    """Divide `blocks` among stages, in the proportions of the authors' example."""
     total = sum(like)
     stages = [blocks * count // total for count in like]
     # What rounding down has left over goes where most was cut off.
@@ -44,7 +44,7 @@ def scaled_stages(blocks: int, like: Sequence[int] = (3, 24, 36, 3)) -> tuple[in
 
 
 def parts(stages: Sequence[int], batch: int) -> list[NetworkPart]:
-    """Stem, blocks and head, in order."""
+    """List stem, blocks and head, in order."""
     side = SIDE // 4
     pooled_bytes = _maps_bytes(batch, BASE, side)
     # Pooling keeps the place of each maximum, an int64.

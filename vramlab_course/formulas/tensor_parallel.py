@@ -52,7 +52,7 @@ _TENSORS = {"attention: query, key, value": 3}
 def paper_kept_bytes(
     batch: int, sequence: int, width: int, heads: int, ranks: int, division: Division = "tensor"
 ) -> int:
-    """Activations of one layer on each rank, by arXiv 2205.05198.
+    """Size the activations of one layer on each rank, by arXiv 2205.05198.
 
     Whole: sbh (34 + 5 as/h), equation 1. Tensor: sbh (10 + 24/t + 5 as/(ht)), equation 2. Sequence:
     sbh/t (34 + 5 as/h), equation 4.
@@ -124,7 +124,7 @@ def kept_parts(
     ranks: int = 1,
     division: Division = "whole",
 ) -> dict[str, int]:
-    """`kept_terms`, summed up by place: outside of the matrices, attention, feed-forward."""
+    """Sum up `kept_terms` by place: outside of the matrices, attention, feed-forward."""
     parts = {"norms, inputs, last masks": 0, "inside attention": 0, "inside feed-forward": 0}
     outside, attention, feed_forward = parts
     for name, size in kept_terms(batch, sequence, width, heads, ranks, division).items():
@@ -207,7 +207,7 @@ def sent_bytes(calls: list[Call], ranks: int) -> int:
 
 
 def layer_flops(batch: int, sequence: int, width: int, ranks: int = 1) -> int:
-    """FLOPs of a layer's matrix products on each rank, forward and backward.
+    """Count the FLOPs of a layer's matrix products on each rank, forward and backward.
 
     Forward: 24 W^2 for each token, and 4 S W for its scores and their use; backward twice that.
     """

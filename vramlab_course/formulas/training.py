@@ -58,7 +58,7 @@ class LinearChain:
         return block_bytes(tensor_bytes((self.widths[layer], self.widths[layer - 1]), self.dtype))
 
     def bias_bytes(self, layer: int) -> int:
-        """Bias of layer 1, 2, ... or its gradient."""
+        """Size the bias of layer 1, 2, ... or its gradient."""
         return block_bytes(tensor_bytes((self.widths[layer],), self.dtype)) if self.bias else 0
 
     @property
@@ -76,7 +76,7 @@ class LinearChain:
         return 2 * self.parameters_bytes + ends_bytes + SCALAR_BYTES
 
     def backward_moments(self, sum_buffers_bytes: SumBuffers) -> dict[str, int]:
-        """Allocated bytes at the moments of the backward pass that can be its peak.
+        """Sum up what is allocated at the moments of the backward pass that can be its peak.
 
         Two for each layer, last layer first: 'clone N', when the second matrix product of layer N
         runs (with a clone of the gradient where that is expanded, which is only so for the last),

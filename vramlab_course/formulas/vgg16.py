@@ -16,7 +16,7 @@ from vramlab_course.formulas.parameters import conv2d, linear
 
 
 def parameter_counts() -> list[int]:
-    """Elements of each weight and bias, in the order of `model.parameters()`."""
+    """Count the elements of each weight and bias, in the order of `model.parameters()`."""
     counts: list[int] = []
     channels = IMAGE[0]
     for outputs in CONVOLUTIONS:
@@ -34,7 +34,7 @@ def parameters() -> int:
 
 
 def feature_counts() -> list[tuple[str, int]]:
-    """Kind ('convolution' or 'pooling') and elements of each layer's output, for one image."""
+    """Count each layer's outputs for one image, with its kind ('convolution' or 'pooling')."""
     counts: list[tuple[str, int]] = []
     channels, size = IMAGE[0], IMAGE[1]
     for outputs in CONVOLUTIONS:

@@ -6,7 +6,7 @@ from vramlab.measure import Category
 from vramlab.units import short_size
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS
+from vramlab_course.plots.style import CATEGORY_LOOKS, size_label
 
 _MOST = 6
 
@@ -34,9 +34,9 @@ def draw_accumulation(
     for number in range(micro_batches):
         x = 1.1 + number * pitch
         diagram.write(x + width / 2, 2.55, f"micro-batch {number + 1}", bold=True)
-        words = f"activations\n{short_size(activations_bytes)}"
+        words = f"activations\n{size_label(activations_bytes)}"
         activations = diagram.box(x, 1.7, width, 0.6, words, kept)
-        words = f".grad\n{short_size(gradients_bytes)}"
+        words = f".grad\n{size_label(gradients_bytes)}"
         gradients = diagram.box(x, 0.55, width, 0.6, words, added)
         sign = "writes" if number == 0 else "adds"
         diagram.arrow(activations.bottom, gradients.top, f"backward\n{sign}", beside=(0.42, 0.0))
@@ -46,7 +46,7 @@ def draw_accumulation(
     diagram.write(step.top[0], 1.25, "once")
     diagram.write(0.15, 2.0, "come\nand go", ha="left", bold=True)
     diagram.write(0.15, 0.85, "stay:\none tensor", ha="left", bold=True)
-    whole = short_size(micro_batches * activations_bytes)
+    whole = size_label(micro_batches * activations_bytes)
     words = f"Never more than one micro-batch's activations: {whole} for all of them at once."
     diagram.write(1.1, 0.2, words, ha="left")
     return diagram.finish(
@@ -69,5 +69,5 @@ def describe_accumulation(
 def _finding(micro_batches: int, activations_bytes: int) -> str:
     return (
         f"{micro_batches} micro-batches share room for the activations of one: "
-        f"{short_size(activations_bytes)}"
+        f"{size_label(activations_bytes)}"
     )

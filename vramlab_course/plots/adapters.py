@@ -10,7 +10,7 @@ from vramlab.measure import Category
 from vramlab.units import short_size
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS, Look
+from vramlab_course.plots.style import CATEGORY_LOOKS, Look, size_label
 
 _MOST = 3
 _SIDE_IN = 1.05
@@ -50,7 +50,7 @@ def draw_adapters(weight: torch.Tensor, learning: Learning, *, title: str) -> Pi
         diagram.write(x + _SIDE_IN / 2, diagram.height_in - 0.15, column, bold=True)
     for row, (name, optimizer) in enumerate(learning.items()):
         y = diagram.height_in - _TOP_IN - row * _ROW_IN - _SIDE_IN
-        words = f"{name}:\n{short_size(_learning_bytes(optimizer))} besides"
+        words = f"{name}:\n{size_label(_learning_bytes(optimizer))} on top"
         diagram.write(0.2, y + _SIDE_IN / 2, words, ha="left", small=False)
         parameters = list(_parameters(optimizer))
         frozen = all(parameter is not weight for parameter in parameters)

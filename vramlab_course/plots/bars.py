@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.style import Look, MemoryUnit, fits
+from vramlab_course.plots.style import Look, MemoryUnit, fits, size_label
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,11 @@ def draw_bar(
             linewidth=0.6,
             label=part.name,
         )
-        labels = part.labels or (short_size(part.size_bytes),)
+        labels = part.labels or (size_label(part.size_bytes),)
         label = next((text for text in labels if fits(axes, text, width, plot_width_in)), "")
         if label:
             style.write_label(axes, start + width / 2, row, label, part.look, pad=1.5)
-        if label.startswith(part.name) and label.endswith(short_size(part.size_bytes)):
+        if label.startswith(part.name) and label.endswith(size_label(part.size_bytes)):
             named.add(part.name)
         start += width
     return named
@@ -81,5 +80,5 @@ def draw_capacity(axes: Axes, capacity_bytes: int | None, unit: MemoryUnit) -> l
     """Draw the line where the GPU's memory ends, if that is given; its entry in the legend."""
     if capacity_bytes is None:
         return []
-    label = f"memory of the GPU: {short_size(capacity_bytes)}"
+    label = f"memory of the GPU: {size_label(capacity_bytes)}"
     return [axes.axvline(unit.of(capacity_bytes), color=style.BLACK, linewidth=2, label=label)]

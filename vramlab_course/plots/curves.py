@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import MemoryUnit
+from vramlab_course.plots.style import MemoryUnit, size_label
 
 Points = Sequence[tuple[float, float]]
 """(x, bytes), in the order of x."""
@@ -25,6 +28,9 @@ _MARKS = (
     (style.INK, "X", (0, (1, 1))),
 )
 """Colour, marker and line of each curve: each tells the curves apart on its own."""
+_NAME_CHARACTERS = 22
+_NAME_SHARE = 0.075
+"""Of the height of the axes, for a name of a line or two."""
 
 
 def draw_curves(
@@ -35,7 +41,7 @@ def draw_curves(
     logarithmic: bool = False,
     capacity_bytes: int | None = None,
 ) -> Picture:
-    """Draw memory over a quantity, a line with markers for each name.
+    """Draw memory over a quantity, a line with markers for each name, which stands at its end.
 
     Args:
         curves: points by the name of the curve; at most seven curves.
@@ -73,22 +79,72 @@ def draw_curves(
                 label=name,
             )
         if capacity_bytes is not None:
-            axes.axhline(
-                unit.of(capacity_bytes),
-                color=style.BLACK,
-                linewidth=1.5,
-                label=f"memory of the GPU: {short_size(capacity_bytes)}",
-            )
+            _draw_capacity(axes, capacity_bytes, unit)
         if logarithmic:
             _make_logarithmic(axes, sorted({x for points in curves.values() for x, _ in points}))
         else:
             axes.set_ylim(bottom=0)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
         axes.set_xlabel(x_label)
         axes.set_ylabel(unit.name)
         axes.grid(True, color=style.GREY, linewidth=0.4)
-        picture.legend(loc="outside lower left", ncols=3)
+        _name_ends(axes, curves)
     picture.alt = describe_curves(curves, title=title, x_label=x_label)
     return picture
+
+
+def _draw_capacity(axes: Axes, capacity_bytes: int, unit: MemoryUnit) -> None:
+    words = f"memory of the GPU: {size_label(capacity_bytes)}"
+    height = unit.of(capacity_bytes)
+    axes.axhline(height, color=style.BLACK, linewidth=1.5, label=words)
+    axes.annotate(
+        words,
+        (0, height),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 3),
+        textcoords="offset points",
+        fontsize=style.SMALL_FONT_SIZE,
+    )
+
+
+def _name_ends(axes: Axes, names: Iterable[str]) -> None:
+    """Write the names of curves right of the axes, as high as the curves end, and not closer than
+    lines of words; a thin line leads there from a curve whose name has had to move."""
+    ends = [
+        (axes.transAxes.inverted().transform(axes.transData.transform(points[-1])), name)
+        for line, name in zip(axes.get_lines(), names, strict=False)
+        if len(points := np.asarray(line.get_xydata()))
+    ]
+    ends.sort(key=lambda end: end[0][1])
+    heights = _spread([height for (_, height), _ in ends])
+    for ((x, y), name), height in zip(ends, heights, strict=True):
+        axes.annotate(
+            textwrap.fill(name, _NAME_CHARACTERS),
+            (x, y),
+            xycoords="axes fraction",
+            xytext=(1.02, height),
+            textcoords="axes fraction",
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": style.FAINT, "linewidth": 0.6, "shrinkB": 4},
+        )
+
+
+def _spread(heights: Sequence[float]) -> list[float]:
+    """Move rising heights apart where they are closer than a name is high, evenly up and down."""
+    groups: list[tuple[float, int]] = []  # the middle of a group of names, and how many they are
+    for height in heights:
+        middle, count = height, 1
+        while groups and middle - groups[-1][0] < _NAME_SHARE * (count + groups[-1][1]) / 2:
+            other, others = groups.pop()
+            middle = (middle * count + other * others) / (count + others)
+            count += others
+        groups.append((middle, count))
+    return [
+        middle + (number - (count - 1) / 2) * _NAME_SHARE
+        for middle, count in groups
+        for number in range(count)
+    ]
 
 
 def _make_logarithmic(axes: Axes, xs: Sequence[float]) -> None:
@@ -96,6 +152,7 @@ def _make_logarithmic(axes: Axes, xs: Sequence[float]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
 

@@ -7,7 +7,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS
+from vramlab_course.plots.style import CATEGORY_LOOKS, size_label
 
 _MOST = 8
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -40,7 +40,7 @@ def draw_cut_matrices(
     y, low = 1.0, 0.62
 
     def size(rows: int, columns: int) -> str:
-        return short_size(rows * columns * item_bytes)
+        return size_label(rows * columns * item_bytes)
 
     diagram.box(0.3, y, 0.95, 1.1, f"X\n{size(tokens, width)}", inputs)
     diagram.write(0.775, low, "on every GPU")
@@ -99,7 +99,7 @@ def describe_cut_matrices(
 
 
 def _finding(tokens: int, width: int, inner: int, ranks: int, item_bytes: int) -> str:
-    sent = short_size(tokens * width * item_bytes)
+    sent = size_label(tokens * width * item_bytes)
     return (
         f"Columns, then rows: one all-reduce of {sent} forward, one backward, and no whole hidden "
         "layer"

@@ -13,17 +13,21 @@ Groups = Mapping[str, Mapping[str, float]]
 """Seconds by kind, such as "compute", in groups that are drawn together."""
 
 _LOOKS = (
-    Look(style.BLUE),
-    Look(style.ORANGE, "//"),
-    Look(style.GREEN, "\\\\"),
-    Look(style.YELLOW, ".."),
-    Look(style.PURPLE, "xx"),
+    Look(style.FAINT),
+    Look(style.GREY),
+    Look(style.PALE),
+    Look(style.INK),
+    Look(style.GREY, "//"),
 )
+"""Shades of grey: colours mean kinds of memory."""
+_PLOT_WIDTH_IN = 7.0  # what is left of a picture's width beside the groups' names
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def draw_durations(groups: Groups, *, title: str) -> Picture:
     """Draw a group of bars for each name, a bar for each kind of duration.
+
+    The bars of the first group have the names of the kinds, where it has all of them.
 
     Args:
         groups: seconds by kind, by the name of the group; at most five kinds.
@@ -38,20 +42,38 @@ def draw_durations(groups: Groups, *, title: str) -> Picture:
     longest = max(seconds for bars in groups.values() for seconds in bars.values())
     unit_s, unit = _unit(longest)
     looks = dict(zip(kinds, _LOOKS, strict=False))
+    first = next(iter(groups.values()))
+    named = first if len(first) == len(kinds) > 1 else {}
     drawn = [
-        (name, [Bar(kind, seconds / unit_s, short_time(seconds)) for kind, seconds in bars.items()])
+        (
+            name,
+            [
+                Bar(
+                    kind,
+                    seconds / unit_s,
+                    f"{short_time(seconds)}  {kind}" if bars is named else short_time(seconds),
+                )
+                for kind, seconds in bars.items()
+            ],
+        )
         for name, bars in groups.items()
     ]
     with style.house_style():
-        picture = new_picture(1.4 + height_in(drawn))
+        picture = new_picture((1.1 if named else 1.4) + height_in(drawn))
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         draw_groups(axes, drawn, looks)
-        axes.set_xlim(0, longest / unit_s * 1.15 or 1)
+        axes.set_xlim(0, max(map(_end, (bar for _, bars in drawn for bar in bars))) or 1)
         axes.set_xlabel(unit)
-        picture.explain(looks)
+        if len(kinds) > 1 and not named:
+            picture.explain(looks)
     picture.alt = describe_durations(groups, title=title)
     return picture
+
+
+def _end(bar: Bar) -> float:
+    """Where the axis has to end, for a bar and its label."""
+    return bar.length / (1 - min(style.text_width_in(bar.label) / _PLOT_WIDTH_IN, 0.7))
 
 
 def describe_durations(groups: Groups, *, title: str) -> str:
@@ -64,7 +86,7 @@ def describe_durations(groups: Groups, *, title: str) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """Seconds for a label, with three digits: `1.5 s`, `238 ms`, `8.13 µs`."""
+    """Write seconds for a label, with three digits: `1.5 s`, `238 ms`, `8.13 µs`."""
     unit_s, unit = _unit(seconds)
     return f"{seconds / unit_s:.3g} {unit}" if seconds / unit_s < 1000 else f"{seconds:,.0f} s"
 

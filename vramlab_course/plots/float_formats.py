@@ -14,9 +14,9 @@ from vramlab_course.plots.style import Look
 
 _LOOKS = {
     "sign": Look(style.VERMILLION, text_color="white"),
-    "exponent": Look(style.SKY_BLUE, "//"),
+    "exponent": Look(style.SKY_BLUE),
     "fraction": Look(style.YELLOW),
-    "unused": Look(style.PALE, ".."),
+    "unused": Look(style.PALE),
 }
 _COLUMNS = 32
 _TEXT_FROM = _COLUMNS + 1.0

@@ -14,8 +14,8 @@ _FORWARD, _BACKWARD, _WAITS = "forward", "backward", "waits"
 
 _LOOKS = {
     _FORWARD: Look(style.SKY_BLUE),
-    _BACKWARD: Look(style.ORANGE, "//"),
-    _WAITS: Look(style.PALE, ".."),
+    _BACKWARD: Look(style.ORANGE),
+    _WAITS: Look(style.PALE),
 }
 
 _ROW_IN = 0.34

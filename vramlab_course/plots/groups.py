@@ -32,7 +32,7 @@ Groups = Sequence[tuple[str, Sequence[Bar]]]
 
 
 def height_in(groups: Groups) -> float:
-    """What the bars take of a picture's height, in inches."""
+    """Measure what the bars take of a picture's height, in inches."""
     return sum(len(bars) for _, bars in groups) * _BAR_IN + len(groups) * _GAP_IN
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from vramlab.measure import Category
-from vramlab.units import short_size
 from vramlab_course.experiments.journey import JourneyStop
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.stacks import describe_stacks, draw_stacks
-from vramlab_course.plots.style import CATEGORY_LOOKS, GREY, Look
+from vramlab_course.plots.style import CATEGORY_LOOKS, GREY, Look, size_label
 
 UNEXPLAINED = "not explained yet"
 _LOOKS = {UNEXPLAINED: Look(GREY, ".."), **{str(name): CATEGORY_LOOKS[name] for name in Category}}
@@ -65,7 +64,7 @@ def _finding(stops: Sequence[JourneyStop], explained: Collection[Category]) -> s
     first, last = stops[0].peak_bytes, stops[-1].peak_bytes
     unexplained = _parts(stops[-1], explained).get(UNEXPLAINED, 0)
     if unexplained:
-        return f"The journey so far: {1 - unexplained / last:.0%} of {short_size(last)} explained"
+        return f"The journey so far: {1 - unexplained / last:.0%} of {size_label(last)} explained"
     if len(stops) == 1:
-        return f"The journey so far: all {short_size(last)} are explained, and can shrink now"
-    return f"The journey so far: from {short_size(first)} to {short_size(last)}"
+        return f"The journey so far: all {size_label(last)} are explained, and can shrink now"
+    return f"The journey so far: from {size_label(first)} to {size_label(last)}"

@@ -9,7 +9,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import Look
+from vramlab_course.plots.style import Look, size_label
 
 _ROW_IN = 0.42
 _BAR_IN = 1.7
@@ -65,17 +65,17 @@ def draw_methods(
         width = _BAR_IN * method.peak_bytes / largest_bytes
         diagram.box(x, y - 0.13, _BAR_IN * first.peak_bytes / largest_bytes, 0.26, dashed=True)
         diagram.box(x, y - 0.13, width, 0.26, "", _PEAK)
-        diagram.write(x + _BAR_IN + 0.1, y, short_size(method.peak_bytes), ha="left")
+        diagram.write(x + _BAR_IN + 0.1, y, size_label(method.peak_bytes), ha="left")
         x = columns["time"]
         diagram.box(x, y - 0.13, 1.0 * method.time / longest, 0.26, "", _TIME)
         diagram.write(x + 1.08, y, f"x {method.time:.2f}", ha="left")
-        sent = short_size(method.sent_bytes) if method.sent_bytes else "nothing"
+        sent = size_label(method.sent_bytes) if method.sent_bytes else "nothing"
         diagram.write(columns["sent"], y, sent, ha="left")
         diagram.write(columns["mind"], y, method.breaks, ha="left")
     if capacity_bytes is not None:
         x = columns["peak of a step"] + _BAR_IN * capacity_bytes / largest_bytes
         diagram.line((x, y - 0.24), (x, diagram.height_in - 0.38), width=2.2)
-        diagram.write(x, y - 0.36, f"the GPU has {short_size(capacity_bytes)}")
+        diagram.write(x, y - 0.36, f"room on the GPU: {size_label(capacity_bytes)}")
     return diagram.finish(describe_methods(methods, title=title, capacity_bytes=capacity_bytes))
 
 
@@ -88,7 +88,7 @@ def describe_methods(
         f"{short_size(method.sent_bytes)}{'; mind: ' + method.breaks if method.breaks else ''}."
         for name, method in methods.items()
     )
-    has = "" if capacity_bytes is None else f" The GPU has {short_size(capacity_bytes)}."
+    has = "" if capacity_bytes is None else f" Room on the GPU: {short_size(capacity_bytes)}."
     return f"{title or _finding(methods)}. {rows}{has}"
 
 

@@ -8,7 +8,7 @@ from vramlab.measure import Category
 from vramlab.units import short_size
 from vramlab_course.plots.diagram import STEP, Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS, fits_in
+from vramlab_course.plots.style import CATEGORY_LOOKS, fits_in, size_label
 
 _MOST = 16
 _WIDTH_IN = 7.5
@@ -49,13 +49,13 @@ def draw_overlap(
     x = 1.2
     for name, size in gradients_bytes.items():
         width = size * scale
-        words = f"{name}\n{short_size(size)}"
+        words = f"{name}\n{size_label(size)}"
         diagram.box(x, rows["backward"], width - 0.03, 0.48, fits_in(words, width), STEP)
         x += width
     for number, (bucket, (start, end)) in enumerate(zip(buckets, sent, strict=True), start=1):
         begin = sum(sizes[: bucket[0]]) * scale
         size = sum(sizes[place] for place in bucket)
-        words = fits_in(f"bucket {number}\n{short_size(size)}", size * scale) or str(number)
+        words = fits_in(f"bucket {number}\n{size_label(size)}", size * scale) or str(number)
         full = diagram.box(1.2 + begin, rows["buckets"], size * scale - 0.03, 0.48, words, look)
         words = fits_in(f"all-reduce\n{number}", (end - start) * scale)
         travels = diagram.box(

@@ -16,7 +16,9 @@ from typing import Any
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
+from vramlab_course.plots.readers_language import in_readers_language, is_told
 from vramlab_course.plots.style import Look
+from vramlab_course.translations.language import language_here
 from vramlab_course.translations.speech import title_of
 
 WIDTH_IN = 9.0
@@ -54,13 +56,14 @@ class Picture(Figure):
             legend.remove()
 
     def to_png(self) -> bytes:
-        """The picture as a PNG file."""
+        """Draw it as a PNG file, with its words in the reader's language."""
         file = io.BytesIO()
-        self.savefig(file, format="png", dpi=SHOWN_DPI * PIXELS_PER_SHOWN_PIXEL)
+        with in_readers_language(self):
+            self.savefig(file, format="png", dpi=SHOWN_DPI * PIXELS_PER_SHOWN_PIXEL)
         return file.getvalue()
 
     def to_html(self) -> str:
-        """The picture as an `<img>` element with its alternative text."""
+        """Show it as an `<img>` element with its alternative text."""
         data = base64.b64encode(self.to_png()).decode("ascii")
         width_px = round(self.get_figwidth() * SHOWN_DPI)
         return (
@@ -74,14 +77,11 @@ class Picture(Figure):
 
 
 def title_html(alt: str) -> str:
-    """Write a picture's title in the learner's language, if that is another than the picture's.
-
-    The font that comes with matplotlib has Latin letters only; a browser has others.
-    """
-    title = title_of(alt)
+    """Write a picture's title in the learner's language, if the picture itself cannot say it."""
+    title = "" if is_told(language_here()) else title_of(alt)
     return f"<p><strong>{escape(title)}</strong></p>" if title else ""
 
 
 def new_picture(height_in: float) -> Picture:
-    """An empty picture of the usual width, whose parts make room for each other."""
+    """Begin a picture of the usual width, whose parts make room for each other."""
     return Picture(figsize=(WIDTH_IN, height_in), dpi=SHOWN_DPI, layout="constrained")

@@ -62,9 +62,8 @@ def draw_roofline(
                 color=color,
                 linestyle=line,
                 linewidth=2,
-                label=f"{arithmetic}: {peak_flops_per_s(gpu, arithmetic) / 1e12:,.4g} TFLOP/s, "
-                f"from {ridge:,.3g} FLOPs per byte",
             )
+            _name_roof(axes, right, peak_flops_per_s(gpu, arithmetic) / 1e12, arithmetic, ridge)
         for number, (name, intensity) in enumerate(work.items()):
             axes.plot(
                 intensity,
@@ -85,9 +84,19 @@ def draw_roofline(
         axes.set_xlabel("FLOPs for each byte read or written")
         axes.set_ylabel("TFLOP/s at best")
         axes.grid(True, color=style.GREY, linewidth=0.4)
-        picture.legend(loc="outside lower left")
     picture.alt = describe_roofline(gpu, work, arithmetics, title=title)
     return picture
+
+
+def _name_roof(axes: Axes, right: float, height: float, arithmetic: str, ridge: float) -> None:
+    axes.annotate(
+        f"{arithmetic}: {height:,.4g} TFLOP/s, from {ridge:,.3g} FLOPs per byte",
+        (right, height),
+        xytext=(-2, 3),
+        textcoords="offset points",
+        ha="right",
+        fontsize=style.SMALL_FONT_SIZE,
+    )
 
 
 def _name_points(

@@ -26,14 +26,15 @@ _CURRENT = "current"
 _GRADIENT = "gradient"
 
 _LOOKS = {
-    _STORED: Look(style.PURPLE),
-    _RECORDED: Look(style.ORANGE, "//"),
-    _CURRENT: Look(style.YELLOW, ".."),
-    _GRADIENT: Look(style.GREEN, "\\\\"),
+    _STORED: Look(style.DARK_ORANGE, text_color="white"),
+    _RECORDED: Look(style.ORANGE),
+    _CURRENT: Look(style.paler(style.ORANGE, 0.65)),
+    _GRADIENT: Look(style.GREEN, text_color="white"),
 }
-"""Why a state, or the gradient of one, is held."""
+"""Why a state, or the gradient of one, is held; states are activations."""
 
 _NOT_HELD = Look("white")
+_NAMES_RISE_DEGREES = 30
 _STATE_HEIGHT, _GRADIENT_HEIGHT = 0.55, 0.3
 """Of a row of the grid, whose height is 1."""
 
@@ -100,8 +101,6 @@ def describe_schedule(
 def draw_exchange(points: Sequence[Exchange], *, title: str) -> Picture:
     """Draw what each strategy holds against what it computes: predicted rings around measured dots.
 
-    The numbers at the dots are those of the list beside them.
-
     Args:
         points: one per strategy; the first is the one that FLOPs are compared with.
         title: the picture's title.
@@ -116,13 +115,14 @@ def draw_exchange(points: Sequence[Exchange], *, title: str) -> Picture:
             _draw_point(axes, number, point, least, unit)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.margins(x=0.12, y=0.15)  # names need room
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(StrMethodFormatter("{x:g}"))
             axis.set_minor_formatter(StrMethodFormatter("{x:g}"))
             axis.set_tick_params(which="minor", labelsize=style.SMALL_FONT_SIZE)
         axes.set_xlabel("FLOPs of a training step, times those without checkpointing")
         axes.set_ylabel(f"peak beyond parameters and input ({unit.name})")
-        _list_points(picture, points)
+        _explain_marks(picture)
     picture.alt = describe_exchange(points, title=title)
     return picture
 
@@ -238,7 +238,7 @@ def _draw_node(axes: Axes, x: float, y: float, name: str, look: Look) -> None:
 
 
 def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: MemoryUnit) -> None:
-    """A ring where a strategy was predicted, a dot where it was measured, and its number."""
+    """A ring where a strategy was predicted, a dot where it was measured, its number and name."""
     marker, color = ("s", style.VERMILLION) if point.by_torch else ("o", style.BLUE)
     axes.plot(
         point.predicted_flops / least,
@@ -252,21 +252,18 @@ def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: Memo
     measured = point.flops / least, unit.of(point.peak_bytes)
     axes.plot(*measured, marker=marker, markersize=5, color=color, linestyle="none")
     axes.annotate(
-        str(number),
+        f"{number}  {point.strategy}",
         measured,
-        xytext=(7, 5),
+        xytext=(4, 5),
         textcoords="offset points",
-        fontsize=style.SMALL_FONT_SIZE + 1,
+        fontsize=style.SMALL_FONT_SIZE,
+        rotation=_NAMES_RISE_DEGREES,  # points are close, and names beside them would overlap
+        rotation_mode="anchor",
     )
 
 
-def _list_points(picture: Picture, points: Sequence[Exchange]) -> None:
-    """Name the numbers beside the plot, and say what the marks are."""
+def _explain_marks(picture: Picture) -> None:
     handles = [
-        Line2D([], [], linestyle="none", label=f"{number}  {point.strategy}")
-        for number, point in enumerate(points, 1)
-    ]
-    handles += [
         Line2D([], [], marker="o", color=style.BLUE, linestyle="none", label="schedule, executed"),
         Line2D([], [], marker="s", color=style.VERMILLION, linestyle="none", label="by torch"),
         Line2D(
@@ -280,4 +277,4 @@ def _list_points(picture: Picture, points: Sequence[Exchange]) -> None:
             label="predicted",
         ),
     ]
-    picture.legend(handles=handles, loc="outside right upper")
+    picture.legend(handles=handles, loc="outside lower left", ncols=len(handles))

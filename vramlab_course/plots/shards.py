@@ -7,31 +7,23 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from vramlab.measure import Category
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import BLUE, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, Look
+from vramlab_course.plots.style import CATEGORY_LOOKS, Look
 
 Held = Mapping[str, Sequence[str]]
 """For each moment, in order, the names of the parameters that a GPU holds."""
 
-OWNER_LOOKS = (
-    Look(SKY_BLUE),
-    Look(ORANGE, "//"),
-    Look(GREEN, "..", text_color="white"),
-    Look(YELLOW, "--"),
-    Look(PURPLE, "xx"),
-    Look(BLUE, "\\\\", text_color="white"),
-)
-"""How the parameters of GPU 0, 1, ... look, wherever they are."""
-
+_AT_HOME = CATEGORY_LOOKS[Category.PARAMETERS]
 _ROW_IN = 0.62
 
 
 def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
     """Draw which parameters each GPU holds at each moment.
 
-    Colours and hatches tell who keeps a parameter at the first moment; a bold frame, that it is at
-    home. What has no frame has been sent by its owner.
+    What is filled is at home, on the GPU that keeps it at the first moment. What is hatched has
+    been gathered.
 
     Args:
         held: for each GPU, what it holds; a parameter is named by its layer, which is all but the
@@ -39,8 +31,7 @@ def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
         title: the picture's title.
 
     Raises:
-        ValueError: there is nobody, or there are more GPUs than can be told apart, or a parameter
-            is nobody's at the first moment.
+        ValueError: there is nobody, or a parameter is nobody's at the first moment.
     """
     owners = _owners(held)
     moments = list(held[0])
@@ -65,11 +56,7 @@ def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
         axes.set_xticks([])
         for spine in axes.spines.values():
             spine.set_visible(False)
-        handles = [
-            look.patch(f"kept by GPU {gpu}")
-            for gpu, look in zip(range(len(held)), OWNER_LOOKS, strict=False)
-        ]
-        picture.explain_in_columns(handles, 4)
+        picture.explain({"at home": _AT_HOME, "gathered": style.GATHERED_LOOK})
     picture.alt = describe_shards(held, title)
     return picture
 
@@ -90,8 +77,6 @@ def _owners(held: Sequence[Held]) -> dict[str, int]:
     """Who keeps each parameter at the first moment."""
     if not held or not held[0]:
         raise ValueError("there is nobody who holds anything")
-    if len(held) > len(OWNER_LOOKS):
-        raise ValueError(f"{len(held)} GPUs in one picture; at most {len(OWNER_LOOKS)} can be told")
     first = next(iter(held[0]))
     owners = {name: gpu for gpu, own in enumerate(held) for name in own[first]}
     everything = {name for own in held for names in own.values() for name in names}
@@ -103,7 +88,9 @@ def _owners(held: Sequence[Held]) -> dict[str, int]:
 def _draw_cell(
     axes: Axes, x: float, row: int, name: str, owner: int, gpu: int, is_there: bool
 ) -> None:
-    look = OWNER_LOOKS[owner] if is_there else Look("white", text_color=style.GREY)
+    look = Look("white", text_color=style.GREY)
+    if is_there:
+        look = _AT_HOME if owner == gpu else style.GATHERED_LOOK
     axes.add_patch(
         Rectangle(
             (x, row - 0.38),
@@ -112,7 +99,7 @@ def _draw_cell(
             facecolor=look.color,
             hatch=look.hatch,
             edgecolor=style.INK if is_there else style.GREY,
-            linewidth=2.0 if is_there and owner == gpu else 0.5,
+            linewidth=0.5,
         )
     )
     if is_there:

@@ -11,7 +11,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import MemoryUnit
+from vramlab_course.plots.style import MemoryUnit, size_label
 
 _PLOT_WIDTH_IN = 8.6  # what is left of a picture's width beside the margins
 
@@ -43,12 +43,12 @@ def draw_stack(
         axes.set_xlim(0, unit.of(longest_bytes) * 1.02)
         named = draw_bar(axes, 0, drawn, unit, _PLOT_WIDTH_IN)
         handles: list[Artist] = [
-            part.look.patch(f"{part.name}: {short_size(part.size_bytes)}")
+            part.look.patch(f"{part.name}: {size_label(part.size_bytes)}")
             for part in drawn
             if part.name not in named
         ]
         handles += draw_capacity(axes, capacity_bytes, unit)
-        axes.set_xlabel(f"{unit.name} ({sums or f'{short_size(total_bytes)} in all'})")
+        axes.set_xlabel(f"{unit.name} ({sums or f'{size_label(total_bytes)} in all'})")
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         picture.legend(handles=handles, loc="outside lower left", ncols=3)
@@ -77,6 +77,6 @@ def _parts(parts: Mapping[str, int] | Sequence[BarPart]) -> list[BarPart]:
     return [
         replace(part, labels=(f"{part.name} {size}", f"{part.name}\n{size}", part.name))
         for part in parts
-        for size in (short_size(part.size_bytes),)
+        for size in (size_label(part.size_bytes),)
         if part.size_bytes > 0
     ]

@@ -10,7 +10,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity, name_rows
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, MemoryUnit
+from vramlab_course.plots.style import Look, MemoryUnit, size_label
 
 _ROW_IN = 0.27
 _PLOT_WIDTH_IN = 6.2  # what is left of a picture's width beside the rows' names and sums
@@ -28,6 +28,8 @@ def draw_stacks(
 ) -> Picture:
     """Draw a bar for each row; a part looks the same in every row, and sums stand at the ends.
 
+    The longest stretch of a part has its name, if there is room; the legend has the other names.
+
     Args:
         rows: from top to bottom; their parts are stacked in the order in which they first come.
             Parts of 0 bytes are not drawn, but keep their place in that order.
@@ -43,16 +45,19 @@ def draw_stacks(
     longest_bytes = max([*sums.values(), capacity_bytes or 0]) or 1
     unit = MemoryUnit.for_axis(longest_bytes)
     with style.house_style():
-        rows_of_legend = -(-(len(looks) + (capacity_bytes is not None)) // 4)
-        picture = new_picture(0.95 + 0.2 * rows_of_legend + _ROW_IN * len(rows))
+        picture = new_picture(1)
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
         axes.set_xlim(0, unit.of(longest_bytes) * 1.16)  # room for the sums
+        named = set()
         for number, (row, parts) in enumerate(rows.items()):
-            stretches = (BarPart(part, parts.get(part, 0), look) for part, look in looks.items())
-            draw_bar(axes, number, stretches, unit, _PLOT_WIDTH_IN)
+            stretches = (
+                BarPart(part, parts.get(part, 0), look, _labels(rows, row, part))
+                for part, look in looks.items()
+            )
+            named |= draw_bar(axes, number, stretches, unit, _PLOT_WIDTH_IN)
             axes.annotate(
-                short_size(sums[row]),
+                size_label(sums[row]),
                 (unit.of(sums[row]), number),
                 xytext=(4, 0),
                 textcoords="offset points",
@@ -61,13 +66,38 @@ def draw_stacks(
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # over the GPU's line
                 zorder=5,
             )
-        handles: list[Artist] = [look.patch(part) for part, look in looks.items()]
+        handles: list[Artist] = [
+            look.patch(part)
+            for part, look in looks.items()
+            if len(looks) > 1
+            and part not in named
+            and _can_be_seen(rows, part, axes.get_xlim()[1] * unit.size_bytes)
+        ]
         handles += draw_capacity(axes, capacity_bytes, unit)
         axes.set_xlabel(unit.name)
         name_rows(axes, list(rows))
-        picture.explain_in_columns(handles, 4)
+        rows_of_legend = -(-len(handles) // 4)
+        picture.set_figheight(0.95 + 0.2 * rows_of_legend + _ROW_IN * len(rows))
+        if handles:
+            picture.explain_in_columns(handles, 4)
     picture.alt = describe_stacks(rows, title=title)
     return picture
+
+
+def _labels(rows: Rows, row: str, part: str) -> tuple[str, ...]:
+    """What may stand on a part in a row: in the row where it is longest, its name as well.
+
+    Where all rows have one part alone, the sums at their ends say all there is to say.
+    """
+    if all(len(parts) == 1 for parts in rows.values()):
+        return ("",)
+    size = size_label(rows[row].get(part, 0))
+    longest = max(rows, key=lambda name: rows[name].get(part, 0))
+    return (f"{part} {size}", size) if row == longest else (size,)
+
+
+def _can_be_seen(rows: Rows, part: str, axis_bytes: float) -> bool:
+    return any(parts.get(part, 0) > axis_bytes / 500 for parts in rows.values())
 
 
 def describe_stacks(rows: Rows, *, title: str) -> str:

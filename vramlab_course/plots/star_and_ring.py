@@ -8,6 +8,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.style import size_label
 
 _MOST = 8
 _GPU_IN = (0.74, 0.36)
@@ -51,10 +52,10 @@ def _ring_bytes(gradients_bytes: int, ranks: int) -> int:
 
 
 def _finding(gradients_bytes: int, ranks: int) -> str:
-    star = short_size(2 * (ranks - 1) * gradients_bytes)
+    star = size_label(2 * (ranks - 1) * gradients_bytes)
     return (
         f"In a star GPU 0 moves {star}; in a ring every GPU sends "
-        f"{short_size(_ring_bytes(gradients_bytes, ranks))}"
+        f"{size_label(_ring_bytes(gradients_bytes, ranks))}"
     )
 
 
@@ -74,10 +75,13 @@ def _draw_star(diagram: Diagram, middle: tuple[float, float], size: int, ranks: 
         _link(diagram, there, middle, both=True)
         _draw_gpu(diagram, there, number)
     _draw_gpu(diagram, middle, 0)
+    through = size_label(2 * (ranks - 1) * size)
+    diagram.write(middle[0], middle[1] - 0.42, f"{through}\nthrough GPU 0", small=False, bold=True)
+    each = size_label(size)
     diagram.write(
         middle[0],
         0.12,
-        f"star (DataParallel): a link has {short_size(size)} of gradients in, of parameters out",
+        f"star (DataParallel): gradients in, parameters out, {each} each on a link",
     )
 
 
@@ -87,7 +91,7 @@ def _draw_ring(diagram: Diagram, middle: tuple[float, float], size: int, ranks: 
         _link(diagram, here, _around(middle, (number + 1) % ranks, ranks))
     for number in range(ranks):
         _draw_gpu(diagram, _around(middle, number, ranks), number)
-    sent = short_size(_ring_bytes(size, ranks))
+    sent = size_label(_ring_bytes(size, ranks))
     diagram.write(*middle, f"{sent}\non each link", small=False, bold=True)
     diagram.write(middle[0], 0.12, f"ring (DDP): {ranks} pieces go around, twice")
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from vramlab.measure.categories import Category
-from vramlab.units import GIB, KIB, MIB
+from vramlab.units import GIB, KIB, MIB, short_size
 from vramlab.viz.colors import CATEGORY_COLORS
 
 BLACK = "#000000"
@@ -29,6 +29,7 @@ VERMILLION = "#D55E00"
 PURPLE = "#CC79A7"
 GREY = "#BBBBBB"
 PALE = "#F4F4F4"
+DARK_ORANGE = "#8F6300"
 INK = "#222222"
 FAINT = "#5A5A5A"
 """Of words that may be passed over; dark enough to read on white."""
@@ -70,11 +71,11 @@ class Look:
     """Colour of a label on top of it, chosen for contrast."""
 
     def patch(self, label: str) -> Patch:
-        """A box of this look for a legend."""
+        """Make a box of this look for a legend."""
         return Patch(facecolor=self.color, hatch=self.hatch, edgecolor=INK, lw=0.5, label=label)
 
 
-_HATCHES = {Category.WORKSPACES: "xx"}
+_HATCHES = {Category.BUFFERS: ".."}  # workspaces have the same colour, and are met more often
 _ON_DARK = (Category.PARAMETERS, Category.GRADIENTS)
 
 CATEGORY_LOOKS: dict[Category, Look] = {
@@ -92,12 +93,33 @@ OUTSIDE_LOOK = Look(INK, text_color="white")
 GATHERED_LOOK = Look(BLUE, "//", text_color="white")
 """Parameters of other ranks, while a layer needs them."""
 
+RANK_LOOKS = (
+    Look(FAINT, text_color="white"),
+    Look("#999999"),
+    Look(GREY),
+    Look("#DDDDDD"),
+)
+"""Of all that a GPU holds, by its number, where it does not matter what that is."""
+
 _MEANINGS: dict[str, Look] = {
+    "buffers to receive into": Look(PURPLE),
     **{str(category): look for category, look in CATEGORY_LOOKS.items()},
+    "gradient ": CATEGORY_LOOKS[Category.GRADIENTS],
+    "other micro-batches in flight": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "this micro-batch": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "for its own tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "for tokens that came": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "weights": CATEGORY_LOOKS[Category.PARAMETERS],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
     "casts": Look(YELLOW),
+    "buckets": CATEGORY_LOOKS[Category.GRADIENTS],
+    "outputs": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "inside attention": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "inside feed-forward": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "norms, inputs, last masks": CATEGORY_LOOKS[Category.ACTIVATIONS],
+    "loss": CATEGORY_LOOKS[Category.TEMPORARIES],
+    **{f"GPU {number}": look for number, look in enumerate(RANK_LOOKS)},
     "default pool": Look(GREY),
     "private pool": Look(PURPLE, ".."),
     "cache": CACHED_LOOK,
@@ -105,6 +127,11 @@ _MEANINGS: dict[str, Look] = {
     "keys and values": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "reserved": Look("white", "//"),
     "CUDA context": OUTSIDE_LOOK,
+}
+_MEANINGS_OF_WHOLE_NAMES: dict[str, Look] = {
+    "input": CATEGORY_LOOKS[Category.INPUTS],
+    "AdamW": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
+    "copies": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
 }
 OTHER_LOOKS = (
     Look(SKY_BLUE),
@@ -124,7 +151,8 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
     """Give every name its look: that of its meaning, else one that nothing else here has.
 
     A name means a category if it begins with its words: 'gradients of layer 2' are gradients. The
-    second name of the same meaning has a hatch, so that both are told apart.
+    second name of the same meaning has a paler colour, so that both are told apart; or a hatch,
+    where the paler colour would look like another meaning's.
 
     Raises:
         ValueError: there are more names than can be told apart.
@@ -132,14 +160,15 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
     found: dict[str, Look] = {}
     others = []
     for name in dict.fromkeys(names):
-        meant = next((look for word, look in _MEANINGS.items() if name.startswith(word)), None)
+        meant = _MEANINGS_OF_WHOLE_NAMES.get(name) or next(
+            (look for word, look in _MEANINGS.items() if name.startswith(word)), None
+        )
         if meant is None:
             others.append(name)
             continue
-        hatches = [meant.hatch, *_MORE_HATCHES]
         used = [(look.color, look.hatch) for look in found.values()]
-        free = [hatch for hatch in hatches if (meant.color, hatch) not in used]
-        found[name] = replace(meant, hatch=free[0] if free else meant.hatch)
+        alike = (look for look in _alike(meant) if (look.color, look.hatch) not in used)
+        found[name] = next(alike, meant)
     taken = {look.color for look in found.values()}
     left = [look for look in OTHER_LOOKS if look.color not in taken]
     left += [replace(look, hatch="//") for look in OTHER_LOOKS if look.color in taken]
@@ -149,7 +178,25 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
     return {name: looks[name] for name in dict.fromkeys(names)}
 
 
-_MORE_HATCHES = ("//", "..", "xx")
+def _alike(look: Look) -> Iterator[Look]:
+    """Give a look, and those of further names of its meaning."""
+    yield look
+    if not look.hatch and look.color != BLUE:  # a pale blue is sky blue, which means states
+        for share in (0.5, 0.75):
+            yield Look(paler(look.color, share))
+    for hatch in ("//", "..", "xx"):
+        yield replace(look, hatch=hatch)
+
+
+def paler(color: str, share: float) -> str:
+    """Mix a colour with white.
+
+    Args:
+        color: as `#E69F00`.
+        share: of white, from 0 to 1.
+    """
+    parts = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)
 
 
 @contextmanager
@@ -168,15 +215,25 @@ class MemoryUnit:
 
     @classmethod
     def for_axis(cls, largest_bytes: int) -> MemoryUnit:
-        """The unit in which an axis up to `largest_bytes` reads best."""
+        """Choose the unit in which an axis up to `largest_bytes` reads best."""
         for name, size_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
             if largest_bytes >= 2 * size_bytes:
                 return cls(name, size_bytes)
         return cls("bytes", 1)
 
     def of(self, size_bytes: int) -> float:
-        """Bytes in this unit."""
+        """Convert bytes to this unit."""
         return size_bytes / self.size_bytes
+
+
+def size_label(size_bytes: int) -> str:
+    """Write bytes for a label in a picture, with four digits: `304.1 MiB`, `39.72 GiB`.
+
+    The words beside a picture, tables and results have all of them: `short_size` writes those.
+    """
+    number, _, unit = short_size(size_bytes).partition(" ")
+    value = float(number.replace(",", ""))
+    return f"{value:.4g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
 
 
 def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: float = 0.8) -> None:
@@ -203,12 +260,12 @@ def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: floa
 
 
 def text_width_in(text: str, font_size: float = SMALL_FONT_SIZE) -> float:
-    """About how wide the longest line is, in inches (DejaVu Sans is 0.6 em wide on average)."""
+    """Estimate the longest line's width in inches (DejaVu Sans is 0.6 em wide on average)."""
     return max(map(len, text.split("\n"))) * 0.6 * font_size / 72
 
 
 def fits(axes: Axes, text: str, width: float, axes_width_in: float) -> bool:
-    """Whether a label fits into a width given in data units of the x axis."""
+    """Tell whether a label fits into a width given in data units of the x axis."""
     left, right = axes.get_xlim()
     return text_width_in(text) < width / (right - left) * axes_width_in
 

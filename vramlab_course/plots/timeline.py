@@ -10,11 +10,18 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from vramlab.measure import Category, Timeline, TimelineStage, breakdown, category_curves
+from vramlab.measure import (
+    Category,
+    Timeline,
+    TimelineStage,
+    attribute,
+    breakdown,
+    category_curves,
+)
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import CATEGORY_LOOKS, MemoryUnit
+from vramlab_course.plots.style import CATEGORY_LOOKS, MemoryUnit, size_label
 
 _PLOT_WIDTH_IN = 8.3  # what is left of a picture's width beside the axis
 _LEVELS = 3
@@ -64,10 +71,11 @@ def draw_timeline(
         _draw_stages(axes, names, timeline)
         failed_at = [failure.position for failure in timeline.out_of_memory]
         named = _draw_areas(axes, curves, unit, failed_at)
+        seen_bytes = axes.get_ylim()[1] * unit.size_bytes / 300  # a pixel
         handles: list[Artist] = [
             CATEGORY_LOOKS[category].patch(category)
-            for category in reversed(curves)
-            if category not in named
+            for category, curve in reversed(curves.items())
+            if category not in named and max(curve) > seen_bytes
         ]
         if show_reserved:
             handles.append(_draw_line(axes, timeline.reserved_bytes, unit, "reserved", (0, (4, 2))))
@@ -77,7 +85,7 @@ def draw_timeline(
         _mark_peak(axes, timeline, unit)
         _write_notes(axes, timeline, notes or {}, unit)
         _mark_failures(axes, timeline)
-        axes.set_xlabel("one step to the right: a block is taken or given back, or a segment is")
+        axes.set_xlabel("time, in allocations and frees")
         axes.set_ylabel(unit.name)
         picture.explain_in_columns(handles, 5)
     told = "".join(f" {_note(timeline, *note)}." for note in (notes or {}).items())
@@ -85,28 +93,32 @@ def draw_timeline(
     return picture
 
 
-def largest_born(timeline: Timeline, stage: str | None = None) -> int:
+def largest_born(timeline: Timeline, stage: str | None = None, category: str | None = None) -> int:
     """Find the largest block that a stage takes, the first of several: its place in `blocks`.
 
     Args:
         timeline: with its stages.
         stage: its name; any, and what was there before, if None.
+        category: what the block is, such as "gradients"; anything, if None.
 
     Raises:
-        ValueError: nothing was taken there.
+        ValueError: nothing of the kind was taken there.
     """
+    categories = [attribution.category for attribution in attribute(timeline)]
     born = [
         number
         for number, block in enumerate(timeline.blocks)
-        if stage is None or timeline.stage_at(block.born + 1) == stage
+        if (stage is None or timeline.stage_at(block.born + 1) == stage)
+        and category in (None, categories[number])
     ]
     if not born:
-        raise ValueError(f"no block is taken in stage {stage!r}")
+        what = "block" if category is None else f"block of {category}"
+        raise ValueError(f"no {what} is taken in stage {stage!r}")
     return max(born, key=lambda number: timeline.blocks[number].size_bytes)
 
 
 def _note(timeline: Timeline, number: int, words: str) -> str:
-    return f"{words}: {short_size(timeline.blocks[number].size_bytes)}"
+    return f"{words}: {size_label(timeline.blocks[number].size_bytes)}"
 
 
 def _write_notes(
@@ -329,7 +341,7 @@ def _mark_peak(axes: Axes, timeline: Timeline, unit: MemoryUnit) -> None:
     on_the_left = position > timeline.event_count / 2
     axes.plot(position, height, marker="v", color=style.BLACK, markersize=6, clip_on=False)
     axes.annotate(
-        f"peak {short_size(timeline.peak_bytes)}",
+        f"peak {size_label(timeline.peak_bytes)}",
         (position, height),
         xytext=(-8 if on_the_left else 8, 6),
         textcoords="offset points",

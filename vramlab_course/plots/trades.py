@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from matplotlib.axes import Axes
 
 from vramlab.units import short_size
 from vramlab_course.plots import style
@@ -22,6 +24,12 @@ _MARKS = (
     (style.YELLOW, "*"),
     (style.GREY, "<"),
 )
+
+_PLOT_IN = (8.2, 3.4)
+"""What is left of a picture beside the axes' words."""
+_LINE_IN = 0.15
+_Extent = tuple[float, float, float, float]
+"""Left, right, low, high, in inches."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +76,52 @@ def draw_trades(trades: Mapping[str, Trade], *, title: str, of: str = "sequence"
         axes.set_xlabel(f"peak of a step in {unit.name}")
         axes.set_ylabel(f"least time for a {of} in ms")
         axes.grid(True, color=style.GREY, linewidth=0.4)
-        picture.legend(loc="outside lower left", ncols=3)
+        _name_points(axes, trades, unit)
     picture.alt = describe_trades(trades, title=title, of=of)
     return picture
+
+
+def _name_points(axes: Axes, trades: Mapping[str, Trade], unit: MemoryUnit) -> None:
+    """Write names beside their points, where they touch no other name or point."""
+    (_, right), (_, top) = axes.get_xlim(), axes.get_ylim()
+    at = {
+        name: (
+            unit.of(trade.peak_bytes) / right * _PLOT_IN[0],
+            trade.seconds * 1e3 / top * _PLOT_IN[1],
+        )
+        for name, trade in trades.items()
+    }
+    taken = [(x - 0.07, x + 0.07, y - 0.07, y + 0.07) for x, y in at.values()]
+    for name, (x, y) in at.items():
+        width = style.text_width_in(name)
+        places = [
+            (x + side * 0.12 - (width if side < 0 else 0), y + lines * _LINE_IN)
+            for lines in (0, 1, -1, 2, -2, 3, -3)
+            for side in (1, -1)
+        ]
+        boxes = ((left, left + width, y - 0.07, y + 0.07) for left, y in places)
+        box = next((box for box in boxes if _is_free(box, taken)), None)
+        if box is None:
+            continue
+        taken.append(box)
+        axes.annotate(
+            name,
+            (x / _PLOT_IN[0], y / _PLOT_IN[1]),
+            xycoords="axes fraction",
+            xytext=(box[0] / _PLOT_IN[0], (box[2] + box[3]) / 2 / _PLOT_IN[1]),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=style.SMALL_FONT_SIZE,
+        )
+
+
+def _is_free(box: _Extent, taken: Iterable[_Extent]) -> bool:
+    left, right, low, high = box
+    within = left >= 0 and right <= _PLOT_IN[0] and low >= 0 and high <= _PLOT_IN[1]
+    return within and all(
+        right <= other[0] or left >= other[1] or high <= other[2] or low >= other[3]
+        for other in taken
+    )
 
 
 def describe_trades(trades: Mapping[str, Trade], *, title: str, of: str = "sequence") -> str:

@@ -10,6 +10,7 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.diagram import PAPER, Diagram, check_drawable
 from vramlab_course.plots.picture import WIDTH_IN, Picture
+from vramlab_course.plots.style import size_label
 
 _MOST = 3
 _WIDTH_IN = 2.0
@@ -63,13 +64,13 @@ def draw_travel(
     for number, (place, held) in enumerate(places.items()):
         x = 0.3 + number * pitch
         diagram.box(x, 0.1, _WIDTH_IN, diagram.height_in - 0.35, "", PAPER)
-        total = short_size(sum(held.values()))
+        total = size_label(sum(held.values()))
         diagram.write(
             x + _WIDTH_IN / 2, diagram.height_in - 0.11, f"{place}: {total}", small=False, bold=True
         )
         for row, (name, size) in enumerate(held.items()):
             y = diagram.height_in - 0.85 - row * 0.56
-            words = f"{name}\n{short_size(size)}"
+            words = f"{name}\n{size_label(size)}"
             diagram.box(x + 0.12, y, _WIDTH_IN - 0.24, 0.46, words, looks[name])
     for trip in trips:
         start, end = names.index(trip.start), names.index(trip.end)
@@ -82,7 +83,7 @@ def draw_travel(
         look = style.looks_for([trip.what])[trip.what]
         diagram.arrow(*points, color=look.color, width=2.2)
         diagram.write((left + right) / 2, y + 0.12, trip.what)
-        diagram.write((left + right) / 2, y - 0.13, short_size(trip.size_bytes))
+        diagram.write((left + right) / 2, y - 0.13, size_label(trip.size_bytes))
     return diagram.finish(describe_travel(places, trips, title=title))
 
 

@@ -21,6 +21,8 @@ _MOST_ROWS_IN = 4.5
 _MEMORY_IN = 2.6
 _PLOT_WIDTH_IN = 7.6  # what is left of a picture's width beside the rows' names
 _LINE_CHARACTERS = 110
+_TIMES = "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}"
+"""A number of blocks stays with what they are."""
 _MOST_ROWS_TOLD = 8
 _SMALLEST_FONT_SIZE = 6
 _HEIGHT = 0.72
@@ -28,7 +30,7 @@ _HEIGHT = 0.72
 
 _KNOWN_LOOKS = {
     "forward": Look(style.SKY_BLUE),
-    "backward": Look(style.ORANGE, "//"),
+    "backward": Look(style.ORANGE),
     "products": Look(style.BLUE, text_color="white"),
     "other operators": Look(style.GREY),
     "block": Look(style.SKY_BLUE),
@@ -117,7 +119,10 @@ def draw_workshop_run(run: RunPicture) -> Picture:
         _draw_memory(below, run)
         below.set_xlabel(run.time)
         if run.remark:
-            below.set_title("\n".join(wrap(run.remark, _LINE_CHARACTERS)), fontsize=style.FONT_SIZE)
+            below.set_title(
+                "\n".join(wrap(run.remark.replace(" x ", _TIMES), _LINE_CHARACTERS)),
+                fontsize=style.FONT_SIZE,
+            )
         if kinds != rows:
             picture.explain(looks)
     picture.alt = describe_workshop_run(run)

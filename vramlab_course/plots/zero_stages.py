@@ -9,7 +9,7 @@ from vramlab.measure import Category
 from vramlab.units import short_size
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS
+from vramlab_course.plots.style import CATEGORY_LOOKS, size_label
 
 PARTS = (Category.PARAMETERS, Category.GRADIENTS, Category.OPTIMIZER_STATES)
 _MOST = 8
@@ -67,7 +67,7 @@ def draw_zero_stages(whole: Mapping[Category, int], ranks: int = 4, *, title: st
         for part in PARTS:
             pieces = ranks if part in stage.cut else 1
             for piece in range(pieces):
-                size = short_size(whole[part] // pieces) if piece == 0 and pieces == 1 else ""
+                size = size_label(whole[part] // pieces) if piece == 0 and pieces == 1 else ""
                 width = widths[part] / pieces
                 diagram.box(
                     x + piece * width,
@@ -79,9 +79,9 @@ def draw_zero_stages(whole: Mapping[Category, int], ranks: int = 4, *, title: st
                     dashed=piece > 0,
                 )
             if pieces > 1:
-                diagram.write(x, y - 0.09, short_size(whole[part] // ranks), ha="left")
+                diagram.write(x, y - 0.09, size_label(whole[part] // ranks), ha="left")
             x += widths[part] + 0.15
-        held = short_size(_held(stage, whole, ranks))
+        held = size_label(_held(stage, whole, ranks))
         diagram.write(x + 0.4, y + 0.24, held, small=False, bold=True)
         diagram.write(x + 1.75, y + 0.24, stage.sends)
     diagram.write(0.25, 0.14, "filled: on GPU 0    dashed: on one of the others", ha="left")
@@ -103,5 +103,5 @@ def _held(stage: _Stage, whole: Mapping[Category, int], ranks: int) -> int:
 
 
 def _finding(whole: Mapping[Category, int], ranks: int) -> str:
-    first, last = (short_size(_held(stage, whole, ranks)) for stage in (_STAGES[0], _STAGES[-1]))
+    first, last = (size_label(_held(stage, whole, ranks)) for stage in (_STAGES[0], _STAGES[-1]))
     return f"Each stage cuts one thing more: from {first} on every GPU to {last}"

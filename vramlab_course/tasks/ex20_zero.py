@@ -8,7 +8,7 @@ from typing import Any
 
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
-from vramlab_classroom.judge.mistakes import of
+from vramlab_classroom.judge.mistakes import Mistake, of
 from vramlab_classroom.judge.task import (
     Config,
     Diagnose,
@@ -78,6 +78,13 @@ def _kept(
     return layers * 4 * width * (2 * shard + 2 * states)
 
 
+def _kept_by_the_paper(stage: str, layers: int, width: int, ranks: int, rank: int) -> int:
+    """What the paper's stages keep: parts divided evenly, parameters in stage 3 only."""
+    parts = [4 * layers * width * width] * 4  # two states, gradients, parameters
+    divided = {"DDP": 0, "ZeRO-1": 2, "ZeRO-2": 3, "ZeRO-3": 4}[stage]
+    return sum(parts[divided:]) + sum(parts[:divided]) // ranks
+
+
 def _kept_cases(random: Random) -> list[Config]:
     cases: list[Config] = []
     for stage in STAGES:
@@ -118,6 +125,17 @@ KEPT = Predict(
             "You divided ZeRO-1's states evenly. ZeroRedundancyOptimizer deals out whole "
             "parameters.",
             {"whole": False},
+        ),
+        Mistake(
+            "You took the paper's formula, in which everything is divided evenly. PyTorch's stage "
+            "1 deals out whole parameters; FSDP2, its stages 2 and 3, divides whole rows, and "
+            "between two steps parameters are shards in stage 2 as well.",
+            _kept_by_the_paper,
+        ),
+        (
+            "You divided evenly, states and shards. ZeroRedundancyOptimizer deals out whole "
+            "parameters, and FSDP2 whole rows.",
+            {"whole": False, "even": True},
         ),
         (
             "You counted states for rows that are not there. Memory is padded where tensors are "

@@ -34,6 +34,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.snapshots import Trace, sums, trace_of
 
 A100 = GPU("A100-80GB")
 
@@ -363,7 +364,7 @@ LARGEST = Diagnose(
 )
 
 
-# best_change: from where the bytes are
+# best_change: from what came and went in a step
 
 MARGIN = 1.3
 """How much more other plans take than the one that is looked for, at least: so much that a closed
@@ -375,10 +376,27 @@ CHANGES = ("ZeRO-3", "checkpoints", "half the micro-batch")
 def _observe_changes(
     layers: int, width: int, vocabulary: int, micro_batch: int, ranks: int
 ) -> Observation:
-    """Simulate a plan under DDP with each change, and see which one lowers the peak most."""
+    """Record a step under DDP, simulate each change, and see which one lowers the peak most."""
     plan = _changed_plan(layers, width, vocabulary, micro_batch, ranks)
     peaks = {change: simulate(changed).peak_bytes for change, changed in _changes_of(plan).items()}
-    return Observation(_evidence(plan), min(peaks, key=peaks.__getitem__))
+    evidence = {
+        "trace": _trace_of_step(plan),
+        "states_bytes": _states_bytes(plan),
+        "logits_bytes": _logits_bytes(plan),
+        "ranks": ranks,
+    }
+    return Observation(evidence, min(peaks, key=peaks.__getitem__))
+
+
+def _trace_of_step(plan: Plan) -> Trace:
+    """Record forward and backward of a third step: in its second one DDP arranges its buckets."""
+    from vramlab.planner.program import Training, first_rank_of
+
+    with A100.attached(), first_rank_of(plan) as mesh:
+        training = Training(plan, mesh)
+        for _ in range(2):
+            training.step()
+        return trace_of(training.forward_and_backward)
 
 
 def _changed_plan(layers: int, width: int, vocabulary: int, micro_batch: int, ranks: int) -> Plan:
@@ -403,6 +421,14 @@ def _changes_of(plan: Plan) -> dict[str, Plan]:
     }
 
 
+def _states_bytes(plan: Plan) -> int:
+    return 16 * plan.transformer.parameters()  # float32: weight, gradient, two states
+
+
+def _logits_bytes(plan: Plan) -> int:
+    return plan.run.rows_bytes(plan.transformer.vocabulary, "float32")
+
+
 def _loss_bytes(plan: Plan) -> int:
     """What the loss holds when most is there in the backward pass, beside the layers.
 
@@ -416,22 +442,28 @@ def _loss_bytes(plan: Plan) -> int:
 
 def _about_loss_bytes(plan: Plan) -> int:
     """The same in closed form, to choose cases: what the head keeps, and gradients of logits."""
-    logits = plan.run.rows_bytes(plan.transformer.vocabulary, "float32")
-    return sum(head_kept(plan.transformer, plan.run).values()) + 2 * logits
+    return sum(head_kept(plan.transformer, plan.run).values()) + 2 * _logits_bytes(plan)
 
 
 def _layers_bytes(plan: Plan) -> int:
     return plan.transformer.layers * layer_kept_bytes(plan.transformer, plan.run)
 
 
-def _evidence(plan: Plan, loss_bytes: Callable[[Plan], int] = _loss_bytes) -> dict[str, Any]:
-    """The peak of the backward pass, in parts that changes act upon."""
+def _about(plan: Plan) -> dict[str, Any]:
+    """What a trace tells, in closed form: to choose cases."""
     return {
-        "states_bytes": 16 * plan.transformer.parameters(),  # float32: weight, gradient, two states
+        "states_bytes": _states_bytes(plan),
         "layers_bytes": _layers_bytes(plan),
-        "loss_bytes": loss_bytes(plan),
+        "loss_bytes": _about_loss_bytes(plan),
         "ranks": plan.data,
     }
+
+
+def _told_by(trace: Trace, logits_bytes: int) -> tuple[int, int]:
+    """What lies there when the first logits come, and what the highest moment has beyond that."""
+    totals = [0, *sums(trace)]
+    first = next(n for n, entry in enumerate(trace) if entry["size"] == logits_bytes)
+    return totals[first], max(totals) - totals[first]
 
 
 def _saved(
@@ -453,9 +485,27 @@ def _saved(
     }
 
 
-def _best(**evidence: Any) -> str:
-    saved = _saved(**evidence)
+def _best(**parts: Any) -> str:
+    saved = _saved(**parts)
     return max(saved, key=saved.__getitem__)
+
+
+def _best_by_trace(
+    trace: Trace, states_bytes: int, logits_bytes: int, ranks: int, **mistaken: bool
+) -> str:
+    """The answer, and the mistaken ones."""
+    layers_bytes, loss_bytes = _told_by(trace, logits_bytes)
+    return _best(
+        states_bytes=states_bytes,
+        layers_bytes=layers_bytes,
+        loss_bytes=loss_bytes,
+        ranks=ranks,
+        **mistaken,
+    )
+
+
+def _by_largest(trace: Trace, states_bytes: int, logits_bytes: int, ranks: int) -> str:
+    return "ZeRO-3" if states_bytes > sum(_told_by(trace, logits_bytes)) else "checkpoints"
 
 
 def _hidden_changes(random: Random) -> list[Config]:
@@ -478,7 +528,7 @@ def _draw_changes(random: Random, ranks: Sequence[int] = (2, 2, 4, 8)) -> Iterat
         yield {
             "layers": random.randrange(1, 5),
             "width": 256 * random.randrange(2, 9),
-            "vocabulary": 4096 * random.randrange(1, 17),
+            "vocabulary": 512 * random.randrange(9, 129, 2),  # no layer is as wide
             "micro_batch": 2 * random.randrange(1, 9),
             "ranks": random.choice(ranks),
         }
@@ -486,9 +536,9 @@ def _draw_changes(random: Random, ranks: Sequence[int] = (2, 2, 4, 8)) -> Iterat
 
 def _is_taken_for_zero(case: Config) -> bool:
     """Tell whether ZeRO-3 would help most if it took all states away, and does not."""
-    evidence = _evidence(_changed_plan(**case), _about_loss_bytes)
-    mistaken = _saved(**evidence, zero_leaves=False)
-    return _best(**evidence) != "ZeRO-3" == max(mistaken, key=mistaken.__getitem__)
+    parts = _about(_changed_plan(**case))
+    mistaken = _saved(**parts, zero_leaves=False)
+    return _best(**parts) != "ZeRO-3" == max(mistaken, key=mistaken.__getitem__)
 
 
 def _is_clear(case: Mapping[str, int], answer: str) -> bool:
@@ -496,37 +546,36 @@ def _is_clear(case: Mapping[str, int], answer: str) -> bool:
     plan = _changed_plan(**case)
     about = {name: about_bytes(changed) for name, changed in _changes_of(plan).items()}
     first, second, _ = sorted(about, key=about.__getitem__)
-    by_hand = _best(**_evidence(plan, _about_loss_bytes))
+    by_hand = _best(**_about(plan))
     return first == by_hand == answer and about[second] >= MARGIN * about[first]
 
 
 BEST = Diagnose(
     name="best_change",
     points=3,
-    minutes=15,
+    minutes=20,
     visible=(
-        {"layers": 4, "width": 1024, "vocabulary": 4096, "micro_batch": 8, "ranks": 2},
-        {"layers": 1, "width": 512, "vocabulary": 32768, "micro_batch": 8, "ranks": 2},
-        {"layers": 4, "width": 2048, "vocabulary": 4096, "micro_batch": 2, "ranks": 8},
-        {"layers": 1, "width": 768, "vocabulary": 4096, "micro_batch": 2, "ranks": 2},
+        {"layers": 4, "width": 1024, "vocabulary": 4608, "micro_batch": 8, "ranks": 2},
+        {"layers": 1, "width": 512, "vocabulary": 33280, "micro_batch": 8, "ranks": 2},
+        {"layers": 4, "width": 2048, "vocabulary": 4608, "micro_batch": 2, "ranks": 8},
+        {"layers": 1, "width": 768, "vocabulary": 4608, "micro_batch": 2, "ranks": 2},
     ),
     hidden=_hidden_changes,
     observe=_observe_changes,
     mistakes=of(
-        _best,
+        _best_by_trace,
         Mistake(
             "You went by the largest term. What counts is how much of it a change takes away: "
             "ZeRO-3 leaves each rank a part, and checkpoints do not touch the loss.",
-            lambda states_bytes, layers_bytes, loss_bytes, ranks: (
-                "ZeRO-3" if states_bytes > layers_bytes + loss_bytes else "checkpoints"
-            ),
+            _by_largest,
         ),
         (
             "You let ZeRO-3 take all states away. Each rank keeps its part of them.",
             {"zero_leaves": False},
         ),
         (
-            "You let checkpoints take away what belongs to the loss, too. They are in the layers.",
+            "You let checkpoints take away all that is there at the peak. They are in the layers: "
+            "what lies there before the logits come is theirs, the rest is the loss's.",
             {"checkpoints_loss": True},
         ),
         (

@@ -48,8 +48,9 @@ def _four_bits(
     mean: bool = True,
     second: bool = True,
     rounded: Callable[[int], int] = block_bytes,
+    in_all: Callable[[int], int] = int,
 ) -> int:
-    """`per_byte`: numbers in a byte; `second`: scales of scales."""
+    """`per_byte`: numbers in a byte; `second`: scales of scales; `in_all`: rounds the sum."""
     total = 0
     for shape in shapes:
         count = prod(shape)
@@ -61,7 +62,7 @@ def _four_bits(
         if double:
             total += rounded(4 * -(-blocks // 256)) if second else 0
             total += rounded(4) if mean else 0
-    return total
+    return in_all(total)
 
 
 def _hidden_four_bits(random: Random) -> list[dict[str, Any]]:
@@ -100,6 +101,10 @@ FOUR_BITS = Predict(
         ("You forgot that blocks of scales have scales of their own.", {"second": False}),
         ("You forgot the mean of the scales: one number on the GPU.", {"mean": False}),
         ("You forgot that tensors take blocks of 512 bytes.", {"rounded": int}),
+        (
+            "You rounded the sum. Every tensor is a block of its own, and is rounded by itself.",
+            {"rounded": int, "in_all": block_bytes},
+        ),
     ),
 )
 

@@ -94,7 +94,7 @@ SHARED = Predict(
     minutes=15,
     visible=(
         {"prompt": 160, "answers": 3, "new": 20, "page": 16, **_SIZES},
-        {"prompt": 100, "answers": 4, "new": 5, "page": 16, **_SIZES},
+        {"prompt": 100, "answers": 4, "new": 14, "page": 16, **_SIZES},
         {"prompt": 1000, "answers": 8, "new": 120, "page": 32, **_SIZES},
     ),
     hidden=_prompts,
@@ -117,6 +117,13 @@ SHARED = Predict(
             lambda prompt, answers, new, page, **sizes: (
                 (-(-prompt // page) + answers * -(-new // page))
                 * _shared(page, 1, 0, page, **sizes)
+            ),
+        ),
+        Mistake(
+            "You let each answer begin with an empty page. It writes on where the prompt ends, in "
+            "a page that is partly full.",
+            lambda prompt, answers, new, page, **sizes: (
+                (prompt // page + answers * -(-new // page)) * _shared(page, 1, 0, page, **sizes)
             ),
         ),
         Mistake(

@@ -377,7 +377,9 @@ TEST = Fix(
     name="leaks",
     points=4,
     minutes=25,
-    visible=tuple({"added": added, "rows": 4096} for added in ("none", "checks", "masks")),
+    visible=tuple(
+        {"added": added, "rows": 4096} for added in ("none", "checks", "masks", "errors")
+    ),
     hidden=lambda random: [
         {"added": added, "rows": 1024 * random.randrange(2, 9)} for added in _ABOUT
     ],

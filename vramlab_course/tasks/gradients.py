@@ -22,13 +22,16 @@ def collect_gradients(run: Run, returned: object) -> Gradients:
     return {name: to_host(p.grad) for name, p in named if p.grad is not None}
 
 
-def require_gradients(found: Gradients, expected: Gradients, tolerance: float) -> None:
+def require_gradients(
+    found: Gradients, expected: Gradients, tolerance: float, hint: str = ""
+) -> None:
     """Require the same gradients.
 
     Args:
         found: of all parameters that have one.
         expected: likewise.
         tolerance: relative to each number, and to the largest of its tensor.
+        hint: a sentence for who has others.
 
     Raises:
         NotFixed: some are others, or missing; says which.
@@ -41,6 +44,7 @@ def require_gradients(found: Gradients, expected: Gradients, tolerance: float) -
     if extra := [name for name in found if name not in expected]:
         raise NotFixed(f"It fits, but {extra[0]} has a gradient, and should have none.")
     for name, wanted in expected.items():
-        message = f"It fits, but the gradients are others. See that of {name}."
+        others = " ".join(filter(None, ("It fits, but the gradients are others.", hint)))
+        message = f"{others} See that of {name}."
         atol = tolerance * float(wanted.abs().max())
         require_close(found[name], wanted, message, rtol=tolerance, atol=atol)

@@ -148,7 +148,12 @@ class Run:
     @property
     def ran_out(self) -> str:
         """Begin a sentence on a program that needs more."""
-        return f"With {format_bytes(self.limit_bytes)} to use, it runs out of memory"
+        within = f"With {format_bytes(self.limit_bytes)} to use"
+        # Segments count: less may be allocated where the next one finds no room.
+        reserved_bytes = max(self.reserved_bytes, default=0)
+        if 0 < reserved_bytes < self.limit_bytes:
+            within += f", of which {format_bytes(reserved_bytes)} are reserved"
+        return f"{within}, it runs out of memory"
 
     @property
     def peak_report(self) -> str:

@@ -9,7 +9,7 @@ from vramlab_course.tasks.results import parameters_of, to_host
 
 
 def tanh_chain(width: int, layers: int) -> torch.nn.Sequential:
-    """Linear layers without bias, each with a tanh after it, on the host; float32, random."""
+    """Make Linear layers without bias, a tanh after each, on the host; float32, random."""
     modules: list[torch.nn.Module] = []
     for _ in range(layers):
         modules += [torch.nn.Linear(width, width, bias=False), torch.nn.Tanh()]

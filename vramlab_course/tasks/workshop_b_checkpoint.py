@@ -125,7 +125,9 @@ def _after_step(run: Run, returned: torch.Tensor) -> Afterwards:
 def _as_pytorch(run: Run, expected: Afterwards) -> None:
     found: Afterwards = run.results
     require_close(found.loss, expected.loss, "The loss is another.", rtol=SAME)
-    require_gradients(found.gradients, expected.gradients, SAME)
+    random = "Does dropout drop the same numbers when the function runs again?"
+    hint = random if "dropout" in run.case else ""
+    require_gradients(found.gradients, expected.gradients, SAME, hint)
     if expected.input_gradient is not None:
         if found.input_gradient is None:
             raise NotFixed("The input of the first block has no gradient.")

@@ -93,6 +93,8 @@ class ShardExchange:
                 )
             with self._collective(REDUCE_SCATTER, rank):
                 shard = torch.empty(WIDTH // RANKS, WIDTH, device=f"cuda:{rank}")
+                for block in self.run.record.blocks[-1:]:
+                    block.name = "gradient of a shard"
                 self.reduced[rank].append(Reduced(gradient.detach().cpu(), shard))
                 self.run.note_given([shard])
             return shard
@@ -185,6 +187,11 @@ def _gathered_for_each_layer(
 
 
 def _same_gradients(run: Run, expected: Sharded) -> None:
+    if _are_backwards(run.results.gradients[0], expected.gradients[0]):
+        raise NotFixed(
+            "The gradients are right, and in the wrong order: yours go from the last layer to the "
+            "first. The list of shards goes from the first to the last."
+        )
     for rank, (own, wanted) in enumerate(
         zip(run.results.gradients, expected.gradients, strict=True)
     ):
@@ -195,6 +202,13 @@ def _same_gradients(run: Run, expected: Sharded) -> None:
             )
             most = float(right.abs().max())
             require_close(found, right, message, rtol=SAME, atol=SAME * most)
+
+
+def _are_backwards(found: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return len(right) > 1 and all(
+        torch.allclose(one, other, rtol=SAME, atol=SAME * float(other.abs().max()))
+        for one, other in zip(reversed(found), right, strict=True)
+    )
 
 
 def _collectives(run: Run) -> int:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from vramlab.viz.timeline_html import said_by_the_script
 from vramlab_course.course_map import PARTS, PATHS
 from vramlab_course.translations.catalogue import (
     CatalogueEntry,
@@ -18,9 +19,10 @@ from vramlab_course.translations.catalogue import (
 )
 from vramlab_course.translations.language import CATALOGUES, ENGLISH, languages
 from vramlab_course.translations.notebook import NOT_TRANSLATED, PARTLY_TRANSLATED
-from vramlab_course.translations.speech import OWN_NAME, QUESTION, WIDGETS
+from vramlab_course.translations.speech import LABELS, OWN_NAME, QUESTION, WIDGETS
 from vramlab_course.translations.texts import (
     Text,
+    texts_in_code,
     texts_of_findings,
     texts_of_headings,
     texts_of_mistakes,
@@ -32,6 +34,21 @@ ROOT = Path(__file__).resolve().parents[2]
 ALWAYS = (OWN_NAME, QUESTION, NOT_TRANSLATED, PARTLY_TRANSLATED)
 _TABLES = ("vramlab/measure/results.py", "vramlab_course/experiments/outcome.py")
 """The modules whose tables every lesson shows."""
+_LABELLED = (
+    "vramlab/measure",
+    "vramlab_classroom/judge",
+    "vramlab_classroom/sandbox",
+    "vramlab_course/experiments",
+    "vramlab_course/formulas",
+    "vramlab_course/plots",
+    "vramlab_course/programs",
+    "vramlab_course/tasks",
+    "vramlab_course/widgets",
+)
+"""Where names stand: those of the parts of pictures and the rows of tables, and what verdicts say.
+Of so many, the catalogue has what the translated lessons and exercises show."""
+_MADE = ("large", "small", "1 case", "{} cases", "1 point", "{} points")
+"""Names that stand nowhere as they are: PyTorch's snapshot has them, or they are counted."""
 COMMAND = "python -m vramlab_course.translations"
 
 
@@ -67,6 +84,11 @@ def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
     widgets += [Text("", part.title) for part in PARTS]
     widgets += [Text("", words) for path in PATHS for words in (path.name, path.aim)]
     yield CATALOGUES / language / WIDGETS, "what widgets say", list(dict.fromkeys(widgets))
+    labels = [entry.text.english for entry in read(CATALOGUES / language / LABELS)]
+    modules = [path for folder in _LABELLED for path in sorted((ROOT / folder).rglob("*.py"))]
+    there = texts_in_code(modules, labels)
+    there += [Text("", words) for words in labels if words in (*said_by_the_script(), *_MADE)]
+    yield CATALOGUES / language / LABELS, "what tables, pictures and verdicts say", there
     notebooks = [*ROOT.glob("*.ipynb"), *ROOT.glob("lessons/*.ipynb")]
     notebooks += ROOT.glob("exercises/*/*.ipynb")
     for notebook in sorted(notebooks):
@@ -87,6 +109,12 @@ def _keep(path: Path, about: str, texts: list[Text], language: str, only_check: 
     """Bring one catalogue up to date, or say what is stale in it; answer the exit status."""
     entries = read(path)
     now = brought_up_to_date(entries, texts)
+    gone = {entry.text for entry in entries} - {entry.text for entry in now}
+    if path.name == LABELS and gone:
+        for text in gone:
+            print(f"{path.relative_to(ROOT)}: {text.english!r} stands nowhere in the code any more")
+        if only_check:
+            return 1
     if now != entries and not only_check:
         write(path, now, about, language)
     for entry in now:

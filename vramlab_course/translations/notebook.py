@@ -19,7 +19,7 @@ PARTLY_TRANSLATED = (
 
 
 def is_translated(name: str, language: str) -> bool:
-    """Whether a language has a catalogue for a notebook; for `name` see `path_of`."""
+    """Tell whether a language has a catalogue for a notebook; for `name` see `path_of`."""
     return path_of(name, language).exists()
 
 

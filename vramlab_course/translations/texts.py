@@ -16,6 +16,9 @@ Notebook = Mapping[str, Any]
 MISTAKES = "mistakes"
 """The place of what an exercise tells who makes a mistake."""
 
+_NO_NAMES = ("print", "predict")
+"""Calls whose words have a place of their own here, or are a program's output."""
+
 _WORDS = re.compile("[A-Za-z]{3,}").findall
 """In a title; with fewer than two, it is values."""
 
@@ -53,6 +56,7 @@ def _texts_of_notebook(notebook: Notebook) -> Iterator[Text]:
 def _of_code(cell: ast.Module) -> Iterator[str]:
     """What a cell shows: what it asks to be predicted, titles of pictures, and its tables."""
     named = dict(_constants(cell))
+    yield from _names(cell)
     for call in _calls(cell):
         name = ast.unparse(call.func)
         if name == "predict":
@@ -66,6 +70,33 @@ def _of_code(cell: ast.Module) -> Iterator[str]:
             titles = (each.value for each in call.keywords if each.arg == "title")
             for title in titles:
                 yield from _strings(title)
+
+
+def _names(cell: ast.Module) -> Iterator[str]:
+    """What parts of pictures and rows of tables are called: words that are not printed."""
+    apart: set[ast.AST] = set()
+    for node in ast.walk(cell):
+        told: list[ast.AST] = []
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _NO_NAMES:
+            told = [node]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Table":
+            told = [*node.args[:2]]
+        elif (
+            (isinstance(node, ast.keyword) and node.arg == "title")
+            or isinstance(node, ast.Raise)
+            or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))  # a docstring
+        ):
+            told = [node]
+        elif isinstance(node, ast.JoinedStr):
+            told = [*node.values]
+        apart |= {inner for each in told for inner in ast.walk(each)}
+    for node in ast.walk(cell):
+        if isinstance(node, (ast.Constant, ast.JoinedStr)) and node not in apart:
+            yield from (words for words in _strings(node) if _is_name(words))
+
+
+def _is_name(words: str) -> bool:
+    return " " in words and "\n" not in words and len(_WORDS(words)) > 1
 
 
 def texts_of_widgets(folder: Path) -> list[Text]:
@@ -125,6 +156,18 @@ def texts_of_findings(paths: Iterable[Path]) -> list[Text]:
                     titles = _strings(node.value)
                     found += [Text("", words) for words in titles if len(_WORDS(words)) > 1]
     return list(dict.fromkeys(found))
+
+
+def texts_in_code(paths: Iterable[Path], wanted: Iterable[str]) -> list[Text]:
+    """Give those of some texts that modules still have, as strings or as lines of strings."""
+    there: set[str] = set()
+    for path in paths:
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, (ast.Constant, ast.JoinedStr)):
+                for words in _strings(node):
+                    there |= {words, words.strip(), *words.split("\n")}
+    return [Text("", words) for words in wanted if words in there]
 
 
 def texts_of_mistakes(path: Path) -> list[Text]:

@@ -38,7 +38,8 @@
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
 notebook is left alone. Importing this package in a notebook lets cells that run for long say what
-they are at (`running_cell`), and tables the language of the learner's folder (`spoken_tables`).
+they are at (`running_cell`), and tables, timelines and verdicts the language of the learner's
+folder (`spoken_frames`).
 """
 
 from vramlab_course.widgets.accumulation_explorer import accumulation_explorer
@@ -72,7 +73,7 @@ from vramlab_course.widgets.prediction_record import prediction_score
 from vramlab_course.widgets.running_cell import say_what_long_cells_do
 from vramlab_course.widgets.saved_tensors_explorer import saved_tensors_explorer
 from vramlab_course.widgets.serving_explorer import serving_explorer
-from vramlab_course.widgets.spoken_tables import speak_in_tables
+from vramlab_course.widgets.spoken_frames import speak_to_the_reader
 from vramlab_course.widgets.tensor_parallel_explorer import tensor_parallel_explorer
 from vramlab_course.widgets.timeline import show_timeline
 from vramlab_course.widgets.training_step_explorer import training_step_explorer
@@ -121,4 +122,4 @@ __all__ = [
 ]
 
 say_what_long_cells_do()
-speak_in_tables()
+speak_to_the_reader()

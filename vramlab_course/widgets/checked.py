@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from vramlab_classroom import judge
-from vramlab_classroom.judge.verdict import WrongAnswer
-from vramlab_course.translations.speech import say
 from vramlab_course.widgets import person
 from vramlab_course.widgets.prediction_record import own_record
 
@@ -23,11 +19,7 @@ def check(exercise: str, task: str) -> None:
     Raises:
         WrongAnswer: the task is not solved; the message says what is wrong.
     """
-    try:
-        judge.check(exercise, task)
-    except WrongAnswer as wrong:
-        message = say(wrong.verdict.message)
-        raise WrongAnswer(replace(wrong.verdict, message=message)) from None
+    judge.check(exercise, task)
     if person.is_here():
         told = own_record().add_solved(exercise, task)
         if told:

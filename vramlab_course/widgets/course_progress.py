@@ -147,11 +147,12 @@ def _read_lesson(folder: Path, name: str) -> tuple[str, list[str]]:
     questions = []
     for cell, source in zip(cells[:ends], sources[:ends], strict=True):
         if cell["cell_type"] == "code" and "predict(" in source:
-            questions += _questions(source)
+            questions += questions_in(source)
     return opening.partition("\n")[0].removeprefix("# "), questions
 
 
-def _questions(source: str) -> list[str]:
+def questions_in(source: str) -> list[str]:
+    """Give the questions of the predictions that a code cell asks for, in their order."""
     return [
         node.args[0].value
         for node in ast.walk(ast.parse(source))

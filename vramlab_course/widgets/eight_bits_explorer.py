@@ -82,7 +82,7 @@ def measure_recipe(recipe: Recipe, rows: int, width: int, layers: int, gpu: str)
         torch.cuda.empty_cache()
         held_bytes = torch.cuda.memory_allocated()
         with record_timeline() as recording:
-            recording.watch(model=model, optimizer=optimizer)
+            recording.watch(model=model, optimizer=optimizer, inputs=x)
             stages = Stages("second step", recording=recording)
             with stages.stage("forward") as forward:
                 loss = _loss(model, x, recipe)

@@ -65,7 +65,7 @@ class View:
         """Write summary, picture and tables as HTML."""
         tables = "".join(table._repr_html_() for table in self.tables)
         return (
-            f'<div style="{_SUMMARY_STYLE}">{status_html(self.summary)}</div>'
+            f'<div style="{_SUMMARY_STYLE}">{status_html(say(self.summary))}</div>'
             f"{self.picture.to_html()}{tables}"
         )
 

@@ -77,13 +77,22 @@ class Guess:
         return f"{shortest(self.low)} to {amount(self.high, self.unit)}"
 
     def distance(self, number: Decimal) -> Decimal:
-        """By how much a number lies above (positive) or below (negative) the guess; 0 within."""
+        """Subtract the guess from a number: positive above it, negative below; 0 within."""
         return number - min(max(number, self.low), self.high)
 
     def is_near(self, number: Decimal, share: Decimal) -> bool:
         """Tell whether all of the guess misses a number by at most a share of it."""
         most = abs(number) * share
         return max(abs(self.low - number), abs(self.high - number)) <= most
+
+    def means(self, number: Decimal) -> bool:
+        """Tell whether this may be the guess of who has this number in mind.
+
+        A range holds it; one number is nearly the same, or is the number with fewer digits.
+        """
+        if self.low < self.high:
+            return not self.distance(number)
+        return self.is_near(number, SAME) or _rounded(number, _digits(self.low)) == self.low
 
     def points(self, measured: Decimal) -> int:
         """Give 3 points for a near number, 2 for a range that says something, else 1."""
@@ -121,13 +130,26 @@ def likely_mistake(
     measured = Decimal(str(measured_value)) / unit_bytes
     known = [(words, leads_to(measured_value)) for words, leads_to in _functions(mistakes)]
     if guess.unit not in COUNTS:
-        known += _common(guess.unit, measured_value, counters)
+        known += _with_units(guess.unit, measured_value)
+        known += (
+            (words, value_bytes)
+            for words, value_bytes in _of_counters(measured_value, counters)
+            if abs(value_bytes - measured_value) > float(NEAR) * abs(measured_value)
+        )
     for words, value_bytes in known:
         value = Decimal(str(value_bytes)) / unit_bytes
-        meant = guess.is_near(value, SAME) if guess.low == guess.high else not guess.distance(value)
-        if meant and _nearer(guess, value, measured):
+        if guess.means(value) and _nearer(guess, value, measured):
             return words
     return None
+
+
+def _digits(number: Decimal) -> int:
+    """How many digits a number is written with."""
+    return len(number.normalize().as_tuple().digits)
+
+
+def _rounded(number: Decimal, digits: int) -> Decimal:
+    return Decimal(f"{number:.{digits - 1}e}")
 
 
 def _nearer(guess: Guess, value: Decimal, measured: Decimal) -> bool:
@@ -143,13 +165,12 @@ def _functions(mistakes: Mistakes) -> Iterator[tuple[str, Callable[[float], floa
         yield words, leads_to if callable(leads_to) else lambda _, value=leads_to: value  # type: ignore[misc]
 
 
-def _common(
-    unit: str, measured_bytes: float, counters: Counters | None
-) -> Iterator[tuple[str, float]]:
-    """Yield the mistakes that are possible with every size."""
-    for words, value_bytes in _with_units(unit, measured_bytes):
-        if value_bytes:
-            yield words, value_bytes
+def _of_counters(measured_bytes: float, counters: Counters | None) -> Iterator[tuple[str, float]]:
+    """Yield what torch.cuda's other counters may have led to. Who says nothing has read none."""
+    return ((words, value) for words, value in _read(measured_bytes, counters) if value)
+
+
+def _read(measured_bytes: float, counters: Counters | None) -> Iterator[tuple[str, float]]:
     if counters is None:
         return
     before = counters.allocated_before_bytes

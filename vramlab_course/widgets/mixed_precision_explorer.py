@@ -100,7 +100,7 @@ def measure_mode(mode: str, rows: int, width: int, layers: int, gpu: str) -> Pre
             torch.cuda.empty_cache()
         with record_timeline() as recording:
             of_torch = optimizer.optimizer if isinstance(optimizer, MasterWeights) else optimizer
-            recording.watch(model=model, optimizer=of_torch)
+            recording.watch(model=model, optimizer=of_torch, inputs=x)
             stages = Stages("second step", recording=recording)
             with stages.stage("forward") as forward:
                 loss = _forward(model, x, mode)

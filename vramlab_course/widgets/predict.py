@@ -316,7 +316,7 @@ class Answer:
         return " ".join([*words, *([self._score] if self._score else [])])
 
     def table(self) -> Table:
-        """The prediction beside what was measured, whether one was made or not."""
+        """Show the prediction beside what was measured, whether one was made or not."""
         prediction, unit = self._prediction, self._prediction.unit
         predicted = say(SKIPPED) if prediction.is_skipped else say(NO_PREDICTION)
         difference = "-"

@@ -32,11 +32,11 @@ class ShownTimeline:
 
     def to_html(self) -> str:
         """Write it as a piece of HTML that needs nothing else."""
-        return timeline_html(self._view, self.picture.to_html())
+        still = title_html(self.picture.alt) + self.picture.to_html()
+        return timeline_html(self._view, still)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        html = title_html(self.picture.alt) + self.to_html()
-        return {"text/html": html, "text/plain": self.picture.alt}
+        return {"text/html": self.to_html(), "text/plain": self.picture.alt}
 
 
 def show_timeline(

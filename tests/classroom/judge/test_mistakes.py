@@ -44,3 +44,18 @@ def test_some_answers_are_taken_for_others() -> None:
     kinds = ("full", "empty", "half")
     answer = instead(lambda number: kinds[number], {"full": "empty", "empty": "full"})
     assert [answer(number=number) for number in range(3)] == ["empty", "full", "half"]
+
+
+def test_two_mistakes_can_be_made_at_once() -> None:
+    mistakes = of(
+        weights_bytes,
+        ("You counted 4 bytes.", {"item_bytes": 4}),
+        Mistake("You answered one layer.", lambda width, layers: 2 * (width * width + width)),
+        ("You forgot the biases.", {"biases": False}),
+        ("You counted 8 bytes.", {"item_bytes": 8}),
+    )
+    # Bytes are 4 or 8, not both; what is no data is not combined.
+    assert [(both.message, both.answer(width=3, layers=5)) for both in mistakes.twofold()] == [
+        ("You counted 4 bytes.\nYou forgot the biases.", 180),  # 4 x 5 x 9
+        ("You forgot the biases.\nYou counted 8 bytes.", 360),  # 8 x 5 x 9
+    ]

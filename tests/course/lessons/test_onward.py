@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from lesson_parts import LESSONS, main_path, read_lesson
 
-from vramlab_course.course_map import ONWARD, onward_line, stem_of
+from vramlab_course.course_map import ONWARD, PARTS, onward_line, stem_of
 
 SOLUTIONS = Path(__file__).resolve().parents[3] / "solutions"
 
@@ -19,6 +19,8 @@ def title(notebook: Path) -> str:
 
 
 WORKSHOPS = sorted(SOLUTIONS.glob("workshop_*/*.ipynb"))
+MODERN = PARTS[-1].lessons
+EARLIER = [path for path in LESSONS if path.stem[:2] not in MODERN]
 TITLES = {path.stem: title(path) for path in (*LESSONS, *WORKSHOPS)}
 
 
@@ -30,6 +32,11 @@ def test_a_lesson_says_what_goes_on_from_it(path: Path) -> None:
     assert said == ([line] if line else [])
 
 
+@pytest.mark.parametrize("path", EARLIER, ids=lambda path: path.stem)
+def test_every_earlier_lesson_leads_on(path: Path) -> None:
+    assert ONWARD.get(path.stem[:2]), "say in course_map.ONWARD what goes on from it"
+
+
 def test_every_workshop_is_led_to_and_every_way_goes_forward() -> None:
     led_to = {further for ways in ONWARD.values() for further in ways}
     assert {name for name in led_to if not name.isdecimal()} == {path.stem for path in WORKSHOPS}
@@ -39,7 +46,7 @@ def test_every_workshop_is_led_to_and_every_way_goes_forward() -> None:
 
 
 def test_a_lesson_without_any_says_nothing() -> None:
-    assert onward_line("01", {}) == ""
+    assert onward_line(MODERN[0], {}) == ""
     line = onward_line("14", {"workshop_b_checkpoint": "Workshop B: a checkpoint function"})
     assert line == (
         "**Going on from here:** [Workshop B: a checkpoint function]"

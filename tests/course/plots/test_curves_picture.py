@@ -58,3 +58,14 @@ def test_too_many_curves_or_none_are_refused() -> None:
         draw_curves({str(n): [(1, 1)] for n in range(8)}, title="", x_label="")
     with pytest.raises(ValueError, match="there is no point to draw"):
         draw_curves({"empty": []}, title="", x_label="")
+
+
+def test_names_stand_at_the_ends_apart_from_each_other_in_the_order_of_the_ends() -> None:
+    curves = {"high": [(1, 4 * MIB)], "low": [(1, MIB)], "a little higher": [(1, MIB + 1)]}
+    picture = draw_curves(curves, title="", x_label="", capacity_bytes=8 * MIB)
+    assert picture.legends == []
+    names = [text for text in picture.axes[0].texts if text.get_text() in curves]
+    assert [name.get_text() for name in names] == ["low", "a little higher", "high"]
+    low, higher, high = (name.xyann[1] for name in names)
+    assert higher - low == pytest.approx(0.075)  # of the axes' height: as close as words may be
+    assert high - higher > 0.075

@@ -184,7 +184,7 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
             capacity_bytes=4 * GIB,
         ),
         "Only less fits",
-        ("8 GiB", "2 GiB", "the GPU has 4 GiB"),
+        ("8 GiB", "2 GiB", "room on the GPU: 4 GiB"),
     ),
 }
 

@@ -103,7 +103,7 @@ def test_the_memory_of_the_gpu_is_a_line() -> None:
     (line,) = draw_plan(ESTIMATED).axes[0].get_lines()
     # 42,298,834,944 B
     assert np.asarray(line.get_xdata()).tolist() == [42_298_834_944 / GIB] * 2
-    assert line.get_label() == "memory of the GPU: 39.394 GiB"
+    assert line.get_label() == "memory of the GPU: 39.39 GiB"
 
 
 def test_words_say_what_the_picture_shows() -> None:

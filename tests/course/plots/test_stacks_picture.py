@@ -51,11 +51,24 @@ def test_a_part_looks_the_same_in_every_row_and_sums_stand_at_the_ends() -> None
     assert {part: len(seen) for part, seen in colors.items()} == {"inputs": 1, "outputs": 1}
     sums = [text.get_text() for text in picture.axes[0].texts if isinstance(text, Annotation)]
     assert sums == ["40 MiB", "60 MiB", "20 MiB"]
+    # The longest stretch of outputs has room for their name, the one of inputs has not.
+    assert "outputs 50 MiB" in [text.get_text() for text in picture.axes[0].texts]
     assert [text.get_text() for text in picture.legends[0].get_texts()] == [
         "inputs",
-        "outputs",
         "memory of the GPU: 64 MiB",
     ]
+
+
+def test_the_legend_has_what_is_too_short_for_its_name_and_nothing_that_cannot_be_seen() -> None:
+    picture = draw_stacks({"row": {"long": 600 * MIB, "short": 9 * MIB, "none": MIB}}, title="")
+    # Of an axis of 708 MiB, 1 in 500 is more than 1 MiB.
+    assert [text.get_text() for text in picture.legends[0].get_texts()] == ["short"]
+
+
+def test_one_part_alone_needs_no_name() -> None:
+    picture = draw_stacks({"one": {"peak": 4 * MIB}, "two": {"peak": 8 * MIB}}, title="")
+    assert [text.get_text() for text in picture.axes[0].texts] == ["4 MiB", "8 MiB"]
+    assert picture.legends == []
 
 
 def test_words_say_rows_that_are_alike_once() -> None:
@@ -76,8 +89,8 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
 def test_looks_can_be_given_and_then_say_the_order() -> None:
     looks = {"second": Look(BLUE), "first": Look(ORANGE, "//")}
     picture = draw_stacks({"row": {"first": MIB, "second": MIB}}, title="Bars", looks=looks)
-    legend = [text.get_text() for text in picture.legends[0].get_texts()]
-    assert legend == ["second", "first"]
+    names = [text.get_text() for text in picture.axes[0].texts]
+    assert names == ["second 1 MiB", "first 1 MiB", "2 MiB"]
     with pytest.raises(ValueError, match="no look is given for third"):
         draw_stacks({"row": {"third": MIB}}, title="Bars", looks=looks)
 

@@ -138,9 +138,7 @@ def test_words_beside_two_failures_stand_apart_and_off_the_names_of_areas() -> N
 def test_axes_have_units() -> None:
     axes = draw_timeline(TIMELINE).axes[0]
     assert axes.get_ylabel() == "MiB"
-    assert axes.get_xlabel() == (
-        "one step to the right: a block is taken or given back, or a segment is"
-    )
+    assert axes.get_xlabel() == ("time, in allocations and frees")
 
 
 def test_every_category_has_a_hatch_or_a_colour_of_its_own() -> None:
@@ -173,6 +171,14 @@ def test_a_note_points_at_a_block_and_says_its_size() -> None:
     assert picture.alt.endswith(" what relu saved: 8 MiB.")
     with pytest.raises(ValueError, match="no block is taken in stage 'backward'"):
         largest_born(TIMELINE, "backward")
+
+
+def test_the_largest_of_a_category_is_found() -> None:
+    # 4 MiB of parameters were there before, 8 and 2 MiB of activations are born in forward.
+    assert largest_born(TIMELINE, category="parameters") == 0
+    assert largest_born(TIMELINE, "forward", "activations") == 1
+    with pytest.raises(ValueError, match="no block of gradients is taken in stage 'forward'"):
+        largest_born(TIMELINE, "forward", "gradients")
 
 
 def test_a_stage_without_events_has_no_name_over_the_next() -> None:

@@ -23,3 +23,12 @@ def test_too_many_or_none_are_refused() -> None:
         draw_trades({}, title="None")
     with pytest.raises(ValueError, match="10 ways"):
         draw_trades({str(way): Trade(1, 1.0) for way in range(10)}, title="Many")
+
+
+def test_names_stand_at_points_and_off_each_other() -> None:
+    trades = {"one": Trade(4096 * MIB, 0.002), "another": Trade(4090 * MIB, 0.00201)}
+    axes = draw_trades(trades, title="").axes[0]
+    one, another = axes.texts
+    assert [one.get_text(), another.get_text()] == ["one", "another"]
+    assert one.get_window_extent().overlaps(another.get_window_extent()) == 0
+    assert axes.figure.legends == []

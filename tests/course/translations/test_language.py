@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from vramlab import table
+from vramlab import words
 from vramlab.table import Table
 from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
+from vramlab_course.plots import picture as picture_module
 from vramlab_course.plots.picture import Picture
 from vramlab_course.translations.language import (
     ENGLISH,
@@ -18,8 +19,8 @@ from vramlab_course.translations.language import (
     language_of,
     languages,
 )
-from vramlab_course.translations.speech import say, spoken, title_of
-from vramlab_course.widgets import checked, float_explorer, predict, spoken_tables
+from vramlab_course.translations.speech import say, say_name, spoken, title_of
+from vramlab_course.widgets import float_explorer, predict, spoken_frames
 from vramlab_course.widgets.guesses import Guess
 
 QUESTION = "By how much does 'used' grow with the first tensor?"  # of lesson 01
@@ -99,7 +100,10 @@ def test_an_explorer_has_its_controls_named_in_chinese() -> None:
 
 
 @pytest.mark.usefixtures("chinese_lessons")
-def test_a_picture_has_its_title_above_it_in_letters_that_its_font_lacks() -> None:
+def test_a_picture_has_its_title_above_it_in_letters_that_its_font_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(picture_module, "is_told", lambda language: False)  # no Chinese font here
     picture = Picture(figsize=(1, 1))
     picture.alt = "1000 MiB are free, in two pieces. Segment 1: 550 MiB."
     html = picture._repr_mimebundle_()["text/html"]
@@ -130,25 +134,30 @@ def test_english_pictures_have_one_title(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("chinese_lessons")
 def test_tables_speak_where_a_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "in_words", str)  # put back afterwards
+    monkeypatch.setattr(words, "in_readers_language", str)  # put back afterwards
+    monkeypatch.setattr(words, "names_in_readers_language", str)
     shown = Table("One forward pass, in MiB", ("mode", "GiB"), (("mode", "1"),))
     in_english = shown._repr_html_()
-    spoken_tables.speak_in_tables()
+    spoken_frames.speak_to_the_reader()
     assert shown._repr_html_() == in_english
-    monkeypatch.setattr(spoken_tables, "in_a_kernel", object)
-    spoken_tables.speak_in_tables()
+    monkeypatch.setattr(spoken_frames, "in_a_kernel", object)
+    spoken_frames.speak_to_the_reader()
     in_chinese = in_english.replace(">mode<", ">模式<", 1)  # the heading, not the row's name
     assert shown._repr_html_() == in_chinese.replace(shown.caption, spoken(shown.caption, "zh"))
 
 
 @pytest.mark.usefixtures("chinese_lessons")
 def test_a_likely_mistake_is_named_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "in_readers_language", say)
     verdict = Verdict("process_bytes", 2, Grade.FAILED, "You forget the gradients.")
+    assert str(WrongAnswer(verdict)) == "process_bytes: 未通过，得 0 分，共 2 分\n你忘了梯度。"  # noqa: RUF001
 
-    def wrong(exercise: str, task: str) -> None:
-        raise WrongAnswer(verdict)
 
-    monkeypatch.setattr(checked.judge, "check", wrong)
-    with pytest.raises(WrongAnswer) as raised:
-        checked.check("01_cuda_context", "process_bytes")
-    assert str(raised.value) == "process_bytes: failed, 0 of 2 points\n你忘了梯度。"
+@pytest.mark.usefixtures("chinese_lessons")
+def test_a_name_that_may_be_one_in_code_stays() -> None:
+    # 'kept' is a heading of lesson 08, and a tensor of lesson 02.
+    assert say("kept") == "保存的"
+    assert say_name("kept 4.000 MiB") == "kept 4.000 MiB"
+    assert say_name("activations 24 MiB") == "激活值 24 MiB"
+    assert say_name("large pool: 2 segments") == "大池：2 个段"  # noqa: RUF001
+    assert say_name("peak 2 GiB\nparameters: 3 GiB") == "峰值 2 GiB\n参数: 3 GiB"

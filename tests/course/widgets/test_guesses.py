@@ -136,3 +136,22 @@ def test_other_counters_of_the_gpu_are_recognised() -> None:
     for typed in ("305", "248"):  # 305 - 57 = 248
         assert "lives for a moment only" in str(said(typed, counters=counters))
     assert "reserved from the driver" in str(said("2048", counters=counters))
+
+
+@pytest.mark.parametrize(("typed", "named"), [("0.05", True), ("0.06", False), ("0.0527", True)])
+def test_a_number_with_fewer_digits_is_the_same_mistake(typed: str, named: bool) -> None:
+    # 10.5 GiB / 200 = 0.0525 GiB: with one digit 0.05, which is 5 % less.
+    mistakes = {"You took a share of it.": 10.5 * GIB / 200}
+    told = likely_mistake(Guess.read(typed, "GiB"), 10.5 * GIB, mistakes, None)
+    assert told == ("You took a share of it." if named else None)
+
+
+def test_a_counter_that_reads_as_the_answer_explains_nothing() -> None:
+    # 10 MiB were there before: with 1000 MiB measured, 1010 MiB is no mistake but near.
+    counters = Counters(10 * MIB, 1010 * MIB, 1010 * MIB, 0)
+    assert likely_mistake(Guess.read("1010", "MiB"), 1000 * MIB, {}, counters) is None
+
+
+def test_nothing_is_read_off_no_counter() -> None:
+    counters = Counters(7 * MIB, 7 * MIB, 7 * MIB, 20 * MIB)  # 7 - 7 = 0 are kept
+    assert likely_mistake(Guess.read("0", "MiB"), 80 * MIB, {}, counters) is None

@@ -277,16 +277,20 @@ class Dispatcher:
 
     def _is_large(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         size = next((a for a in args if isinstance(a, list | torch.Size)), None)
+        like = next(iter(tensors_in(args)), None)
+        if size is None and like is not None and like.is_meta:  # what has no values gives none
+            size = like.shape
         if not size or self.backing_device.type != "meta":
             return False
-        if kwargs.get("layout") not in (None, torch.strided):
+        layout = kwargs.get("layout") or (torch.strided if like is None else like.layout)
+        if layout != torch.strided:
             return False  # a sparse tensor takes little, and of the tensors it is made of
         numel = 1
         for length in size:
             if not isinstance(length, int):
                 return False
             numel *= length
-        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        dtype = kwargs.get("dtype") or (torch.get_default_dtype() if like is None else like.dtype)
         return bool(numel * dtype.itemsize >= self.host_values_below_bytes)
 
     def run_on_host(
@@ -296,7 +300,9 @@ class Dispatcher:
         if schema_of(func).is_mutable:
             if not any(tensor.is_meta for tensor in tensors_in(args[:1])):
                 return args[0]  # host memory whose values are unknown before and after
-            args = (args[0], *(_without_values(a) for a in args[1:]))
+            # Of several, as foreach ops change, some may have values: unknown, too.
+            changed = args[0] if isinstance(args[0], torch.Tensor) else _without_values(args[0])
+            args = (changed, *(_without_values(a) for a in args[1:]))
         else:
             args = tuple(_without_values(a) for a in args)
         kwargs = {name: _without_values(a) for name, a in kwargs.items()}

@@ -26,7 +26,7 @@ _SCORES_AT_A_TIME = 2**24
 
 @handler("aten._scaled_dot_product_efficient_attention.default")
 def forward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Output, logarithms of the sums, and the random state, of which there is none."""
+    """Attend: output, logarithms of the sums, and the random state, of which there is none."""
     device_index = dispatcher.find_device_index(func, args, kwargs)
     if dispatcher.backing_device.type == "meta" or device_index is None:
         return dispatcher.run_plain(func, args, kwargs)
@@ -48,7 +48,7 @@ def forward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 
 @handler("aten._scaled_dot_product_efficient_attention_backward.default")
 def backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Gradients of query, key, value and, if it is asked for, of the mask."""
+    """Compute gradients of query, key, value and, if it is asked for, of the mask."""
     device_index = dispatcher.find_device_index(func, args, kwargs)
     if dispatcher.backing_device.type == "meta" or device_index is None:
         return dispatcher.run_plain(func, args, kwargs)

@@ -254,7 +254,7 @@ class TensorOverrides:
         use_on_stream(self._dispatcher, tensor, stream.stream_id)
 
     def set_data(self, tensor: torch.Tensor, new: torch.Tensor) -> None:
-        """`tensor.data = new`. C++ refuses to change between host and meta: they swap impls."""
+        """Set `tensor.data`. C++ refuses to change between host and meta: they swap impls."""
         if tensor.device.type == new.device.type:
             tensor.data = new
         else:
@@ -265,7 +265,7 @@ class TensorOverrides:
             swap_impls(tensor, body)
 
     def set_grad(self, tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
-        """`tensor.grad = grad`. To C++ all GPUs are one; their indices must be equal."""
+        """Set `tensor.grad`. To C++ all GPUs are one; their indices must be equal."""
         places = self.get_device(tensor), -1 if grad is None else self.get_device(grad)
         if min(places) >= 0 and places[0] != places[1]:
             raise RuntimeError(
@@ -289,7 +289,7 @@ class TensorOverrides:
         return result
 
     def setitem(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
-        """`tensor[index] = value`. For a CUDA tensor C++ keeps a number on the host."""
+        """Set `tensor[index]`. For a CUDA tensor C++ keeps a number on the host."""
         if isinstance(value, int | float | complex) and self.is_cuda(tensor):
             value = torch.tensor(value, dtype=tensor.dtype, device=_CPU)
         tensor[index] = value
@@ -313,7 +313,7 @@ class TensorOverrides:
         return self._readable(tensor).__array__(*args, **kwargs)
 
     def format(self, tensor: torch.Tensor, form: str) -> str:
-        """Behind f"{tensor:.4f}": a number if it is one, as in `Tensor.__format__`."""
+        """Format as behind f"{tensor:.4f}": a number if it is one, as in `Tensor.__format__`."""
         if record_of(tensor) is None or has_values(tensor):
             return tensor.__format__(form)
         if tensor.dim() == 0 and type(tensor) is torch.Tensor:
@@ -368,7 +368,7 @@ class TensorOverrides:
     def ctc_loss(
         self, log_probs: torch.Tensor, targets: torch.Tensor, *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        """CTC loss. CUDA's kernel takes lengths as numbers, from the host or copied to it.
+        """Call CTC loss. CUDA's kernel takes lengths as numbers, from the host or copied to it.
 
         Lengths that nobody knows are taken to be the longest that fit.
         Source: `ctc_loss` in aten/src/ATen/native/LossCTC.cpp, PyTorch 2.13.

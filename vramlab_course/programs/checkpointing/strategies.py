@@ -72,13 +72,16 @@ def revolve(steps: int, slots: int) -> Schedule:
 
 
 def binomial(slots: int, times: int) -> int:
-    """Length of the longest chain that `slots` slots reverse with no step advanced more than
-    `times` times: C(slots + times, slots); 0 where `times` is negative."""
+    """Count the steps of the longest chain that `slots` slots reverse.
+
+    No step is advanced more than `times` times: C(slots + times, slots); 0 where `times` is
+    negative.
+    """
     return comb(slots + times, slots) if times >= 0 else 0
 
 
 def revolve_advances(steps: int, slots: int) -> int:
-    """Advances that Revolve needs, which no schedule with as many slots undercuts.
+    """Count the advances that Revolve needs: no schedule with as many slots takes fewer.
 
     r n - C(slots + r, slots + 1), with r the smallest number for which C(slots + r, slots) >= n:
     no step is advanced more than r times. The n steps that are recorded come on top.

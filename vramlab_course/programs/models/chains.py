@@ -12,7 +12,7 @@ Forward = Callable[[nn.Sequential, Tensor], Tensor]
 
 
 def linear_chain(layers: int, width: int, *, bias: bool = False, **where: Any) -> nn.Sequential:
-    """Linear layers one after the other: each keeps its input (rows, width) and nothing else.
+    """Make Linear layers one after the other: each keeps its input (rows, width) and nothing else.
 
     Args:
         layers: how many.

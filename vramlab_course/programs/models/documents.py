@@ -15,12 +15,12 @@ class LinearWithOwnAdd(nn.Linear):
     """A Linear layer whose bias is added by an op of its own, as in x @ W.t() + b."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """(batch, in_features) to (batch, out_features)."""
+        """Map (batch, in_features) to (batch, out_features)."""
         return input @ self.weight.t() + self.bias
 
 
 def linear_net(widths: tuple[int, ...], *, fused_bias: bool = True) -> nn.Sequential:
-    """Document 001's model: Linear layers net_a, net_b, net_c, ... one after the other.
+    """Make document 001's model: Linear layers net_a, net_b, net_c, ... one after the other.
 
     Args:
         widths: of the input and of each layer's output.
@@ -49,7 +49,7 @@ class RepeatedLinear(nn.Module):
         self.applications = applications
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, width) to (batch, width)."""
+        """Map (batch, width) to (batch, width)."""
         for _ in range(self.applications):
             x = self.model(x)
         return x

@@ -52,7 +52,7 @@ def retain_recurrent(
 def retain_chunkwise(
     query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor, chunk: int = CHUNK
 ) -> tuple[Tensor, Tensor]:
-    """Parallel within a chunk, recurrent from chunk to chunk: as `retain_recurrent`."""
+    """Retain in parallel within a chunk, and from chunk to chunk as `retain_recurrent`."""
     between = _decay_between(decay, chunk)  # (H, C, C)
     positions = torch.arange(chunk, device=decay.device)
     since_begin = (decay[:, None] ** (positions + 1))[..., None]  # (H, C, 1)

@@ -22,7 +22,7 @@ LEARNING_RATE = 0.1
 
 
 def make_model() -> nn.Sequential:
-    """Two Linear layers, the same in every process: the seed says which."""
+    """Make two Linear layers, the same in every process: the seed says which."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)).double()
 

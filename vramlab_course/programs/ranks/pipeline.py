@@ -34,7 +34,7 @@ def make_layers() -> list[nn.Module]:
 
 
 def make_batch() -> tuple[Tensor, Tensor]:
-    """Rows and what should come out, both (ROWS, WIDTH), on the host."""
+    """Make rows and what should come out, both (ROWS, WIDTH), on the host."""
     torch.manual_seed(1)
     x, target = torch.randn(2, ROWS, WIDTH, dtype=torch.float64)
     return x, target
@@ -78,7 +78,7 @@ def peak_bytes(rank: Rank, schedule: Name) -> int:
 
 
 def chain(schedule: Name, ranks: int) -> Pipeline:
-    """Three layers on each rank, and six micro-batches of 32 rows."""
+    """Run three layers on each rank, and six micro-batches of 32 rows."""
     return Pipeline(schedule, 32, 6, even_stages(3 * ranks, 64, ranks))
 
 

@@ -114,7 +114,7 @@ def _here(parameter: Tensor) -> list[float]:
 
 
 def make_model() -> nn.Sequential:
-    """Two Linear layers and a number out, the same in every process: the seed says which."""
+    """Make two Linear layers and a number out, the same in every process: the seed says which."""
     torch.manual_seed(0)
     layers = [nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)]
     return nn.Sequential(*layers).double().to("cuda")

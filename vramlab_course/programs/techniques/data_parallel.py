@@ -31,7 +31,7 @@ class WithLoss(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        """(rows, W) and (rows) to a vector of one number, the mean over these rows."""
+        """Map (rows, W) and labels (rows) to a vector of one number, the mean loss."""
         return cross_entropy(self.model(x), labels).reshape(1)
 
 
@@ -68,7 +68,7 @@ class DataParallelTraining:
         self.outputs = self.parallel(*both)
 
     def compute_loss(self) -> None:
-        """From what forward has answered."""
+        """Compute the loss from what forward has answered."""
         assert self.outputs is not None
         if self.loss_inside:
             self.loss = self.outputs.mean()
@@ -87,7 +87,7 @@ class DataParallelTraining:
         self.outputs = self.loss = None
 
     def whole_step(self) -> None:
-        """Everything once."""
+        """Do everything once."""
         self.forward()
         self.compute_loss()
         self.backward()

@@ -27,7 +27,7 @@ class Checkpointed(nn.Module):
         self.layers = layers
 
     def forward(self, x: Tensor) -> Tensor:
-        """(rows, inputs) to (rows, outputs)."""
+        """Map (rows, inputs) to (rows, outputs)."""
         y: Tensor = checkpoint(self.layers, x, use_reentrant=False)
         return y
 

@@ -23,7 +23,7 @@ keeps float32 shards; float16 with DDP, whose optimizer keeps the float32 copy."
 
 
 def groups_of(model: nn.Sequential) -> Groups:
-    """Shapes of the parameters of each layer."""
+    """List the shapes of each layer's parameters."""
     return [[tuple(parameter.shape) for parameter in layer.parameters()] for layer in model]
 
 

@@ -5,5 +5,9 @@ says: You went by the largest term.
 """
 
 
-def best_change(states_bytes, layers_bytes, loss_bytes, ranks):
-    return "ZeRO-3" if states_bytes > layers_bytes + loss_bytes else "checkpoints"
+def best_change(trace, states_bytes, logits_bytes, ranks):
+    now = most = 0
+    for entry in trace:
+        now += entry["size"] if entry["action"] == "alloc" else -entry["size"]
+        most = max(most, now)
+    return "ZeRO-3" if states_bytes > most else "checkpoints"
