@@ -83,14 +83,18 @@ def cache_folder() -> Path:
 
 
 def installed() -> list[Build]:
-    """List every build that is set up, older PyTorch versions first."""
+    """List every build that is set up, older PyTorch versions first, then older builds."""
     found = []
     for path in (cache_folder() / "builds").glob("*/build.json"):
         try:
             found.append(_read(path))
         except (ValueError, KeyError, TypeError):
             continue  # of a vramlab that wrote it otherwise: set up again
-    return sorted(found, key=lambda build: (_numbers(build.release), build.python))
+    return sorted(found, key=lambda build: (_numbers(build.release), build.python, _made(build)))
+
+
+def _made(build: Build) -> float:
+    return (build.folder / "build.json").stat().st_mtime
 
 
 def find(version: str | None = None) -> Build:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -64,6 +65,34 @@ def read(path: Path) -> SharedLibrary:
             raise NativeEngineError(f"{path} is no shared library for 64-bit Linux.")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data).library()
+
+
+def section(content: bytes | mmap.mmap, name: str) -> bytes:
+    """Give a section's content by its name; nothing where there is none, or no ELF file."""
+    for found, begin, size in _named_sections(content):
+        if found == name:
+            return content[begin : begin + size]
+    return b""
+
+
+def section_sizes(content: bytes) -> list[tuple[str, int]]:
+    """Give the name and size of each section of an ELF file; none where it is no such file."""
+    return [(name, size) for name, _, size in _named_sections(content)]
+
+
+def _named_sections(content: bytes | mmap.mmap) -> Iterator[tuple[str, int, int]]:
+    """Name, offset and size of each section."""
+    if content[:6] != b"\x7fELF\x02\x01":
+        return
+    (start,) = struct.unpack_from("<Q", content, 40)
+    size, count, of_names = struct.unpack_from("<HHH", content, 58)
+    sections = [struct.unpack_from("<IIQQQQ", content, start + n * size) for n in range(count)]
+    if of_names >= count:
+        return
+    strings = sections[of_names][4]
+    for name, _, _, _, offset, bytes_of_it in sections:
+        begin = strings + name
+        yield content[begin : content.find(b"\0", begin)].decode(), offset, bytes_of_it
 
 
 class _Reader:

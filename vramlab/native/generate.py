@@ -25,6 +25,13 @@ _HEAD = """\
         vn_work(*handle);                            \\
         return 0;                                    \\
     }
+#define MULTIPLY_IN_STREAM(function)                 \\
+    WEAK int function(void **handle, int a, int b) { \\
+        COUNT(COMPUTES, LIBRARY, #function);         \\
+        if (vn_load_product(vn_device, #function, a, b)) return 3; /* ALLOC_FAILED */ \\
+        vn_work(*handle);                            \\
+        return 0;                                    \\
+    }
 #define COMPUTE(function)                            \\
     WEAK int function(void) {                        \\
         COUNT(COMPUTES, LIBRARY, #function);         \\
@@ -42,14 +49,20 @@ def stubs(library: Library, file: str, needed: Iterable[Symbol]) -> str:
         needed: symbols that PyTorch's libraries need of it.
     """
     names = sorted({symbol.name for symbol in needed} | set(library.also))
-    compute = "COMPUTE_IN_STREAM" if library.handle_has_stream else "COMPUTE"
     lines = [
-        f"{compute}({name})"
+        f"{_compute(library, name)}({name})"
         if library.is_computing(name)
         else f"REFUSE({name}, {library.not_supported})"
         for name in names
     ]
     return "\n".join([_HEAD, f'#define LIBRARY "{file}"', *lines, ""])
+
+
+def _compute(library: Library, name: str) -> str:
+    """The macro for work on the GPU: of products, the two ways in which operands lie count."""
+    if not library.handle_has_stream:
+        return "COMPUTE"
+    return "MULTIPLY_IN_STREAM" if "gemm" in name.lower() else "COMPUTE_IN_STREAM"
 
 
 def version_script(needed: Iterable[Symbol]) -> str | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 from vramlab.catalogue import GPUModel
+from vramlab.cuda_rules.first_uses import CODE_ROOM_BYTES, first_uses
 from vramlab.native.errors import NativeEngineError
 
 Streams = Literal["early", "late"]
@@ -64,6 +66,7 @@ def describe(
         "minor": minor,
     }
     figures |= {name: getattr(model, name) for name in _FIGURES}
+    figures |= {"code_room_bytes": CODE_ROOM_BYTES, **asdict(first_uses(model))}
     return ";".join(f"{name}={value}" for name, value in figures.items())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.cudnn.description import cudnn_json
-from vramlab.native import report
+from vramlab.native import kernel_code, report
 from vramlab.native.builds import Build
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.gpu import Streams, describe
@@ -72,6 +72,8 @@ def environment(
     if build.cudnn is not None:
         values["VRAMLAB_NATIVE_CUDNN"] = str(build.cudnn)
         values["VRAMLAB_NATIVE_CUDNN_GPU"] = cudnn_json(gpu, build.cuda_version)
+    if table := kernel_code.table_file(build.folder, build.site, gpu.compute_capability):
+        values["VRAMLAB_NATIVE_CODE"] = str(table)
     if report_file is not None:
         values[report.ENVIRONMENT] = str(report_file)
     return values

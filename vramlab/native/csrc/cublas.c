@@ -6,15 +6,21 @@
 
 typedef struct {
     void *stream; // first: generated functions look for it there
-    int math_mode, pointer_mode;
+    int math_mode, pointer_mode, device;
 } handle_t;
 
-// A handle: CUBLAS_DEFAULT_MATH, scalars on the host, the default stream.
+enum { ALLOC_FAILED = 3 }; // cublasStatus_t
+
+// A handle: CUBLAS_DEFAULT_MATH, scalars on the host, the default stream. It takes memory of the GPU.
 API int cublasCreate_v2(handle_t **handle) {
+    if (vn_load_handle(vn_device, CUBLAS)) return ALLOC_FAILED;
     *handle = calloc(1, sizeof **handle);
-    return *handle ? 0 : 3; // CUBLAS_STATUS_ALLOC_FAILED
+    if (!*handle) return ALLOC_FAILED;
+    (*handle)->device = vn_device;
+    return 0;
 }
 API int cublasDestroy_v2(handle_t *handle) {
+    if (handle) vn_unload_handle(handle->device, CUBLAS);
     free(handle);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { ALLOC_FAILED = 3, INVALID = 7 }; // cublasStatus_t
+enum { TRANSPOSED_A = 3, TRANSPOSED_B = 4 }; // cublasLtMatmulDescAttributes_t
 enum { ATTRIBUTES = 48, VALUE_BYTES = 64 };
 
 typedef struct {
@@ -111,9 +112,13 @@ API int cublasLtMatmul(void *handle, descriptor_t *product, const void *alpha, c
                        const void *b, descriptor_t *b_layout, const void *beta, const void *c, descriptor_t *c_layout,
                        void *d, descriptor_t *d_layout, const void *algorithm, void *workspace, size_t bytes,
                        void *stream) {
-    (void)handle, (void)product, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta;
+    int transposed_a, transposed_b;
+    (void)handle, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta;
     (void)c, (void)c_layout, (void)d, (void)d_layout, (void)algorithm, (void)workspace, (void)bytes;
     COUNT(COMPUTES, "libcublasLt", "cublasLtMatmul");
+    get(product, TRANSPOSED_A, &transposed_a, sizeof transposed_a, NULL);
+    get(product, TRANSPOSED_B, &transposed_b, sizeof transposed_b, NULL);
+    if (vn_load_product(vn_device, "cublasLtMatmul", transposed_a, transposed_b)) return ALLOC_FAILED;
     vn_work(stream);
     return 0;
 }

@@ -153,20 +153,30 @@ API const char *cudnnGetErrorString(int status) {
 API void cudnnGetLastErrorString(char *text, size_t bytes) {
     if (bytes) text[0] = 0;
 }
-API int cudnnCreate(void ***handle) { // a handle keeps its stream
-    *handle = calloc(1, sizeof(void *));
-    return *handle ? 0 : CUDNN_BAD_PARAM;
+typedef struct {
+    void *stream;
+    int device;
+} handle_t;
+
+// A handle keeps its stream, and takes memory of the GPU.
+API int cudnnCreate(handle_t **handle) {
+    if (vn_load_handle(vn_device, CUDNN)) return CUDNN_ALLOC_FAILED;
+    *handle = calloc(1, sizeof **handle);
+    if (!*handle) return CUDNN_ALLOC_FAILED;
+    (*handle)->device = vn_device;
+    return 0;
 }
-API int cudnnDestroy(void **handle) {
+API int cudnnDestroy(handle_t *handle) {
+    if (handle) vn_unload_handle(handle->device, CUDNN);
     free(handle);
     return 0;
 }
-API int cudnnSetStream(void **handle, void *stream) {
-    *handle = stream;
+API int cudnnSetStream(handle_t *handle, void *stream) {
+    handle->stream = stream;
     return 0;
 }
-API int cudnnGetStream(void **handle, void **stream) {
-    *stream = *handle;
+API int cudnnGetStream(handle_t *handle, void **stream) {
+    *stream = handle->stream;
     return 0;
 }
 

@@ -267,14 +267,18 @@ API int cuStreamWriteValue32_v2(void *stream, uint64_t address, unsigned value, 
     return vn_copy((void *)address, &value, 4);
 }
 
-// ---- modules and kernels; code is never looked at ----
+// ---- modules and kernels; of their code, the size alone counts ----
 
 static int new_handle(void **handle) {
     *handle = calloc(1, 16);
     return *handle ? SUCCESS : OUT_OF_MEMORY;
 }
 API int cuModuleLoad(void **module, const char *path) { return access(path, R_OK) ? 301 : new_handle(module); }
-API int cuModuleLoadData(void **module, const void *image) { return image ? new_handle(module) : INVALID_VALUE; }
+API int cuModuleLoadData(void **module, const void *image) {
+    if (!image) return INVALID_VALUE;
+    int status = vn_load_image(vn_device, image);
+    return status ? status : new_handle(module);
+}
 API int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
     (void)count, (void)options, (void)values;
     return cuModuleLoadData(module, image);

@@ -43,6 +43,8 @@ typedef struct {
     long shared_memory_per_multiprocessor_bytes, shared_memory_per_block_bytes;
     long shared_memory_per_block_optin_bytes, l2_cache_bytes;
     long clock_rate_khz, memory_clock_rate_khz, memory_bus_width_bits, pci_device_id;
+    long first_kernel_bytes, code_room_bytes, stream_bytes;
+    long cublas_handle_bytes, cublas_code_bytes, cudnn_handle_bytes, cudnn_code_bytes;
 } vn_gpu_t;
 
 API const vn_gpu_t *vn_gpu(void);          // the description; all zeros where there is none
@@ -88,7 +90,8 @@ API int vn_find(const void *address, vn_range_t *found);      // 1: found
 API int vn_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
 API int vn_take_physical(int device, size_t bytes);           // counts it, or is out of memory
 API void vn_give_physical(int device, size_t bytes);
-API size_t vn_device_used(int device);                        // with the context
+API size_t vn_device_used(int device);                        // with the context and what was loaded
+int vn_take_loaded(int device, long bytes);                   // counts it, or is out of memory
 API int vn_is_device(const void *address);
 API int vn_device_of(const void *address);
 API int vn_host_allocate(size_t bytes, void **address);
@@ -102,6 +105,16 @@ API int vn_unmap(void *address, size_t bytes, void (*release)(void *handle));
 API int vn_copy(void *to, const void *from, size_t bytes);
 API int vn_set(void *to, int value, size_t value_bytes, size_t count);
 API void *vn_module_memory(size_t bytes);                     // a kernel library's own variables
+
+// ---- loading.c: what first uses take ----
+
+enum { CUBLAS, CUDNN, vn_libraries };
+API int vn_load_function(int device, const char *name);       // SUCCESS, or out of memory
+API int vn_load_image(int device, const void *image);
+API int vn_load_stream(int device);
+API int vn_load_handle(int device, int library);
+API int vn_load_product(int device, const char *function, int transposed_a, int transposed_b);
+API void vn_unload_handle(int device, int library);
 
 // ---- streams.c: streams, events and captures ----
 

@@ -28,7 +28,9 @@ static const struct {
     FIGURE(registers_per_multiprocessor), FIGURE(shared_memory_per_multiprocessor_bytes),
     FIGURE(shared_memory_per_block_bytes), FIGURE(shared_memory_per_block_optin_bytes),
     FIGURE(l2_cache_bytes), FIGURE(clock_rate_khz), FIGURE(memory_clock_rate_khz),
-    FIGURE(memory_bus_width_bits), FIGURE(pci_device_id),
+    FIGURE(memory_bus_width_bits), FIGURE(pci_device_id), FIGURE(first_kernel_bytes),
+    FIGURE(code_room_bytes), FIGURE(stream_bytes), FIGURE(cublas_handle_bytes), FIGURE(cublas_code_bytes),
+    FIGURE(cudnn_handle_bytes), FIGURE(cudnn_code_bytes),
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
 

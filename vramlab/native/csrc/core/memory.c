@@ -25,7 +25,8 @@ typedef struct {
 
 typedef struct {
     vn_space_t *space; // NULL: not in use yet
-    size_t used_bytes; // without the context
+    size_t used_bytes; // without the context, and without what was loaded on first use
+    size_t loaded_bytes;
 } device_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -135,7 +136,7 @@ void *vn_module_memory(size_t bytes) {
 // With the lock held.
 static int take_physical(int device, size_t bytes) {
     const vn_gpu_t *gpu = vn_gpu();
-    size_t used = devices[device].used_bytes + (size_t)gpu->context_bytes;
+    size_t used = devices[device].used_bytes + devices[device].loaded_bytes + (size_t)gpu->context_bytes;
     if (bytes > (size_t)gpu->total_bytes || used + bytes > (size_t)gpu->total_bytes) return OUT_OF_MEMORY;
     devices[device].used_bytes += bytes;
     return SUCCESS;
@@ -155,11 +156,22 @@ void vn_give_physical(int device, size_t bytes) {
     pthread_mutex_unlock(&lock);
 }
 
+// What first uses take beside the context; less than 0 gives it back.
+int vn_take_loaded(int device, long bytes) {
+    pthread_mutex_lock(&lock);
+    int status = use_device(device);
+    size_t used = devices[device].used_bytes + devices[device].loaded_bytes + (size_t)vn_gpu()->context_bytes;
+    if (!status && bytes > 0 && used + (size_t)bytes > (size_t)vn_gpu()->total_bytes) status = OUT_OF_MEMORY;
+    if (!status) devices[device].loaded_bytes += (size_t)bytes;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
 // Counts a context only where this process has one: NVML asks without making one.
 size_t vn_device_used(int device) {
     pthread_mutex_lock(&lock);
     size_t context = devices[device].space ? (size_t)vn_gpu()->context_bytes : 0;
-    size_t used = devices[device].used_bytes + context;
+    size_t used = devices[device].used_bytes + devices[device].loaded_bytes + context;
     pthread_mutex_unlock(&lock);
     return used;
 }

@@ -1,7 +1,7 @@
 // CUDA Runtime API, "Execution Control", "Driver Entry Point Access"; and what the host code that
 // nvcc generates calls to make kernels known and to launch them (`nvcc --keep` shows it).
 //
-// A launch does nothing but count as work of its stream.
+// A launch does nothing but count as work of its stream, and load the kernel if it is its first.
 #define _GNU_SOURCE
 #include "cudart.h"
 
@@ -33,19 +33,69 @@ API int __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void
     return SUCCESS;
 }
 
+// ---- kernels, by the address of their host function, in a table with open addressing ----
+
+typedef struct {
+    const void *host; // NULL: free
+    const char *name; // on the GPU, mangled
+    uint32_t loaded;  // on which GPUs, a bit each
+} kernel_t;
+
+static kernel_t *kernels;
+static size_t kernel_room, kernel_count;
+static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static size_t place_of(const void *host) {
+    size_t at = ((uintptr_t)host >> 2) * 0x9E3779B97F4A7C15u & (kernel_room - 1);
+    while (kernels[at].host && kernels[at].host != host) at = (at + 1) & (kernel_room - 1);
+    return at;
+}
+
+static void remember(const void *host, const char *name) {
+    pthread_mutex_lock(&kernels_lock);
+    if (2 * kernel_count >= kernel_room) {
+        kernel_t *old = kernels;
+        size_t old_room = kernel_room;
+        kernel_room = old_room ? 2 * old_room : 1 << 16;
+        kernels = calloc(kernel_room, sizeof *kernels);
+        for (size_t i = 0; i < old_room; i++)
+            if (old[i].host) kernels[place_of(old[i].host)] = old[i];
+        free(old);
+    }
+    size_t at = place_of(host);
+    if (!kernels[at].host) kernel_count++;
+    kernels[at] = (kernel_t){host, name, 0};
+    pthread_mutex_unlock(&kernels_lock);
+}
+
+// The kernel's code comes to the GPU when it is first launched there, if there is room.
+static int load(const void *host) {
+    uint32_t bit = 1u << vn_device;
+    int status = SUCCESS;
+    pthread_mutex_lock(&kernels_lock);
+    kernel_t *kernel = kernel_room ? &kernels[place_of(host)] : NULL;
+    if (kernel && kernel->host && !(kernel->loaded & bit)) {
+        status = vn_load_function(vn_device, kernel->name);
+        if (!status) kernel->loaded |= bit;
+    }
+    pthread_mutex_unlock(&kernels_lock);
+    return status;
+}
+
 // A block must fit: otherwise cudaErrorInvalidConfiguration (9), as on the GPU.
-static int launch(dim3 grid, dim3 block, void *stream) {
+static int launch(const void *kernel, dim3 grid, dim3 block, void *stream) {
     const vn_gpu_t *gpu = vn_gpu();
     unsigned long threads = (unsigned long)block.x * block.y * block.z;
     if (!threads || threads > (unsigned long)gpu->max_threads_per_block) return failed(9);
     if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535) return failed(9);
-    vn_work(stream);
-    return SUCCESS;
+    int status = load(kernel);
+    if (!status) vn_work(stream);
+    return failed(status);
 }
 
 API int cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
-    (void)kernel, (void)arguments, (void)shared;
-    return launch(grid, block, stream);
+    (void)arguments, (void)shared;
+    return launch(kernel, grid, block, stream);
 }
 API int __cudaLaunchKernel(void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
     return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
@@ -55,8 +105,8 @@ API int cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, v
     return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
 API int cudaLaunchKernelExC(const configuration_t *configuration, const void *kernel, void **arguments) {
-    (void)kernel, (void)arguments;
-    return launch(configuration->grid, configuration->block, configuration->stream);
+    (void)arguments;
+    return launch(kernel, configuration->grid, configuration->block, configuration->stream);
 }
 
 // Kernels and variables of a library become known when it is loaded.
@@ -73,7 +123,8 @@ API char __cudaInitModule(void **handle) {
 }
 API void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, void *tid,
                                 void *bid, dim3 *block, dim3 *grid, int *warp) {
-    (void)handle, (void)host, (void)device, (void)name, (void)limit, (void)tid, (void)bid, (void)block, (void)grid, (void)warp;
+    remember(host, name);
+    (void)handle, (void)device, (void)limit, (void)tid, (void)bid, (void)block, (void)grid, (void)warp;
 }
 API int __cudaGetKernel(void **kernel, const void *host) {
     *kernel = (void *)host;

@@ -18,6 +18,13 @@ API int cudaMallocManaged(void **address, size_t bytes, unsigned flags) {
     return failed(vn_allocate(vn_device, bytes, DEVICE, address));
 }
 
+// Bring managed memory to a GPU or to the host, ahead of its use: here it is where it was.
+API int cudaMemPrefetchAsync(const void *address, size_t bytes) {
+    vn_range_t range;
+    (void)bytes;
+    return failed(vn_find(address, &range) ? SUCCESS : INVALID_VALUE);
+}
+
 // Give memory back, after all work is done. A null pointer is nothing to do.
 API int cudaFree(void *address) {
     if (!address) return failed(vn_use_device(vn_device));

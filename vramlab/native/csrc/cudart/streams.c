@@ -3,7 +3,7 @@
 
 // A stream of the current GPU.
 API int cudaStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
-    int status = vn_use_device(vn_device);
+    int status = vn_load_stream(vn_device);
     if (!status) *stream = vn_stream_new(flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
     return failed(status);
 }
