@@ -16,6 +16,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -92,7 +93,7 @@ def _timm() -> dict[str, Usual]:
 
     names = ("resnet50", "vit_base_patch16_224", "convnext_tiny")
     return {
-        f"timm/{name}": Usual(lambda name=name: timm.create_model(name), batches=(16, 32, 256))
+        f"timm/{name}": Usual(partial(timm.create_model, name), batches=(16, 32, 256))
         for name in names
     }
 
@@ -168,11 +169,11 @@ def collect() -> list[Convolution]:
     notes = _Notes()
     for name, usual in usual_models().items():
         with working(f"running {name}"):
-            _noting(notes, lambda usual=usual: _use(usual))
+            _noting(notes, partial(_use, usual))
     for workload in WORKLOADS:
         if workload.model.startswith(("vgg", "resnet", "convnext", "vit")):
             with working(f"running {workload.id}"):
-                _noting(notes, lambda workload=workload: run_workload(workload))
+                _noting(notes, partial(run_workload, workload))
     return list(notes.asked)
 
 
@@ -190,7 +191,8 @@ def _use(usual: Usual) -> None:
     with torch.device("cuda"):
         model = usual.make()
     for layout in (torch.contiguous_format, torch.channels_last)[: 1 + usual.channels_last]:
-        model = model.to(memory_format=layout).float().train()
+        model = model.to(memory_format=layout)  # type: ignore[call-overload]
+        model = model.float().train()
         for dtype in (torch.float32, *usual.mixed):
             if dtype is torch.float32 and layout is torch.channels_last:
                 continue

@@ -195,16 +195,19 @@ def _workspace(
 
     cudnn = torch.backends.cudnn
     tensors = (image, weight, output)
+    image_sizes, weight_sizes, output_sizes = (_as_image(tensor)[0] for tensor in tensors)
     convolution = Convolution(
         operation,
         _DTYPES[weight.dtype],
-        *(_as_image(tensor)[0] for tensor in tensors),
+        image_sizes,
+        weight_sizes,
+        output_sizes,
         padding=of_each(padding, 0),
         stride=of_each(stride, 1),
         dilation=of_each(dilation, 1),
         channels_last=wanted is not torch.contiguous_format,
         deterministic=cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
-        allow_tf32=weight.dtype != F32 or cudnn.conv.fp32_precision == "tf32",
+        allow_tf32=weight.dtype != F32 or cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
         alignments=tuple(  # type: ignore[arg-type]
             _alignment(tensor) if is_in_format(tensor, wanted) else ALIGNMENT for tensor in tensors
         ),

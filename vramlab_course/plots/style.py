@@ -208,7 +208,8 @@ def tints_of(category: Category | str, names: Sequence[str]) -> dict[str, Look]:
     for name, tint in zip(names, _TINTS, strict=False):
         color = base + (1 - base) * tint if tint >= 0 else base * (1 + tint)
         is_dark = color @ _LUMINANCE < 0.4
-        looks[name] = Look(to_hex(color), text_color="white" if is_dark else INK)
+        red, green, blue = map(float, color)
+        looks[name] = Look(to_hex((red, green, blue)), text_color="white" if is_dark else INK)
     return looks
 
 
@@ -300,7 +301,7 @@ def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: floa
 @cache
 def text_width_in(text: str, font_size: float = SMALL_FONT_SIZE) -> float:
     """Measure how wide the longest line is, in inches, with a little room around it."""
-    font = FontProperties(family="DejaVu Sans", size=font_size)  # type: ignore[arg-type]
+    font = FontProperties(family="DejaVu Sans", size=font_size)
     widths = [
         TextToPath().get_text_width_height_descent(line, font, ismath=False)[0]
         for line in text.split("\n")

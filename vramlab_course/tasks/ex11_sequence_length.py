@@ -70,8 +70,8 @@ def _measure_coefficient(
     take_workspaces()
 
     def kept_bytes(length: int) -> int:
-        inputs = _inputs(batch, heads, length, 64, getattr(torch, dtype))
-        return growth_bytes(lambda: _layers(*inputs, layers, capped, masked, dropout))
+        query, key, value = _inputs(batch, heads, length, 64, getattr(torch, dtype))
+        return growth_bytes(lambda: _layers(query, key, value, layers, capped, masked, dropout))
 
     first, second, third = (kept_bytes(times * _STEP) for times in (1, 2, 3))
     return (third - 2 * second + first) // (2 * _STEP * _STEP)

@@ -37,7 +37,7 @@ def copy_sparse(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
         device = torch.device("cuda", index)
     if device is None or device.type != "cuda":
         if index is None:
-            return func(*args, **kwargs)  # type: ignore[no-any-return]
+            return func(*args, **kwargs)
         raise UnsupportedOnVirtualGPU(
             "moving a sparse tensor from a virtual GPU is not modelled. Move its indices and "
             "values (._indices(), ._values()), or make it on the host."
@@ -173,8 +173,9 @@ def _product(self: Tensor, mat1: Tensor, mat2: Tensor, **_: object) -> tuple[Ten
 
 def _coalesced(self: Tensor) -> tuple[Tensor, ...]:
     indices, values = sparse_parts(self)
-    new = (empty_meta(part.shape, part.dtype) for part in (indices, values))
-    return (_sparse(*new, like=self, coalesced=True),)
+    new_indices = empty_meta(indices.shape, indices.dtype)
+    new_values = empty_meta(values.shape, values.dtype)
+    return (_sparse(new_indices, new_values, like=self, coalesced=True),)
 
 
 def _dense(self: Tensor, *_: object, **__: object) -> tuple[Tensor, ...]:
