@@ -113,7 +113,7 @@ class Dictionary:
             return f"{self.tell(name)}{gap}{size}"
         kind, _, which = words.partition(": ")
         if which and (told := self.tell(kind)) != kind:
-            return f"{told}：{self.tell(which)}"
+            return f"{told}: {self.tell(which)}"
         return words
 
     def title_of(self, description: str) -> str:
