@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +11,8 @@ from vramlab.cuda_rules.sizes import tensor_bytes
 from vramlab_course.experiments.outcome import Difference, Finding, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import experiment
-from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.experiments.trial import Trial
 from vramlab_course.formulas import vgg16
-from vramlab_course.formulas.packing import packed
 from vramlab_course.programs.models.documents import VGG16
 
 _BATCHES = (32, 64)
@@ -36,10 +34,8 @@ def vgg16_activations() -> Outcome:
     trial = Trial("vgg16-activations", batches=list(_BATCHES))
     model = VGG16().to("cuda")
     images = torch.zeros(1, *vgg16.IMAGE, device="cuda")
-    workspace_bytes = trial.environment.linear_workspace_bytes()
-    with trial.stage(
-        "forward, one image", expected("growth", _forward_growth_bytes(workspace_bytes))
-    ):
+    # Nothing is predicted of it: which remainders blocks keep depends on cuDNN's workspaces.
+    with trial.stage("forward, one image"):
         scores = model(images)
     with trial.stage("backward, one image"):
         loss = scores.sum()
@@ -118,16 +114,6 @@ def _with_findings(trial: Trial, outputs_bytes: int, per_image_bytes: int) -> Ou
         )
     )
     return trial.outcome()
-
-
-def _forward_growth_bytes(workspace_bytes: int) -> int:
-    """What one image's forward pass adds to parameters and image, packed into their segments."""
-    before_bytes = [
-        *(tensor_bytes((elements,)) for elements in vgg16.parameter_counts()),
-        tensor_bytes(vgg16.IMAGE),
-    ]
-    requests_bytes = vgg16.forward_requests_bytes(workspace_bytes=workspace_bytes)
-    return packed(chain(before_bytes, requests_bytes))[0] - packed(before_bytes)[0]
 
 
 def _layer_outputs_bytes(model: VGG16, images: Tensor) -> int:
