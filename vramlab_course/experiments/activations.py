@@ -7,11 +7,12 @@ import gc
 import torch
 from torch import Tensor, nn
 
-from vramlab.cuda_rules.sizes import tensor_bytes
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
+from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Difference, Finding, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import experiment
-from vramlab_course.experiments.trial import Trial
+from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import vgg16
 from vramlab_course.programs.models.documents import VGG16
 
@@ -29,14 +30,18 @@ def vgg16_activations() -> Outcome:
     """Measure VGG16's layer outputs for one image; and what it costs at a training step's peak.
 
     The second is the slope of the peak between two batch sizes, in requested bytes, before blocks
-    round them. On a real GPU cuDNN's workspaces come on top.
+    round them. cuDNN's workspaces come and go meanwhile, where they are known: they decide into
+    which segments the outputs go, and so what is left of blocks beyond their requests.
     """
     trial = Trial("vgg16-activations", batches=list(_BATCHES))
     model = VGG16().to("cuda")
     images = torch.zeros(1, *vgg16.IMAGE, device="cuda")
-    # Nothing is predicted of it: which remainders blocks keep depends on cuDNN's workspaces.
-    with trial.stage("forward, one image"):
+    workspace_bytes = trial.environment.linear_workspace_bytes()
+    remainder_bytes = unsplit_remainder_bytes()
+    with trial.stage("forward, one image") as forward:
         scores = model(images)
+    added_bytes = unsplit_remainder_bytes() - remainder_bytes
+    forward.expect(expected("growth", _forward_blocks_bytes(workspace_bytes) + added_bytes))
     with trial.stage("backward, one image"):
         loss = scores.sum()
         loss.backward()
@@ -114,6 +119,11 @@ def _with_findings(trial: Trial, outputs_bytes: int, per_image_bytes: int) -> Ou
         )
     )
     return trial.outcome()
+
+
+def _forward_blocks_bytes(workspace_bytes: int) -> int:
+    """What one image's forward pass adds to parameters and image, in blocks."""
+    return sum(map(block_bytes, vgg16.forward_requests_bytes(workspace_bytes=workspace_bytes)))
 
 
 def _layer_outputs_bytes(model: VGG16, images: Tensor) -> int:

@@ -176,8 +176,9 @@ def _parts(segment: Mapping[str, Any], names: Mapping[int, str]) -> list[_Part]:
                 parts.append(_Part(_WASTED, start_bytes + used_bytes, waste_bytes, ""))
         else:
             kind = _FREE if block["state"] == "inactive" else _WAITING
-            words = " free" if kind == _FREE else ""
-            parts.append(_Part(kind, start_bytes, size_bytes, size_label(size_bytes) + words))
+            size = size_label(size_bytes)
+            label = f"{size} free" if kind == _FREE else size
+            parts.append(_Part(kind, start_bytes, size_bytes, label))
         start_bytes += size_bytes
     return parts
 

@@ -93,7 +93,7 @@ class Dictionary:
         self._told: dict[str, str] = {}
 
     def tell(self, words: str) -> str:
-        """Give words as a whole, or line by line, or a name with the size behind it."""
+        """Give words as a whole, line by line, or before and behind a size or a colon."""
         if words not in self._told:
             self._told[words] = self._found(words)
         return self._told[words]
@@ -102,13 +102,18 @@ class Dictionary:
         if words in self._words:
             return self._words[words]
         if "\n" in words:
-            return "\n".join(map(self.tell, words.split("\n")))
+            in_one = words.replace("\n", " ")  # a long name that a picture has wrapped
+            told = self._words.get(in_one, "")
+            return told or "\n".join(map(self.tell, words.split("\n")))
         for pattern, told in self._with_values:
             if found := pattern.fullmatch(words):
                 return told.format(*map(self.tell, found.groups()))
         if sized := _SIZE.fullmatch(words):
             name, gap, size = sized.groups()
             return f"{self.tell(name)}{gap}{size}"
+        kind, _, which = words.partition(": ")
+        if which and (told := self.tell(kind)) != kind:
+            return f"{told}: {self.tell(which)}"
         return words
 
     def title_of(self, description: str) -> str:

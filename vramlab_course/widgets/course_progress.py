@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 
 from vramlab_classroom.judge.exercises import WORKSHOP, exercise_names, find_exercise
-from vramlab_course.course_map import PARTS, PATHS, LearningPath, stem_of
+from vramlab_course.course_map import ONWARD, PARTS, PATHS, LearningPath, stem_of
 from vramlab_course.notebooks import installed_notebooks
 from vramlab_course.translations.language import language_here
 from vramlab_course.translations.notebook import translate
@@ -59,9 +59,7 @@ class LessonProgress:
     @property
     def mark(self) -> str:
         """A sign for it: done, begun, or not begun."""
-        if self.is_done:
-            return "●"
-        return "◐" if self.answered or self.solved else "○"
+        return _mark(self.is_done, bool(self.answered or self.solved))
 
     @property
     def words(self) -> str:
@@ -122,6 +120,16 @@ class WorkshopProgress:
     title: str
     tasks: int
     solved: int
+
+    @property
+    def mark(self) -> str:
+        """A sign for it: done, begun, or not begun."""
+        return _mark(self.solved >= self.tasks, self.solved > 0)
+
+    @property
+    def lessons(self) -> str:
+        """The numbers of the lessons that it goes on from, such as '02, 03'."""
+        return ", ".join(number for number, further in ONWARD.items() if self.stem in further)
 
 
 def workshops_of(record: PredictionRecord, folder: Path) -> list[WorkshopProgress]:
@@ -258,7 +266,10 @@ class StartPage:
             goes_on = "all done" if following is None else f"next: {following.title}"
             lines.append(f"{path.name}: {self._done(path)} of {len(path.lessons)}, {goes_on}")
         lines += [f"{each.mark} {each.title}: {each.words}" for each in self.progress.values()]
-        lines += [f"{each.title}: {each.solved} of {each.tasks} tasks" for each in self.workshops]
+        lines += [
+            f"{each.mark} {each.title}: {each.solved} of {each.tasks} tasks"
+            for each in self.workshops
+        ]
         return "\n".join([*lines, f"Kept in {self.kept_in}."])
 
     __repr__ = __str__
@@ -271,10 +282,17 @@ def _link(lesson: LessonProgress) -> str:
 def _workshop_html(workshop: WorkshopProgress) -> str:
     link = f"exercises/{workshop.stem}/{workshop.stem}.ipynb"
     return (
-        f'<tr><td style="{_CELL}"><a href="{link}">{escape(workshop.title)}</a></td>'
-        f'<td style="{_CELL}"></td>'
+        f'<tr><td style="{_CELL}">{workshop.mark} '
+        f'<a href="{link}">{escape(workshop.title)}</a></td>'
+        f'<td style="{_CELL}">{say("after lessons {lessons}", lessons=workshop.lessons)}</td>'
         f'<td style="{_CELL}">{_tasks(workshop.solved, workshop.tasks)}</td></tr>'
     )
+
+
+def _mark(is_done: bool, is_begun: bool) -> str:
+    if is_done:
+        return "●"
+    return "◐" if is_begun else "○"
 
 
 def _head(*names: str) -> str:

@@ -47,8 +47,8 @@ def test_every_workshop_is_led_to_and_every_way_goes_forward() -> None:
 
 def test_a_lesson_without_any_says_nothing() -> None:
     assert onward_line(MODERN[0], {}) == ""
-    line = onward_line("14", {"workshop_b_checkpoint": "Workshop B: a checkpoint function"})
+    line = onward_line("20", {"workshop_d_fsdp": "Workshop D: an FSDP loop"})
     assert line == (
-        "**Going on from here:** [Workshop B: a checkpoint function]"
-        "(../exercises/workshop_b_checkpoint/workshop_b_checkpoint.ipynb)."
+        "**Going on from here:** [Workshop D: an FSDP loop]"
+        "(../exercises/workshop_d_fsdp/workshop_d_fsdp.ipynb)."
     )

@@ -79,6 +79,23 @@ def test_the_page_has_every_path_lesson_and_workshop_and_where_it_is_kept(
     assert "a weekend: 0 of 8, next: 02 · Pages and blocks" in str(page)
 
 
+def test_a_workshop_has_its_mark_and_the_lessons_that_it_goes_on_from(
+    record: PredictionRecord,
+) -> None:
+    stem = "workshop_b_checkpoint"
+    first, *others = (task.name for task in find_exercise(stem).tasks)
+    marks = []
+    for solved in ([], [first], others):
+        for name in solved:
+            record.add_solved(stem, name)
+        (workshop,) = (each for each in workshops_of(record, COURSE) if each.stem == stem)
+        marks.append(workshop.mark)
+    assert marks == ["○", "◐", "●"]
+    assert workshop.lessons == "08, 14"
+    html = StartPage(progress_of(record, LESSONS, COURSE), record.path, [workshop])._repr_html_()
+    assert "after lessons 08, 14" in html
+
+
 def test_it_is_of_ones_own_record(
     record: PredictionRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
