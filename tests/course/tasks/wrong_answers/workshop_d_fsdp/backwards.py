@@ -1,7 +1,7 @@
 """Gives the gradients in the order of backward.
 
 loses: fsdp_step
-says: yours go from the last layer to the first
+says: from the last layer to the first
 """
 
 import torch
