@@ -4,8 +4,8 @@ The virtual GPU, torch's MemTracker, torchinfo, accelerate, and EleutherAI's for
 the figures that documents publish and against the recordings of real GPUs, in one table. A tool is
 compared only on what it claims to predict.
 
-    python benchmarks/accuracy.py            print the tables
-    python benchmarks/accuracy.py --write    write accuracy.json, and the pages that show it
+    python -m benchmarks.accuracy            print the tables
+    python -m benchmarks.accuracy --write    write accuracy.json, and the pages that show it
 
 It takes about a minute, and some more for each recording.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import pages
+from benchmarks import neutral, pages
 from benchmarks.cases import published_cases
 from benchmarks.estimators import TOOLS
 from benchmarks.recorded import recorded_cases
@@ -59,7 +59,8 @@ def main() -> None:
         "--write", action="store_true", help="write accuracy.json and the pages that show it"
     )
     write = parser.parse_args().write
-    results = compare()
+    with neutral.environment():
+        results = compare()
     if write:
         RESULTS_FILE.write_text(results.to_json(), encoding="utf-8")
         pages.write()

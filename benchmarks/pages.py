@@ -24,6 +24,7 @@ from benchmarks import (
     grading_results,
     native,
     native_speed,
+    neutral,
     plan_example,
     recorded_tables,
     strangers,
@@ -114,6 +115,7 @@ def _made_with(results: Results) -> str:
     return f"Made with {versions}. Recordings: {recordings or 'none yet'}.{failed}"
 
 
+@neutral.environment()
 def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
     """A page with every part made anew; KeyError if nobody makes one of its parts."""
 
@@ -141,6 +143,7 @@ def write(pages: tuple[Path, ...] = PAGES) -> None:
         page.write_text(filled(text, made), encoding="utf-8")
 
 
+@neutral.environment()
 def main() -> int:
     """Write or check; answer the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -40,7 +40,7 @@ class Results:
     def to_json(self) -> str:
         """As text; bytes are whole numbers."""
         data = {
-            "about": "written by `python benchmarks/accuracy.py --write`; sizes in bytes",
+            "about": "written by `python -m benchmarks.accuracy --write`; sizes in bytes",
             "versions": dict(self.versions),
             "recordings": dict(self.recordings),
             "failed": {tool: dict(programs) for tool, programs in self.failed.items()},

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pages
+from benchmarks import front_page, pages
 from benchmarks.cases import published_cases
 from benchmarks.estimators import virtual_gpu
-from benchmarks.results import RESULTS_FILE, Results, fingerprints
+from benchmarks.results import RESULTS_FILE, ROOT, Results, fingerprints
 from benchmarks.workspaces_table import markdown
+from vramlab.native import builds
+from vramlab.native.builds import Build
+from vramlab.native.choice import choose, default_engine
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +31,7 @@ def test_results_are_of_the_cases_there_are() -> None:
 
 
 def test_results_are_of_the_recordings_there_are() -> None:
-    assert RESULTS.recordings == fingerprints()  # else: python benchmarks/accuracy.py --write
+    assert RESULTS.recordings == fingerprints()  # else: python -m benchmarks.accuracy --write
 
 
 def test_the_virtual_gpu_still_says_what_the_results_say() -> None:
@@ -61,6 +64,33 @@ def test_a_part_is_replaced_and_the_rest_is_left_alone() -> None:
 def test_a_part_that_nobody_makes_is_an_error() -> None:
     with pytest.raises(KeyError, match="unknown"):
         pages.filled("<!-- generated: unknown -->\n<!-- end: unknown -->", {})
+
+
+def test_pages_do_not_depend_on_what_is_set_up_or_chosen_where_they_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _set_up_an_outdated_build(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("VRAMLAB_ENGINE", raising=False)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    assert "the native one needs" in choose(default_engine()).why  # reports would tell
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    made = {"report": front_page.report, "program": front_page.program}
+    front_page.report.cache_clear()
+    front_page.timeline.cache_clear()
+    parts = [part[0] for part in pages._PART.finditer(readme) if part["name"] in made]
+    assert [pages.filled(part, made) for part in parts] == parts
+
+
+def _set_up_an_outdated_build(cache: Path) -> None:
+    """Write what an earlier vramlab's `native setup` of the installed PyTorch leaves behind."""
+    release = RESULTS.versions["torch"]
+    folder = cache / "vramlab" / "native" / "builds" / "outdated"
+    folder.mkdir(parents=True)
+    site = cache / "site"
+    builds.write(
+        Build(folder, f"{release}+cu130", 13000, builds.python_tag(), site, "of old", None), folder
+    )
 
 
 def test_a_changed_page_is_stale_until_it_is_written(tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ class KnownDifference:
 
 
 _CONVOLUTION = (
-    "cuDNN picks an algorithm, and with it a workspace, when a convolution first runs; the choice "
-    "depends on the library's version and the GPU. It is given back when the op ends: peaks and "
+    "cuDNN picks an algorithm, and with it a workspace, when a convolution first runs. What is "
+    "counted is its answer to a description of the GPU: on Hopper, with a handle, it was seen to "
+    "choose otherwise for some layers. A workspace is given back when the op ends: peaks and "
     "reserved memory differ, and allocated memory by what is not split off blocks that lie "
     "elsewhere"
 )
