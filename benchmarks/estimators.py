@@ -291,8 +291,8 @@ def no_case(cases: Sequence[Case]) -> Answer:
 TOOLS = {
     "vramlab's virtual GPU": Tool(
         "everything that torch.cuda answers, reserved memory too",
-        "what cuDNN takes where it was not asked, and cuFFT; kernels loaded on first use; ops whose "
-        "kernels nobody has read",
+        "what cuDNN takes where it was not asked; cuFFT's workspaces; kernels loaded on first use; "
+        "ops whose kernels nobody has read",
         virtual_gpu,
     ),
     "MemTracker (torch)": Tool(
