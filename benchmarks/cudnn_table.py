@@ -30,6 +30,8 @@ from vramlab.cudnn.library import CudnnProcess
 from vramlab.cudnn.problems import Convolution
 from vramlab.cudnn.workspaces import TABLES, VERSIONS, version_text
 from vramlab.progress import working
+from vramlab.recordings.entries import all_entries, select
+from vramlab.recordings.measuring import measure
 from vramlab.streams import print_error
 from vramlab.zoo import WORKLOADS
 from vramlab.zoo import run as run_workload
@@ -37,6 +39,13 @@ from vramlab.zoo import run as run_workload
 _TOGETHER = 50
 """Questions asked at once."""
 _SAMPLE = 200
+RECORDED = (
+    "rule/aten.convolution*",
+    "experiment/vgg16-*",
+    "experiment/operators-save",
+    "experiment/checkpoint-resnet1000",
+)
+"""Entries of recordings that have convolutions, beside the zoo's workloads."""
 _PER_GPU_ORDER = ("H200", "A100-40GB", "T4", "RTX-3060", "RTX-4090", "B200")
 """One GPU of each compute capability, the most asked for first."""
 
@@ -165,8 +174,9 @@ class _Notes:
 
 
 def collect() -> list[Convolution]:
-    """Run every model, and give what its convolutions ask."""
+    """Run every model, and what recordings have, and give what their convolutions ask."""
     notes = _Notes()
+    collect_recorded(notes)
     for name, usual in usual_models().items():
         with working(f"running {name}"):
             _noting(notes, partial(_use, usual))
@@ -175,6 +185,13 @@ def collect() -> list[Convolution]:
             with working(f"running {workload.id}"):
                 _noting(notes, partial(run_workload, workload))
     return list(notes.asked)
+
+
+def collect_recorded(notes: _Notes) -> None:
+    """Note the convolutions of recordings that are no workloads: rules' calls, experiments."""
+    for entry in select(all_entries(), RECORDED):
+        with working(f"running {entry}"):
+            _noting(notes, partial(measure, entry))
 
 
 def _noting(notes: _Notes, use: Callable[[], object]) -> None:
