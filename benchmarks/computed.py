@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import native
+from benchmarks import native, neutral
 from benchmarks.results import RECORDINGS
 from vramlab.recordings.store import RecordingFile
 from vramlab.streams import print_error
@@ -63,11 +63,18 @@ def _kept(recording: Path) -> Path:
     return RecordingFile.open(recording).keep_numbers(FOLDER)
 
 
-def compare(recording: Path, folder: Path) -> Path:
-    """Hold the portable engine's rules against a recording; the comparison's file."""
+def compare(recording: Path, folder: Path, patterns: Sequence[str] = ()) -> Path:
+    """Hold the portable engine against a recording; the comparison's file.
+
+    Args:
+        recording: of the native engine.
+        folder: where the file goes.
+        patterns: which entries; none: all that were recorded.
+    """
     out = folder / f"{recording.name}.comparison"
-    with out.open("w", encoding="utf-8") as file:
-        words = ["compare", str(recording), "--only", "rule/*", "--json"]
+    words = ["compare", str(recording), "--json"]
+    words += [word for pattern in patterns for word in ("--only", pattern)]
+    with out.open("w", encoding="utf-8") as file, neutral.environment():
         subprocess.run([sys.executable, "-m", "vramlab", *words], stdout=file)
     return out
 
@@ -79,6 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--torch", action="append", choices=RELEASES, help="as well")
     parser.add_argument("--all", action="store_true", help="every entry, which takes long")
     parser.add_argument("--compare-only", action="store_true", help="take what was computed before")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PATTERN", help="compare these; default: all"
+    )
     arguments = parser.parse_args(argv)
     for release in arguments.torch or RELEASES:
         for gpu in arguments.gpu or GPUS:
@@ -88,8 +98,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if not arguments.compare_only:
                     print_error(f"{gpu}, PyTorch {release}: on the native engine")
                     kept = _kept(compute(gpu, release, folder, () if arguments.all else FEW))
+                elif not kept.exists():
+                    print_error(f"{gpu}, PyTorch {release}: nothing was computed")
+                    continue
                 print_error(f"{gpu}, PyTorch {release}: on the portable engine")
-                native.main([str(compare(kept, folder))])
+                native.main([str(compare(kept, folder, arguments.only))])
     return 0
 
 

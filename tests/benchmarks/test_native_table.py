@@ -32,13 +32,29 @@ def comparison(engine: str | None, other: Any = None) -> dict[str, Any]:
     ],
 )
 def test_a_row_says_who_was_held_against_what(engine: Any, other: Any, who: Any) -> None:
-    row = native.row_of(comparison(engine, other))
+    (row,) = native.rows_of(comparison(engine, other))
     assert (row["engine"], row["against"]) == who
     assert (row["gpu"], row["torch"]) == ("H200", "2.11.0")
     assert (row["entries"], row["equal_entries"]) == (1, 0)
     assert (row["numbers"], row["equal_numbers"]) == (3, 1)
     assert row["reasons"] == {"": 1, "segment-order": 1}
     assert row["unnamed"] == ["zoo/a"]
+
+
+def test_calls_and_programs_have_rows_and_what_differs_alike_is_told_once() -> None:
+    data = comparison("native")
+    data["entries"].append({**data["entries"][0], "entry": "rule/c"})
+    rows = native.rows_of(data)
+    assert [(row["what"], row["unnamed"]) for row in rows] == [
+        ("single calls", ["rule/c"]),
+        ("programs", ["zoo/a"]),
+    ]
+    *_, calls, programs = native.table([*rows, {**rows[1], "torch": "2.13.0"}]).splitlines()
+    differing = "with a named reason: 1 segment-order; without one: in"
+    assert calls == f"- portable, single calls: {differing} `rule/c` (H200 under 2.11.0)."
+    assert programs == (
+        f"- portable, programs: {differing} `zoo/a` (H200 under 2.11.0, H200 under 2.13.0)."
+    )
 
 
 def test_the_picture_of_the_engines_is_what_the_code_says() -> None:
