@@ -65,7 +65,8 @@ def _row(data: Mapping[str, Any], what: str, compared: Sequence[Mapping[str, Any
 def table(rows: Sequence[Row]) -> str:
     """The table, and what it leaves open."""
     lines = [
-        "| engine | held against | GPU | PyTorch | what | entries equal | numbers equal | refused |",
+        "| engine | held against | GPU | PyTorch | what | entries equal | numbers equal "
+        "| refused |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
