@@ -27,6 +27,8 @@ GPUS = ("T4", "V100-16GB", "RTX-3060", "RTX-4090", "A100-40GB", "H100", "H200", 
 """One of each compute capability, and of the common sizes."""
 RELEASES = ("2.11.0", "2.13.0")
 """The oldest and the newest that vramlab takes."""
+FOR_CUDA_12 = "2.10.0"
+"""The last release whose wheel on PyPI is for CUDA 12, which knows GPUs before capability 7.5."""
 FEW = (
     "rule/*",
     "experiment/attention-kinds",
@@ -83,7 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compute and compare what is asked for, one after the other; each is kept when it is done."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.computed")
     parser.add_argument("--gpu", action="append", choices=GPUS, help="may come again; default: all")
-    parser.add_argument("--torch", action="append", choices=RELEASES, help="as well")
+    parser.add_argument(
+        "--torch", action="append", choices=(*RELEASES, FOR_CUDA_12), help="as well"
+    )
     parser.add_argument("--all", action="store_true", help="every entry, which takes long")
     parser.add_argument("--compare-only", action="store_true", help="take what was computed before")
     parser.add_argument(

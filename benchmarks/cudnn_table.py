@@ -1,6 +1,7 @@
 """Make the table of cuDNN's answers: vramlab/cudnn/tables.
 
 vramlab native setup --torch 2.13.0 --cudnn          cuDNN's library, once
+vramlab native setup --torch 2.10.0 --cudnn          that for a V100
 python -m benchmarks.cudnn_table                     what is missing in the table
 python -m benchmarks.cudnn_table --check             ask a sample again, of each cuDNN that is here
 
@@ -48,6 +49,9 @@ RECORDED = (
 """Entries of recordings that have convolutions, beside the zoo's workloads."""
 _PER_GPU_ORDER = ("H200", "A100-40GB", "T4", "RTX-3060", "RTX-4090", "B200")
 """One GPU of each compute capability, the most asked for first."""
+_V100 = "V100-16GB"
+_OF_V100 = 91002
+"""Older than those of the others: newer cuDNNs refuse it."""
 
 
 @dataclass(frozen=True)
@@ -281,12 +285,11 @@ def ask(convolutions: Sequence[Convolution], version: int, gpu: str) -> list[int
 def check(versions: Iterable[int], folder: Path) -> int:
     """Ask a sample of the table again; how many answers differ."""
     differing = 0
-    newest = max(TABLES.values())
     asked = table.problems(folder)
     for version in versions:
-        for gpu in _PER_GPU_ORDER:
+        for gpu in (_V100,) if version == _OF_V100 else _PER_GPU_ORDER:
             capability = catalogue.find(gpu).compute_capability
-            known = table.answers(newest, capability, folder)
+            known = table.answers(TABLES[version], capability, folder)
             sample = random.Random(f"{version} {gpu}").sample(asked, min(_SAMPLE, len(asked)))
             sample = [one for one in sample if _is_cudnns(one, capability)]
             answered = ask(sample, version, gpu)
@@ -302,7 +305,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make the table, or check it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cudnn_table")
     parser.add_argument("--check", action="store_true", help="ask a sample again, write nothing")
-    parser.add_argument("--gpu", action="append", choices=_PER_GPU_ORDER, help="default: all")
+    parser.add_argument(
+        "--gpu", action="append", choices=(*_PER_GPU_ORDER, _V100), help="default: all"
+    )
     parser.add_argument("--folder", type=Path, default=table.FOLDER, help="where the table is")
     arguments = parser.parse_args(argv)
     here = {one.version for one in library.installed()} & set(VERSIONS.values())
@@ -315,8 +320,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = []
     asked = table.add_problems(collect(), arguments.folder)
     print_error(f"{len(asked):,} convolutions, {len(asked) - len(known):,} of them new")
-    for gpu in arguments.gpu or _PER_GPU_ORDER:
-        print_error(f"{gpu}: asked {fill(asked, newest, gpu, arguments.folder):,}")
+    for gpu in arguments.gpu or (*_PER_GPU_ORDER, _V100):
+        version = _OF_V100 if gpu == _V100 else newest
+        print_error(f"{gpu}: asked {fill(asked, version, gpu, arguments.folder):,}")
     return 0
 
 

@@ -26,17 +26,19 @@ from vramlab.cudnn.description import cudnn_json
 from vramlab.cudnn.library import CudnnProcess
 from vramlab.cudnn.problems import Convolution
 
-VERSIONS = {(2, 11): 91900, (2, 12): 92000, (2, 13): 92000}
-"""The cuDNN that a PyTorch comes with, as `cudnnGetVersion` counts. Source: what torch 2.11.0,
-2.12.0 and 2.13.0 for CUDA 13 require on PyPI: nvidia-cudnn-cu13 9.19.0.56, 9.20.0.48, 9.20.0.48."""
+VERSIONS = {(2, 10): 91002, (2, 11): 91900, (2, 12): 92000, (2, 13): 92000}
+"""The cuDNN that a PyTorch comes with, as `cudnnGetVersion` counts. Source: what the wheels on PyPI
+require: torch 2.10.0, for CUDA 12, nvidia-cudnn-cu12 9.10.2.21; 2.11.0, 2.12.0 and 2.13.0, for
+CUDA 13, nvidia-cudnn-cu13 9.19.0.56, 9.20.0.48 and 9.20.0.48."""
 
-OLDEST_CAPABILITY = (7, 5)
-"""On an older GPU, `torch.backends.cudnn.version()` of these builds refuses these cuDNN ("not
-compatible with devices with SM < 7.5"): those need a PyTorch for CUDA 12, with another cuDNN."""
+OLDEST_CAPABILITIES = {91002: (7, 0), 91900: (7, 5), 92000: (7, 5)}
+"""The oldest GPUs of these PyTorch builds. On a V100, `torch.backends.cudnn.version()` of those for
+CUDA 13 refuses their cuDNN ("not compatible with devices with SM < 7.5"); 2.10.0 runs.
+"""
 
-TABLES = {91900: 92000, 92000: 92000}
+TABLES = {91002: 91002, 91900: 92000, 92000: 92000}
 """Whose table is taken for a cuDNN: 9.19.0 answers as 9.20.0 does, `benchmarks.cudnn_table --check`
-asks both."""
+asks both. Of 9.10.2 there is one for capability 7.0 alone."""
 
 SETTING = "VRAMLAB_CUDNN"
 _CUDA_VERSION = 13000
@@ -83,12 +85,12 @@ class Workspaces:
 
     def _find(self, convolution: Convolution) -> tuple[int | None, Source]:
         setting = os.environ.get(SETTING)
-        too_old = self._model.compute_capability < OLDEST_CAPABILITY
-        if self._version is None or too_old or setting == "off":
+        capability = self._model.compute_capability
+        if self._version is None or setting == "off":
             return None, Source.UNKNOWN
-        known = table.answers(TABLES[self._version], self._model.compute_capability).get(
-            convolution
-        )
+        if capability < OLDEST_CAPABILITIES[self._version]:
+            return None, Source.UNKNOWN
+        known = table.answers(TABLES[self._version], capability).get(convolution)
         if known is not None:
             return known, Source.TABLE
         if (
