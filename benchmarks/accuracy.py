@@ -7,16 +7,17 @@ compared only on what it claims to predict.
     python -m benchmarks.accuracy            print the tables
     python -m benchmarks.accuracy --write    write accuracy.json, and the pages that show it
 
-It takes about a minute, and some more for each recording.
+It takes about a minute, and some more for each recording; `--tool` asks one tool alone.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection, Sequence
 
 from benchmarks import neutral, pages
-from benchmarks.cases import published_cases
-from benchmarks.estimators import TOOLS
+from benchmarks.cases import Case, published_cases
+from benchmarks.estimators import TOOLS, Answer
 from benchmarks.recorded import recorded_cases
 from benchmarks.results import (
     RECORDINGS,
@@ -29,21 +30,28 @@ from benchmarks.scores import Comparison
 from vramlab.progress import working
 
 
-def compare() -> Results:
-    """Ask every tool about every case."""
+def compare(names: Collection[str] = TOOLS.keys()) -> Results:
+    """Ask tools about every case; of the others, keep what is written.
+
+    Args:
+        names: of the tools that are asked.
+
+    Raises:
+        SystemExit: what is written was made with other versions, and cannot be kept.
+    """
     cases = [*published_cases(), *recorded_cases(RECORDINGS)]
-    answers = {}
+    answers = {} if names == TOOLS.keys() else _written(cases)
     with working(f"asking about {len(cases)} cases") as step:
-        for name, tool in TOOLS.items():
+        for name in names:
             step.tell(name)
-            answers[name] = tool.estimate(cases)
+            answers[name] = TOOLS[name].estimate(cases)
     comparisons = tuple(
         Comparison(
             case,
             {
-                name: answer.estimates_bytes[case.name]
-                for name, answer in answers.items()
-                if case.name in answer.estimates_bytes
+                name: answers[name].estimates_bytes[case.name]
+                for name in TOOLS
+                if case.name in answers[name].estimates_bytes
             },
         )
         for case in cases
@@ -52,16 +60,39 @@ def compare() -> Results:
     return Results(installed_versions(), fingerprints(), comparisons, failed)
 
 
+def _written(cases: Sequence[Case]) -> dict[str, Answer]:
+    """Read what the tools have answered before."""
+    results = Results.from_json(RESULTS_FILE.read_text(encoding="utf-8"))
+    if (results.versions, results.recordings) != (installed_versions(), fingerprints()):
+        raise SystemExit("accuracy.json is of other versions or recordings: ask every tool.")
+    known = {one.case.name: one.estimates_bytes for one in results.comparisons}
+    if known.keys() != {case.name for case in cases}:
+        raise SystemExit("accuracy.json is of other cases: ask every tool.")
+    return {
+        name: Answer(
+            {case: estimates[name] for case, estimates in known.items() if name in estimates},
+            results.failed.get(name, {}),
+        )
+        for name in TOOLS
+    }
+
+
 def main() -> None:
     """Compare, and print or write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--write", action="store_true", help="write accuracy.json and the pages that show it"
     )
-    write = parser.parse_args().write
+    parser.add_argument(
+        "--tool",
+        action="append",
+        choices=TOOLS,
+        help="ask this one anew, and keep what the others have said; may come again",
+    )
+    arguments = parser.parse_args()
     with neutral.environment():
-        results = compare()
-    if write:
+        results = compare(arguments.tool or TOOLS.keys())
+    if arguments.write:
         RESULTS_FILE.write_text(results.to_json(), encoding="utf-8")
         pages.write()
     else:

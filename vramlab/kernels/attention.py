@@ -182,24 +182,30 @@ def efficient_attention(
         yield Take(4 * output_numel, "output in float32")
 
 
+_ROOMY = ((8, 0), (9, 0), (10, 0))
+"""Compute capabilities with the shared memory that the kernels with the largest blocks need."""
+
+_FITS_HALF = ((7, 0), (7, 5))
+"""Those whose kernel for 16 bits and head sizes up to 128 takes 128 queries all the same."""
+
+
 def efficient_backward_blocks(
     head_size: int, dtype: torch.dtype, model: CudaGpuFacts
 ) -> tuple[int, int, int]:
     """Choose the kernel: queries and keys in a block, and the head size it is made for.
 
     Above a head size of 64 the kernel with larger blocks is taken if it fits into shared memory.
-    Where it does is what PyTorch's own code chose on the native engine for 7.5, 8.0, 8.6, 8.9, 9.0
-    and 10.0; others are taken to be as 8.9.
+    Where it does is what PyTorch's own code chose on the native engine for 7.0, 7.5, 8.0, 8.6, 8.9,
+    9.0 and 10.0; others are taken to be as 8.9.
 
     Source: kernels/cutlassB.h, PyTorch 2.13.
     """
     if head_size <= 64:
         return 64, 64, 32 if head_size <= 32 else 64
-    roomy = model.compute_capability in ((8, 0), (9, 0))
     made_for = 128 if head_size <= 128 else 65536
-    if not roomy:
+    if model.compute_capability not in _ROOMY:
         half = dtype != torch.float32
-        fits = half and (made_for == 65536 or model.compute_capability in ((7, 5), (8, 6)))
+        fits = half and (made_for == 65536 or model.compute_capability in _FITS_HALF)
         return (128 if fits else 64), 64, made_for
     keys = 128 if dtype != torch.float32 and made_for == 128 else 64
     return 128, keys, made_for

@@ -108,9 +108,11 @@ def fuses_bias(
     """Tell whether `addmm` hands its bias to cuBLASLt rather than copying it into the result first.
 
     Source: isInputCompliesAddmmCudaLt in Blas.cpp, PyTorch 2.13, for CUDA 12.1 and later. That a
-    single row is handed over in 2.11 is from the recording of an H200.
+    single row is handed over in 2.11 is from the recording of an H200, that it is not in 2.10 from
+    the native engine.
     """
     (result,) = call.outputs
+    is_old = call.context.torch_version < (2, 10)
     is_row = (
         bias.is_contiguous()
         and (bias.dim() == 1 or sum(size != 1 for size in bias.shape) == 1)
@@ -123,7 +125,7 @@ def fuses_bias(
         and (is_row or (activation and bias.dim() == 2))
         and left.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
         and min(right.shape) > 1
-        and (left.shape[0] > 1 or call.context.torch_version <= (2, 11))
+        and (left.shape[0] > 1 or call.context.torch_version == (2, 11) or is_old)
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from kernel_events import A100, H200, RTX3090, T4, V100, Events, Model, meta
+from kernel_events import A100, B200, H200, RTX3090, T4, V100, Events, Model, meta
 
 from vramlab.kernels.attention import efficient_backward_blocks, flash_splits
 
@@ -138,6 +138,8 @@ def test_large_heads_of_halves_need_a_float32_output(takes: Takes) -> None:
         (32, torch.float32, T4, (64, 64, 32)),
         (64, torch.float16, T4, (64, 64, 64)),
         (128, torch.float16, T4, (128, 64, 128)),
+        (128, torch.float16, V100, (128, 64, 128)),
+        (128, torch.float16, B200, (128, 128, 128)),
         (128, torch.bfloat16, A100, (128, 128, 128)),
         (128, torch.float32, H200, (128, 64, 128)),
         (128, torch.float16, RTX3090, (64, 64, 128)),

@@ -83,6 +83,17 @@ def test_addmm_hands_a_bias_to_cublaslt(
     assert events(aten.addmm.default, *arguments, **options) == [OUT, library]
 
 
+@pytest.mark.parametrize(
+    ("version", "library"), [((2, 10), CUBLAS), ((2, 11), CUBLASLT), ((2, 12), CUBLAS)]
+)
+def test_one_row_of_input_is_handed_to_cublaslt_in_one_version(
+    events: Events, version: tuple[int, int], library: tuple[str, str]
+) -> None:
+    """2.10 by the native engine, 2.11 by a recording of an H200, 2.12 and later by the source."""
+    one_row = (LINEAR[0], meta(1, 4), LINEAR[2])
+    assert events(aten.addmm.default, *one_row, version=version) == [OUT, library]
+
+
 def test_cublaslt_can_be_switched_off(events: Events) -> None:
     off = {"DISABLE_ADDMM_CUDA_LT": "1"}
     assert events(aten.addmm.default, *LINEAR, environment=off) == [OUT, CUBLAS]
