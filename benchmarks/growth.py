@@ -53,7 +53,7 @@ def llama(layers: int, hidden: int, feed_forward: int, heads: int, device: str) 
         dtype="bfloat16",
     )
     with torch.device(device):
-        model = LlamaForCausalLM._from_config(config).bfloat16()
+        model = LlamaForCausalLM(config).bfloat16()
         tokens = torch.zeros((1, 2048), dtype=torch.long)
 
     def step() -> None:

@@ -197,9 +197,16 @@ def test_efficient_backward_of_large_heads_accumulates_keys_and_values_too(takes
     arguments = efficient_backward(query, query)
     per_head = 16 * (4 + 64 * 64) + 2 * 8 * 64 * 128
     assert takes(EFFICIENT_BACKWARD, *arguments, gpu=RTX3090) == [4 * 24 * 512, 4 * 24 * per_head]
-    # Before Turing the sums of gradient times output are PyTorch's to compute, in float32.
-    sizes = takes(EFFICIENT_BACKWARD, *arguments, gpu=V100)
-    each = 4 * 24 * 512 * 128
+
+
+def test_efficient_backward_before_turing_sums_gradient_times_output_in_float32(
+    takes: Takes,
+) -> None:
+    """Where not in registers: head size 256, in 4 rows and 4 columns of blocks of 128 x 64."""
+    query = heads(2, 12, 512, 256, dtype=torch.float16)
+    sizes = takes(EFFICIENT_BACKWARD, *efficient_backward(query, query), gpu=V100)
+    each = 4 * 24 * 512 * 256
+    per_head = 16 * (4 + 128 * 64) + 2 * 8 * 64 * 256
     assert sizes == [each, each, each, 4 * 24 * 512, 4 * 24 * 512, 4 * 24 * per_head]
 
 
