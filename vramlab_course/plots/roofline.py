@@ -92,10 +92,11 @@ def _name_roof(axes: Axes, right: float, height: float, arithmetic: str, ridge: 
     axes.annotate(
         f"{arithmetic}: {height:,.4g} TFLOP/s, from {ridge:,.3g} FLOPs per byte",
         (right, height),
-        xytext=(-2, 3),
+        xytext=(-2, 5),
         textcoords="offset points",
         ha="right",
         fontsize=style.SMALL_FONT_SIZE,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # over steeper roofs
     )
 
 
