@@ -73,6 +73,7 @@ def draw_roofline(
                 color=style.ORANGE,
                 markeredgecolor=style.INK,
                 linestyle="none",
+                zorder=4,
                 label="_" + name,  # its name stands at the point
             )
         _name_points(axes, gpu, work, arithmetics[0])

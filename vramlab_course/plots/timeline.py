@@ -422,7 +422,7 @@ def _hidden(
     first = peak[0] - away - width if on_the_left else peak[0] + away
     low, high = (
         peak[1] + points / 72 * top / _PLOT_HEIGHT_IN
-        for points in (lift - 3, lift + style.FONT_SIZE + 4)
+        for points in (lift - 2, lift + style.FONT_SIZE - 1)
     )
     outside = max(0.0, -first, first + width - end)
     under = range(max(0, math.floor(first)), min(len(reserved), math.ceil(first + width)))
