@@ -175,6 +175,9 @@ PHASE = Diagnose(
 
 WIDTH, INNER, ROWS = 64, 512, 1024
 HIDDEN_BYTES = 4 * ROWS * INNER
+HOST_BYTES = 10 * HIDDEN_BYTES
+"""May go to the host: the input, weights and gradients, to be looked at. With 16 blocks, 64 such
+tensors are saved."""
 SAME = 1e-4
 
 
@@ -222,7 +225,7 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
         "it computes products twice. Recompute only what is done element by element."
     )
     require_stayed(
-        run, HIDDEN_BYTES, "Here everything stays on the GPU; some of it can be computed again."
+        run, HOST_BYTES, "Here everything stays on the GPU; some of it can be computed again."
     )
     require_gradients(run.results, expected, SAME)
 
