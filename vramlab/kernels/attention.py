@@ -184,7 +184,7 @@ def efficient_attention(
 
 _ROOMY = ((8, 0), (9, 0), (10, 0))
 """Capabilities with at least 163 KiB of shared memory for a block of threads."""
-_TURING = (7, 5)
+_BEFORE_AMPERE = ((7, 0), (7, 5))
 _OF_96 = ((8, 6), (8, 9))
 """Those for which there is a kernel made for head sizes up to 96, without dropout."""
 
@@ -195,8 +195,9 @@ def efficient_backward_blocks(
     """Choose the kernel: queries and keys in a block, and the head size it is made for.
 
     Above a head size of 64 the kernel with larger blocks is taken if it fits into shared memory.
-    Where it does is what PyTorch's own code chose on the native engine for 7.5, 8.0, 8.6, 8.9, 9.0
-    and 10.0; others are taken to be as 8.9, but for its kernel for 96.
+    Where it does is what PyTorch's own code chose on the native engine: for 7.0 that of 2.8, for
+    7.5, 8.0, 8.6, 8.9, 9.0 and 10.0 that of 2.13; others are taken to be as 8.9, but for its kernel
+    for 96.
 
     Source: kernels/cutlassB.h, PyTorch 2.13.
     """
@@ -208,7 +209,7 @@ def efficient_backward_blocks(
         return 128, 128 if half and made_for == 128 else 64, made_for
     if half and head_size <= 96 and not dropout and capability in _OF_96:
         return 128, 64, 96
-    fits = half and (made_for == 65536 or capability == _TURING)
+    fits = half and (made_for == 65536 or capability in _BEFORE_AMPERE)
     return 128 if fits else 64, 64, made_for
 
 

@@ -142,6 +142,7 @@ def test_large_heads_of_halves_need_a_float32_output(takes: Takes) -> None:
         (32, torch.float32, T4, (64, 64, 32)),
         (64, torch.float16, T4, (64, 64, 64)),
         (128, torch.float16, T4, (128, 64, 128)),
+        (128, torch.float16, V100, (128, 64, 128)),
         (128, torch.bfloat16, A100, (128, 128, 128)),
         (128, torch.float32, H200, (128, 64, 128)),
         (128, torch.float16, RTX3090, (64, 64, 128)),
@@ -225,10 +226,15 @@ def test_efficient_backward_of_large_heads_accumulates_keys_and_values_too(takes
     arguments = efficient_backward(query, query)
     per_head = 16 * (4 + 64 * 64) + 2 * 8 * 64 * 128
     assert takes(EFFICIENT_BACKWARD, *arguments, gpu=RTX3090) == [4 * 24 * 512, 4 * 24 * per_head]
-    # Before Turing the sums of gradient times output are PyTorch's to compute, in float32.
-    sizes = takes(EFFICIENT_BACKWARD, *arguments, gpu=V100)
-    each = 4 * 24 * 512 * 128
-    assert sizes == [each, each, each, 4 * 24 * 512, 4 * 24 * 512, 4 * 24 * per_head]
+
+
+def test_before_turing_sums_of_gradient_times_output_are_computed_in_float32(takes: Takes) -> None:
+    """4 blocks of 128 queries in 4 columns of 64; twice 8 splits of 64 keys by 256."""
+    query = heads(2, 12, 512, 256, dtype=torch.float16)
+    sizes = takes(EFFICIENT_BACKWARD, *efficient_backward(query, query), gpu=V100)
+    each, rows = 4 * 24 * 512 * 256, 4 * 24 * 512
+    per_head = 16 * (4 + 128 * 64) + 2 * 8 * 64 * 256
+    assert sizes == [each, each, each, rows, rows, 4 * 24 * per_head]
 
 
 def test_math_attention_sets_masked_rows_to_zero_in_place(events: Events) -> None:
