@@ -404,11 +404,9 @@ def _held(run: Run) -> str:
 
 
 def _close_gradients(run: Run, expected: Gradients) -> None:
-    if run.work.flops > run.expected_work.flops:
-        raise NotFixed(
-            f"It fits, but takes {run.work.flops / run.expected_work.flops:.2f} times the FLOPs: "
-            "it computes layers twice. Here all that is saved has to stay, in fewer bits."
-        )
+    run.require_no_more_flops(
+        "it computes layers twice. Here all that is saved has to stay, in fewer bits."
+    )
     if run.noted[0] > HOST_BYTES:
         raise NotFixed(
             f"It fits, but {format_bytes(run.noted[0])} went to the host. Here all that is saved "

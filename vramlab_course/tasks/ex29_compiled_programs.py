@@ -13,7 +13,6 @@ from vramlab_classroom.judge.task import (
     Diagnose,
     Exercise,
     Fix,
-    NotFixed,
     Observation,
     Predict,
 )
@@ -218,11 +217,9 @@ def _held(run: Run) -> str:
 
 
 def _same_gradients(run: Run, expected: Gradients) -> None:
-    if run.work.flops > run.expected_work.flops:
-        raise NotFixed(
-            f"It fits, but takes {run.work.flops / run.expected_work.flops:.2f} times the FLOPs: "
-            "it computes products twice. Recompute only what is done element by element."
-        )
+    run.require_no_more_flops(
+        "it computes products twice. Recompute only what is done element by element."
+    )
     require_gradients(run.results, expected, SAME)
 
 

@@ -130,6 +130,23 @@ class Run:
                     "memory is not yours to take away: drop the names that hold it."
                 )
 
+    @property
+    def times_the_flops(self) -> float:
+        """Its FLOPs, as a multiple of the reference's."""
+        return self.work.flops / self.expected_work.flops
+
+    def require_no_more_flops(self, why: str) -> None:
+        """Require that no product is computed that the reference does without.
+
+        Args:
+            why: says what was computed again, and what should have been done.
+
+        Raises:
+            NotFixed: there are more FLOPs.
+        """
+        if self.work.flops > self.expected_work.flops:
+            raise NotFixed(f"It fits, but takes {self.times_the_flops:.2f} times the FLOPs: {why}")
+
     def read_peaks(self, peaks: Sequence[Peaks]) -> None:
         """Note the peaks of the attached GPUs."""
         self.peaks_bytes = [peak.allocated_bytes for peak in peaks]

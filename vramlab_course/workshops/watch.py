@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from vramlab.errors import VramlabError
@@ -24,8 +25,10 @@ def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
         case: number of the visible case, from 0.
 
     Raises:
-        VramlabError: no task of the workshop has the name, or there is no such case.
+        VramlabError: no task of the workshop has the name, there is no such case, or nothing is
+            written yet.
         NotFixed: it gives nothing that could be looked at; the message says why.
+        Exception: whatever the answer raises, with the traceback from its own line on.
     """
     found = find_exercise(exercise)
     name = getattr(answer, "__name__", repr(answer))
@@ -38,5 +41,21 @@ def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
             f"{name} has {len(task.visible)} cases to watch: 0 to "
             f"{len(task.visible) - 1}, not {case}"
         )
-    run = task.trial.watch(answer, task.visible[case])
+    try:
+        run = task.trial.watch(answer, task.visible[case])
+    except NotImplementedError:
+        raise VramlabError(
+            f"There is nothing to watch yet: {name} raises NotImplementedError. Write your answer "
+            "into the cell above, run it, and watch again"
+        ) from None
+    except Exception as error:
+        trace = _since(answer.__module__, error.__traceback__)
+        raise error.with_traceback(trace) from error.__cause__
     return draw_workshop_run(task.trial.picture(name, run))
+
+
+def _since(module: str, trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from a module's first line on: nobody has to read how the answer was called."""
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") != module:
+        trace = trace.tb_next
+    return trace
