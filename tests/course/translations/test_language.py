@@ -162,7 +162,7 @@ def test_a_name_that_may_be_one_in_code_stays() -> None:
     assert say_name("large pool: 2 segments") == "大池：2 个段"  # noqa: RUF001
     assert say_name("peak 2 GiB\nparameters: 3 GiB") == "峰值 2 GiB\n参数: 3 GiB"
     assert say_name("parameters: 0.weight") == "参数: 0.weight"
-    assert say_name("0.weight: parameters") == "0.weight: parameters"
+    assert say_name("0.weight: parameters") == "0.weight: 参数"
     whole = say_name("80 layers, 8 key-value heads: 70B")
     assert whole != "80 layers, 8 key-value heads: 70B"
     assert say_name("80 layers, 8 key-value\nheads: 70B") == whole
