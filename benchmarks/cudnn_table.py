@@ -26,7 +26,7 @@ import vramlab
 from vramlab import catalogue
 from vramlab.cudnn import library, table
 from vramlab.cudnn.description import cudnn_json
-from vramlab.cudnn.library import Library
+from vramlab.cudnn.library import CudnnProcess
 from vramlab.cudnn.problems import Convolution
 from vramlab.cudnn.workspaces import TABLES, VERSIONS, version_text
 from vramlab.progress import working
@@ -249,7 +249,7 @@ def ask(convolutions: Sequence[Convolution], version: int, gpu: str) -> list[int
     where = next((one for one in library.installed() if one.version == version), None)
     if where is None:
         raise SystemExit(f"cuDNN {version_text(version)} is not here: `vramlab native setup`.")
-    asking = Library(where, cudnn_json(catalogue.find(gpu), 13000))
+    asking = CudnnProcess(where, cudnn_json(catalogue.find(gpu), 13000))
     answers: list[int | None] = []
     for at in range(0, len(convolutions), _TOGETHER):
         with working(f"{gpu}: {at:,} of {len(convolutions):,} asked"):

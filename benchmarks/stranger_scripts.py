@@ -117,7 +117,10 @@ _ODE = partial(
     Stranger, repository="rtqichen/torchdiffeq", commit="657943acefa826ef04c025ebeb1ff5e9d60dc268"
 )
 _PYGAT = partial(
-    Stranger, repository="Diego999/pyGAT", commit="3664f2dc90cbf971564c0bf186dc794f12446d0c"
+    Stranger,
+    repository="Diego999/pyGAT",
+    commit="3664f2dc90cbf971564c0bf186dc794f12446d0c",
+    prepare=cora("data/cora"),
 )
 _GEOMETRIC = partial(
     Stranger,

@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -174,12 +175,13 @@ def markdown(tried: Sequence[Tried]) -> str:
         f"{each.detail.partition('. ')[0]} | {each.seconds:.1f} |"
         for each in tried
     ]
-    engines = ", ".join(sorted({each.engine for each in tried if each.engine}))
+    engines = Counter(each.engine for each in tried if each.engine)
+    ran = ", ".join(f"{count} on the {engine} engine" for engine, count in engines.most_common())
     fine = sum(each.outcome in _ANSWERS for each in tried)
     versions = ", ".join(f"{name} {of}" for name, of in read_versions().items())
     told = (
-        f"{fine} of {len(tried)} ended with an answer, on the {engines} engine, with {versions}; "
-        "the others say why not."
+        f"{fine} of {len(tried)} ended with an answer; the others say why not. They ran with "
+        f"{versions}: {ran}."
     )
     note = "Seconds are of the machine that wrote this table."
     folded = ["<details><summary>Which, and what they need</summary>", "", header, *rows, "", note]

@@ -15,27 +15,26 @@ ROOT = Path(vramlab.__file__).parents[1]
 
 VERBS = """
 Accept Accumulate Add Advance Allocate Allow Answer Append Apply Arm Arrange Ask Assign Attach
-Attend Await Be Begin Bind Bring Build Cache Calculate Call Cancel Carry Cast Catch Change
-Check Checkpoint Choose Cite Claim Clamp Classify Clean Clear Clone Close Collect Combine
-Commit Compare Compile Complain Complete Compute Configure Confirm Connect Consume Continue
-Convert Copy Correct Count Cover Create Cut Decide Declare Decode Delete Deliver Derive
-Describe Detach Detect Digest Discard Dispatch Display Divide Do Download Draw Drop Dump Embed
-Empty Encode End Ensure Enter Erase Escape Estimate Evaluate Exchange Execute Expand Expect
-Explain Export Extend Extract Fail Fetch Fill Filter Find Finish Fit Flatten Flush Fold Follow
-Forget Fork Format Forward Free Freeze Gather Generate Get Give Go Grade Group Guard Guess
-Handle Have Hear Hide Highlight Hold Ignore Import Include Index Infer Inform Insert Inspect
-Install Interpret Interrupt Invert Issue Join Judge Keep Kill Label Launch Lay Leave Let Limit
-Link List Listen Load Locate Lock Log Look Lower Make Map Mark Match Measure Merge Model Move
-Multiply Name Note Notify Number Offer Open Order Override Overwrite Pack Parse Pass Patch Pick
-Pin Place Plan Play Pop Post Predict Prepare Print Process Produce Project Prove Provide
-Publish Push Put Query Quote Raise Reach Read Rebuild Recompute Record Recover Reduce Refuse
-Register Reject Release Reload Remember Remove Rename Render Repeat Replace Report Request
-Require Reserve Reset Resize Resolve Restore Resume Retain Return Reuse Reverse Rewrite Rise
-Round Run Sample Save Say Scale Scatter Score Search See Select Send Separate Serve Set Share
-Shift Shorten Show Shrink Simulate Size Skip Sleep Slice Sort Spawn Spell Split Stand Start
-Step Stop Store Strip Submit Substitute Subtract Sum Summarize Suppress Suspend Swap Switch
-Synchronize Tabulate Take Tell Test Trace Track Train Transfer Transform Translate Trim Try
-Turn Undo Unpack Unscale Unwrap Update Use Validate Verify View Visit Wait Wake Walk Warn Watch
+Attend Await Be Begin Bind Bring Build Cache Calculate Call Cancel Carry Cast Catch Change Check
+Checkpoint Choose Cite Claim Clamp Classify Clean Clear Clone Close Collect Combine Commit Compare
+Compile Complain Complete Compute Configure Confirm Connect Consume Continue Convert Copy Correct
+Count Cover Create Cut Decide Declare Decode Delete Deliver Derive Describe Destroy Detach Detect
+Digest Discard Dispatch Display Divide Do Download Draw Drop Dump Embed Empty Encode End Ensure
+Enter Erase Escape Estimate Evaluate Exchange Execute Expand Expect Explain Export Extend Extract
+Fail Fetch Fill Filter Find Finish Fit Flatten Flush Fold Follow Forget Fork Format Forward Free
+Freeze Gather Generate Get Give Go Grade Group Guard Guess Handle Have Hear Hide Highlight Hold
+Ignore Import Include Index Infer Inform Insert Inspect Install Interpret Interrupt Invert Issue
+Join Judge Keep Kill Label Launch Lay Leave Let Limit Link List Listen Load Locate Lock Log Look
+Lower Make Map Mark Match Measure Merge Mix Model Move Multiply Name Note Notify Number Offer Open
+Order Override Overwrite Pack Parse Pass Patch Pick Pin Place Plan Play Pop Post Predict Prepare
+Print Process Produce Project Prove Provide Publish Push Put Query Quote Raise Reach Read Rebuild
+Recompute Record Recover Reduce Refuse Register Reject Release Reload Remember Remove Rename Render
+Repeat Replace Report Request Require Reserve Reset Resize Resolve Restore Resume Retain Return
+Reuse Reverse Rewrite Rise Round Run Sample Save Say Scale Scatter Score Search See Select Send
+Separate Serve Set Share Shift Shorten Show Shrink Simulate Size Skip Sleep Slice Sort Spawn Spell
+Split Stand Start Step Stop Store Strip Submit Substitute Subtract Sum Summarize Suppress Suspend
+Swap Switch Synchronize Tabulate Take Tell Test Trace Track Train Transfer Transform Translate Trim
+Try Turn Undo Unpack Unscale Unwrap Update Use Validate Verify View Visit Wait Wake Walk Warn Watch
 Weight Widen Word Work Wrap Write Yield
 """
 """With which docstrings may begin. One that is missing is put in its place here."""

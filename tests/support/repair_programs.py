@@ -34,7 +34,7 @@ CHEATS: dict[str, Cheat] = {}
 
 SMALL_CASES: dict[str, dict[str, Any]] = {
     "train_head": {"width": 1024, "depth": 20},
-    "attention": {"length": 1536},
+    "attention": {"length": 1536, "window": 192},
 }
 """Instead of the first visible case, where that takes long."""
 

@@ -134,7 +134,9 @@ def _wait_until_it_listens(
         for path in (settings / "runtime").glob("jpserver-*.json"):
             try:
                 told = json.loads(path.read_text())
-            except json.JSONDecodeError:  # it is being written
+                # It is written before the server listens.
+                socket.create_connection(("localhost", told["port"])).close()
+            except (json.JSONDecodeError, ConnectionRefusedError):
                 continue
             return RunningLab(course, told["url"], told["token"], settings / "runtime")
         time.sleep(0.2)

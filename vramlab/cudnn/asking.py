@@ -54,11 +54,11 @@ _TENSOR_CORE, _DOWN_CONVERTS_INPUTS, _NONDETERMINISTIC = 0, 1, 4  # cudnnBackend
 _MOST_CONFIGURATIONS = 512
 
 
-class Refused(Exception):
+class CudnnRefused(Exception):
     """A call of cuDNN's answered with another status than success."""
 
 
-class Library:
+class Cudnn:
     """cuDNN's library, and the descriptors that a question makes."""
 
     def __init__(self, path: str) -> None:
@@ -114,7 +114,7 @@ class Library:
 
     def _check(self, what: str, status: int) -> None:
         if status:
-            raise Refused(f"cuDNN {self.version}: {what}: status {status}")
+            raise CudnnRefused(f"cuDNN {self.version}: {what}: status {status}")
 
     # ---- what a question consists of ----
 
@@ -202,7 +202,7 @@ class Library:
             count = min(count, _MOST_CONFIGURATIONS)
             room = _descriptors(*(self.new(_CONFIGURATION) for _ in range(count)))
             count = self.get(heuristics, _HEURISTICS_RESULTS, _DESCRIPTOR, room)
-        except Refused:
+        except CudnnRefused:
             return
         for at in range(count):
             yield c_void_p(room[at])
@@ -222,7 +222,7 @@ class Library:
             self.put(plan, _PLAN_GPU, _DESCRIPTOR, _descriptors(gpu))
             self.finalize(plan)
             self.get(plan, _PLAN_WORKSPACE, _INT64, size_bytes)
-        except Refused:
+        except CudnnRefused:
             return None
         return size_bytes[0]
 
@@ -241,7 +241,7 @@ def _descriptors(*values: c_void_p) -> Any:
 
 def main(path: str) -> None:
     """Answer questions until stdin ends."""
-    library = Library(path)
+    library = Cudnn(path)
     print(library.version, flush=True)
     gpus: dict[str, c_void_p] = {}
     for line in sys.stdin:
@@ -252,7 +252,7 @@ def main(path: str) -> None:
                 text = asked["gpu"]
                 gpus[text] = gpus.get(text) or library.gpu(text)
                 answers.append(library.workspace_bytes(gpus[text], question))
-            except Refused as error:
+            except CudnnRefused as error:
                 answers.append(str(error))
         print(json.dumps(answers), flush=True)
 

@@ -91,7 +91,7 @@ def _version_of(path: Path) -> int:
     return 0
 
 
-class Library:
+class CudnnProcess:
     """A process that answers questions about one GPU, started with the first of them.
 
     cuDNN remembers of a convolution what it chose for the GPU that it was first asked about, and

@@ -23,7 +23,7 @@ from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.cudnn import library, table
 from vramlab.cudnn.description import cudnn_json
-from vramlab.cudnn.library import Library
+from vramlab.cudnn.library import CudnnProcess
 from vramlab.cudnn.problems import Convolution
 
 VERSIONS = {(2, 11): 91900, (2, 12): 92000, (2, 13): 92000}
@@ -136,10 +136,10 @@ def _description(model: GPUModel) -> str:
 
 
 @functools.cache
-def _library(version: int, gpu: str) -> Library | None:
+def _library(version: int, gpu: str) -> CudnnProcess | None:
     """Find a library of exactly that version: another one may choose otherwise."""
     fitting = (one for one in library.installed() if one.version == version)
-    return next((Library(one, gpu) for one in fitting), None)
+    return next((CudnnProcess(one, gpu) for one in fitting), None)
 
 
 def version_text(version: int) -> str:

@@ -182,27 +182,35 @@ def efficient_attention(
         yield Take(4 * output_numel, "output in float32")
 
 
+_ROOMY = ((8, 0), (9, 0), (10, 0))
+"""Capabilities with at least 163 KiB of shared memory for a block of threads."""
+_BEFORE_AMPERE = ((7, 0), (7, 5))
+_OF_96 = ((8, 6), (8, 9))
+"""Those for which there is a kernel made for head sizes up to 96, without dropout."""
+
+
 def efficient_backward_blocks(
-    head_size: int, dtype: torch.dtype, model: CudaGpuFacts
+    head_size: int, dtype: torch.dtype, model: CudaGpuFacts, dropout: float = 0.0
 ) -> tuple[int, int, int]:
     """Choose the kernel: queries and keys in a block, and the head size it is made for.
 
     Above a head size of 64 the kernel with larger blocks is taken if it fits into shared memory.
-    Where it does is what PyTorch's own code chose on the native engine for 7.5, 8.0, 8.6, 8.9, 9.0
-    and 10.0; others are taken to be as 8.9.
+    Where it does is what PyTorch's own code chose on the native engine: for 7.0 that of 2.8, for
+    7.5, 8.0, 8.6, 8.9, 9.0 and 10.0 that of 2.13; others are taken to be as 8.9, but for its kernel
+    for 96.
 
     Source: kernels/cutlassB.h, PyTorch 2.13.
     """
     if head_size <= 64:
         return 64, 64, 32 if head_size <= 32 else 64
-    roomy = model.compute_capability in ((8, 0), (9, 0))
+    half, capability = dtype != torch.float32, model.compute_capability
     made_for = 128 if head_size <= 128 else 65536
-    if not roomy:
-        half = dtype != torch.float32
-        fits = half and (made_for == 65536 or model.compute_capability in ((7, 5), (8, 6)))
-        return (128 if fits else 64), 64, made_for
-    keys = 128 if dtype != torch.float32 and made_for == 128 else 64
-    return 128, keys, made_for
+    if capability in _ROOMY:
+        return 128, 128 if half and made_for == 128 else 64, made_for
+    if half and head_size <= 96 and not dropout and capability in _OF_96:
+        return 128, 64, 96
+    fits = half and (made_for == 65536 or capability in _BEFORE_AMPERE)
+    return 128 if fits else 64, 64, made_for
 
 
 @rule(
@@ -220,6 +228,10 @@ def efficient_attention_backward(
     value: Tensor,
     attn_bias: Tensor | None,
     out: Tensor,
+    logsumexp: Tensor,
+    philox_seed: Tensor,
+    philox_offset: Tensor,
+    dropout_p: float,
     *_: object,
     **__: object,
 ) -> Iterable[Step]:
@@ -228,7 +240,7 @@ def efficient_attention_backward(
     half = query.element_size() == 2
     model = call.context.model
     block_queries, block_keys, made_for = efficient_backward_blocks(
-        max(head_size, value_size), query.dtype, model
+        max(head_size, value_size), query.dtype, model, dropout_p
     )
     in_registers = half and made_for <= block_queries
     before_turing = model.compute_capability < (7, 5)

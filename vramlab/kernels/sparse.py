@@ -27,7 +27,10 @@ _FEWEST_SORTED = 2  # entries
     status=Status.FROM_SOURCE,
 )
 def coalesce(call: Call, self: Tensor) -> Iterable[Step]:
-    """Known limitation: the result's values are allocated before its indices there."""
+    """Add up the entries of one place.
+
+    Known limitation: the result's values are allocated before its indices there.
+    """
     yield from _coalesce(call, self, [Output(0)])
 
 
@@ -71,7 +74,10 @@ def _coalesce(call: Call, self: Tensor, results: Iterable[Step]) -> Iterator[Ste
 def sparse_addmm(
     call: Call, self: Tensor, mat1: Tensor, mat2: Tensor, **_: object
 ) -> Iterable[Step]:
-    """Known limitation: cuSPARSE's buffer (`cusparseSpMM_bufferSize`) is not counted."""
+    """Multiply by a sparse matrix.
+
+    Known limitation: cuSPARSE's buffer (`cusparseSpMM_bufferSize`) is not counted.
+    """
     (result,) = call.outputs
     assert result is not None
     yield Output(0)

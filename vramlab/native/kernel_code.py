@@ -80,7 +80,7 @@ def table_file(folder: Path, site: Path, capability: tuple[int, int]) -> Path | 
 
 
 def hash_of(name: str) -> int:
-    """FNV-1a of 64 bits, as csrc/core/loading.c has it."""
+    """Compute FNV-1a of 64 bits, as csrc/core/loading.c does."""
     found = 0xCBF29CE484222325
     for byte in name.encode():
         found = (found ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

@@ -12,6 +12,20 @@ TRAINING, EVALUATION, SAVING, LOADING = "training step", "evaluation", "saving",
 _WORTH_SAYING = 0.05
 """Of what the stage has held at most: less extra memory is no news."""
 
+_FOR_A_WHILE = {
+    SAVING: (
+        "Saving takes {} for a while. A full state dict is gathered on the GPU: "
+        "torch.distributed.checkpoint saves each rank's shards, and "
+        "StateDictOptions(full_state_dict=True, cpu_offload=True) gathers on the host."
+    ),
+    LOADING: (
+        "Loading takes {} for a while, beside what stays. Read the file to the host "
+        '(torch.load(..., map_location="cpu", mmap=True)), and build the model in the dtype that '
+        "it is to have (from_pretrained(..., dtype=...))."
+    ),
+}
+"""What usually helps in a stage that holds much more while it lasts, with {} for how much."""
+
 
 def stage_lines(stages: Sequence[StageUse]) -> Iterator[str]:
     """Say what each stage has held, and what to do about it."""
@@ -38,17 +52,7 @@ def stage_advice(stages: Sequence[StageUse]) -> Iterator[str]:
             "batches: move each batch's to the host, or keep the metric alone (Trainer: "
             "eval_accumulation_steps, preprocess_logits_for_metrics), under torch.inference_mode()."
         )
-    saving = by_name.get(SAVING)
-    if saving and saving.extra_bytes > _WORTH_SAYING * saving.peak_bytes:
-        yield (
-            f"Saving takes {format_bytes(saving.extra_bytes)} for a while. A full state dict is "
-            "gathered on the GPU: torch.distributed.checkpoint saves each rank's shards, and "
-            "StateDictOptions(full_state_dict=True, cpu_offload=True) gathers on the host."
-        )
-    loading = by_name.get(LOADING)
-    if loading and loading.extra_bytes > _WORTH_SAYING * loading.peak_bytes:
-        yield (
-            f"Loading takes {format_bytes(loading.extra_bytes)} for a while, beside what stays. "
-            'Read the file to the host (torch.load(..., map_location="cpu", mmap=True)), and build '
-            "the model in the dtype that it is to have (from_pretrained(..., dtype=...))."
-        )
+    for name, advice in _FOR_A_WHILE.items():
+        use = by_name.get(name)
+        if use and use.extra_bytes > _WORTH_SAYING * use.peak_bytes:
+            yield advice.format(format_bytes(use.extra_bytes))

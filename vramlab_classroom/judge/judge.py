@@ -261,6 +261,8 @@ class Judge:
                 if "problem" in outcome:
                     case = "" if visible else f" (tried with {_show_config(config)})"
                     message = f"{outcome['problem']}{case}"
+                    if visible and len(task.visible) > 1:
+                        results.append(CaseResult(config, False, "fails", "", visible))
                     return Verdict(task.name, task.points, Grade.FAILED, message, tuple(results))
                 achieved = outcome["achieved"]
                 is_scored = "steps" in outcome

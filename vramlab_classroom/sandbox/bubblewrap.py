@@ -155,6 +155,10 @@ class Bubblewrap(Sandbox):
         )
 
 
+PASSED_VARIABLES = ("PYTHONPATH", "OMP_NUM_THREADS", "THP_MEM_ALLOC_ENABLE", "VRAMLAB_CUDNN")
+"""What a pool sets, and a container passes on to its processes."""
+
+
 @dataclass(frozen=True)
 class Container(Sandbox):
     """A container of Docker or Podman."""
@@ -179,7 +183,7 @@ class Container(Sandbox):
             ),
             *self._user(),
             *(word for folder in folders for word in ("--volume", f"{folder}:{folder}:ro")),
-            *("--env", "PYTHONPATH", "--env", "OMP_NUM_THREADS", "--env", "THP_MEM_ALLOC_ENABLE"),
+            *(word for name in PASSED_VARIABLES for word in ("--env", name)),
             *("--env", f"HOME={SCRATCH}"),
             *("--env", f"TMPDIR={SCRATCH}", "--workdir", SCRATCH),
             *("--entrypoint", "python3", self.image),

@@ -4,6 +4,10 @@ A copy in 8 bits is a byte for each number, and scales: one float32 for a whole 
 row, or, in MX formats, a byte for each 32 numbers of a row (E8M0: a power of two). The kernels of
 compute capability 10.0 want MX scales in tiles of 128 rows by 4 blocks, filled up.
 
+The tables of both papers were held against other people's code: the ranges of E4M3 and E5M2
+against the README of IntelLabs/FP8-Emulation-Toolkit; blocks, scales and formats of MX against
+mx/formats.py and mx/mx_ops.py of microsoft/microxcaling (7bc4195), by authors of the second.
+
 Source: arXiv 2209.05433 (scales of tensors), arXiv 2310.10537 (MX: w + kd bits for k numbers of d
 bits and a scale of w); `_check_scaled_mm_sizes` in torch/_meta_registrations.py, PyTorch 2.13 (rows
 and tiles); vramlab_course/programs/techniques/eight_bits.py (the layers).
@@ -95,5 +99,9 @@ STATES_PER_PARAMETER: dict[str, dict[str, int]] = {
 """Bytes for each parameter between a forward and a backward pass, as soon as gradients are there.
 
 FP8-LM (arXiv 2310.18313) has weights in float16, gradients and first moments in 8 bits, and second
-moments in float16, each with a scale for the whole tensor.
+moments in float16, each with a scale for the whole tensor: 6 bytes, of which its authors' library
+says the same (level O2 in docs/user-tutorial/optimization-level.md of Azure/MS-AMP, 9746ea8, and
+the dtypes in msamp/optim/adamw.py). The seventh is the weight's cast, which their Linear layer
+keeps for its backward pass (msamp/nn/functional.py). Biases and norms stay in float32 there; they
+are few, and not counted. What the paper's own tables print was not looked up.
 """

@@ -20,7 +20,7 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
-from vramlab_course.tasks.batches import numbered_batch
+from vramlab_course.tasks.batches import batch_bytes, numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
@@ -479,7 +479,7 @@ def _same_training(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> Non
 
 
 def _batch_bytes(run: Run) -> int:
-    return int(4 * run.case["rows"] * WIDTH)
+    return batch_bytes(run.case["rows"], WIDTH)
 
 
 def _where_it_ended(run: Run) -> str:

@@ -20,7 +20,7 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
-from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.batches import ROWS_STEP, batch_bytes, check_order, pairs
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes, peak_growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
@@ -370,8 +370,6 @@ MODE = Diagnose(
 
 WIDTH = 64
 FACTOR = 4
-ROWS_STEP = 8192
-"""A batch of a multiple of this many rows takes a multiple of 2 MiB."""
 
 Load = Callable[[int], tuple["torch.Tensor", "torch.Tensor"]]
 
@@ -387,11 +385,7 @@ def _model() -> torch.nn.Sequential:
 
 
 def _model_and_data(run: Run, rows: int, batches: int) -> tuple[Any, ...]:
-    def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        inputs = numbered_batch(index, rows, WIDTH)
-        return inputs, inputs.flip(1)
-
-    return _model(), run.noting(load), batches
+    return _model(), run.noting(pairs(rows, WIDTH)), batches
 
 
 def _evaluate(
@@ -410,7 +404,7 @@ def _evaluate(
 
 
 def _batch_bytes(run: Run) -> int:
-    return int(4 * run.case["rows"] * WIDTH)
+    return batch_bytes(run.case["rows"], WIDTH)
 
 
 def _where_it_ended(run: Run) -> str:

@@ -20,7 +20,7 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
-from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.batches import check_order, pairs
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run, room
@@ -420,11 +420,7 @@ def _model_and_data(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
     how = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
     model = Encoder(layers, WIDTH, HEADS, FEED_FORWARD, **how).to("cuda")
 
-    def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        x = numbered_batch(index, BATCH, LENGTH, WIDTH)
-        return x, x.flip(1)
-
-    return model, run.noting(load), steps
+    return model, run.noting(pairs(BATCH, LENGTH, WIDTH)), steps
 
 
 def _where_it_ended(run: Run) -> str:

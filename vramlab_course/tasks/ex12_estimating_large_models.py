@@ -412,7 +412,7 @@ LAYERS = Diagnose(
     points=3,
     minutes=20,
     visible=(
-        {"width": 256, "sequence": 256, "batch": 20, "layers": 9},
+        {"width": 256, "sequence": 256, "batch": 28, "layers": 9},
         {"width": 512, "sequence": 128, "batch": 12, "layers": 6},
     ),
     hidden=lambda random: [

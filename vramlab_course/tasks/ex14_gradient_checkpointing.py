@@ -417,17 +417,12 @@ def _same_within_budget(run: Run, expected: Gradients) -> None:
         require_gradients(run.results, expected, SAME)
     except NotFixed as error:
         raise NotFixed(f"{error} What does dropout draw when a block runs again?") from error
-    if _times(run) > BUDGET:
+    if run.times_the_flops > BUDGET:
         raise NotFixed(
-            f"It fits, and the gradients are right, but it takes {_times(run):.2f} times the FLOPs "
-            f"of the program as it was; {BUDGET} times are allowed. Which products run again, "
-            "though nothing reads their result?"
+            "It fits, and the gradients are right, but it takes "
+            f"{run.times_the_flops:.2f} times the FLOPs of the program as it was; {BUDGET} times "
+            "are allowed. Which products run again, though nothing reads their result?"
         )
-
-
-def _times(run: Run) -> float:
-    """The FLOPs, times those of the program as it was."""
-    return run.work.flops / run.expected_work.flops
 
 
 TRAIN = Fix(
@@ -445,7 +440,7 @@ TRAIN = Fix(
         ran_out=_recorded_blocks,
         collect=collect_gradients,
         compare=_same_within_budget,
-        report=lambda run: f"{run.peak_report}, {_times(run):.2f} times the FLOPs",
+        report=lambda run: f"{run.peak_report}, {run.times_the_flops:.2f} times the FLOPs",
     ),
 )
 

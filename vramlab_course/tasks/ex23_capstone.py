@@ -558,7 +558,7 @@ BEST = Diagnose(
         {"layers": 4, "width": 1024, "vocabulary": 4608, "micro_batch": 8, "ranks": 2},
         {"layers": 1, "width": 512, "vocabulary": 33280, "micro_batch": 8, "ranks": 2},
         {"layers": 4, "width": 2048, "vocabulary": 4608, "micro_batch": 2, "ranks": 8},
-        {"layers": 1, "width": 768, "vocabulary": 4608, "micro_batch": 2, "ranks": 2},
+        {"layers": 4, "width": 1536, "vocabulary": 5632, "micro_batch": 4, "ranks": 2},
     ),
     hidden=_hidden_changes,
     observe=_observe_changes,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from vramlab.units import format_bytes
+from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, of
 from vramlab_classroom.judge.task import (
@@ -21,7 +21,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.batches import numbered_batch
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
-from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.repair import Repair, Run, room
 from vramlab_course.tasks.results import on_host, require_close, to_host
 
 T4 = GPU("T4", alloc_conf=NO_RESTS)
@@ -310,6 +310,8 @@ MOST = Diagnose(
 # moe: a layer in which every expert computes for every token
 
 TOKENS, WIDTH, INNER = 1024, 64, 256
+MOST_FLOPS = 2
+"""Times those that are needed: room for what is filled up, or computed again in backward."""
 
 
 def _layer(run: Run, experts: int, top_k: int) -> tuple[Any, ...]:
@@ -352,6 +354,12 @@ def _output_and_gradients(run: Run, returned: Any) -> dict[str, torch.Tensor]:
 
 
 def _same_layer(run: Run, expected: dict[str, torch.Tensor]) -> None:
+    if run.times_the_flops > MOST_FLOPS:
+        raise NotFixed(
+            f"It fits, but takes {run.times_the_flops:.2f} times the FLOPs that each token's own "
+            f"experts need; {MOST_FLOPS} times are allowed. Who still computes for tokens that are "
+            "not its own?"
+        )
     for name, right in expected.items():
         message = f"It fits, but {name} is another."
         require_close(run.results[name], right, message, rtol=1e-3, atol=1e-4)
@@ -380,7 +388,7 @@ MOE = Fix(
         build=_layer,
         reference=_moe,
         call=_forward_and_backward,
-        limit=lambda own: own.reserved_bytes[0] + 4 * 2**20,
+        limit=room(4 * MIB),
         ran_out=_where_it_ended,
         collect=_output_and_gradients,
         compare=_same_layer,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from vramlab.cuda_rules.sizes import LARGE_SEGMENT_BYTES
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, instead, of
@@ -21,7 +22,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.batches import numbered_batch
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
-from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.repair import Repair, Run, room
 from vramlab_course.tasks.results import items, on_host, require_close
 from vramlab_course.tasks.snapshots import Trace, live, trace_of
 
@@ -541,31 +542,29 @@ def _same_outputs(run: Run, expected: list[torch.Tensor]) -> None:
 
 def _arriving(random: Random) -> list[list[int]]:
     """Requests that come one after the other; most are short, and one is the longest."""
-    lengths = [random.randrange(2, 14) for _ in range(random.randrange(18, 24))]
+    lengths = [random.randrange(2, 14) for _ in range(random.randrange(48, 53))]
     lengths[random.randrange(len(lengths))] = LONGEST
-    return [[2 * number, length] for number, length in enumerate(lengths)]
+    return _one_a_step(lengths)
 
+
+def _one_a_step(lengths: Sequence[int]) -> list[list[int]]:
+    return [[step, length] for step, length in enumerate(lengths)]
+
+
+_SHORT = (5, 9, 3, 12, 7, 2, 11, 6, 13, 4, 8, 12, 3, 10, 9, 5, 13, 6, 8, 11)
 
 SERVE = Fix(
     name="serve",
     points=4,
     minutes=25,
-    visible=(
-        {
-            "requests": [
-                [2 * number, length]
-                for number, length in enumerate(
-                    (5, 9, 3, 12, LONGEST, 7, 2, 11, 6, 13, 4, 8, 12, 3, 10, 9, 5, 13, 6, 8)
-                )
-            ]
-        },
-    ),
+    visible=({"requests": _one_a_step((*_SHORT, LONGEST, *reversed(_SHORT)))},),
     hidden=lambda random: [{"requests": _arriving(random)} for _ in range(2)],
     trial=Repair(
         gpu=T4.but(values=True),
         build=_requests,
         reference=_serve,
-        limit=lambda own: own.reserved_bytes[0] + 4 * LONGEST * CHUNK_BYTES,
+        # Pools of pages want a segment more than lists of them, for what they gather.
+        limit=room(LARGE_SEGMENT_BYTES),
         ran_out=_where_it_ended,
         collect=_outputs,
         compare=_same_outputs,

@@ -21,6 +21,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.transfers import call_noting_transfers, require_stayed
 from vramlab_course.tasks.workspaces import take_workspaces
 
 H100 = GPU("H100")
@@ -387,14 +388,6 @@ def _step_in_bytes(model: torch.nn.Module, x: torch.Tensor) -> None:
     loss.backward()
 
 
-def _call(run: Run) -> None:
-    from vramlab.measure import record_transfers
-
-    with record_transfers() as transfers:
-        run.program(*run.inputs)
-    run.noted.append(transfers.to_host_bytes)
-
-
 def _held(run: Run) -> str:
     return (
         f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}: "
@@ -404,16 +397,10 @@ def _held(run: Run) -> str:
 
 
 def _close_gradients(run: Run, expected: Gradients) -> None:
-    if run.work.flops > run.expected_work.flops:
-        raise NotFixed(
-            f"It fits, but takes {run.work.flops / run.expected_work.flops:.2f} times the FLOPs: "
-            "it computes layers twice. Here all that is saved has to stay, in fewer bits."
-        )
-    if run.noted[0] > HOST_BYTES:
-        raise NotFixed(
-            f"It fits, but {format_bytes(run.noted[0])} went to the host. Here all that is saved "
-            "has to stay on the GPU, in fewer bits."
-        )
+    run.require_no_more_flops(
+        "it computes layers twice. Here all that is saved has to stay, in fewer bits."
+    )
+    require_stayed(run, HOST_BYTES, "Here all that is saved has to stay on the GPU, in fewer bits.")
     if missing := [name for name in expected if name not in run.results]:
         raise NotFixed(f"It fits, but {missing[0]} has no gradient.")
     off = _off(run)
@@ -443,7 +430,7 @@ STEP = Fix(
     trial=Repair(
         gpu=GPU("T4", values=True),
         build=_model_and_rows,
-        call=_call,
+        call=call_noting_transfers,
         reference=_step,
         fits=_step_in_bytes,
         limit=room(ROOM_BYTES),

@@ -21,7 +21,7 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
-from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.batches import ROWS_STEP, batch_bytes, check_order, pairs
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
@@ -227,8 +227,6 @@ WHICH = Diagnose(
 
 WIDTH = 64
 FACTOR = 4
-ROWS_STEP = 8192
-"""A batch of a multiple of this many rows takes a multiple of 2 MiB."""
 
 Load = Callable[[int], tuple["torch.Tensor", "torch.Tensor"]]
 
@@ -241,11 +239,7 @@ def _model_and_data(run: Run, rows: int, batches: int) -> tuple[Any, ...]:
         torch.nn.Linear(FACTOR * WIDTH, WIDTH),
     ).to("cuda")
 
-    def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        inputs = numbered_batch(index, rows, WIDTH)
-        return inputs, inputs.flip(1)
-
-    return model, run.noting(load), batches
+    return model, run.noting(pairs(rows, WIDTH)), batches
 
 
 def _train(
@@ -272,7 +266,7 @@ def _train(
 
 
 def _batch_bytes(run: Run) -> int:
-    return int(4 * run.case["rows"] * WIDTH)
+    return batch_bytes(run.case["rows"], WIDTH)
 
 
 def _where_it_ended(run: Run) -> str:

@@ -37,6 +37,9 @@ from vramlab_course.tasks.results import parameters_of
 from vramlab_course.tasks.run_record import RunRecord
 from vramlab_course.tasks.work import LEAST_SHARE, Work, watching
 
+MOST_FLOPS = 1.05
+"""Times the reference's, where nothing is to be computed twice."""
+
 MAX_PREPARED = 20
 """So many cases of a task are prepared at a time, of which a class has some each."""
 
@@ -129,6 +132,26 @@ class Run:
                     f"A tensor that it was given, {outline}, has become {_outline(tensor)}. Its "
                     "memory is not yours to take away: drop the names that hold it."
                 )
+
+    @property
+    def times_the_flops(self) -> float:
+        """Its FLOPs, as a multiple of the reference's."""
+        return self.work.flops / self.expected_work.flops
+
+    def require_no_more_flops(self, why: str) -> None:
+        """Require that hardly a product is computed that the reference does without.
+
+        One layer in twenty may be: who writes a layer's backward pass also makes the gradient of
+        the first input, for which autograd would not have asked.
+
+        Args:
+            why: says what was computed again, and what should have been done.
+
+        Raises:
+            NotFixed: there are more FLOPs.
+        """
+        if self.times_the_flops > MOST_FLOPS:
+            raise NotFixed(f"It fits, but takes {self.times_the_flops:.2f} times the FLOPs: {why}")
 
     def read_peaks(self, peaks: Sequence[Peaks]) -> None:
         """Note the peaks of the attached GPUs."""

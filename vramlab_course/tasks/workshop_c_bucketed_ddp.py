@@ -11,9 +11,8 @@ from typing import Any
 from vramlab.units import KIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import Config, Exercise, NotFixed, Workshop
-from vramlab_course.tasks.building import BARE_T4, Building
 from vramlab_course.tasks.gradients import require_gradients
-from vramlab_course.tasks.rank_by_rank import bars_of_rank_0, held_by_rank_0
+from vramlab_course.tasks.rank_by_rank import of_ranks
 from vramlab_course.tasks.repair import Run
 from vramlab_course.tasks.results import is_plain, named_parameters_of, to_host
 
@@ -225,19 +224,16 @@ DDP = Workshop(
     hidden=_hidden,
     steps="all-reduces",
     without=("torch.nn.parallel",),
-    trial=Building(
-        gpu=BARE_T4.but(count=RANKS),
+    trial=of_ranks(
+        RANKS,
+        ROOM_BYTES,
+        _all_reduces,
         build=_ranks,
         call=_step,
         reference=_bucketed,
-        limit=lambda own: own.peak_bytes + ROOM_BYTES,
-        steps=_all_reduces,
         steps_name="all-reduces",
         question="Which gradients could travel together?",
-        most_steps=_all_reduces,
         compare=_same_gradients,
-        bars=bars_of_rank_0,
-        curves=held_by_rank_0,
     ),
 )
 

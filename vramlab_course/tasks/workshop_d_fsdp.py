@@ -10,8 +10,7 @@ from typing import Any
 
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import Config, Exercise, NotFixed, Workshop
-from vramlab_course.tasks.building import BARE_T4, Building
-from vramlab_course.tasks.rank_by_rank import bars_of_rank_0, held_by_rank_0
+from vramlab_course.tasks.rank_by_rank import of_ranks
 from vramlab_course.tasks.repair import Run
 from vramlab_course.tasks.results import is_plain, items, on_host, require_close
 
@@ -230,19 +229,16 @@ FSDP = Workshop(
     hidden=_hidden,
     steps="collectives",
     without=("torch.distributed.fsdp",),
-    trial=Building(
-        gpu=BARE_T4.but(count=RANKS),
+    trial=of_ranks(
+        RANKS,
+        ROOM_BYTES,
+        _collectives,
         build=_ranks,
         call=_step,
         reference=_gathered_for_each_layer,
-        limit=lambda own: own.peak_bytes + ROOM_BYTES,
-        steps=_collectives,
         steps_name="collectives",
         question="Which weight is gathered more often than twice?",
-        most_steps=_collectives,
         compare=_same_gradients,
-        bars=bars_of_rank_0,
-        curves=held_by_rank_0,
     ),
 )
 

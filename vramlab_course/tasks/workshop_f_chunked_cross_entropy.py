@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -112,7 +113,22 @@ def _loss_on_host(run: Run, returned: object) -> torch.Tensor:
 
 
 def _same_loss(run: Run, expected: torch.Tensor) -> None:
-    require_close(run.results, expected, "It fits, but the loss is another.", rtol=SAME)
+    _require_loss(run, run.results, expected, "It fits, but the loss is another.")
+
+
+def _require_loss(run: Run, found: torch.Tensor, expected: torch.Tensor, message: str) -> None:
+    """Require the loss, and name the way of taking the mean by which it may be another."""
+    tokens, ignored = run.case["tokens"], run.case["ignored"]
+    times = float(found.sum() / expected)
+    if math.isnan(times):
+        why = "Is there a piece whose tokens all count for nothing? Its mean is 0 / 0."
+    elif math.isclose(times, tokens - ignored, rel_tol=SAME):
+        why = "It is the sum over the tokens."
+    elif math.isclose(times, (tokens - ignored) / tokens, rel_tol=SAME):
+        why = "It is divided by all tokens, and those that are ignored do not count."
+    else:
+        why = "If it is a mean of means: do all pieces count equally many tokens?"
+    require_close(found, expected, f"{message} {why}", rtol=SAME)
 
 
 def _forward_and_backward(run: Run) -> object:
@@ -144,7 +160,7 @@ def _with_gradients(run: Run, returned: object) -> LossAndGradients:
 
 
 def _same_gradients(run: Run, expected: LossAndGradients) -> None:
-    require_close(run.results.loss, expected.loss, "The loss is another.", rtol=SAME)
+    _require_loss(run, run.results.loss, expected.loss, "The loss is another.")
     for name, found, wanted in zip(
         ("x", "weight"), run.results.gradients, expected.gradients, strict=True
     ):

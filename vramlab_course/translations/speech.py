@@ -112,9 +112,7 @@ class Dictionary:
             name, gap, size = sized.groups()
             return f"{self.tell(name)}{gap}{size}"
         kind, _, which = words.partition(": ")
-        if which and (told := self.tell(kind)) != kind:
-            return f"{told}: {self.tell(which)}"
-        return words
+        return f"{self.tell(kind)}: {self.tell(which)}" if which else words
 
     def title_of(self, description: str) -> str:
         """Give the longest title that a description begins with; '' if none is known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from vramlab.errors import VramlabError
@@ -11,6 +12,14 @@ from vramlab_classroom.judge.task import Workshop
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.workshop_run import draw_workshop_run
 from vramlab_course.tasks.building import Building
+
+
+class NothingToWatch(VramlabError):
+    """A learner has not written what is to be watched."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Give IPython what to do, and no lines of this package."""
+        return [str(self)]
 
 
 def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
@@ -25,7 +34,9 @@ def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
 
     Raises:
         VramlabError: no task of the workshop has the name, or there is no such case.
+        NothingToWatch: nothing is written yet.
         NotFixed: it gives nothing that could be looked at; the message says why.
+        Exception: whatever the answer raises, with the traceback from its own line on.
     """
     found = find_exercise(exercise)
     name = getattr(answer, "__name__", repr(answer))
@@ -38,5 +49,21 @@ def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
             f"{name} has {len(task.visible)} cases to watch: 0 to "
             f"{len(task.visible) - 1}, not {case}"
         )
-    run = task.trial.watch(answer, task.visible[case])
+    try:
+        run = task.trial.watch(answer, task.visible[case])
+    except NotImplementedError:
+        raise NothingToWatch(
+            f"There is nothing to watch yet: {name} raises NotImplementedError. Write your answer "
+            "into the cell above, run it, and watch again"
+        ) from None
+    except Exception as error:
+        trace = _since(answer.__module__, error.__traceback__)
+        raise error.with_traceback(trace) from error.__cause__
     return draw_workshop_run(task.trial.picture(name, run))
+
+
+def _since(module: str, trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from a module's first line on: nobody has to read how the answer was called."""
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") != module:
+        trace = trace.tb_next
+    return trace

@@ -122,11 +122,12 @@ def test_what_one_answer_does_is_gone_for_the_next(pool: JobPool, toy: Exercise)
 def test_settings_of_this_machine_do_not_reach_the_pool(
     toy: Exercise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "VRAMLAB_GPU"):
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "VRAMLAB_GPU", "VRAMLAB_CUDNN"):
         monkeypatch.setenv(name, "nonsense")
     seen = job_pool.neutral_environment()
     assert "PYTORCH_CUDA_ALLOC_CONF" in os.environ
-    assert not [name for name in seen if name.startswith(("PYTORCH", "VRAMLAB"))]
+    settings = {name: seen[name] for name in seen if name.startswith(("PYTORCH", "VRAMLAB"))}
+    assert settings == {"VRAMLAB_CUDNN": "table"}  # no library of this machine's
 
 
 def test_a_pool_whose_process_is_gone_says_so_and_starts_another(

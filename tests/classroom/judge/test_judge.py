@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from vramlab_classroom.judge.job_pool import JobDied, JobLate, JobPool
@@ -135,6 +137,19 @@ def test_a_repair_that_fails_a_hidden_case_is_told_which(judge) -> None:
     assert verdict.message == "10 of 10 are left"
     verdict = judge("shrink", "def shrink(rows):\n    return rows[5:]", seed="s")
     assert verdict.message == "7 of 12 are left (tried with size=12)"
+
+
+def test_a_repair_that_fails_one_of_several_cases_is_shown_which(
+    pool: JobPool, toy: Exercise
+) -> None:
+    tasks = (replace(toy.task("shrink"), visible=({"size": 10}, {"size": 12})),)
+    source = "def shrink(rows):\n    return rows[5:]"
+    verdict = Judge(pool).judge(replace(toy, tasks=tasks), "shrink", [source])
+    assert verdict.message == "7 of 12 are left"
+    assert [(case.name, case.answered, case.right) for case in verdict.cases] == [
+        ("size=10", "runs", True),
+        ("size=12", "fails", False),
+    ]
 
 
 def test_an_error_in_a_repair_is_the_learners(judge) -> None:

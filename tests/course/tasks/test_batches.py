@@ -8,7 +8,7 @@ import torch
 import vramlab
 from vramlab.units import MIB
 from vramlab_classroom.judge.task import NotFixed
-from vramlab_course.tasks.batches import check_order, numbered_batch
+from vramlab_course.tasks.batches import batch_bytes, check_order, numbered_batch, pairs
 
 
 def test_numbers_go_up_and_begin_again() -> None:
@@ -26,6 +26,14 @@ def test_a_batch_takes_its_own_memory_alone() -> None:
         batch = numbered_batch(0, 1024, 512)
         assert torch.cuda.max_memory_allocated() == 2 * MIB  # 4 x 1024 x 512
         del batch
+
+
+def test_targets_are_the_batch_turned_around() -> None:
+    with vramlab.VirtualGPU("T4", values=True):
+        batch, targets = (tensor.cpu() for tensor in pairs(3, 4)(0))
+    assert batch.equal(torch.arange(12).reshape(3, 4) / 251)
+    assert targets.tolist() == [list(reversed(row)) for row in batch.tolist()]
+    assert batch_bytes(3, 4) == batch.nbytes == 48
 
 
 def test_order_is_right() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 
 from vramlab_course.tasks import workshop_c_bucketed_ddp as workshop
+from vramlab_course.tasks.building import BARE_T4
 from vramlab_course.tasks.repair import Run
 
 
 def test_the_mean_over_ranks_is_the_gradient_of_all_rows() -> None:
     run = Run({"widths": [8, 16, 4], "bucket_kib": 1}, workshop._bucketed)
-    with workshop.BARE_T4.but(count=workshop.RANKS).attached():
+    with BARE_T4.but(count=workshop.RANKS).attached():
         run.inputs = workshop._ranks(run, **run.case)
         run.record.held_bytes = {0: [0]}
         averaged = workshop._step(run)

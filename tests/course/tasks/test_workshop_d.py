@@ -7,12 +7,13 @@ import torch
 
 from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.tasks import workshop_d_fsdp as workshop
+from vramlab_course.tasks.building import BARE_T4
 from vramlab_course.tasks.repair import Run
 
 
 def test_shards_of_gradients_are_those_of_the_mean_over_ranks() -> None:
     run = Run({"layers": 2}, workshop._gathered_for_each_layer)
-    with workshop.BARE_T4.but(count=workshop.RANKS).attached():
+    with BARE_T4.but(count=workshop.RANKS).attached():
         run.inputs = workshop._ranks(run, layers=2)
         run.record.held_bytes = {0: [0]}
         found = workshop._step(run)

@@ -8,6 +8,7 @@ import pytest
 from torch.nn.functional import cross_entropy
 
 from vramlab.errors import VramlabError
+from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.workshops import watch
 
 
@@ -46,3 +47,35 @@ def test_cases_are_counted_from_0() -> None:
 def test_exercises_with_nothing_to_build_say_so() -> None:
     with pytest.raises(VramlabError, match="13_gradient_accumulation asks for nothing to build"):
         watch("13", mean_loss)
+
+
+def test_what_is_not_written_yet_is_said_so() -> None:
+    def mean_loss(x: Any, weight: Any, targets: Any) -> Any:
+        raise NotImplementedError
+
+    message = "nothing to watch yet: mean_loss raises NotImplementedError. Write your answer"
+    with pytest.raises(VramlabError, match=message) as caught:
+        watch("F", mean_loss)
+    assert caught.value.__suppress_context__
+
+
+def test_an_error_has_the_answers_lines_and_not_ours() -> None:
+    def mean_loss(x: Any, weight: Any, targets: Any) -> Any:
+        return x @ weight
+
+    with pytest.raises(RuntimeError) as caught:
+        watch("F", mean_loss)
+    assert [entry.name for entry in caught.traceback[:3]] == [
+        "test_an_error_has_the_answers_lines_and_not_ours",
+        "watch",
+        "mean_loss",
+    ]
+
+
+def test_what_cannot_be_looked_at_is_said_in_a_sentence() -> None:
+    def mean_loss(x: Any, weight: Any, targets: Any) -> Any:
+        return None
+
+    with pytest.raises(NotFixed, match="It has to return the loss: a tensor") as caught:
+        watch("F", mean_loss)
+    assert len(caught.traceback) == 2  # of this test, and of watch()

@@ -81,6 +81,7 @@ def test_json_has_the_plan_and_what_it_comes_to(capsys: pytest.CaptureFixture[st
         "how": "run with 2 and 3 layers, and extended to 48",
         "peak_bytes": found.peak_bytes,
         "bytes_by_category": dict(found.bytes_by_category),
+        "value_reads": [],
     }
     assert shown["simulation"] is None
     assert shown["changes"] == [

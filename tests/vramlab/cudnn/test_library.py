@@ -10,7 +10,7 @@ import pytest
 from vramlab import catalogue
 from vramlab.cudnn import asking, library, table
 from vramlab.cudnn.description import cudnn_json
-from vramlab.cudnn.library import Installed, Library
+from vramlab.cudnn.library import CudnnProcess, Installed
 
 
 def a_library(site: Path, version: str = "9.20.0.48") -> Path:
@@ -57,7 +57,7 @@ def test_a_cudnn_that_cannot_be_asked_without_a_gpu_is_passed_over(tmp_path: Pat
 
 def test_a_library_that_does_not_load_is_said_to_be_none(tmp_path: Path) -> None:
     path = a_library(tmp_path)
-    broken = Library(Installed(path, 92000, tmp_path), "{}")
+    broken = CudnnProcess(Installed(path, 92000, tmp_path), "{}")
     assert broken.ask([[]]) is None
     assert broken.problem is not None
     assert broken.problem.startswith(f"{path} cannot be asked: ")
@@ -78,7 +78,7 @@ def test_it_answers_as_the_table(here: Installed, gpu: str) -> None:
     model = catalogue.find(gpu)
     known = table.answers(92000, model.compute_capability)
     asked = [each for each in table.problems()[::400] if known.get(each) is not None]
-    asking = Library(here, cudnn_json(model, 13000))
+    asking = CudnnProcess(here, cudnn_json(model, 13000))
     answered = asking.ask([each.as_question() for each in asked])
     assert answered == [known.get(each) for each in asked]
     assert len(asked) > 5
@@ -87,7 +87,7 @@ def test_it_answers_as_the_table(here: Installed, gpu: str) -> None:
 def test_a_question_that_makes_no_sense_is_an_error_and_not_the_end(here: Installed) -> None:
     question = table.problems()[0].as_question()
     question[2] = [[1, 2], [2, 1], 32]  # an input of two dimensions
-    asking = Library(here, cudnn_json(catalogue.find("H200"), 13000))
+    asking = CudnnProcess(here, cudnn_json(catalogue.find("H200"), 13000))
     first, second = asking.ask([question, table.problems()[0].as_question()]) or ()
     assert isinstance(first, str)
     assert first.startswith("cuDNN 9")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 import vramlab
 from vramlab.gpu import ops
 from vramlab.gpu.core.op_table import OPS, AutocastPolicy, OpTable, Parts
-from vramlab.gpu.ops import operand_checks
+from vramlab.gpu.ops import operand_checks, sparse
 from vramlab.gpu.ops.describe import describe
 
 aten = torch.ops.aten
@@ -81,7 +82,8 @@ def test_a_record_joins_what_families_say() -> None:
     assert mm.autocast is AutocastPolicy.LOWER_PRECISION
     assert mm.rule is not None
     assert "aten.mm.default" in mm.rule.ops
-    assert (mm.handler, mm.layout, mm.cuda_path) == (None, None, None)
+    assert inspect.unwrap(mm.handler) is sparse.mm
+    assert (mm.layout, mm.cuda_path) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,8 @@ def test_an_op_that_says_all_of_itself() -> None:
         "op": "aten.addmm.default",
         "schema": str(aten.addmm.default._schema),
         "knowledge": "a rule says what its kernel takes beyond its outputs",
-        "handler": None,
+        "handler": "vramlab.gpu.ops.sparse.addmm: Add the product of a sparse matrix with a dense "
+        "one to a dense one.",
         "CUDA path": None,
         "autocast": "casts them to autocast's dtype",
         "check": "vramlab.gpu.ops.operand_checks.addmm: Refuse operands of different dtypes.",

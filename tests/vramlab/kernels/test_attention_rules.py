@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from kernel_events import A100, H200, RTX3090, T4, V100, Events, Model, meta
+from kernel_events import A100, B200, H200, RTX3090, T4, V100, Events, Model, meta
 
 from vramlab.kernels.attention import efficient_backward_blocks, flash_splits
 
@@ -135,9 +135,14 @@ def test_large_heads_of_halves_need_a_float32_output(takes: Takes) -> None:
 @pytest.mark.parametrize(
     ("head_size", "dtype", "gpu", "blocks"),
     [
+        (96, torch.float16, RTX3090, (128, 64, 96)),
+        (96, torch.float32, RTX3090, (64, 64, 128)),
+        (136, torch.float16, RTX3090, (128, 64, 65536)),
+        (128, torch.bfloat16, B200, (128, 128, 128)),
         (32, torch.float32, T4, (64, 64, 32)),
         (64, torch.float16, T4, (64, 64, 64)),
         (128, torch.float16, T4, (128, 64, 128)),
+        (128, torch.float16, V100, (128, 64, 128)),
         (128, torch.bfloat16, A100, (128, 128, 128)),
         (128, torch.float32, H200, (128, 64, 128)),
         (128, torch.float16, RTX3090, (64, 64, 128)),
@@ -150,13 +155,39 @@ def test_efficient_backward_kernels(
     assert efficient_backward_blocks(head_size, dtype, gpu) == blocks
 
 
+def test_the_kernel_for_heads_of_96_has_no_dropout() -> None:
+    assert efficient_backward_blocks(96, torch.float16, RTX3090, 0.1) == (64, 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("head_size", "dropout", "gpu", "per_head"),
+    [
+        # 4 blocks of queries, 2 columns of 64; made for as many as a block has: in registers
+        (96, 0.0, RTX3090, 8 * (4 + 128 * 64)),
+        # 8 blocks, 2 columns; and 8 splits of 64 keys for the gradients of keys and of values
+        (96, 0.1, RTX3090, 16 * (4 + 64 * 64) + 2 * 8 * 64 * 128),
+        (128, 0.0, T4, 8 * (4 + 128 * 64)),
+        (128, 0.0, B200, 4 * (4 + 128 * 128)),
+        # 4 blocks, 3 columns; 136 rounded up to blocks of 128
+        (136, 0.0, B200, 12 * (4 + 128 * 64) + 2 * 8 * 64 * 256),
+    ],
+)
+def test_efficient_backward_takes_what_the_native_engine_saw(
+    takes: Takes, head_size: int, dropout: float, gpu: Model, per_head: int
+) -> None:
+    """24 heads; 6,294,528, 18,880,512, 6,294,528, 6,292,992 and 34,607,616 B were seen."""
+    query = heads(2, 12, 512, head_size, dtype=torch.float16)
+    arguments = efficient_backward(query, query, dropout)
+    assert takes(EFFICIENT_BACKWARD, *arguments, gpu=gpu) == [4 * 24 * 512, 4 * 24 * per_head]
+
+
 def efficient_backward(
-    query: torch.Tensor, key: torch.Tensor
+    query: torch.Tensor, key: torch.Tensor, dropout: float = 0.0
 ) -> tuple[torch.Tensor | float | list[bool] | None, ...]:
     seed = meta(dtype=torch.int64)
     logsumexp = meta(query.shape[0], query.shape[1], query.shape[2])
     mask = [True, True, True, False]
-    return query, query, key, key, None, query, logsumexp, seed, seed, 0.0, mask
+    return query, query, key, key, None, query, logsumexp, seed, seed, dropout, mask
 
 
 def test_efficient_backward_in_float32(events: Events) -> None:
@@ -195,10 +226,15 @@ def test_efficient_backward_of_large_heads_accumulates_keys_and_values_too(takes
     arguments = efficient_backward(query, query)
     per_head = 16 * (4 + 64 * 64) + 2 * 8 * 64 * 128
     assert takes(EFFICIENT_BACKWARD, *arguments, gpu=RTX3090) == [4 * 24 * 512, 4 * 24 * per_head]
-    # Before Turing the sums of gradient times output are PyTorch's to compute, in float32.
-    sizes = takes(EFFICIENT_BACKWARD, *arguments, gpu=V100)
-    each = 4 * 24 * 512 * 128
-    assert sizes == [each, each, each, 4 * 24 * 512, 4 * 24 * 512, 4 * 24 * per_head]
+
+
+def test_before_turing_sums_of_gradient_times_output_are_computed_in_float32(takes: Takes) -> None:
+    """4 blocks of 128 queries in 4 columns of 64; twice 8 splits of 64 keys by 256."""
+    query = heads(2, 12, 512, 256, dtype=torch.float16)
+    sizes = takes(EFFICIENT_BACKWARD, *efficient_backward(query, query), gpu=V100)
+    each, rows = 4 * 24 * 512 * 256, 4 * 24 * 512
+    per_head = 16 * (4 + 128 * 64) + 2 * 8 * 64 * 256
+    assert sizes == [each, each, each, rows, rows, 4 * 24 * per_head]
 
 
 def test_math_attention_sets_masked_rows_to_zero_in_place(events: Events) -> None:

@@ -22,9 +22,12 @@ def test_progress_asks_for_nothing_that_the_program_changes_meanwhile() -> None:
     def not_yet() -> Ground:
         raise AssertionError("the program has not ended")
 
-    with VirtualGPU("T4") as gpu, Watch(gpu) as watch:
+    with (
+        VirtualGPU("T4") as gpu,
+        Watch(gpu) as watch,
+        Processes("train.py", None, None) as processes,
+    ):
         engine = RunningEngine("T4", nullcontext(), watch, partial(virtual_devices, gpu), not_yet)
-        processes = Processes("train.py", None, None)
         reporter = Reporter(
             engine, Children([]), processes, "train.py", ".", io.StringIO(), Files()
         )

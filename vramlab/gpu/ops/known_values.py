@@ -17,6 +17,7 @@ import torch
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import Scalar, known, record_of, remember
+from vramlab.gpu.ops.sparse import add_to_dense
 from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 
@@ -76,7 +77,9 @@ def propagate_count(
     dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
 ) -> torch.Tensor:
     """Add in place; a whole number goes on being known, as batch norm's number of batches."""
-    counter = args[0]
+    counter, added = args
+    if isinstance(added, torch.Tensor) and added.layout is torch.sparse_coo:
+        return add_to_dense(dispatcher, counter, added)
     if counter.dim() or counter.dtype.is_floating_point or not counter.is_meta:
         plain: torch.Tensor = dispatcher.run_plain(func, args, kwargs)
         return plain

@@ -7,6 +7,7 @@ An entry that is there twice is added up by `coalesce()`; without values, all ar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,6 +86,7 @@ def _when_sparse(name: str, operand: int = 0) -> Callable[[Handler], Handler]:
     """
 
     def enter(function: Handler) -> Handler:
+        @functools.wraps(function)
         def run(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
             if args[operand].layout is torch.strided:
                 return dispatcher.run_plain(func, args, kwargs)
@@ -151,6 +153,25 @@ def transpose(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) 
     row = {"dtype": indices.dtype, "device": _device_of(dispatcher, indices)}
     dispatcher.run(aten.zeros.default, ([indices.shape[1]],), row)
     return made
+
+
+def add_to_dense(dispatcher: Dispatcher, dense: Tensor, sparse: Tensor) -> Tensor:
+    """Add a sparse tensor to a dense one in place, as optimizers do.
+
+    What a coalesced one adds is added where it lies; else indices are made those of rows first.
+    Source: `add_out_dense_sparse_cuda` in
+    aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu, and `flatten_indices` in
+    aten/src/ATen/native/SparseTensorUtils.cpp, PyTorch 2.13.
+    """
+    indices, values = sparse_parts(sparse)
+    if values.dtype != dense.dtype:
+        values = dispatcher.run(aten._to_copy.default, (values,), {"dtype": dense.dtype})
+    if not sparse.is_coalesced() and sparse.sparse_dim() > 1:
+        options = {"dtype": indices.dtype, "device": _device_of(dispatcher, indices)}
+        strides = dispatcher.run(aten.empty.memory_format, ([len(indices), 1],), options)
+        places = dispatcher.run(aten.mul.Tensor, (indices, strides), {})
+        dispatcher.run(aten.sum.dim_IntList, (places, [0]), {})
+    return dense
 
 
 def _copied(

@@ -93,6 +93,7 @@ class TensorOverrides:
             tensor.pin_memory: self.pin_memory,
             tensor.is_pinned: self.is_pinned,
             tensor.record_stream: self.record_stream,
+            tensor.new: self.new,
             tensor.new_tensor: self.new_tensor,
             tensor.__setitem__: self.setitem,
             torch.tensor: self.tensor,
@@ -460,6 +461,12 @@ class TensorOverrides:
         if isinstance(data, torch.Tensor) and record_of(data) is not None:
             return self.to(data, device, kwargs.get("dtype"))
         return self._from_data(torch.as_tensor, data, device, kwargs)
+
+    def new(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Make a sparse tensor of indices, values and a size, as optimizers of sparse ones do."""
+        if tensor.layout is torch.sparse_coo and args and record_of(tensor) is not None:
+            return torch.sparse_coo_tensor(*args, dtype=tensor.dtype, check_invariants=False)
+        return tensor.new(*args, **kwargs)
 
     def new_tensor(self, tensor: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
         kwargs.setdefault("dtype", tensor.dtype)

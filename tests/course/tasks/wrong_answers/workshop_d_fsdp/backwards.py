@@ -1,7 +1,7 @@
 """Gives the gradients in the order of backward.
 
 loses: fsdp_step
-says: is another than that of the mean over all ranks
+says: from the last layer to the first
 """
 
 import torch

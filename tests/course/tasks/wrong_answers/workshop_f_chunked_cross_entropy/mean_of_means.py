@@ -1,7 +1,7 @@
 """Takes the mean of the pieces' means.
 
 loses: mean_loss
-says: It fits, but the loss is another.
+says: do all pieces count equally many tokens?
 """
 
 import torch
