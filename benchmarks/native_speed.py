@@ -1,4 +1,4 @@
-"""Table of docs/native.md: CPU time of a training step on both engines, and on bare meta tensors.
+"""Table of docs/native.md: CPU time of a step on both engines, on meta tensors, and of MemTracker.
 
 The ways take turns in one run, so that all meet the same machine; CPU time leaves out what other
 programs on it take. The native engine's steps run in a process of its own each round.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.ways import Training, Way, Workload, measure
+from benchmarks.ways import ONCE, Training, Way, Workload, measure
 from vramlab import catalogue, native
 
 RESULTS_FILE = Path(__file__).with_name("native_speed.json")
@@ -118,8 +118,9 @@ def measure_all(rounds: int) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
     for name, workload in WORKLOADS.items():
         seconds = found.setdefault(name, {})
-        for _ in range(rounds):
-            here = measure(workload, 1, ("bare meta", "virtual GPU"))
+        for number in range(rounds):
+            slow = () if number else ONCE
+            here = measure(workload, 1, ("bare meta", "virtual GPU", *slow))
             for way, times in (_measure_natively(name) | here).items():
                 seconds.setdefault(way, []).extend(times)
     return found
@@ -143,20 +144,24 @@ def markdown() -> str:
     """The part of docs/native.md."""
     data = json.loads(RESULTS_FILE.read_text(encoding="utf-8"))
     lines = [
-        "| a training step | native | native, values kept | portable | bare meta tensors |",
-        "|---|---|---|---|---|",
+        "| a training step | native | native, values kept | portable | bare meta tensors "
+        "| MemTracker | native : portable : bare meta : MemTracker |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, seconds in data["seconds"].items():
-        cells = [f"{min(seconds[way]) * 1e3:,.0f} ms" for way in (*NATIVE, "virtual GPU")]
-        cells.append(f"{min(seconds['bare meta']) * 1e3:,.0f} ms")
+        least = {way: min(times) for way, times in seconds.items()}
+        others = ("virtual GPU", "bare meta", *ONCE)
+        cells = [f"{least[way] * 1e3:,.0f} ms" for way in (*NATIVE, *others)]
+        cells.append(" : ".join(["1", *(f"{least[way] / least['native']:,.0f}" for way in others)]))
         about = (WORKLOADS[name].__doc__ or name).rstrip(".")
         lines.append(f"| {about} | {' | '.join(cells)} |")
     rounds = len(next(iter(data["seconds"].values()))["native"])
+    how = f"the least of {rounds} rounds in one run"
     return "\n".join(
         [
             *lines,
             "",
-            f"CPU time, the least of {rounds} rounds in one run; PyTorch {data['torch']}, {_GPU}, "
+            f"CPU time, {how} (of MemTracker the first); PyTorch {data['torch']}, {_GPU}, "
             f"{data['cores']} cores, {data['load']:.0f} programs wanting them on average. "
             "`python -m benchmarks.native_speed` measures it.",
         ]
