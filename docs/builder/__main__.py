@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from docs.builder import lessons, other_languages, pages, pictures, sources
+from docs.builder import folds, lessons, other_languages, pages, pictures, sources
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,6 +67,7 @@ def build(runs: Mapping[Path, Path], folder: Path, modules: Collection[str] = ()
         return 1
     pictures.move_out(html)
     other_languages.say_which(html)
+    folds.name_switches(html)
     faults = pages.faults(html)
     print(*faults, sep="\n", file=sys.stderr)
     return 1 if faults else 0

@@ -36,10 +36,10 @@ def lesson(
     context.close()
 
 
-def test_the_lab_opens_on_the_first_lesson(lab: RunningLab, page: Page) -> None:
+def test_the_lab_opens_on_the_start_page(lab: RunningLab, page: Page) -> None:
     page.goto(lab.address(""))
-    page.get_by_role("heading", name="01 · The CUDA context").wait_for(timeout=120_000)
-    assert page.url == f"{lab.url}lab/tree/lessons/{LESSONS[0]}.ipynb"
+    page.get_by_role("heading", name="Start", exact=True).wait_for(timeout=120_000)
+    assert page.url == f"{lab.url}lab/tree/start.ipynb"
 
 
 def test_a_lesson_runs_from_top_to_bottom_and_shows_what_it_found(lesson: NotebookPage) -> None:

@@ -20,7 +20,7 @@ _PART_HEIGHT_IN = 0.42
 _GAP_IN = 0.07
 _ROW_GAP_IN = 0.5
 _MARGIN_IN = 0.45
-_ARC_IN = 0.2
+_ARC_IN = 0.35
 """What an arrow over one op needs above the first row."""
 
 Held = tuple[Category, bool, tuple[SavedPart, ...]]

@@ -31,6 +31,8 @@ _MARKS = (
 _NAME_CHARACTERS = 22
 _NAME_SHARE = 0.075
 """Of the height of the axes, for a name of a line or two."""
+_LINE_SHARE = 0.042
+"""Of the height of the axes, for a line of a name of more."""
 
 
 def draw_curves(
@@ -116,10 +118,15 @@ def _name_ends(axes: Axes, names: Iterable[str]) -> None:
         if len(points := np.asarray(line.get_xydata()))
     ]
     ends.sort(key=lambda end: end[0][1])
-    heights = _spread([height for (_, height), _ in ends])
-    for ((x, y), name), height in zip(ends, heights, strict=True):
+    names_filled = [
+        textwrap.fill(name, _NAME_CHARACTERS, break_long_words=False) for _, name in ends
+    ]
+    heights = _spread(
+        [height for (_, height), _ in ends], [_name_share(name) for name in names_filled]
+    )
+    for ((x, y), _), name, height in zip(ends, names_filled, heights, strict=True):
         axes.annotate(
-            textwrap.fill(name, _NAME_CHARACTERS),
+            name,
             (x, y),
             xycoords="axes fraction",
             xytext=(1.02, height),
@@ -130,20 +137,30 @@ def _name_ends(axes: Axes, names: Iterable[str]) -> None:
         )
 
 
-def _spread(heights: Sequence[float]) -> list[float]:
-    """Move rising heights apart where they are closer than a name is high, evenly up and down."""
-    groups: list[tuple[float, int]] = []  # the middle of a group of names, and how many they are
-    for height in heights:
-        middle, count = height, 1
-        while groups and middle - groups[-1][0] < _NAME_SHARE * (count + groups[-1][1]) / 2:
+def _name_share(name: str) -> float:
+    """How much of the axes' height a name takes."""
+    return max(_NAME_SHARE, _LINE_SHARE * len(name.splitlines()))
+
+
+def _spread(heights: Sequence[float], shares: Sequence[float]) -> list[float]:
+    """Move rising heights apart where names would touch, evenly up and down.
+
+    Args:
+        heights: where each name would like its middle.
+        shares: how high each name is, in the same unit.
+    """
+    groups: list[tuple[float, list[float]]] = []  # the middle of names that touch, their shares
+    for height, share in zip(heights, shares, strict=True):
+        middle, group = height, [share]
+        while groups and middle - groups[-1][0] < (sum(group) + sum(groups[-1][1])) / 2:
             other, others = groups.pop()
-            middle = (middle * count + other * others) / (count + others)
-            count += others
-        groups.append((middle, count))
+            middle = (middle * len(group) + other * len(others)) / (len(group) + len(others))
+            group = others + group
+        groups.append((middle, group))
     return [
-        middle + (number - (count - 1) / 2) * _NAME_SHARE
-        for middle, count in groups
-        for number in range(count)
+        middle - sum(group) / 2 + sum(group[:number]) + group[number] / 2
+        for middle, group in groups
+        for number in range(len(group))
     ]
 
 

@@ -118,9 +118,13 @@ def _draw_bits(axes: Axes, row: int, form: FloatFormat, stored: Stored | None) -
 
 def _limits(form: FloatFormat) -> str:
     return (
-        f"largest {form.largest:.5g}, smallest normal {form.smallest_normal:.3g},\n"
+        f"largest {_largest(form.largest)}, smallest normal {form.smallest_normal:.3g},\n"
         f"smallest {form.smallest:.3g}, step after 1: {form.epsilon:.3g}"
     )
+
+
+def _largest(number: float) -> str:
+    return f"{number:,.0f}" if number < 1e6 and number.is_integer() else f"{number:.5g}"
 
 
 def _stored(stored: Stored) -> str:

@@ -75,7 +75,7 @@ def _draw_cell(axes: Axes, cell: Cell, plan: PipelineSchedule) -> None:
     look = _LOOKS[cell.work.direction]
     _draw_box(axes, cell.rank, cell.start, cell.slots, look)
     label = str(cell.work.micro_batch) + "'" * (cell.work.stage // plan.ranks)
-    if fits(axes, label, cell.slots, _PLOT_WIDTH_IN):
+    if fits(axes, f"{label}i", cell.slots, _PLOT_WIDTH_IN):  # with some room at the edges
         style.write_label(axes, cell.start + cell.slots / 2, cell.rank, label, look)
 
 

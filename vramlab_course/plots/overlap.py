@@ -12,6 +12,7 @@ from vramlab_course.plots.style import CATEGORY_LOOKS, fits_in, size_label
 
 _MOST = 16
 _WIDTH_IN = 7.5
+_EDGES_IN = 0.08  # of a box, which words should not touch
 
 
 def draw_overlap(
@@ -49,13 +50,14 @@ def draw_overlap(
     x = 1.2
     for name, size in gradients_bytes.items():
         width = size * scale
-        words = f"{name}\n{size_label(size)}"
-        diagram.box(x, rows["backward"], width - 0.03, 0.48, fits_in(words, width), STEP)
+        words = fits_in(f"{name}\n{size_label(size)}", width - _EDGES_IN)
+        diagram.box(x, rows["backward"], width - 0.03, 0.48, words, STEP)
         x += width
     for number, (bucket, (start, end)) in enumerate(zip(buckets, sent, strict=True), start=1):
         begin = sum(sizes[: bucket[0]]) * scale
         size = sum(sizes[place] for place in bucket)
-        words = fits_in(f"bucket {number}\n{size_label(size)}", size * scale) or str(number)
+        words = fits_in(f"bucket {number}\n{size_label(size)}", size * scale - _EDGES_IN)
+        words = words or str(number)
         full = diagram.box(1.2 + begin, rows["buckets"], size * scale - 0.03, 0.48, words, look)
         words = fits_in(f"all-reduce\n{number}", (end - start) * scale)
         travels = diagram.box(

@@ -15,6 +15,7 @@ from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 from vramlab_course.plots.readers_language import in_readers_language, is_told
 from vramlab_course.plots.style import Look
@@ -60,9 +61,17 @@ class Picture(Figure):
     def to_png(self) -> bytes:
         """Draw it as a PNG file, with its words in the reader's language."""
         file = io.BytesIO()
+        self._group_thousands()
         with in_readers_language(self):
             self.savefig(file, format="png", dpi=SHOWN_DPI * PIXELS_PER_SHOWN_PIXEL)
         return file.getvalue()
+
+    def _group_thousands(self) -> None:
+        """Write numbers at the axes as everywhere else in the course: 1,500, not 1500."""
+        for axes in self.axes:
+            for axis in (axes.xaxis, axes.yaxis):
+                if type(axis.get_major_formatter()) is ScalarFormatter:
+                    axis.set_major_formatter(_Thousands())
 
     def to_html(self) -> str:
         """Show it as an `<img>` element with its alternative text."""
@@ -76,6 +85,13 @@ class Picture(Figure):
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/html": title_html(self.alt) + self.to_html(), "text/plain": self.alt}
+
+
+class _Thousands(ScalarFormatter):
+    """Writes a tick's number with commas between thousands."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:,.0f}" if abs(x) >= 1000 else super().__call__(x, pos)
 
 
 def title_html(alt: str) -> str:

@@ -62,7 +62,7 @@ def _draw(rows: Rows, title: str, capacity_bytes: int) -> Picture:
 
 
 def _title(found: Report) -> str:
-    return f"One GPU at its peak: {found.estimate.peak.name}"
+    return f"One GPU at its peak, in {found.estimate.peak.name.replace(': ', ', ')}"
 
 
 def _rows(found: Report) -> dict[str, dict[str, int]]:

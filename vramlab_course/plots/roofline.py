@@ -73,6 +73,7 @@ def draw_roofline(
                 color=style.ORANGE,
                 markeredgecolor=style.INK,
                 linestyle="none",
+                zorder=4,
                 label="_" + name,  # its name stands at the point
             )
         _name_points(axes, gpu, work, arithmetics[0])
@@ -92,10 +93,11 @@ def _name_roof(axes: Axes, right: float, height: float, arithmetic: str, ridge: 
     axes.annotate(
         f"{arithmetic}: {height:,.4g} TFLOP/s, from {ridge:,.3g} FLOPs per byte",
         (right, height),
-        xytext=(-2, 3),
+        xytext=(-2, 5),
         textcoords="offset points",
         ha="right",
         fontsize=style.SMALL_FONT_SIZE,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # over steeper roofs
     )
 
 

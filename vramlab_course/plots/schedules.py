@@ -117,9 +117,9 @@ def draw_exchange(points: Sequence[Exchange], *, title: str) -> Picture:
         axes.set_yscale("log")
         axes.margins(x=0.12, y=0.15)  # names need room
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            axis.set_minor_formatter(StrMethodFormatter("{x:g}"))
-            axis.set_tick_params(which="minor", labelsize=style.SMALL_FONT_SIZE)
+            axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+            axis.set_minor_formatter(StrMethodFormatter("{x:,g}"))
+            axis.set_tick_params(which="both", labelsize=style.SMALL_FONT_SIZE)
         axes.set_xlabel("FLOPs of a training step, times those without checkpointing")
         axes.set_ylabel(f"peak beyond parameters and input ({unit.name})")
         _explain_marks(picture)

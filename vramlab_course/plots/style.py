@@ -129,6 +129,7 @@ _MEANINGS: dict[str, Look] = {
     "loss": CATEGORY_LOOKS[Category.TEMPORARIES],
     **{f"GPU {number}": look for number, look in enumerate(RANK_LOOKS)},
     "default pool": Look(GREY),
+    "used by the process": Look(GREY),
     "private pool": Look(PURPLE, ".."),
     "cache of keys": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "cache": CACHED_LOOK,

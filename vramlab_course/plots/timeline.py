@@ -30,6 +30,7 @@ _NOTE_SHARE = 0.1  # of the height, for a line of notes
 _NOTE_AROUND_IN = 0.3  # the box of a note, and between two
 _PLOT_HEIGHT_IN = 3.0
 _FAILURE_IN = 0.1  # for the line at a request that failed
+_PEAK_LIFTS = (6, 18, 30, 42)  # points from the peak to its label, best first
 
 
 def draw_timeline(
@@ -85,7 +86,7 @@ def draw_timeline(
         if capacity_bytes is not None:
             level = (capacity_bytes,) * (timeline.event_count + 1)
             handles.append(_draw_line(axes, level, unit, "memory of the GPU", "solid"))
-        _mark_peak(axes, timeline, unit)
+        _mark_peak(axes, timeline, unit, placed, timeline.reserved_bytes if show_reserved else ())
         _write_notes(axes, timeline, placed, unit)
         _mark_failures(axes, timeline)
         axes.set_xlabel("time, in allocations and frees")
@@ -365,17 +366,69 @@ def _mark_failures(axes: Axes, timeline: Timeline) -> None:
         axes.axvline(failure.position, color=style.VERMILLION, linewidth=1.5)
 
 
-def _mark_peak(axes: Axes, timeline: Timeline, unit: MemoryUnit) -> None:
+def _mark_peak(
+    axes: Axes,
+    timeline: Timeline,
+    unit: MemoryUnit,
+    notes: Sequence[_PlacedNote],
+    reserved_bytes: Sequence[int],
+) -> None:
     position = timeline.peak().position
     height = unit.of(timeline.peak_bytes)
-    on_the_left = position > timeline.event_count / 2
+    words = f"peak {size_label(timeline.peak_bytes)}"
+    crossed = [note.position for note in notes]
+    reserved = [unit.of(size_bytes) for size_bytes in reserved_bytes]
+    sides = (True, False) if position > timeline.event_count / 2 else (False, True)
+    places = [(on_the_left, lift) for lift in _PEAK_LIFTS for on_the_left in sides]
+    on_the_left, lift = min(
+        places, key=lambda place: _hidden(axes, (position, height), words, place, crossed, reserved)
+    )
     axes.plot(position, height, marker="v", color=style.BLACK, markersize=6, clip_on=False)
     axes.annotate(
-        f"peak {size_label(timeline.peak_bytes)}",
+        words,
         (position, height),
-        xytext=(-8 if on_the_left else 8, 6),
+        xytext=(-8 if on_the_left else 8, lift),
         textcoords="offset points",
         ha="right" if on_the_left else "left",
         bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"},
         zorder=5,
     )
+
+
+def _hidden(
+    axes: Axes,
+    peak: tuple[float, float],
+    words: str,
+    place: tuple[bool, int],
+    crossed: Sequence[int],
+    reserved: Sequence[float],
+) -> float:
+    """Rate how much the peak's label would hide at a place: 0 is nothing.
+
+    Args:
+        axes: with their limits set.
+        peak: its event, and its height in the axis' unit.
+        words: of the label.
+        place: whether it is on the left, and its points above the peak.
+        crossed: events at which an arrow or a line comes down from above.
+        reserved: the line of what is reserved, by event, in the axis' unit; empty if not drawn.
+    """
+    on_the_left, lift = place
+    (_, end), (_, top) = axes.get_xlim(), axes.get_ylim()
+    away, width = (
+        inches * end / _PLOT_WIDTH_IN
+        for inches in (0.08, style.text_width_in(words, style.FONT_SIZE) + 0.1)
+    )
+    first = peak[0] - away - width if on_the_left else peak[0] + away
+    low, high = (
+        peak[1] + points / 72 * top / _PLOT_HEIGHT_IN
+        for points in (lift - 2, lift + style.FONT_SIZE - 1)
+    )
+    outside = max(0.0, -first, first + width - end)
+    under = range(max(0, math.floor(first)), min(len(reserved), math.ceil(first + width)))
+    covered = sum(
+        min(reserved[event], reserved[max(event - 1, 0)]) < high and reserved[event] > low
+        for event in under
+    )
+    arrows = sum(first < event < first + width for event in crossed)
+    return 10 * outside / width + covered / width + arrows / 2

@@ -25,6 +25,8 @@ _TIMES = "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}"
 """A number of blocks stays with what they are."""
 _MOST_ROWS_TOLD = 8
 _SMALLEST_FONT_SIZE = 6
+_MOST_NAMES = 40
+"""Of rows, of that font; of more rows, only some have their names."""
 _HEIGHT = 0.72
 """Of a bar, in a row of height 1."""
 
@@ -116,6 +118,8 @@ def draw_workshop_run(run: RunPicture) -> Picture:
         name_rows(above, rows)
         if _ROW_IN * len(rows) > _MOST_ROWS_IN:
             above.tick_params(axis="y", labelsize=_SMALLEST_FONT_SIZE)
+            every = -(-len(rows) // _MOST_NAMES)
+            above.set_yticks(range(0, len(rows), every), rows[::every])
         _draw_memory(below, run)
         below.set_xlabel(run.time)
         if run.remark:

@@ -112,7 +112,10 @@ class Prediction:
             # kernel is busy, and the button would commit to the first digits.
             continuous_update=False,
             style={"description_width": "initial"},
-            layout={"max_width": "calc(100% - 4px)"},  # no wider than a phone, with its margins
+            layout={
+                "width": "350px",  # for the longest unit and the words in the empty field
+                "max_width": "calc(100% - 4px)",  # no wider than a phone, with its margins
+            },
         )
         self.commit_button = _button(say("Commit"), say("Commit to this before it is measured"))
         self.commit_button.add_class(COMMITS)  # Enter in the field presses it

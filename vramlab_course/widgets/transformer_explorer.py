@@ -122,7 +122,7 @@ def transformer_explorer(
     picture = draw_stacks(
         bars,
         looks=_LOOKS,
-        title=f"The peak of a training step: {predicted.name}",
+        title=f"A training step has its peak in {predicted.name.replace(': ', ', ')}",
         capacity_bytes=model.total_bytes,
     )
     summary = (

@@ -14,6 +14,14 @@ from vramlab_course.plots.workshop_run import draw_workshop_run
 from vramlab_course.tasks.building import Building
 
 
+class NothingToWatch(VramlabError):
+    """A learner has not written what is to be watched."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Give IPython what to do, and no lines of this package."""
+        return [str(self)]
+
+
 def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
     """Run what a learner has built on a visible case, and draw the run.
 
@@ -25,8 +33,8 @@ def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
         case: number of the visible case, from 0.
 
     Raises:
-        VramlabError: no task of the workshop has the name, there is no such case, or nothing is
-            written yet.
+        VramlabError: no task of the workshop has the name, or there is no such case.
+        NothingToWatch: nothing is written yet.
         NotFixed: it gives nothing that could be looked at; the message says why.
         Exception: whatever the answer raises, with the traceback from its own line on.
     """
@@ -44,7 +52,7 @@ def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
     try:
         run = task.trial.watch(answer, task.visible[case])
     except NotImplementedError:
-        raise VramlabError(
+        raise NothingToWatch(
             f"There is nothing to watch yet: {name} raises NotImplementedError. Write your answer "
             "into the cell above, run it, and watch again"
         ) from None

@@ -27,7 +27,7 @@ def test_a_number_is_written_bit_by_bit() -> None:
 def test_in_words() -> None:
     assert describe_float_formats(formats=(FLOAT16,)) == (
         "Floating point formats, bit by bit. float16: 5 exponent and 10 fraction bits, largest "
-        "65504, smallest normal 6.1e-05,\nsmallest 5.96e-08, step after 1: 0.000977."
+        "65,504, smallest normal 6.1e-05,\nsmallest 5.96e-08, step after 1: 0.000977."
     )
     assert describe_float_formats(0.1, formats=(TF32,)) == (
         "How 0.1 is stored. tf32: 0 01111011 1001100110, 0.0999755859."

@@ -36,8 +36,8 @@ def test_labels_are_micro_batches_with_a_stroke_for_each_further_stage() -> None
 
 
 def test_labels_that_do_not_fit_are_left_out() -> None:
-    picture = draw_gantt(plan("GPipe", 4, 64))
-    # 201 slots: in two of them one digit fits, and two digits do not
+    picture = draw_gantt(plan("GPipe", 4, 40))
+    # 129 slots: in two of them one digit fits, and two digits do not
     assert len(picture.axes[0].texts) == 4 * 10
     assert picture.to_png().startswith(b"\x89PNG")
 

@@ -108,8 +108,8 @@ def test_the_memory_of_the_gpu_is_a_line() -> None:
 
 def test_words_say_what_the_picture_shows() -> None:
     estimated = (
-        "One GPU at its peak: the head. estimated: 17.427 GiB (parameters 4 GiB, optimizer states "
-        "8 GiB, activations 5 GiB, CUDA context 437 MiB)."
+        "One GPU at its peak, in the head. estimated: 17.427 GiB (parameters 4 GiB, optimizer "
+        "states 8 GiB, activations 5 GiB, CUDA context 437 MiB)."
     )
     assert describe_plan(ESTIMATED) == draw_plan(ESTIMATED).alt == estimated
     assert describe_plan(SIMULATED) == draw_plan(SIMULATED).alt

@@ -105,9 +105,9 @@ def test_a_picture_has_its_title_above_it_in_letters_that_its_font_lacks(
 ) -> None:
     monkeypatch.setattr(picture_module, "is_told", lambda language: False)  # no Chinese font here
     picture = Picture(figsize=(1, 1))
-    picture.alt = "1000 MiB are free, in two pieces. Segment 1: 550 MiB."
+    picture.alt = "1,000 MiB are free, in two pieces. Segment 1: 550 MiB."
     html = picture._repr_mimebundle_()["text/html"]
-    title = spoken("1000 MiB are free, in two pieces", "zh")
+    title = spoken("1,000 MiB are free, in two pieces", "zh")
     assert html.startswith(f"<p><strong>{title}</strong></p><img ")
     picture.alt = "Nobody has translated this. Segment 1: 550 MiB."
     assert picture._repr_mimebundle_()["text/html"].startswith("<img ")
@@ -129,7 +129,7 @@ def test_the_point_of_a_number_does_not_end_a_title() -> None:
 
 def test_english_pictures_have_one_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert title_of("1000 MiB are free, in two pieces. Segment 1: 550 MiB.") == ""
+    assert title_of("1,000 MiB are free, in two pieces. Segment 1: 550 MiB.") == ""
 
 
 @pytest.mark.usefixtures("chinese_lessons")

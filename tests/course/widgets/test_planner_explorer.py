@@ -47,7 +47,7 @@ def test_the_first_view_says_what_is_planned_and_that_it_fits(explorer: Explorer
 
 def test_the_picture_is_told_in_words(explorer: Explorer) -> None:
     words = alternative_text(explorer)
-    assert words.startswith("One GPU at its peak: backward: LogSoftmaxBackward0. estimated: ")
+    assert words.startswith("One GPU at its peak, in backward, LogSoftmaxBackward0. estimated: ")
     # 4,015,130,624 B are 3.739 GiB, and two states of each.
     assert "parameters 3.739 GiB, optimizer states 7.479 GiB, gathered and sent" in words
     assert words.endswith("CUDA context 437 MiB).")
