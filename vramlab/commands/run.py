@@ -21,7 +21,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ from vramlab.report.ranks import launched_on_this_machine, launched_rank
 
 if TYPE_CHECKING:
     from vramlab.catalogue import GPUModel
+    from vramlab.native.values import KnownValues
     from vramlab.report.collect import RunningEngine
     from vramlab.report.program import Program
 
@@ -312,11 +314,20 @@ def _native_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:
     values, model = KnownValues(), catalogue.find(arguments.gpu)
     return RunningEngine(
         model.name,
-        values,
+        _one_rank_with(values),
         watch,
         partial(native_devices, model, watch),
         partial(native_ground, model, watch, values, why),
     )
+
+
+@contextmanager
+def _one_rank_with(values: KnownValues) -> Iterator[None]:
+    """Keep values that are known, and let the process be one rank of many, alone."""
+    from vramlab.gpu.stand_ins.rank_alone import waiting_for_nobody
+
+    with waiting_for_nobody(), values:
+        yield
 
 
 def _count(arguments: argparse.Namespace) -> int:

@@ -21,6 +21,7 @@ from vramlab.report.attribution import category_of
 from vramlab.report.cuda_wheels import wheel_hint
 from vramlab.report.history_watch import HistoryWatch
 from vramlab.report.missing_package import missing_package_hint
+from vramlab.report.native_hint import native_hint
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.ranks import launched_rank, rank_of_world
@@ -199,7 +200,9 @@ def summarize(
         substitute_calls=ground.substitute_calls,
         skipped_kernels=dict(ground.skipped_kernels),
         caveats=ground.caveats,
-        hint=wheel_hint(ending.error, str(torch.__version__)) or missing_package_hint(ending.error),
+        hint=wheel_hint(ending.error, str(torch.__version__))
+        or native_hint(ending.error)
+        or missing_package_hint(ending.error),
         gpu_facts=_facts(ground, failed, out_of_memory),
         rank=rank,
         world_size=world_size,

@@ -49,6 +49,38 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+RANK = """
+import os, torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+host = dist.new_group(backend="gloo")
+torch.cuda.set_device(0)
+part = torch.ones(1024, device="cuda")
+parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]
+dist.all_gather(parts, part)
+dist.barrier(host)
+dist.destroy_process_group()
+"""
+
+
+def test_one_rank_of_many_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its part and eight others of 4 KiB."""
+    try:
+        build = choose("native").build
+    except native.NativeEngineError as error:
+        pytest.skip(str(error))
+    assert build is not None
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    (tmp_path / "rank.py").write_text(RANK)
+    path = tmp_path / "report.json"
+    words = ["--engine", "native", "--torch-version", build.release, "--gpu", "T4"]
+    limits = ["--seconds", "60", "--json", str(path)]
+    assert main(["run", *words, *limits, str(tmp_path / "rank.py")]) == 0
+    (device,) = json.loads(path.read_text())["devices"]
+    assert device["peak_allocated_bytes"] >= 9 * 4096
+
+
 def test_both_engines_give_the_same_report(reports: dict[str, Any]) -> None:
     """But for the lines of the backward pass, which the native engine does not know."""
     portable, own = (reports[engine]["devices"][0] for engine in ("portable", "native"))

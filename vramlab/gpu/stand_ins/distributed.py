@@ -14,14 +14,11 @@ counted.
 from __future__ import annotations
 
 import functools
-import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlparse
 
 import torch
 import torch.distributed as dist
@@ -31,9 +28,8 @@ from vramlab.gpu.core.machine import ThreadState
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.stand_ins import object_collectives
-from vramlab.gpu.stand_ins.multiprocessing import local_rank_count
+from vramlab.gpu.stand_ins.rank_alone import GroupStandIn, RankAlone
 from vramlab.gpu.torch_internals import (
-    ProcessGroupBackend,
     Replaced,
     devices_of,
     make_fake_group,
@@ -62,12 +58,10 @@ def install(session: Session) -> None:
     patches.set(*Replaced.NCCL_VERSION_SUFFIX.at, lambda: b"")
     make_group = Replaced.NEW_PROCESS_GROUP.value()
     nccl = _Gloo if has_values else _Fake
-    alone = _Alone()
+    alone = RankAlone()
     patches.set(*Replaced.NEW_PROCESS_GROUP.at, _with_nccl(make_group, nccl, alone))
     if not has_values:
-        meet: Any = vars(distributed_c10d)["rendezvous"]
-        rendezvous = _rendezvous_of_one(meet, alone)
-        patches.set(distributed_c10d, "rendezvous", rendezvous)
+        alone.wait_for_nobody(patches)
     patches.set(*Replaced.REGISTER_BACKEND.at, _registered_for(backing_device))
     patches.set(dist, "Reducer", _reducer_on_gpu(thread))
     patches.set(*Replaced.MAKE_WRAPPER.at, staticmethod(_wrapping_on(backing_device)))
@@ -114,14 +108,7 @@ class _Options:
         self.is_high_priority_stream = is_high_priority_stream
 
 
-class _StandIn(type):
-    """A class whose call makes a process group of another kind, which then counts as its own."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, ProcessGroupBackend)
-
-
-class _Gloo(metaclass=_StandIn):
+class _Gloo(metaclass=GroupStandIn):
     """NCCL where values are computed."""
 
     Options = _Options
@@ -130,7 +117,7 @@ class _Gloo(metaclass=_StandIn):
         return dist.ProcessGroupGloo(store, rank, size, timeout=timeout_of(options))
 
 
-class _Fake(metaclass=_StandIn):
+class _Fake(metaclass=GroupStandIn):
     """NCCL where there are no values to move."""
 
     Options = _Options
@@ -139,50 +126,7 @@ class _Fake(metaclass=_StandIn):
         return make_fake_group(rank, size)
 
 
-class _FakeGloo(_Fake):
-    """Gloo where other ranks do not run."""
-
-    def __new__(cls, store: Any, rank: int, size: int, timeout: Any = None) -> Any:
-        return make_fake_group(rank, size)
-
-
-class _Alone:
-    """Whether this process is a rank of a world whose others nobody has started."""
-
-    is_so = False
-
-
-def _others_run(world_size: int) -> bool:
-    """Tell whether torchrun, torch.multiprocessing or the program has started the other ranks."""
-    is_own_process = multiprocessing.parent_process() is not None and not local_rank_count()
-    is_whole = 0 < world_size <= max(local_rank_count(), 1)
-    return dist.is_torchelastic_launched() or is_own_process or is_whole
-
-
-def _rendezvous_of_one(meet: Callable[..., Any], alone: _Alone) -> Callable[..., Any]:
-    """Let one rank of a world begin without waiting for others that nobody has started."""
-
-    @functools.wraps(meet)
-    def rendezvous(url: str, rank: int = -1, world_size: int = -1, **how: Any) -> Any:
-        asked = {name: words[0] for name, words in parse_qs(urlparse(url).query).items()}
-        named = (
-            int(asked.get(name) or os.environ.get(variable) or -1) if given < 0 else given
-            for name, variable, given in (
-                ("rank", "RANK", rank),
-                ("world_size", "WORLD_SIZE", world_size),
-            )
-        )
-        own, size = named
-        if min(own, size) < 0 or _others_run(size):
-            yield from meet(url, rank, world_size, **how)
-        else:
-            alone.is_so = True
-            yield dist.HashStore(), own, size  # type: ignore[attr-defined]
-
-    return rendezvous
-
-
-def _with_nccl(make_group: Callable[..., Any], nccl: type, alone: _Alone) -> Callable[..., Any]:
+def _with_nccl(make_group: Callable[..., Any], nccl: type, alone: RankAlone) -> Callable[..., Any]:
     """Make process groups as PyTorch does, in a PyTorch that has NCCL built in.
 
     Where other ranks do not run, gloo moves nothing either.
@@ -193,8 +137,7 @@ def _with_nccl(make_group: Callable[..., Any], nccl: type, alone: _Alone) -> Cal
         patches = Patches()
         patches.set(distributed_c10d, "is_nccl_available", lambda: True)
         patches.set(distributed_c10d, "ProcessGroupNCCL", nccl)
-        if alone.is_so:
-            patches.set(distributed_c10d, "ProcessGroupGloo", _FakeGloo)
+        alone.replace_gloo(patches)
         try:
             return make_group(*args, **kwargs)
         finally:

@@ -1,0 +1,110 @@
+"""Let a process be one rank of a world whose others nobody has started: it waits for none.
+
+RANK and WORLD_SIZE say which rank it is. Collectives have the sizes that they would have: those of
+NCCL are the engine's, and those of gloo are PyTorch's fake process group, which moves nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.stand_ins.multiprocessing import local_rank_count
+from vramlab.gpu.torch_internals import ProcessGroupBackend, Replaced, make_fake_group
+
+
+@contextmanager
+def waiting_for_nobody() -> Iterator[None]:
+    """Let `init_process_group` begin without others, in a PyTorch that has NCCL."""
+    patches, alone = Patches(), RankAlone()
+    make_group = Replaced.NEW_PROCESS_GROUP.value()
+
+    @functools.wraps(make_group)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        for_a_call = Patches()
+        alone.replace_gloo(for_a_call)
+        try:
+            return make_group(*args, **kwargs)
+        finally:
+            for_a_call.undo()
+
+    number = Replaced.SET_SEQUENCE_NUMBER.value()
+
+    def number_if_together(group: Any) -> None:
+        if not alone.is_so:  # fake groups have none
+            number(group)
+
+    try:
+        alone.wait_for_nobody(patches)
+        patches.set(*Replaced.NEW_PROCESS_GROUP.at, make)
+        patches.set(*Replaced.SET_SEQUENCE_NUMBER.at, number_if_together)
+        yield
+    finally:
+        patches.undo()
+
+
+class RankAlone:
+    """Knows whether this process is a rank whose others nobody has started.
+
+    Attributes:
+        is_so: whether it has turned out to be one, when its process group was made.
+    """
+
+    is_so = False
+
+    def wait_for_nobody(self, patches: Patches) -> None:
+        """Have the processes of a group meet only where there are others."""
+        meet: Any = vars(distributed_c10d)["rendezvous"]
+
+        @functools.wraps(meet)
+        def rendezvous(url: str, rank: int = -1, world_size: int = -1, **how: Any) -> Any:
+            asked = {name: words[0] for name, words in parse_qs(urlparse(url).query).items()}
+            own, size = (
+                int(asked.get(name) or os.environ.get(variable) or -1) if given < 0 else given
+                for name, variable, given in (
+                    ("rank", "RANK", rank),
+                    ("world_size", "WORLD_SIZE", world_size),
+                )
+            )
+            if min(own, size) < 0 or _others_run(size):
+                yield from meet(url, rank, world_size, **how)
+            else:
+                self.is_so = True
+                yield dist.HashStore(), own, size  # type: ignore[attr-defined]
+
+        patches.set(distributed_c10d, "rendezvous", rendezvous)
+
+    def replace_gloo(self, patches: Patches) -> None:
+        """Let gloo, whose ranks connect to each other, move nothing where this one is alone."""
+        if self.is_so:
+            patches.set(distributed_c10d, "ProcessGroupGloo", _FakeGloo)
+
+
+def _others_run(world_size: int) -> bool:
+    """Tell whether torchrun, torch.multiprocessing or the program has started the other ranks."""
+    is_own_process = multiprocessing.parent_process() is not None and not local_rank_count()
+    is_whole = 0 < world_size <= max(local_rank_count(), 1)
+    return dist.is_torchelastic_launched() or is_own_process or is_whole
+
+
+class GroupStandIn(type):
+    """A class whose call makes a process group of another kind, which then counts as its own."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, ProcessGroupBackend)
+
+
+class _FakeGloo(metaclass=GroupStandIn):
+    """Gloo where other ranks do not run."""
+
+    def __new__(cls, store: Any, rank: int, size: int, timeout: Any = None) -> Any:
+        return make_fake_group(rank, size)
