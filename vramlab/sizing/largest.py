@@ -65,7 +65,8 @@ def find_largest(
         run: runs the program.
         gpu: where.
         program: with its arguments; the value in them, if there is one, is where the search begins.
-        option: of the program, such as `--batch-size`.
+        option: of the program, such as `--batch-size`; `--batch_size=` where the program wants
+            option and value in one word, as nanoGPT does.
         multiple_of: which values are tried.
         tell: is told what is under way.
 
@@ -77,7 +78,11 @@ def find_largest(
     value = max(multiple_of, _value_in(program, option) // multiple_of * multiple_of)
     while value not in search.outcomes and len(search.outcomes) < MOST_RUNS:
         tell(f"run {len(search.outcomes) + 1}, {option} {value}")
-        outcome = run(gpu, with_value(program, option, value))
+        words = with_value(program, option, value)
+        try:
+            outcome = run(gpu, words)
+        except UnusableRun as error:
+            raise UnusableRun(f"{error}{_in_one_word(words, option)}") from error
         if outcome.fits is None:
             raise UnusableRun(f"with {option} {value} the program failed: {outcome.problem}")
         search.outcomes[value] = outcome
@@ -90,15 +95,22 @@ def find_largest(
 
 def with_value(program: Sequence[str], option: str, value: int) -> list[str]:
     """Give a program's words with this value of an option, in place of the one that is there."""
-    words = list(program)
+    words, name = list(program), option.removesuffix("=")
     for position, word in enumerate(words):
-        if word == option and position + 1 < len(words):
+        if word == name and position + 1 < len(words):
             return [*words[: position + 1], str(value), *words[position + 2 :]]
-        if word.startswith(f"{option}="):
-            return [*words[:position], f"{option}={value}", *words[position + 1 :]]
-    if not option.startswith("-"):
-        return [*words, f"{option}={value}"]  # as configurations by Hydra and the like are given
+        if word.startswith(f"{name}="):
+            return [*words[:position], f"{name}={value}", *words[position + 1 :]]
+    if option.endswith("=") or not option.startswith("-"):
+        return [*words, f"{name}={value}"]  # as configurations by Hydra and the like are given
     return [*words, option, str(value)]
+
+
+def _in_one_word(words: Sequence[str], option: str) -> str:
+    """Say what may help a program that has taken option and value for something else."""
+    if option not in words:
+        return ""
+    return f"\nIf it wants option and value in one word, search for {option}= with the sign"
 
 
 def _value_in(program: Sequence[str], option: str) -> int:
@@ -107,11 +119,12 @@ def _value_in(program: Sequence[str], option: str) -> int:
     Raises:
         VramlabError: it is no whole number.
     """
+    name = option.removesuffix("=")
     for position, word in enumerate(program):
         text = None
-        if word == option and position + 1 < len(program):
+        if word == name and position + 1 < len(program):
             text = program[position + 1]
-        elif word.startswith(f"{option}="):
+        elif word.startswith(f"{name}="):
             text = word.partition("=")[2]
         if text is not None:
             if not text.isdecimal():

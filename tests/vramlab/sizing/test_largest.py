@@ -73,6 +73,16 @@ def test_a_program_that_fails_is_told() -> None:
         find_largest(fails, L4, ["train.py"], "--batch")
 
 
+def test_a_program_that_never_gets_to_its_gpu_may_want_one_word() -> None:
+    def fails(gpu: GPUModel, words: Sequence[str]) -> RunOutcome:
+        raise UnusableRun(f"{' '.join(words)} failed before it used a GPU: AssertionError")
+
+    with pytest.raises(UnusableRun, match="in one word, search for --batch= with the sign"):
+        find_largest(fails, L4, ["train.py"], "--batch")
+    with pytest.raises(UnusableRun, match=r"--batch=1 failed before it used a GPU: AssertionError$"):
+        find_largest(fails, L4, ["train.py"], "--batch=")
+
+
 def test_only_whole_numbers_can_be_searched() -> None:
     with pytest.raises(VramlabError, match=r"--lr 0\.1: only whole numbers can be searched"):
         find_largest(needing(lambda n: GIB), L4, ["train.py", "--lr", "0.1"], "--lr")
@@ -85,6 +95,8 @@ def test_only_whole_numbers_can_be_searched() -> None:
         (["x.py", "--batch=4"], "--batch", ["x.py", "--batch=7"]),
         (["x.py"], "--batch", ["x.py", "--batch", "7"]),
         (["x.py"], "data.batch", ["x.py", "data.batch=7"]),
+        (["x.py"], "--batch=", ["x.py", "--batch=7"]),
+        (["x.py", "--batch=4"], "--batch=", ["x.py", "--batch=7"]),
     ],
 )
 def test_the_value_takes_the_place_of_the_one_that_is_there(
