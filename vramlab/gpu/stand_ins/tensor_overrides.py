@@ -465,7 +465,8 @@ class TensorOverrides:
     def new(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Make a sparse tensor of indices, values and a size, as optimizers of sparse ones do."""
         if tensor.layout is torch.sparse_coo and args and record_of(tensor) is not None:
-            return torch.sparse_coo_tensor(*args, dtype=tensor.dtype, check_invariants=False)
+            with torch.sparse.check_sparse_tensor_invariants(False):
+                return torch.sparse_coo_tensor(*args, dtype=tensor.dtype)
         return tensor.new(*args, **kwargs)
 
     def new_tensor(self, tensor: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
