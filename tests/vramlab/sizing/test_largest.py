@@ -79,9 +79,7 @@ def test_a_program_that_never_gets_to_its_gpu_may_want_one_word() -> None:
 
     with pytest.raises(UnusableRun, match="in one word, search for --batch= with the sign"):
         find_largest(fails, L4, ["train.py"], "--batch")
-    with pytest.raises(
-        UnusableRun, match=r"--batch=1 failed before it used a GPU: \w+$"
-    ):
+    with pytest.raises(UnusableRun, match=r"--batch=1 failed before it used a GPU: \w+$"):
         find_largest(fails, L4, ["train.py"], "--batch=")
 
 
