@@ -33,6 +33,7 @@ from typing import Any
 from benchmarks.results import ROOT, installed_versions
 from benchmarks.stranger_data import TORCH_HOME
 from benchmarks.stranger_scripts import STRANGERS, Stranger
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.units import format_bytes
 
 RESULTS_FILE = ROOT / "benchmarks" / "strangers.json"
@@ -73,7 +74,8 @@ class Tried:
     command: str
     """How it was run."""
     outcome: str
-    """`fits`, `does not fit`, `stopped` (in time), `failed`, `no GPU` or `no report`."""
+    """`fits`, `does not fit`, `refused` (in plain words), `stopped` (in time), `failed`, `no GPU` or
+    `no report`."""
     detail: str
     """What was needed, or the error."""
     engine: str
@@ -154,7 +156,9 @@ def ending(report: dict[str, Any] | None, stderr: str) -> tuple[str, str]:
         needed = format_bytes(max(device["needed_bytes"] for device in used))
         return "stopped", f"{needed} until then, no step of its training yet"
     if report["fits"] is None:
-        return "failed", (report["error"] or f"exit status {report['status']}").splitlines()[0]
+        problem = (report["error"] or f"exit status {report['status']}").splitlines()[0]
+        is_refused = problem.startswith(UnsupportedOnVirtualGPU.__name__)
+        return "refused" if is_refused else "failed", problem
     if not used:
         return "no GPU", "it put nothing on one"
     needed = format_bytes(max(device["needed_bytes"] for device in used))

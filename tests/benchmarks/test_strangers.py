@@ -30,6 +30,10 @@ def report(**changes: Any) -> dict[str, Any]:
         (report(fits=False), ("does not fit", "more than 16.00 GiB")),
         (report(fits=None, error="ValueError: no\nway"), ("failed", "ValueError: no")),
         (
+            report(fits=None, error="UnsupportedOnVirtualGPU: no kernel of your own. Use ..."),
+            ("refused", "UnsupportedOnVirtualGPU: no kernel of your own. Use ..."),
+        ),
+        (
             report(fits=None, stopped_by="--seconds"),
             ("stopped", "3.00 GiB until then, no step of its training yet"),
         ),
