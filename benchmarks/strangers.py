@@ -74,8 +74,8 @@ class Tried:
     command: str
     """How it was run."""
     outcome: str
-    """`fits`, `does not fit`, `refused` (in plain words), `stopped` (in time), `failed`, `no GPU` or
-    `no report`."""
+    """`fits`, `does not fit`, `refused` (in plain words), `stopped` (in time), `failed`, `no GPU`,
+    or `no report`."""
     detail: str
     """What was needed, or the error."""
     engine: str
