@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 
@@ -72,13 +73,16 @@ def _quick_collections() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have one process for all workers of which the pools of judges are forked.
+    """Have one process for all workers of which the pools of judges are forked, and one of which
+    programs are.
 
-    It imports torch when the first of them is asked for.
+    They import torch when the first of them is asked for.
     """
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         undo = ExitStack()
         undo.enter_context(_warm_job_server())
+        if sys.platform == "linux":
+            undo.enter_context(_warm_python())
         config.add_cleanup(undo.close)
 
 
@@ -91,6 +95,16 @@ def warm_job_server() -> Iterator[None]:
     from vramlab_classroom.judge.warm_job_server import VARIABLE
 
     with nullcontext() if VARIABLE in os.environ else _warm_job_server():
+        yield
+
+
+@contextmanager
+def _warm_python() -> Iterator[None]:
+    import warm_python
+
+    with warm_python.started() as python, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(warm_python.VARIABLE, f"{python}")
+        patch.setenv("PYTHON_EXEC", f"{python}")  # where torchrun looks for it
         yield
 
 

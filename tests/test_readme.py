@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from markdown_blocks import ROOT, blocks, commands, environment, kinds
+from warm_python import warm_python
 
 import vramlab.commands
 import vramlab_classroom.commands
@@ -49,7 +50,7 @@ def test_programs_print_what_the_page_says(program: str, tmp_path: Path) -> None
     said = re.findall(r"^ *print\(.*\)  # (.+)$", program, re.MULTILINE)
     assert len(said) == program.count("print(") > 0
     ran = subprocess.run(
-        [sys.executable, "-c", program],
+        [warm_python(), "-c", program],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -115,7 +116,7 @@ def test_a_larger_batch_does_not_fit() -> None:
     assert words[-1] == SCRIPT
     (more,) = (code.split() for code in IN_BACKTICKS if code.startswith("--batch-size"))
     ran = subprocess.run(
-        [sys.executable, "-m", "vramlab", *words, *more],
+        [warm_python(), "-m", "vramlab", *words, *more],
         cwd=ROOT,
         env=environment(),
         capture_output=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import gc
 import logging
 import multiprocessing
 import os
@@ -154,6 +155,8 @@ def _be_a_kernel(arguments: list[str], folder: str, environ: dict[str, str]) -> 
     """Run `python -m ipykernel_launcher ARGUMENTS...` in this process."""
     from ipykernel.kernelapp import IPKernelApp
 
+    # Collections of garbage go over what the kernel has made, not over all that was imported.
+    gc.freeze()
     # The kernel itself says nothing when it crashes, and catches what is written to stderr by then.
     faulthandler.enable(os.dup(sys.__stderr__.fileno()))
     os.setpgrp()  # an interrupt of the kernel reaches what it has started, and nobody else

@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from markdown_blocks import environment
+from warm_python import warm_python
 
 from vramlab.cli import main
 from vramlab.report import overseer
@@ -123,7 +123,7 @@ STUCK = (
 def test_a_program_that_hangs_in_c_is_reported_and_ended(number: int, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(USE + STUCK)
     with subprocess.Popen(
-        [sys.executable, "-m", "vramlab", "run", "program.py"],
+        [warm_python(), "-m", "vramlab", "run", "program.py"],
         cwd=tmp_path,
         env=environment(),
         stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from markdown_blocks import environment
+from warm_python import warm_python
 
 from vramlab.cli import main
 from vramlab.report.children import attached_command
@@ -59,7 +60,7 @@ def test_what_a_launcher_starts_has_gpus(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     command = "run --gpu T4 --json r.json -m torch.distributed.run --nproc_per_node 2 train.py"
     ran = subprocess.run(
-        [sys.executable, "-m", "vramlab", *command.split()],
+        [warm_python(), "-m", "vramlab", *command.split()],
         cwd=tmp_path,
         env=environment(OMP_NUM_THREADS="1"),
         capture_output=True,
@@ -126,7 +127,7 @@ if __name__ == "__main__":
 
 def run_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "vramlab", "run", *words],
+        [warm_python(), "-m", "vramlab", "run", *words],
         cwd=folder,
         env=environment(OMP_NUM_THREADS="1"),
         capture_output=True,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from markdown_blocks import environment
+from warm_python import warm_python
 
 from vramlab.cli import main
 
@@ -64,7 +65,7 @@ def test_the_report_goes_where_stderr_was(
 def test_the_report_goes_where_the_process_was_led(text: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"{USE}{text}\n")
     ran = subprocess.run(
-        [sys.executable, "-m", "vramlab", "run", "train.py"],
+        [warm_python(), "-m", "vramlab", "run", "train.py"],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -79,7 +80,7 @@ def test_the_report_goes_where_the_process_was_led(text: str, tmp_path: Path) ->
 def test_the_report_is_told_though_nobody_reads_stdout(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(USE)
     with subprocess.Popen(
-        [sys.executable, "-m", "vramlab", "run", "train.py"],
+        [warm_python(), "-m", "vramlab", "run", "train.py"],
         cwd=tmp_path,
         env=environment(PYTHONUNBUFFERED=""),
         stdout=subprocess.PIPE,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from warm_python import warm_python
 
 RANKS = Path(__file__).parents[2] / "support" / "ranks_of_tests.py"
 WORLD = 2
@@ -39,7 +39,7 @@ def lines_of(command: list[str], **environment: str) -> list[Any]:
 @cache
 def together() -> dict[int, Any]:
     """What each rank of a world of processes measures."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    torchrun = [warm_python(), "-m", "torch.distributed.run", "--standalone"]
     command = [*torchrun, f"--nproc-per-node={WORLD}", str(RANKS), "values", *WAYS]
     return {line["rank"]: line for line in lines_of(command)}
 
@@ -47,7 +47,7 @@ def together() -> dict[int, Any]:
 @cache
 def alone(rank: int) -> Any:
     """What a rank measures for which there are no others, and no values."""
-    command = [sys.executable, str(RANKS), "sizes", *WAYS[:-1]]
+    command = [warm_python(), str(RANKS), "sizes", *WAYS[:-1]]
     (line,) = lines_of(command, RANK=str(rank), WORLD_SIZE=str(WORLD))
     return line
 

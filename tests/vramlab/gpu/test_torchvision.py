@@ -6,10 +6,10 @@ The package here is a small one of the same build: it finds no ops, and register
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 from markdown_blocks import environment
+from warm_python import warm_python
 
 EXTENSION = """\
 def _has_ops():
@@ -45,7 +45,7 @@ assert pooled.shape == (5, 16, 7, 7) and pooled.is_cuda
 
 def run(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "vramlab", "run", "--gpu", "T4", "train.py"],
+        [warm_python(), "-m", "vramlab", "run", "--gpu", "T4", "train.py"],
         cwd=folder,
         env=environment(),
         capture_output=True,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_python import warm_python
 
 from vramlab.errors import VramlabError
 from vramlab.testing.golden import golden_path
@@ -48,7 +48,7 @@ def test_without_a_mark():
 
 def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-p", "vramlab.testing.plugin", "-q", *words]
+    command = [warm_python(), "-m", "pytest", "-p", "vramlab.testing.plugin", "-q", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 

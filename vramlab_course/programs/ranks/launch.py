@@ -31,7 +31,8 @@ def torchrun(module: str, processes: int, *arguments: object) -> list[dict[str, 
         RuntimeError: a process failed; with the end of what they said.
         subprocess.TimeoutExpired: they did not end.
     """
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    python = os.environ.get("PYTHON_EXEC", sys.executable)  # as torchrun itself starts the ranks
+    command = [python, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={processes}", "-m", module, *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
         result = subprocess.run(
