@@ -17,9 +17,9 @@ from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
 
 _ROOFS = (
-    (style.BLUE, "solid"),
-    (style.VERMILLION, "dashed"),
-    (style.GREEN, "dashdot"),
+    (style.LINE_COLORS[0], "solid"),
+    (style.LINE_COLORS[1], "dashed"),
+    (style.LINE_COLORS[2], "dashdot"),
 )
 _MARKERS = "os^DvPX*<>"
 
@@ -70,7 +70,7 @@ def draw_roofline(
                 roof_flops_per_s(intensity, gpu, arithmetics[0]) / 1e12,
                 marker=_MARKERS[number % len(_MARKERS)],
                 markersize=8,
-                color=style.ORANGE,
+                color=style.GREY,
                 markeredgecolor=style.INK,
                 linestyle="none",
                 zorder=4,

@@ -148,7 +148,7 @@ def _place_notes(timeline: Timeline, notes: Mapping[int, str]) -> list[_PlacedNo
         for number, words in notes.items()
     ]
     told += [
-        (failure.position, _asked_for(failure.requested_bytes), style.VERMILLION)
+        (failure.position, _asked_for(failure.requested_bytes), style.ALARM)
         for failure in timeline.out_of_memory
     ]
     events_per_inch = max(timeline.event_count, 1) / _PLOT_WIDTH_IN
@@ -363,7 +363,7 @@ def _place_names(timeline: Timeline) -> list[_StageName]:
 def _mark_failures(axes: Axes, timeline: Timeline) -> None:
     """Draw a line where a request could not be served."""
     for failure in timeline.out_of_memory:
-        axes.axvline(failure.position, color=style.VERMILLION, linewidth=1.5)
+        axes.axvline(failure.position, color=style.ALARM, linewidth=1.5)
 
 
 def _mark_peak(
