@@ -12,6 +12,7 @@ import nbformat
 import psutil
 import pytest
 from forked_kernels import ForkedKernelManager
+from given_away import given_away
 from lesson_parts import (
     LESSONS,
     Cell,
@@ -32,6 +33,14 @@ LIMIT_S = 60
 
 STUCK_S = 600
 """A cell that takes longer does not end, however busy the machine is."""
+
+PREMISES = {
+    # The table that the reader is asked to use has the sizes of segments in its rows.
+    "02_pages_and_blocks": [("sizes", "20 MiB")],
+    # What float32 takes is said. Asked is whether autocast changes it.
+    "12_estimating_large_models": [("floor-idea", "16 bytes")],
+}
+"""What a question is about may be the size that is its answer."""
 
 
 @pytest.fixture(params=LESSONS, ids=lambda path: path.stem)
@@ -208,6 +217,9 @@ def test_runs_from_top_to_bottom_without_a_word_on_stderr(
     assert said == {}
     assert all(cell.execution_count for cell in code_cells(lesson.cells) if cell.source)
     assert sum(spent.values()) < LIMIT_S, sorted(spent.items(), key=lambda cell: -cell[1])
+    # Nobody sees an answer before committing to a prediction: neither in the text, nor printed,
+    # nor in a picture, nor in the words that follow it.
+    assert given_away(lesson.cells) == PREMISES.get(path.stem, [])
 
 
 def execute(lesson: Notebook, folder: Path) -> dict[str, float]:
