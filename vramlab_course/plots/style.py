@@ -179,9 +179,10 @@ OTHER_LOOKS = (
 def looks_for(names: Sequence[str]) -> dict[str, Look]:
     """Give every name its look: that of its meaning, else one that nothing else here has.
 
-    A name means a category if it begins with its words: 'gradients of layer 2' are gradients. The
-    second name of the same meaning has a paler colour, so that both are told apart; or a hatch,
-    where the paler colour would look like another meaning's.
+    A name has the meaning with whose words it begins, the longest: 'gradients of layer 2' are
+    gradients, 'other micro-batches in flight' are activations. The second name of the same meaning
+    has a paler colour, so that both are told apart; or a hatch, where the paler colour would look
+    like another meaning's.
 
     Raises:
         ValueError: there are more names than can be told apart.
@@ -189,9 +190,8 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
     found: dict[str, Look] = {}
     others = []
     for name in dict.fromkeys(names):
-        meant = _MEANINGS_OF_WHOLE_NAMES.get(name) or next(
-            (look for word, look in _MEANINGS.items() if name.startswith(word)), None
-        )
+        words = max(filter(name.startswith, _MEANINGS), key=len, default="")
+        meant = _MEANINGS_OF_WHOLE_NAMES.get(name) or _MEANINGS.get(words)
         if meant is None:
             others.append(name)
             continue
