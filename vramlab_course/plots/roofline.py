@@ -93,7 +93,7 @@ def _name_roof(axes: Axes, right: float, height: float, arithmetic: str, ridge: 
     axes.annotate(
         f"{arithmetic}: {height:,.4g} TFLOP/s, from {ridge:,.3g} FLOPs per byte",
         (right, height),
-        xytext=(-2, 5),
+        xytext=(-2, 8),
         textcoords="offset points",
         ha="right",
         fontsize=style.SMALL_FONT_SIZE,

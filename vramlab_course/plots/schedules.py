@@ -257,7 +257,7 @@ def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: Memo
     axes.annotate(
         f"{number}  {point.strategy}",
         measured,
-        xytext=(4, 5),
+        xytext=(8, 7),
         textcoords="offset points",
         fontsize=style.SMALL_FONT_SIZE,
         rotation=_NAMES_RISE_DEGREES,  # points are close, and names beside them would overlap

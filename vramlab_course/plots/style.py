@@ -226,14 +226,26 @@ def tints_of(category: Category | str, names: Sequence[str]) -> dict[str, Look]:
     looks = {}
     for name, tint in zip(names, _TINTS, strict=False):
         color = base + (1 - base) * tint if tint >= 0 else base * (1 + tint)
-        is_dark = color @ _LUMINANCE < 0.4
         red, green, blue = map(float, color)
-        looks[name] = Look(to_hex((red, green, blue)), text_color="white" if is_dark else INK)
+        looks[name] = Look(to_hex((red, green, blue)), text_color=_readable_on(color))
     return looks
 
 
 _LUMINANCE = np.array((0.2126, 0.7152, 0.0722))
 """Of red, green and blue; ITU-R BT.709."""
+
+
+def _luminance(color: str | np.ndarray) -> float:
+    """The relative luminance of a colour, as WCAG 2 defines it."""
+    parts = np.array(to_rgb(color) if isinstance(color, str) else color)
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ _LUMINANCE)
+
+
+def _readable_on(color: np.ndarray) -> str:
+    """White or ink, whichever has more contrast."""
+    there = _luminance(color) + 0.05
+    return "white" if 1.05 / there > there / (_luminance(INK) + 0.05) else INK
 
 
 def _alike(look: Look) -> Iterator[Look]:
