@@ -21,6 +21,7 @@ PAGES = (
     "lessons/02_pages_and_blocks.html",
     "lessons/05_one_training_step.html",
     "lessons/09_bert_in_training.html",
+    "lessons/27_serving.html",
     "reference/index.html",
     "reference/vramlab.allocator.html",
     "docs/accuracy.html",

@@ -201,6 +201,10 @@ def test_links_lead_to_files_that_exist(path: Path, lesson: Notebook) -> None:
     assert [target for target in own if not (path.parent / target).is_file()] == []
 
 
+def test_writes_formulas_that_every_page_shows(lesson: Notebook) -> None:
+    assert "$$" not in prose(lesson.cells)  # only JupyterLab reads TeX; the site does not
+
+
 # ---- Running it ----
 
 
