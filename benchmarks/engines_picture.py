@@ -20,14 +20,15 @@ _WIDTH, _BOX, _GAP, _MARGIN = 860, 62, 26, 20
 _PORTABLE_X, _NATIVE_X, _COLUMN = 20, 440, 400
 _PORTABLE_END, _NATIVE_END = 320, 540
 """Where the columns meet the boxes that are both engines'."""
+# Lines have colours that no kind of memory has in any picture.
 _STYLE = """
 text { font-family: system-ui, -apple-system, Helvetica, Arial, sans-serif; fill: #1a1a1a }
 .page { fill: #fafafa } .box { fill: #ffffff; stroke-width: 2 } .more { fill: #444444 }
-.both { stroke: #555555 } .portable { stroke: #0072b2 } .native { stroke: #b84a00 }
+.both { stroke: #555555 } .portable { stroke: #332288 } .native { stroke: #6b3f1d }
 path { fill: none; stroke-width: 2 } .title { font-weight: 700 }
 @media (prefers-color-scheme: dark) {
   text { fill: #f0f0f0 } .page { fill: #14181e } .box { fill: #222832 } .more { fill: #c0c4cc }
-  .both { stroke: #a8adb5 } .portable { stroke: #56b4e9 } .native { stroke: #f0915a }
+  .both { stroke: #a8adb5 } .portable { stroke: #a99ff0 } .native { stroke: #d9a877 }
 }"""
 
 

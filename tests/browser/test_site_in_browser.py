@@ -19,7 +19,9 @@ PAGES = (
     "index.html",
     "lessons/index.html",
     "lessons/02_pages_and_blocks.html",
+    "lessons/05_one_training_step.html",
     "lessons/09_bert_in_training.html",
+    "lessons/27_serving.html",
     "reference/index.html",
     "reference/vramlab.allocator.html",
     "docs/accuracy.html",
@@ -36,6 +38,16 @@ def test_axe_finds_nothing(site: str, page: Page, axe: str, path: str, scheme: s
     page.emulate_media(color_scheme=scheme)
     page.goto(f"{site}{path}")
     assert violations(page, axe) == []
+
+
+def test_what_cells_show_stands_on_the_page_itself_in_the_dark(site: str, page: Page) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{site}lessons/05_one_training_step.html")
+    shown = page.locator(".cell_output .text_html")
+    assert shown.locator(".vramlab-timeline canvas").count() == 1
+    assert shown.get_by_text("The answer to: What was the peak").count() == 1
+    behind = shown.evaluate_all("all => all.map(one => getComputedStyle(one).backgroundColor)")
+    assert set(behind) == {"rgba(0, 0, 0, 0)"}
 
 
 @pytest.mark.parametrize("path", PAGES)

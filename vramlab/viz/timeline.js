@@ -243,22 +243,30 @@
       pen.fillText(say('reserved'), width - RIGHT, yOf(reserved[runs.at(-1).position]) - 2);
     }
     pen.setLineDash([]);
-    if (from <= peak && peak < to) {
-      const x = xOf(peak + 0.5), right = x > width / 2;
-      pen.textBaseline = 'bottom'; pen.textAlign = right ? 'right' : 'left';
-      const words = `${right ? '' : '▾ '}${say('peak {}', size(allocated[peak]))}${right ? ' ▾' : ''}`;
-      const wide = pen.measureText(words).width, y = yOf(allocated[peak]) - 2;
-      const at = x + (right ? 5 : -5);
-      pen.clearRect(right ? at - wide : at, y - 14, wide, 14);  // no block is as high as that
-      pen.fillText(words, at, y);
-    }
     for (const [position, bytes] of data.out_of_memory) {
       if (position < from || position > to) continue;
-      pen.fillStyle = '#D55E00'; pen.fillRect(xOf(position) - 1, TOP, 2, HEIGHT - TOP - BOTTOM);
+      pen.fillStyle = '#882255'; pen.fillRect(xOf(position) - 1, TOP, 2, HEIGHT - TOP - BOTTOM);
       pen.fillStyle = ink; pen.textBaseline = 'top';
       pen.textAlign = xOf(position) > width / 2 ? 'right' : 'left';
       pen.fillText(` ${say('out of memory: {} more', size(bytes))} `, xOf(position), TOP + 2);
     }
+  };
+
+  const drawPeak = pen => {  // on the side where fewer lines come down, and over them
+    if (peak < from || to <= peak) return;
+    const x = xOf(peak + 0.5), y = yOf(allocated[peak]) - 2, told = say('peak {}', size(allocated[peak]));
+    const lines = [...data.notes.map(([p]) => xOf(p + 0.5)), ...data.out_of_memory.map(([p]) => xOf(p))];
+    const sides = [[`${told} ▾`, x + 5, -1], [`▾ ${told}`, x - 5, 1]].map(([words, at, way]) => {
+      const wide = pen.measureText(words).width, left = way < 0 ? at - wide : at;
+      const outside = Math.max(0, LEFT - left, left + wide - width);
+      const struck = lines.filter(line => left < line && line < left + wide && Math.abs(line - x) > 6);
+      return {words, left, wide, cost: 100 * outside + struck.length};
+    });
+    if (x <= width / 2) sides.reverse();
+    const {words, left, wide} = sides[0].cost <= sides[1].cost ? sides[0] : sides[1];
+    pen.textBaseline = 'bottom'; pen.textAlign = 'left';
+    pen.clearRect(left, y - 14, wide, 14);  // no block is as high as that
+    pen.fillText(words, left, y);
   };
 
   const noteLines = () => {  // the notes in the window, broken where they are wider than the plot
@@ -321,6 +329,7 @@
     pen.fillStyle = ink;
     drawLines(pen, ink);
     drawNotes(pen);
+    drawPeak(pen);
   };
 
   const draw = () => {

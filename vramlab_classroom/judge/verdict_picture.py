@@ -17,10 +17,10 @@ from xml.etree import ElementTree
 from vramlab.units import MIB
 from vramlab_classroom.judge.verdict import CaseResult, Verdict
 
-# Sky blue and blue of Okabe and Ito's colours, as in all pictures of this package. Answers are
-# hatched, too, so that a picture printed in grey says the same.
-_ANSWER_COLOR = "#56B4E9"
-_MEASURED_COLOR = "#0072B2"
+# Greys, as predicted and measured numbers have in all pictures: colours mean kinds of memory.
+# Answers are hatched, too.
+_ANSWER_COLOR = "#DDDDDD"
+_MEASURED_COLOR = "#5A5A5A"
 _INK = "#222222"
 _GRID = "#DDDDDD"
 

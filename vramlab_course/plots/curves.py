@@ -18,15 +18,16 @@ from vramlab_course.plots.style import MemoryUnit, size_label
 Points = Sequence[tuple[float, float]]
 """(x, bytes), in the order of x."""
 
-_MARKS = (
-    (style.BLUE, "o", "solid"),
-    (style.VERMILLION, "s", "dashed"),
-    (style.GREEN, "^", "dashdot"),
-    (style.ORANGE, "D", "dotted"),
-    (style.PURPLE, "v", (0, (5, 1))),
-    (style.SKY_BLUE, "P", (0, (3, 1, 1, 1))),
-    (style.INK, "X", (0, (1, 1))),
+_STROKES = (
+    ("o", "solid"),
+    ("s", "dashed"),
+    ("^", "dashdot"),
+    ("D", "dotted"),
+    ("v", (0, (5, 1))),
+    ("P", (0, (3, 1, 1, 1))),
+    ("X", (0, (1, 1))),
 )
+_MARKS = tuple((color, *stroke) for color, stroke in zip(style.LINE_COLORS, _STROKES, strict=True))
 """Colour, marker and line of each curve: each tells the curves apart on its own."""
 _NAME_CHARACTERS = 22
 _NAME_SHARE = 0.075

@@ -13,10 +13,10 @@ from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.style import Look
 
 _LOOKS = {
-    "sign": Look(style.VERMILLION, text_color="white"),
-    "exponent": Look(style.SKY_BLUE),
-    "fraction": Look(style.YELLOW),
-    "unused": Look(style.PALE),
+    "sign": Look(style.FAINT, text_color="white"),
+    "exponent": Look(style.GREY),
+    "fraction": Look(style.PALE),
+    "unused": Look("white", "xx"),
 }
 _COLUMNS = 32
 _TEXT_FROM = _COLUMNS + 1.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots import style
 from vramlab_course.plots.diagram import STEP, Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import Look
+from vramlab_course.plots.style import CATEGORY_LOOKS
 
-_TENSOR = Look(style.VERMILLION, text_color="white")
-_ENDS = Look(style.ORANGE)
+_TENSOR = CATEGORY_LOOKS[Category.TEMPORARIES]
+_ENDS = CATEGORY_LOOKS[Category.ACTIVATIONS]
 _MOST = 6
 
 

@@ -13,9 +13,9 @@ from vramlab_course.plots.style import Look, fits
 _FORWARD, _BACKWARD, _WAITS = "forward", "backward", "waits"
 
 _LOOKS = {
-    _FORWARD: Look(style.SKY_BLUE),
-    _BACKWARD: Look(style.ORANGE),
-    _WAITS: Look(style.PALE),
+    _FORWARD: style.FORWARD_LOOK,
+    _BACKWARD: style.BACKWARD_LOOK,
+    _WAITS: Look("white"),
 }
 
 _ROW_IN = 0.34

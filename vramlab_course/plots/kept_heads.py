@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vramlab.measure import Category
 from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import Look
+from vramlab_course.plots.style import CATEGORY_LOOKS, Look
 
-_QUERY, _KEPT, _LATENT = Look(style.PALE), Look(style.ORANGE), Look(style.SKY_BLUE)
+_QUERY, _KEPT = Look(style.PALE), CATEGORY_LOOKS[Category.ACTIVATIONS]
+_LATENT = _KEPT.paler(0.5)
 _WIDTH_IN = 1.8
 _MOST_HEADS = 8
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots import style
 from vramlab_course.plots.diagram import PAPER, Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import Look
+from vramlab_course.plots.style import CATEGORY_LOOKS
 
-_OWN = Look(style.ORANGE)
-_SHARED = Look(style.SKY_BLUE)
+_OWN = CATEGORY_LOOKS[Category.ACTIVATIONS]
+_SHARED = _OWN.paler(0.65)
 _MOST_PAGES = 32
 _ROW_IN, _PAGE_IN, _GAP_IN = 0.5, 0.34, 0.04
 _EDGE_IN = 0.015

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import Look
+from vramlab_course.plots.style import CATEGORY_LOOKS, Look
 
 _MOST_PAGES = 64
-_USED = Look(style.ORANGE)
+_USED = CATEGORY_LOOKS[Category.ACTIVATIONS]
 _ROW_IN = 0.62
 
 

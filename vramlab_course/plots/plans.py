@@ -14,7 +14,6 @@ from vramlab_course.plots.style import (
     CATEGORY_LOOKS,
     GATHERED_LOOK,
     OUTSIDE_LOOK,
-    YELLOW,
     Look,
 )
 
@@ -22,7 +21,7 @@ _REST, _REMAINDERS, _CONTEXT = "all else", "unsplit remainders", "CUDA context"
 _LOOKS = {
     **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES if name != GATHERED},
     GATHERED: GATHERED_LOOK,
-    _REST: Look(YELLOW, "xx"),
+    _REST: Look("white", "xx"),
     _REMAINDERS: CACHED_LOOK,
     _CONTEXT: OUTSIDE_LOOK,
 }

@@ -77,7 +77,7 @@ def _draw_tensor(axes: Axes, name: str, counts: Binades, formats: Sequence[Float
         [power + 0.5 for power in counts],
         [count / most * 2 for count in counts.values()],
         width=0.9,
-        color=style.SKY_BLUE,
+        color=style.TENSORS_LOOK.color,
         edgecolor=style.INK,
         linewidth=0.4,
     )

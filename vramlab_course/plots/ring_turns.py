@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import WIDTH_IN, Picture
-from vramlab_course.plots.style import Look
+from vramlab_course.plots.style import tints_of
 
 _MOST = 8
 _LEFT_IN, _TOP_IN = 1.5, 0.55
 _HEIGHT_IN = 0.44
-_LOOKS = (
-    Look(style.SKY_BLUE),
-    Look(style.ORANGE),
-    Look(style.YELLOW),
-    Look(style.GREEN, text_color="white"),
-    Look(style.PURPLE),
-    Look(style.VERMILLION, text_color="white"),
-    Look(style.BLUE, text_color="white"),
-    Look(style.GREY),
-)
+_LOOKS = tuple(tints_of(Category.ACTIVATIONS, [str(block) for block in range(_MOST)]).values())
+"""Keys and values are activations, whoever's they are."""
 
 
 def draw_ring_turns(turns: Sequence[Sequence[int]], block_bytes: int, *, title: str) -> Picture:
@@ -57,7 +49,7 @@ def draw_ring_turns(turns: Sequence[Sequence[int]], block_bytes: int, *, title: 
                 above = y + _HEIGHT_IN + 0.1 + _HEIGHT_IN / 2
                 start = (x - 0.3, above) if rank else (x - 0.3, y + _HEIGHT_IN / 2 + 0.08)
                 if rank:
-                    diagram.arrow(start, (x, y + _HEIGHT_IN / 2), color=style.GREEN)
+                    diagram.arrow(start, (x, y + _HEIGHT_IN / 2))
                 else:
                     diagram.write(x - 0.15, y + _HEIGHT_IN / 2, f"from\n{ranks - 1}")
     words = f"A block is {short_size(block_bytes)}; each rank sends {ranks - 1} of them on."

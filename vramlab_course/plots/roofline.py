@@ -17,9 +17,9 @@ from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
 
 _ROOFS = (
-    (style.BLUE, "solid"),
-    (style.VERMILLION, "dashed"),
-    (style.GREEN, "dashdot"),
+    (style.LINE_COLORS[0], "solid"),
+    (style.LINE_COLORS[1], "dashed"),
+    (style.LINE_COLORS[2], "dashdot"),
 )
 _MARKERS = "os^DvPX*<>"
 
@@ -70,7 +70,7 @@ def draw_roofline(
                 roof_flops_per_s(intensity, gpu, arithmetics[0]) / 1e12,
                 marker=_MARKERS[number % len(_MARKERS)],
                 markersize=8,
-                color=style.ORANGE,
+                color=style.GREY,
                 markeredgecolor=style.INK,
                 linestyle="none",
                 zorder=4,
@@ -93,7 +93,7 @@ def _name_roof(axes: Axes, right: float, height: float, arithmetic: str, ridge: 
     axes.annotate(
         f"{arithmetic}: {height:,.4g} TFLOP/s, from {ridge:,.3g} FLOPs per byte",
         (right, height),
-        xytext=(-2, 5),
+        xytext=(-2, 8),
         textcoords="offset points",
         ha="right",
         fontsize=style.SMALL_FONT_SIZE,

@@ -10,7 +10,7 @@ from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.style import Look
 
 _ROWS, _BLOCKS = 4, 4  # so many are drawn of a matrix
-_LARGE, _SPOILT = Look(style.VERMILLION, text_color="white"), Look(style.YELLOW)
+_LARGE, _SPOILT = Look(style.INK, text_color="white"), Look(style.GREY)
 _NAMES: dict[Scaling, str] = {
     "tensor": "one scale for all",
     "rows": "one for each row",

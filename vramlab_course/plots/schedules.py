@@ -11,10 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from matplotlib.ticker import StrMethodFormatter
 
+from vramlab.measure import Category
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, MemoryUnit
+from vramlab_course.plots.style import CATEGORY_LOOKS, Look, MemoryUnit
 from vramlab_course.programs.checkpointing import ScheduleMoment, ScheduleSimulation
 
 if TYPE_CHECKING:
@@ -26,14 +27,16 @@ _CURRENT = "current"
 _GRADIENT = "gradient"
 
 _LOOKS = {
-    _STORED: Look(style.DARK_ORANGE, text_color="white"),
-    _RECORDED: Look(style.ORANGE),
-    _CURRENT: Look(style.paler(style.ORANGE, 0.65)),
-    _GRADIENT: Look(style.GREEN, text_color="white"),
+    _STORED: Look("#8F6300", text_color="white"),
+    _RECORDED: CATEGORY_LOOKS[Category.ACTIVATIONS],
+    _CURRENT: CATEGORY_LOOKS[Category.ACTIVATIONS].paler(0.65),
+    _GRADIENT: CATEGORY_LOOKS[Category.GRADIENTS],
 }
 """Why a state, or the gradient of one, is held; states are activations."""
 
 _NOT_HELD = Look("white")
+_EXECUTED, _BY_TORCH = ("o", style.LINE_COLORS[0]), ("s", style.LINE_COLORS[1])
+"""Marker and colour of a point: of a schedule, and of what torch has built in."""
 _NAMES_RISE_DEGREES = 30
 _STATE_HEIGHT, _GRADIENT_HEIGHT = 0.55, 0.3
 """Of a row of the grid, whose height is 1."""
@@ -239,7 +242,7 @@ def _draw_node(axes: Axes, x: float, y: float, name: str, look: Look) -> None:
 
 def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: MemoryUnit) -> None:
     """A ring where a strategy was predicted, a dot where it was measured, its number and name."""
-    marker, color = ("s", style.VERMILLION) if point.by_torch else ("o", style.BLUE)
+    marker, color = _BY_TORCH if point.by_torch else _EXECUTED
     axes.plot(
         point.predicted_flops / least,
         unit.of(point.predicted_peak_bytes),
@@ -254,7 +257,7 @@ def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: Memo
     axes.annotate(
         f"{number}  {point.strategy}",
         measured,
-        xytext=(4, 5),
+        xytext=(8, 7),
         textcoords="offset points",
         fontsize=style.SMALL_FONT_SIZE,
         rotation=_NAMES_RISE_DEGREES,  # points are close, and names beside them would overlap
@@ -264,8 +267,10 @@ def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: Memo
 
 def _explain_marks(picture: Picture) -> None:
     handles = [
-        Line2D([], [], marker="o", color=style.BLUE, linestyle="none", label="schedule, executed"),
-        Line2D([], [], marker="s", color=style.VERMILLION, linestyle="none", label="by torch"),
+        Line2D([], [], marker=marker, color=color, linestyle="none", label=label)
+        for (marker, color), label in ((_EXECUTED, "schedule, executed"), (_BY_TORCH, "by torch"))
+    ]
+    handles += [
         Line2D(
             [],
             [],

@@ -22,7 +22,7 @@ _FREE = "free (cached)"
 _LOOKS = {
     _ALLOCATED: style.TENSORS_LOOK,
     _WASTED: Look("#DFE8F2"),  # of a block, as what is allocated is
-    _WAITING: Look(style.PURPLE),
+    _WAITING: Look(style.GREY),
     _FREE: Look("white"),
 }
 _ROW_IN = 0.42

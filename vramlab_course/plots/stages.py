@@ -9,12 +9,12 @@ from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.groups import Bar, draw_groups, height_in
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import Look, MemoryUnit
+from vramlab_course.plots.style import MemoryUnit
 
 _LOOKS = {
-    "predicted": Look(style.SKY_BLUE, "//"),
-    "measured": Look(style.BLUE),
-    "published": Look(style.YELLOW, ".."),
+    "predicted": style.PREDICTED_LOOK,
+    "measured": style.MEASURED_LOOK,
+    "published": style.PUBLISHED_LOOK,
 }
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import size_label
+from vramlab_course.plots.style import CATEGORY_LOOKS, size_label
 
 _MOST = 8
 _GPU_IN = (0.74, 0.36)
@@ -109,6 +109,6 @@ def _link(
         (start[0] + dx * share, start[1] + dy * share),
         (end[0] - dx * share, end[1] - dy * share),
         both=both,
-        color=style.GREEN,
+        color=CATEGORY_LOOKS[Category.GRADIENTS].color,
         width=2.0,
     )

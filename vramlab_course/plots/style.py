@@ -1,7 +1,8 @@
 """How all pictures look: colours, hatches, units.
 
 Colours are those of Okabe and Ito ("Color Universal Design", 2008), which people with any common
-colour vision tell apart. One meaning has one colour in all pictures: `looks_for(names)` knows it.
+colour vision tell apart. Each is one category of `vramlab.measure`, in all pictures, and nothing
+else: `looks_for(names)` knows it. What is no category is grey, and lines have colours of their own.
 Hatches tell apart what has the same colour.
 """
 
@@ -25,19 +26,15 @@ from vramlab.units import GIB, KIB, MIB, short_size
 from vramlab.viz.colors import CATEGORY_COLORS
 
 BLACK = "#000000"
-ORANGE = "#E69F00"
-SKY_BLUE = "#56B4E9"
-GREEN = "#009E73"
-YELLOW = "#F0E442"
-BLUE = "#0072B2"
-VERMILLION = "#D55E00"
-PURPLE = "#CC79A7"
 GREY = "#BBBBBB"
 PALE = "#F4F4F4"
-DARK_ORANGE = "#8F6300"
 INK = "#222222"
 FAINT = "#5A5A5A"
 """Of words that may be passed over; dark enough to read on white."""
+ALARM = "#882255"
+"""Of a limit that should not be passed, and of a request that could not be served."""
+LINE_COLORS = ("#332288", "#7A7A00", "#6B3F1D", FAINT, INK, "#999999", "#00505A")
+"""Of lines and points, in the order in which they are drawn: no category has one of them."""
 
 FONT_SIZE = 9.0
 """Points; 12.5 pixels where pictures are shown at 100 pixels per inch."""
@@ -66,6 +63,17 @@ _SETTINGS = {
 }
 
 
+def paler(color: str, share: float) -> str:
+    """Mix a colour with white.
+
+    Args:
+        color: as `#A6BFDB`.
+        share: of white, from 0 to 1.
+    """
+    parts = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)
+
+
 @dataclass(frozen=True)
 class Look:
     """How one meaning is drawn."""
@@ -74,6 +82,10 @@ class Look:
     hatch: str = ""
     text_color: str = INK
     """Colour of a label on top of it, chosen for contrast."""
+
+    def paler(self, share: float) -> Look:
+        """Give the same, mixed with so much white, from 0 to 1."""
+        return replace(self, color=paler(self.color, share), text_color=INK)
 
     def patch(self, label: str) -> Patch:
         """Make a box of this look for a legend."""
@@ -97,7 +109,7 @@ CACHED_LOOK = Look("white")
 """Reserved but not allocated."""
 OUTSIDE_LOOK = Look(INK, text_color="white")
 """On the device, but outside of PyTorch's allocator, such as the CUDA context."""
-GATHERED_LOOK = Look(BLUE, "//", text_color="white")
+GATHERED_LOOK = replace(CATEGORY_LOOKS[Category.PARAMETERS], hatch="//")
 """Parameters of other ranks, while a layer needs them."""
 
 RANK_LOOKS = (
@@ -108,8 +120,15 @@ RANK_LOOKS = (
 )
 """Of all that a GPU holds, by its number, where it does not matter what that is."""
 
+FORWARD_LOOK = Look("#DDDDDD")
+BACKWARD_LOOK = Look("#999999")
+"""Of work, where it does not matter what it holds."""
+PREDICTED_LOOK = Look("#DDDDDD", "//")
+MEASURED_LOOK = Look(FAINT, text_color="white")
+PUBLISHED_LOOK = Look("white", "..")
+
 _MEANINGS: dict[str, Look] = {
-    "buffers to receive into": Look(PURPLE),
+    "buffers to receive into": CATEGORY_LOOKS[Category.WORKSPACES],
     **{str(category): look for category, look in CATEGORY_LOOKS.items()},
     "gradient ": CATEGORY_LOOKS[Category.GRADIENTS],
     "other micro-batches in flight": CATEGORY_LOOKS[Category.ACTIVATIONS],
@@ -120,7 +139,7 @@ _MEANINGS: dict[str, Look] = {
     "bias": CATEGORY_LOOKS[Category.PARAMETERS],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
-    "casts": Look(YELLOW),
+    "casts": CATEGORY_LOOKS[Category.ACTIVATIONS].paler(0.5),
     "buckets": CATEGORY_LOOKS[Category.GRADIENTS],
     "outputs": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "inside attention": CATEGORY_LOOKS[Category.ACTIVATIONS],
@@ -130,13 +149,16 @@ _MEANINGS: dict[str, Look] = {
     **{f"GPU {number}": look for number, look in enumerate(RANK_LOOKS)},
     "default pool": Look(GREY),
     "used by the process": Look(GREY),
-    "private pool": Look(PURPLE, ".."),
+    "private pool": Look(FAINT, text_color="white"),
     "cache of keys": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "cache": CACHED_LOOK,
     "tokens": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "keys and values": CATEGORY_LOOKS[Category.ACTIVATIONS],
     "reserved": Look("white", "//"),
     "CUDA context": OUTSIDE_LOOK,
+    "peak": TENSORS_LOOK,
+    "forward": FORWARD_LOOK,
+    "backward": BACKWARD_LOOK,
 }
 _MEANINGS_OF_WHOLE_NAMES: dict[str, Look] = {
     "input": CATEGORY_LOOKS[Category.INPUTS],
@@ -144,25 +166,23 @@ _MEANINGS_OF_WHOLE_NAMES: dict[str, Look] = {
     "copies": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
 }
 OTHER_LOOKS = (
-    Look(SKY_BLUE),
-    Look(ORANGE),
-    Look(BLUE, text_color="white"),
-    Look(YELLOW),
-    Look(GREEN, text_color="white"),
-    Look(PURPLE),
-    Look(VERMILLION),
-    Look(GREY),
-    Look(INK, text_color="white"),
+    TENSORS_LOOK,
+    Look("#DDDDDD"),
+    Look(FAINT, text_color="white"),
+    Look("#999999"),
+    *(Look(color, hatch) for hatch in ("//", "..") for color in ("#DDDDDD", "#999999")),
+    Look("white", "xx"),
 )
-"""For what is no category: those that no category in the same picture has."""
+"""For what is no category."""
 
 
 def looks_for(names: Sequence[str]) -> dict[str, Look]:
     """Give every name its look: that of its meaning, else one that nothing else here has.
 
-    A name means a category if it begins with its words: 'gradients of layer 2' are gradients. The
-    second name of the same meaning has a paler colour, so that both are told apart; or a hatch,
-    where the paler colour would look like another meaning's.
+    A name has the meaning with whose words it begins, the longest: 'gradients of layer 2' are
+    gradients, 'other micro-batches in flight' are activations. The second name of the same meaning
+    has a paler colour, so that both are told apart; or a hatch, where the paler colour would look
+    like another meaning's.
 
     Raises:
         ValueError: there are more names than can be told apart.
@@ -170,18 +190,16 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
     found: dict[str, Look] = {}
     others = []
     for name in dict.fromkeys(names):
-        meant = _MEANINGS_OF_WHOLE_NAMES.get(name) or next(
-            (look for word, look in _MEANINGS.items() if name.startswith(word)), None
-        )
+        words = max(filter(name.startswith, _MEANINGS), key=len, default="")
+        meant = _MEANINGS_OF_WHOLE_NAMES.get(name) or _MEANINGS.get(words)
         if meant is None:
             others.append(name)
             continue
         used = [(look.color, look.hatch) for look in found.values()]
         alike = (look for look in _alike(meant) if (look.color, look.hatch) not in used)
         found[name] = next(alike, meant)
-    taken = {look.color for look in found.values()}
-    left = [look for look in OTHER_LOOKS if look.color not in taken]
-    left += [replace(look, hatch="//") for look in OTHER_LOOKS if look.color in taken]
+    taken = [(look.color, look.hatch) for look in found.values()]
+    left = [look for look in OTHER_LOOKS if (look.color, look.hatch) not in taken]
     if len(others) > len(left):
         raise ValueError(f"{len(others)} parts in one picture; at most {len(left)} can be drawn")
     looks = found | dict(zip(others, left, strict=False))
@@ -208,9 +226,8 @@ def tints_of(category: Category | str, names: Sequence[str]) -> dict[str, Look]:
     looks = {}
     for name, tint in zip(names, _TINTS, strict=False):
         color = base + (1 - base) * tint if tint >= 0 else base * (1 + tint)
-        is_dark = color @ _LUMINANCE < 0.4
         red, green, blue = map(float, color)
-        looks[name] = Look(to_hex((red, green, blue)), text_color="white" if is_dark else INK)
+        looks[name] = Look(to_hex((red, green, blue)), text_color=_readable_on(color))
     return looks
 
 
@@ -218,25 +235,28 @@ _LUMINANCE = np.array((0.2126, 0.7152, 0.0722))
 """Of red, green and blue; ITU-R BT.709."""
 
 
+def _luminance(color: str | np.ndarray) -> float:
+    """The relative luminance of a colour, as WCAG 2 defines it."""
+    parts = np.array(to_rgb(color) if isinstance(color, str) else color)
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ _LUMINANCE)
+
+
+def _readable_on(color: np.ndarray) -> str:
+    """White or ink, whichever has more contrast."""
+    there = _luminance(color) + 0.05
+    return "white" if 1.05 / there > there / (_luminance(INK) + 0.05) else INK
+
+
 def _alike(look: Look) -> Iterator[Look]:
     """Give a look, and those of further names of its meaning."""
     yield look
-    if not look.hatch and look.color != BLUE:  # a pale blue is sky blue, which means states
+    pale_blue_is_taken = look.color == CATEGORY_LOOKS[Category.PARAMETERS].color  # by states
+    if not look.hatch and not pale_blue_is_taken:
         for share in (0.5, 0.75):
-            yield Look(paler(look.color, share))
+            yield look.paler(share)
     for hatch in ("//", "..", "xx"):
         yield replace(look, hatch=hatch)
-
-
-def paler(color: str, share: float) -> str:
-    """Mix a colour with white.
-
-    Args:
-        color: as `#E69F00`.
-        share: of white, from 0 to 1.
-    """
-    parts = (int(color[start : start + 2], 16) for start in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)
 
 
 @contextmanager

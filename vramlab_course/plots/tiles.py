@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram, check_drawable
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import Look
+from vramlab_course.plots.style import CATEGORY_LOOKS, Look
 
 _MOST = 16
-_NOW, _DONE = Look(style.VERMILLION, text_color="white"), Look("#DDDDDD")
-_KEYS = Look(style.ORANGE)
+_NOW, _DONE = CATEGORY_LOOKS[Category.TEMPORARIES], Look("#DDDDDD")
+_KEYS = CATEGORY_LOOKS[Category.ACTIVATIONS]
 
 
 def draw_tiles(

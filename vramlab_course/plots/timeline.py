@@ -30,7 +30,11 @@ _NOTE_SHARE = 0.1  # of the height, for a line of notes
 _NOTE_AROUND_IN = 0.3  # the box of a note, and between two
 _PLOT_HEIGHT_IN = 3.0
 _FAILURE_IN = 0.1  # for the line at a request that failed
-_PEAK_LIFTS = (6, 18, 30, 42)  # points from the peak to its label, best first
+_PEAK_LIFTS = (6, 18, 30, 42, 54)  # points from the peak up to its label, best first
+_PEAK_AWAY = (8, 30, 60, 100, 150, 210)  # points from the peak to the side
+_LABEL_PAD_IN = 0.04
+_NOTE_SIDE_IN = 0.15  # from the moment to the words
+_NOTE_HEIGHT_IN = 0.17
 
 
 def draw_timeline(
@@ -148,7 +152,7 @@ def _place_notes(timeline: Timeline, notes: Mapping[int, str]) -> list[_PlacedNo
         for number, words in notes.items()
     ]
     told += [
-        (failure.position, _asked_for(failure.requested_bytes), style.VERMILLION)
+        (failure.position, _asked_for(failure.requested_bytes), style.ALARM)
         for failure in timeline.out_of_memory
     ]
     events_per_inch = max(timeline.event_count, 1) / _PLOT_WIDTH_IN
@@ -177,7 +181,7 @@ def _write_notes(
 ) -> None:
     events_per_inch = max(timeline.event_count, 1) / _PLOT_WIDTH_IN
     for note in notes:
-        side = -0.15 if note.on_the_left else 0.15
+        side = -_NOTE_SIDE_IN if note.on_the_left else _NOTE_SIDE_IN
         axes.annotate(
             note.words,
             (note.position, unit.of(timeline.allocated_bytes[note.position])),
@@ -363,7 +367,7 @@ def _place_names(timeline: Timeline) -> list[_StageName]:
 def _mark_failures(axes: Axes, timeline: Timeline) -> None:
     """Draw a line where a request could not be served."""
     for failure in timeline.out_of_memory:
-        axes.axvline(failure.position, color=style.VERMILLION, linewidth=1.5)
+        axes.axvline(failure.position, color=style.ALARM, linewidth=1.5)
 
 
 def _mark_peak(
@@ -373,62 +377,122 @@ def _mark_peak(
     notes: Sequence[_PlacedNote],
     reserved_bytes: Sequence[int],
 ) -> None:
+    """Mark the peak, and write its label where no arrow, line or note lies over it."""
     position = timeline.peak().position
     height = unit.of(timeline.peak_bytes)
     words = f"peak {size_label(timeline.peak_bytes)}"
-    crossed = [note.position for note in notes]
-    reserved = [unit.of(size_bytes) for size_bytes in reserved_bytes]
-    sides = (True, False) if position > timeline.event_count / 2 else (False, True)
-    places = [(on_the_left, lift) for lift in _PEAK_LIFTS for on_the_left in sides]
-    on_the_left, lift = min(
-        places, key=lambda place: _hidden(axes, (position, height), words, place, crossed, reserved)
+    (_, end), (_, top) = axes.get_xlim(), axes.get_ylim()
+    scale = _PLOT_WIDTH_IN / end, _PLOT_HEIGHT_IN / top
+    lines, boxes = _obstacles(timeline, notes, unit, scale)
+    reserved = [unit.of(size_bytes) * scale[1] for size_bytes in reserved_bytes]
+    peak = position * scale[0], height * scale[1]
+    prefers_left = position > timeline.event_count / 2
+    places = [
+        (-away if on_the_left else away, lift)
+        for lift in _PEAK_LIFTS
+        for away in _PEAK_AWAY
+        for on_the_left in (prefers_left, not prefers_left)
+    ]
+    away, lift = min(
+        places,
+        key=lambda place: (
+            _hidden(_label_box(peak, words, place), lines, boxes, reserved, scale[0])
+            + (abs(place[0]) + place[1]) / 1000
+        ),
     )
     axes.plot(position, height, marker="v", color=style.BLACK, markersize=6, clip_on=False)
     axes.annotate(
         words,
         (position, height),
-        xytext=(-8 if on_the_left else 8, lift),
+        xytext=(away, lift),
         textcoords="offset points",
-        ha="right" if on_the_left else "left",
+        ha="right" if away < 0 else "left",
         bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"},
+        arrowprops=None
+        if abs(away) == min(_PEAK_AWAY)
+        else {"arrowstyle": "-", "color": style.FAINT, "linewidth": 0.8, "shrinkB": 4},
         zorder=5,
     )
 
 
+_Point = tuple[float, float]
+"""To the right and up, in inches from the axes' corner."""
+_Extent = tuple[float, float, float, float]
+"""Left, right, low, high, likewise."""
+
+
+def _obstacles(
+    timeline: Timeline, notes: Sequence[_PlacedNote], unit: MemoryUnit, scale: _Point
+) -> tuple[list[tuple[_Point, _Point]], list[_Extent]]:
+    """Give the arrows and lines that come down from above, and the boxes of notes."""
+    lines: list[tuple[_Point, _Point]] = []
+    boxes: list[_Extent] = []
+    for note in notes:
+        x = note.position * scale[0]
+        side = -1 if note.on_the_left else 1
+        begin = x + side * _NOTE_SIDE_IN
+        far = begin + side * style.text_width_in(note.words)
+        top = _PLOT_HEIGHT_IN * (0.97 - note.line * _NOTE_SHARE)
+        low = top - _NOTE_HEIGHT_IN
+        end = unit.of(timeline.allocated_bytes[note.position]) * scale[1]
+        lines.append(((begin, (top + low) / 2), (x, end)))
+        boxes.append((min(begin, far), max(begin, far), low, top))
+    for failure in timeline.out_of_memory:
+        x = failure.position * scale[0]
+        lines.append(((x, _PLOT_HEIGHT_IN), (x, 0.0)))
+    return lines, boxes
+
+
+def _label_box(peak: _Point, words: str, place: tuple[int, int]) -> _Extent:
+    away, lift = (points / 72 for points in place)
+    width = style.text_width_in(words, style.FONT_SIZE)
+    left = peak[0] + away - (width if away < 0 else 0)
+    low = peak[1] + lift
+    return (
+        left - _LABEL_PAD_IN,
+        left + width + _LABEL_PAD_IN,
+        low - _LABEL_PAD_IN,
+        low + style.FONT_SIZE / 72 + _LABEL_PAD_IN,
+    )
+
+
 def _hidden(
-    axes: Axes,
-    peak: tuple[float, float],
-    words: str,
-    place: tuple[bool, int],
-    crossed: Sequence[int],
+    label: _Extent,
+    lines: Sequence[tuple[_Point, _Point]],
+    boxes: Sequence[_Extent],
     reserved: Sequence[float],
+    event_in: float,
 ) -> float:
-    """Rate how much the peak's label would hide at a place: 0 is nothing.
+    """Rate what lies over the peak's label, or it over, at a place: 0 is nothing.
 
     Args:
-        axes: with their limits set.
-        peak: its event, and its height in the axis' unit.
-        words: of the label.
-        place: whether it is on the left, and its points above the peak.
-        crossed: events at which an arrow or a line comes down from above.
-        reserved: the line of what is reserved, by event, in the axis' unit; empty if not drawn.
+        label: where it would be.
+        lines: arrows and lines, from end to end.
+        boxes: of notes.
+        reserved: the line of what is reserved, by event, in inches; empty if not drawn.
+        event_in: inches of an event.
     """
-    on_the_left, lift = place
-    (_, end), (_, top) = axes.get_xlim(), axes.get_ylim()
-    away, width = (
-        inches * end / _PLOT_WIDTH_IN
-        for inches in (0.08, style.text_width_in(words, style.FONT_SIZE) + 0.1)
+    left, right, low, high = label
+    width = right - left
+    outside = max(0.0, -left, right - _PLOT_WIDTH_IN) + max(0.0, high - _PLOT_HEIGHT_IN)
+    struck = sum(_crosses(line, label) for line in lines) + sum(
+        left < box[1] and box[0] < right and low < box[3] and box[2] < high for box in boxes
     )
-    first = peak[0] - away - width if on_the_left else peak[0] + away
-    low, high = (
-        peak[1] + points / 72 * top / _PLOT_HEIGHT_IN
-        for points in (lift - 2, lift + style.FONT_SIZE - 1)
-    )
-    outside = max(0.0, -first, first + width - end)
-    under = range(max(0, math.floor(first)), min(len(reserved), math.ceil(first + width)))
+    first = max(0, math.floor(left / event_in))
+    under = range(first, min(len(reserved), math.ceil(right / event_in)))
     covered = sum(
         min(reserved[event], reserved[max(event - 1, 0)]) < high and reserved[event] > low
         for event in under
     )
-    arrows = sum(first < event < first + width for event in crossed)
-    return 10 * outside / width + covered / width + arrows / 2
+    return 10 * outside / width + 10 * struck + covered * event_in / width
+
+
+def _crosses(line: tuple[_Point, _Point], box: _Extent) -> bool:
+    """Tell whether a line that comes down goes through a box."""
+    (x1, y1), (x2, y2) = line
+    left, right, low, high = box
+    upper, lower = min(y1, high), max(y2, low)
+    if upper <= lower:
+        return False
+    at = [x1 + (x2 - x1) * (y1 - y) / (y1 - y2) for y in (upper, lower)]
+    return min(at) < right and left < max(at)

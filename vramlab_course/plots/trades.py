@@ -13,17 +13,7 @@ from vramlab_course.plots.durations import short_time
 from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.style import MemoryUnit
 
-_MARKS = (
-    (style.INK, "o"),
-    (style.BLUE, "s"),
-    (style.VERMILLION, "^"),
-    (style.GREEN, "D"),
-    (style.PURPLE, "v"),
-    (style.ORANGE, "P"),
-    (style.SKY_BLUE, "X"),
-    (style.YELLOW, "*"),
-    (style.GREY, "<"),
-)
+_MARKS = "os^DvPX*<"
 
 _PLOT_IN = (8.2, 3.4)
 """What is left of a picture beside the axes' words."""
@@ -60,11 +50,11 @@ def draw_trades(trades: Mapping[str, Trade], *, title: str, of: str = "sequence"
         picture = new_picture(4.2)
         axes = picture.subplots()
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE)
-        for (name, trade), (color, marker) in zip(trades.items(), _MARKS, strict=False):
+        for (name, trade), marker in zip(trades.items(), _MARKS, strict=False):
             axes.plot(
                 unit.of(trade.peak_bytes),
                 trade.seconds * 1e3,
-                color=color,
+                color=style.GREY,
                 marker=marker,
                 markersize=9,
                 markeredgecolor=style.INK,

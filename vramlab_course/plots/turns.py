@@ -10,7 +10,7 @@ from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.style import Look
 from vramlab_course.programs.techniques.batching import Turn, last_step, used_share
 
-_WRITES, _EMPTY = Look(style.ORANGE), Look("white")
+_WRITES, _EMPTY = Look(style.GREY), Look("white")
 _ROW_IN, _HEIGHT, _PLOT_WIDTH_IN = 0.27, 0.8, 7.4
 
 Ways = Mapping[str, Sequence[Turn]]

@@ -31,17 +31,17 @@ _HEIGHT = 0.72
 """Of a bar, in a row of height 1."""
 
 _KNOWN_LOOKS = {
-    "forward": Look(style.SKY_BLUE),
-    "backward": Look(style.ORANGE),
-    "products": Look(style.BLUE, text_color="white"),
+    "forward": style.FORWARD_LOOK,
+    "backward": style.BACKWARD_LOOK,
+    "products": Look(style.FAINT, text_color="white"),
     "other operators": Look(style.GREY),
-    "block": Look(style.SKY_BLUE),
+    "block": style.TENSORS_LOOK,
     "free in a segment": style.CACHED_LOOK,
 }
 """The same as in other pictures of the course."""
 
 _STROKES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
-_STROKE_COLORS = (style.INK, style.BLUE, style.VERMILLION, style.GREEN)
+_STROKE_COLORS = (style.INK, *style.LINE_COLORS[:3])
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,11 @@ def _draw_memory(axes: Axes, run: RunPicture) -> None:
         )
         if len(run.curves) == 1:
             axes.fill_between(
-                [*moments, end], [*held, held[-1]], step="post", color=style.SKY_BLUE, alpha=0.35
+                [*moments, end],
+                [*held, held[-1]],
+                step="post",
+                color=style.TENSORS_LOOK.color,
+                alpha=0.5,
             )
             # What is above the target stands out by its hatch, too.
             axes.fill_between(
@@ -205,12 +209,12 @@ def _draw_memory(axes: Axes, run: RunPicture) -> None:
                 [max(each, unit.of(run.target_bytes)) for each in (*held, held[-1])],
                 unit.of(run.target_bytes),
                 step="post",
-                facecolor=style.ORANGE,
+                facecolor="white",
                 hatch="//",
                 edgecolor=style.INK,
                 linewidth=0,
             )
-    axes.axhline(unit.of(run.target_bytes), color=style.VERMILLION, linewidth=1.5, linestyle="--")
+    axes.axhline(unit.of(run.target_bytes), color=style.ALARM, linewidth=1.5, linestyle="--")
     room = 1.32 if len(run.curves) > 1 else 1.18  # for the names of curves
     axes.set_ylim(0, unit.of(highest_bytes) * room or 1)
     is_late = _peak_moment(run) > end / 2
@@ -221,7 +225,7 @@ def _draw_memory(axes: Axes, run: RunPicture) -> None:
         transform=axes.get_yaxis_transform(),
         ha="left" if is_late else "right",
         va="bottom",
-        color=style.VERMILLION,
+        color=style.ALARM,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85},
     )
     _mark_peak(axes, run, unit)

@@ -43,7 +43,7 @@ def leak_explorer(
             ]
             for name, sizes_bytes in curves.items()
         },
-        title=f"Allocated after each of {steps} steps",
+        title=f"Allocated after each of {steps} steps, {_collected(collect_every)}",
         x_label="steps",
     )
     numbers = sorted({1, 2, steps // 2, steps - 1, steps})
@@ -71,6 +71,13 @@ def measure_steps(leak: str, steps: int, rows: int, collect_every: int, gpu: str
         del training
         gc.collect(0)
     return held
+
+
+def _collected(every: int) -> str:
+    """Say when garbage is collected: where that changes no number, the picture tells as much."""
+    if not every:
+        return "no garbage collected"
+    return "garbage collected " + ("after each" if every == 1 else f"every {every} steps")
 
 
 def _summary(held: list[int], gpu: str) -> str:

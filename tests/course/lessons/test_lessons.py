@@ -12,6 +12,7 @@ import nbformat
 import psutil
 import pytest
 from forked_kernels import ForkedKernelManager
+from given_away import given_away
 from lesson_parts import (
     LESSONS,
     Cell,
@@ -32,6 +33,21 @@ LIMIT_S = 60
 
 STUCK_S = 600
 """A cell that takes longer does not end, however busy the machine is."""
+
+PREMISES = {
+    # The table that the reader is asked to use has the sizes of segments in its rows.
+    "02_pages_and_blocks": {"sizes"},
+    # Two pieces are drawn, and asked is what fits into them; and 800 MiB are tried in 1,000 before
+    # it is asked what tensors of 7 MiB take.
+    "03_fragmentation_and_oom": {"split", "fragment-800"},
+    # What training keeps is drawn. After eval() it is as much, of other tensors.
+    "07_inference": {"two-passes"},
+    # What x takes is said. Asked is what its reshaping adds.
+    "08_what_operators_save": {"predict-reshape"},
+    # What float32 takes is said. Asked is whether autocast changes it.
+    "12_estimating_large_models": {"floor-idea"},
+}
+"""Cells that say, in what a question is about, a size that happens to be its answer."""
 
 
 @pytest.fixture(params=LESSONS, ids=lambda path: path.stem)
@@ -185,6 +201,10 @@ def test_links_lead_to_files_that_exist(path: Path, lesson: Notebook) -> None:
     assert [target for target in own if not (path.parent / target).is_file()] == []
 
 
+def test_writes_formulas_that_every_page_shows(lesson: Notebook) -> None:
+    assert "$$" not in prose(lesson.cells)  # only JupyterLab reads TeX; the site does not
+
+
 # ---- Running it ----
 
 
@@ -208,6 +228,9 @@ def test_runs_from_top_to_bottom_without_a_word_on_stderr(
     assert said == {}
     assert all(cell.execution_count for cell in code_cells(lesson.cells) if cell.source)
     assert sum(spent.values()) < LIMIT_S, sorted(spent.items(), key=lambda cell: -cell[1])
+    # Nobody sees an answer before committing to a prediction: neither in the text, nor printed,
+    # nor in a picture, nor in the words that follow it.
+    assert {cell for cell, _ in given_away(lesson.cells)} == PREMISES.get(path.stem, set())
 
 
 def execute(lesson: Notebook, folder: Path) -> dict[str, float]:

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import base64
 import re
+from pathlib import Path
 
 import matplotlib as mpl
 import pytest
 
 from vramlab.measure import Category
 from vramlab.units import GIB, KIB, MIB
+from vramlab.viz.colors import CATEGORY_COLORS
 from vramlab_course.plots.picture import new_picture
-from vramlab_course.plots.style import CATEGORY_LOOKS, MemoryUnit, house_style, looks_for
+from vramlab_course.plots.style import (
+    BACKWARD_LOOK,
+    CACHED_LOOK,
+    CATEGORY_LOOKS,
+    FORWARD_LOOK,
+    LINE_COLORS,
+    MEASURED_LOOK,
+    OTHER_LOOKS,
+    OUTSIDE_LOOK,
+    PREDICTED_LOOK,
+    PUBLISHED_LOOK,
+    RANK_LOOKS,
+    TENSORS_LOOK,
+    MemoryUnit,
+    house_style,
+    looks_for,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_html_has_real_alternative_text_and_a_png() -> None:
@@ -51,3 +71,30 @@ def test_a_meaning_has_one_look_in_all_pictures() -> None:
     assert (second.color, second.hatch) == (CATEGORY_LOOKS[Category.PARAMETERS].color, "//")
     # what is no category has the colour of none that is there
     assert looks["logits"].color not in {look.color for n, look in looks.items() if n != "logits"}
+
+
+KINDS = {
+    color.lower() for category, color in CATEGORY_COLORS.items() if category is not Category.OTHER
+}
+"""Colours that say what memory is for. What is "other" is grey, as everything that is no kind."""
+
+
+def test_a_colour_that_says_what_memory_is_for_says_nothing_else() -> None:
+    looks = [*OTHER_LOOKS, *RANK_LOOKS, FORWARD_LOOK, BACKWARD_LOOK, PREDICTED_LOOK, MEASURED_LOOK]
+    looks += [PUBLISHED_LOOK, TENSORS_LOOK, CACHED_LOOK, OUTSIDE_LOOK]
+    colors = [look.color.lower() for look in looks] + [color.lower() for color in LINE_COLORS]
+    assert KINDS.intersection(colors) == set()
+    parts = ("peak", "forward", "backward", "private pools", "used by the process", "softmax")
+    assert KINDS.intersection(look.color.lower() for look in looks_for(parts).values()) == set()
+
+
+@pytest.mark.parametrize("package", ["vramlab_course", "vramlab_classroom"])
+def test_pictures_ask_for_such_a_colour_by_its_meaning(package: str) -> None:
+    """CATEGORY_LOOKS, looks_for() and tints_of() have them; no file writes one down."""
+    written = {
+        f"{path.name}: {color}"
+        for path in (ROOT / package).rglob("*.py")
+        for color in re.findall(r"#[0-9A-Fa-f]{6}\b", path.read_text(encoding="utf-8"))
+        if color.lower() in KINDS
+    }
+    assert written == set()

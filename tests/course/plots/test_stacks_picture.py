@@ -7,9 +7,10 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
+from vramlab.measure import Category
 from vramlab.units import GIB, MIB
 from vramlab_course.plots import Picture, describe_stacks, draw_stacks
-from vramlab_course.plots.style import BLUE, ORANGE, Look
+from vramlab_course.plots.style import CATEGORY_LOOKS, FAINT, GREY, Look
 
 ROWS = {
     "first": {"inputs": 10 * MIB, "outputs": 30 * MIB},
@@ -86,7 +87,7 @@ def test_parts_of_one_category_have_tints_of_its_colour() -> None:
     picture = draw_stacks({"layer": parts}, title="A layer", of="activations")
     colors = [patch.get_facecolor() for patch in picture.axes[0].patches]
     assert len(set(colors)) == 3
-    assert to_hex(colors[0]) == ORANGE.lower()
+    assert to_hex(colors[0]) == CATEGORY_LOOKS[Category.ACTIVATIONS].color.lower()
     assert all(red > green > blue for red, green, blue, _ in colors)  # oranges, all of them
     with pytest.raises(ValueError, match="13 parts of activations; at most 12"):
         draw_stacks({"layer": {str(n): MIB for n in range(13)}}, title="", of="activations")
@@ -108,7 +109,7 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
 
 
 def test_looks_can_be_given_and_then_say_the_order() -> None:
-    looks = {"second": Look(BLUE), "first": Look(ORANGE, "//")}
+    looks = {"second": Look(FAINT), "first": Look(GREY, "//")}
     picture = draw_stacks({"row": {"first": MIB, "second": MIB}}, title="Bars", looks=looks)
     names = [text.get_text() for text in picture.axes[0].texts]
     assert names == ["second 1 MiB", "first 1 MiB", "2 MiB"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
+from matplotlib.text import Annotation, Text
 
 from vramlab.measure import (
     BlockLife,
@@ -18,7 +19,7 @@ from vramlab.measure import (
 )
 from vramlab.units import MIB
 from vramlab_course.plots import Picture, describe_timeline, draw_timeline, largest_born
-from vramlab_course.plots.style import CATEGORY_LOOKS, text_width_in
+from vramlab_course.plots.style import ALARM, CATEGORY_LOOKS, text_width_in
 
 
 def life(mib: int, born: int, freed: int | None) -> BlockLife:
@@ -206,3 +207,51 @@ def test_notes_share_a_line_where_they_do_not_touch() -> None:
     # "... : 4 MiB" takes about 2.5 of 8.3 inches. From the left, from the right: these share a
     # line. The third begins in the middle, and would touch that which ends at the right.
     assert heights[0] == heights[1] > heights[2]
+
+
+def struck(picture: Picture) -> list[str]:
+    """What lies over the label of the peak when the picture is drawn: arrows, lines, notes."""
+    picture.draw_without_rendering()
+    axes = picture.axes[0]
+    label = next(text for text in axes.texts if text.get_text().startswith("peak"))
+    box = Text.get_window_extent(label)  # an annotation's own has its arrow in it
+    found = []
+    for text in axes.texts:
+        if not isinstance(text, Annotation) or text.arrow_patch is None or text is label:
+            continue
+        arrow = text.arrow_patch.get_transform().transform_path(text.arrow_patch.get_path())
+        if arrow.intersects_bbox(box, filled=False) or box.overlaps(Text.get_window_extent(text)):
+            found.append(text.get_text())
+    for line in axes.lines:
+        is_upright = len(set(np.asarray(line.get_xdata()).tolist())) == 1
+        if is_upright and line.get_color() == ALARM:
+            path = line.get_transform().transform_path(line.get_path())
+            found += ["a request that failed"] * path.intersects_bbox(box, filled=False)
+    return found
+
+
+@pytest.mark.parametrize("peak_at", [3, 30, 50, 70, 97])
+@pytest.mark.parametrize("failed_at", [(), (2,), (-3, 3), (-12, -6, 6, 12)])
+def test_no_arrow_or_line_lies_over_the_label_of_the_peak(
+    peak_at: int, failed_at: tuple[int, ...]
+) -> None:
+    # A peak of 100 MiB over 60; notes point at blocks beside it, and there requests fail.
+    born = [position for position in (peak_at - 8, peak_at - 1, peak_at + 4) if 0 <= position < 99]
+    allocated = [60 * MIB] * 101
+    allocated[peak_at] = 100 * MIB
+    timeline = replace(
+        TIMELINE,
+        event_count=100,
+        stages=(),
+        sightings=(),
+        allocated_bytes=tuple(allocated),
+        reserved_bytes=(100 * MIB,) * 101,
+        blocks=(life(60, -1, None), *(life(1, position, None) for position in born)),
+        out_of_memory=tuple(
+            OutOfMemoryEvent(peak_at + beside, MIB, 0)
+            for beside in failed_at
+            if 0 <= peak_at + beside <= 100
+        ),
+    )
+    notes = {number + 1: f"block number {number + 1}" for number in range(len(born))}
+    assert struck(draw_timeline(timeline, notes=notes)) == []

@@ -9,7 +9,8 @@ import pytest
 from classroom import ROOT
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
-from vramlab_classroom.judge.task import Fix, Task, Workshop
+from vramlab_classroom.judge.task import Diagnose, Fix, Task, Workshop
+from vramlab_course.course_map import PARTS, Part
 
 HEADING = re.compile(
     r"## \d\. .+ \((?P<kind>predict|diagnose|fix|build), (?P<points>\d+) points,"
@@ -65,6 +66,26 @@ def test_a_question_says_what_it_is_worth_and_takes_and_folds_hints(
     assert [number for number, _ in hints] == list(range(1, len(hints) + 1))
     assert len(hints) >= 2
     assert text.rstrip().endswith("</details>")  # what is folded comes last
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part.number))
+def test_each_part_diagnoses_a_program_that_nobody_knows_from_its_snapshot(part: Part) -> None:
+    asked = [
+        task.name
+        for name, task, text in questions()
+        if name[:2] in part.lessons and isinstance(task, Diagnose) and "snapshot" in text
+    ]
+    assert asked
+
+
+@pytest.mark.parametrize(
+    "question", questions(), ids=lambda each: f"{short(each[0])}-{each[1].name}"
+)
+def test_a_question_with_a_number_or_a_word_for_an_answer_knows_mistakes(
+    question: tuple[str, Task, str],
+) -> None:
+    _, task, _ = question
+    assert isinstance(task, Fix) or len(tuple(task.mistakes)) >= 2
 
 
 @pytest.mark.parametrize("exercise", exercise_names())
