@@ -17,6 +17,11 @@ from vramlab.garbage import no_garbage_collection
 # waiting. Here, before anything imports torch; and for the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Workers compute with the same large tensors again and again: glibc keeps the memory, where every
+# one of them would be pages to be mapped and cleared. It reads these when a process starts.
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", f"{2**30}")
+os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", f"{2**30}")
+
 # Whatever is set up on this machine, `vramlab run` is tested on the virtual GPU.
 os.environ["VRAMLAB_ENGINE"] = "portable"
 
