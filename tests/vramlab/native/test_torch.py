@@ -18,8 +18,7 @@ import pytest
 from vramlab import catalogue, native
 from vramlab.native.builds import Build
 from vramlab.native.launch import environment, try_out
-from vramlab.native.report import Kind
-from vramlab.native.substitutes import CORE
+from vramlab.native.report import CORE, Kind
 from vramlab.units import MIB
 
 RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
