@@ -278,7 +278,7 @@ def test_what_a_killed_setup_has_left_the_next_one_removes(cache: Path) -> None:
 import os, signal, subprocess, sys
 from vramlab.native.cache import in_use, temporary_folder
 with temporary_folder() as temporary, in_use(temporary) as lock:
-    pip = subprocess.Popen(["sleep", "60"], pass_fds=(lock,), stdout=subprocess.DEVNULL)
+    pip = subprocess.Popen(["sleep", "60"], pass_fds=(lock,), stdout=-3, stderr=-3)  # DEVNULL
     print(temporary, pip.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
