@@ -243,9 +243,9 @@ def test_multihead_attention_layers_choose_too(gpu: VirtualGPU) -> None:
 
 
 def test_a_causal_mask_begins_as_ones_that_go_before_it_is_used() -> None:
-    """As the native engine shows: queries of 2 x 256 x 8 in float32, scaled; ones and their triangle.
+    """As the native engine shows. The queries are scaled first, 2 x 256 x 8 numbers of 4 B.
 
-    Then the mask to add, of 256 x 256 numbers of 4 B, made with two scalars.
+    Then there are ones and their triangle, and with two scalars the mask to add: 256 x 256 numbers.
     """
     with VirtualGPU("A100-40GB", torch_version="2.13"), sdpa_kernel(MATH):
         q, k, v = (torch.zeros(1, 2, 256, 8, device="cuda") for _ in range(3))
