@@ -159,5 +159,7 @@ def _why_not(requirement: str, status: int, complaints: Sequence[str]) -> str:
         versions = offered[1].split(", ")[-_MOST_VERSIONS:]
         have = "nothing" if versions == ["none"] else f"its newest are {', '.join(versions)}"
         return f"pip found no {requirement} for {python} on this platform: {have}."
-    said = (errors or [line for line in complaints if line] or ["nothing"])[-1]
+    # What pip did not foresee ends in a traceback, under "ERROR: Exception:".
+    told = [line for line in errors if line != "Exception:"] or [*filter(None, complaints)]
+    said = (told or ["nothing"])[-1]
     return f"pip cannot fetch {requirement} (its status: {status}). It says: {said}"

@@ -223,6 +223,10 @@ def test_a_python_without_pip_is_told(monkeypatch) -> None:
             "ERROR: Could not install packages due to an OSError: [Errno 28] No space left",
             r"pip cannot fetch .*\(its status: 1\)\. It says: Could not install .*No space left",
         ),
+        (
+            "ERROR: Exception:\nTraceback (most recent call last):\nOSError: [Errno 28] No space",
+            r"pip cannot fetch .*\. It says: OSError: \[Errno 28\] No space",
+        ),
         ("", r"\(its status: 1\)\. It says: nothing"),
     ],
 )
