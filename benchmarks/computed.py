@@ -2,10 +2,10 @@
 
 vramlab native setup --torch 2.13.0 --cudnn     each PyTorch once
 python -m benchmarks.computed                   every GPU: all rules, and a few programs
-python -m benchmarks.computed --gpu T4 --torch 2.13.0 --all
+python -m benchmarks.computed --gpu T4 --torch 2.13.0 --programs
 
-Each is recorded on the native engine, and kept as numbers. Then the portable engine is held against
-it, for the table of docs/accuracy.md.
+Each is recorded on the native engine, and kept as numbers beside what is there of other entries.
+Then the portable engine is held against it, for the table of docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ FEW = (
     "zoo/gpt2-b8-s1024-fp32-adamw-sdpa",
 )
 """What depends most on the GPU: single ops, and a program of each kind."""
+PROGRAMS = ("experiment/*", "zoo/*")
 
 
 def compute(gpu: str, release: str, folder: Path, patterns: Sequence[str]) -> Path:
@@ -89,11 +90,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--torch", action="append", choices=(*RELEASES, FOR_CUDA_12), help="as well"
     )
     parser.add_argument("--all", action="store_true", help="every entry, which takes long")
+    parser.add_argument(
+        "--programs", action="store_true", help="every program: ten minutes for each GPU"
+    )
     parser.add_argument("--compare-only", action="store_true", help="take what was computed before")
     parser.add_argument(
         "--only", action="append", default=[], metavar="PATTERN", help="compare these; default: all"
     )
     arguments = parser.parse_args(argv)
+    patterns = () if arguments.all else PROGRAMS if arguments.programs else FEW
     for release in arguments.torch or RELEASES:
         for gpu in arguments.gpu or GPUS:
             with tempfile.TemporaryDirectory(prefix="vramlab-computed-") as name:
@@ -101,12 +106,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 kept = FOLDER / f"{gpu.lower()}-torch{release}.json.gz"
                 if not arguments.compare_only:
                     print_error(f"{gpu}, PyTorch {release}: on the native engine")
-                    kept = _kept(compute(gpu, release, folder, () if arguments.all else FEW))
+                    kept = _kept(compute(gpu, release, folder, patterns))
                 elif not kept.exists():
                     print_error(f"{gpu}, PyTorch {release}: nothing was computed")
                     continue
                 print_error(f"{gpu}, PyTorch {release}: on the portable engine")
-                native.main([str(compare(kept, folder, arguments.only))])
+                only = arguments.only or (PROGRAMS if arguments.programs else ())
+                native.main([str(compare(kept, folder, only))])
     return 0
 
 

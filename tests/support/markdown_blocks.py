@@ -40,4 +40,6 @@ def environment(**added: str) -> dict[str, str]:
     dropped = ("VRAMLAB", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS", "VENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept["PATH"]])
-    return {**kept, "PATH": path, "PYTHONPATH": f"{ROOT}", **added}
+    # As where nothing is set up for the native engine.
+    engine = {"VRAMLAB_ENGINE": "portable", "VRAMLAB_CUDNN": "table"}
+    return {**kept, **engine, "PATH": path, "PYTHONPATH": f"{ROOT}", **added}

@@ -10,7 +10,7 @@ For example::
     snapshot([allocator])        # what torch.cuda.memory._snapshot() shows
 """
 
-from vramlab.allocator.blocks import Block, Segment
+from vramlab.allocator.blocks import Block, Precedence, Segment, precedence_of
 from vramlab.allocator.caching import CachingAllocator
 from vramlab.allocator.device_memory import DeviceMemory
 from vramlab.allocator.history import AllocatorEvent
@@ -24,7 +24,9 @@ __all__ = [
     "Block",
     "CachingAllocator",
     "DeviceMemory",
+    "Precedence",
     "Segment",
+    "precedence_of",
     "round_request",
     "segment_size",
     "segments",

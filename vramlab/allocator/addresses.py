@@ -1,4 +1,4 @@
-"""Addresses of cudaMalloc: their order decides which of two equal blocks is taken.
+"""Addresses of cudaMalloc: up to PyTorch 2.11, their order decides which of equal blocks is taken.
 
 The driver takes addresses in chunks of a multiple of 32 MiB, from the top of the address space
 down, and puts what is smaller than what is left of a chunk into the newest chunk that has room.

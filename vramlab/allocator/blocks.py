@@ -1,16 +1,42 @@
 """Blocks, the segments they tile, and the pools that cache the free ones.
 
 A segment is what the driver gave; its blocks form a chain in address order. A pool keeps its free
-blocks per stream, sorted by size and then address, so that the best fit is one binary search.
+blocks per stream, sorted by size, then by age, then by address, so that the best fit is one binary
+search. Whose age counts, `Precedence` says.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
+from enum import Enum
 from typing import Any
 
 from vramlab.allocator.statistics import Tally
+
+
+class Precedence(Enum):
+    """Which of several free blocks of one size comes first.
+
+    Source: `BlockComparatorSize` in c10/cuda/CUDACachingAllocator.cpp up to PyTorch 2.11. What 2.12
+    and 2.13 take first was seen in what their own code does on the native engine, and random
+    programs take the same blocks there (tests/vramlab/native/test_torch.py).
+    """
+
+    LOWEST_ADDRESS = "the one at the lowest address"
+    OLDEST_BLOCK = "the one that was made first; what is left of a block is still the same one"
+    OLDEST_SEGMENT = "the one in the segment that was made first, there at the lowest address"
+
+
+def precedence_of(torch_version: tuple[int, int]) -> Precedence:
+    """Tell which of several free blocks of one size a PyTorch takes.
+
+    Args:
+        torch_version: (major, minor).
+    """
+    if torch_version < (2, 12):
+        return Precedence.LOWEST_ADDRESS
+    return Precedence.OLDEST_BLOCK if torch_version < (2, 13) else Precedence.OLDEST_SEGMENT
 
 
 class Block:
@@ -19,6 +45,7 @@ class Block:
     Attributes:
         address: where it starts.
         size_bytes: how long it is. Never changes while the block is in use.
+        rank: its age, or its segment's, where that decides among blocks of one size.
         requested_bytes: what the program asked for when it last got this block.
         segment: the segment it is a piece of.
         previous, next: its neighbours in the segment.
@@ -40,6 +67,7 @@ class Block:
         "mapped",
         "next",
         "previous",
+        "rank",
         "requested_bytes",
         "segment",
         "segment_context",
@@ -51,6 +79,7 @@ class Block:
         self.address = address
         self.size_bytes = size_bytes
         self.segment = segment
+        self.rank = segment.pool.rank_in(segment)
         self.requested_bytes = 0
         self.previous: Block | None = None
         self.next: Block | None = None
@@ -95,11 +124,12 @@ class Segment:
         pool: the pool whose blocks it holds.
         stream: the stream whose blocks it holds.
         address, size_bytes: the range (of an expandable segment: all that is reserved).
+        rank: how many the pool had made before, where that decides among blocks of one size.
         first: the first block of its chain.
         expandable: pages are mapped and unmapped one by one.
     """
 
-    __slots__ = ("address", "expandable", "first", "pool", "size_bytes", "stream")
+    __slots__ = ("address", "expandable", "first", "pool", "rank", "size_bytes", "stream")
 
     expandable: bool
 
@@ -108,6 +138,7 @@ class Segment:
         self.stream = stream
         self.address = address
         self.size_bytes = size_bytes
+        self.rank = pool.rank_of_new_segment()
         self.expandable = False
         self.first = Block(address, size_bytes, self)
 
@@ -121,28 +152,46 @@ class Segment:
         return chain
 
 
+CachedBlock = tuple[int, int, int, Block]
+"""Its size, rank and address, and the block itself."""
+
+
 class BlockPool:
     """The cache of one pool: small (blocks up to 1 MiB) or large.
 
     Attributes:
         is_small: which of the two.
         tally: the statistics of this pool.
-        cached: the free blocks of each stream as (size, address, block), sorted.
+        cached: the free blocks of each stream as (size, rank, address, block), sorted.
         searches: how often a block was searched for, counted only while garbage collection is on.
     """
 
-    __slots__ = ("_unmapped", "cached", "is_small", "searches", "tally")
+    __slots__ = ("_made", "_precedence", "_unmapped", "cached", "is_small", "searches", "tally")
 
-    def __init__(self, is_small: bool, tally: Tally) -> None:
+    def __init__(self, is_small: bool, tally: Tally, precedence: Precedence) -> None:
         self.is_small = is_small
         self.tally = tally
         self.searches = 0
-        self.cached: defaultdict[int, list[tuple[int, int, Block]]] = defaultdict(list)
+        self.cached: defaultdict[int, list[CachedBlock]] = defaultdict(list)
+        self._precedence = precedence
+        self._made = 0
         self._unmapped: defaultdict[int, list[tuple[int, Block]]] = defaultdict(list)
 
+    def rank_of_new_segment(self) -> int:
+        """Give the rank of a segment that is being made."""
+        return self._next_rank() if self._precedence is Precedence.OLDEST_SEGMENT else 0
+
+    def rank_in(self, segment: Segment) -> int:
+        """Give the rank of a block that is being made in a segment."""
+        return self._next_rank() if self._precedence is Precedence.OLDEST_BLOCK else segment.rank
+
+    def _next_rank(self) -> int:
+        self._made += 1
+        return self._made
+
     def free_blocks(self) -> list[Block]:
-        """Give all free blocks, by stream, then size, then address."""
-        return [block for stream in sorted(self.cached) for _, _, block in self.cached[stream]]
+        """Give all free blocks, by stream, then in the order in which they would be taken."""
+        return [block for stream in sorted(self.cached) for *_, block in self.cached[stream]]
 
     def unmapped_blocks(self, stream: int) -> list[Block]:
         """Give the unmapped ranges of a stream's expandable segments, by address."""
@@ -152,13 +201,14 @@ class BlockPool:
         """Cache a block that nobody uses."""
         block.free = True
         block.age_base = self.searches
-        insort(self.cached[block.segment.stream], (block.size_bytes, block.address, block))
+        entry = block.size_bytes, block.rank, block.address, block
+        insort(self.cached[block.segment.stream], entry)
 
     def remove(self, block: Block) -> None:
         """Take a block out of the cache, to be used or given back."""
         block.free = False
         blocks = self.cached[block.segment.stream]
-        del blocks[bisect_left(blocks, (block.size_bytes, block.address))]
+        del blocks[bisect_left(blocks, (block.size_bytes, block.rank, block.address))]
 
     def add_unmapped(self, block: Block) -> None:
         block.free = True

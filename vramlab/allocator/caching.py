@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any, NoReturn
 
 from vramlab.allocator import messages
-from vramlab.allocator.blocks import Block, BlockPool
+from vramlab.allocator.blocks import Block, BlockPool, CachedBlock, Precedence
 from vramlab.allocator.device_memory import PAGE_BYTES, DeviceMemory
 from vramlab.allocator.history import AllocatorEvent, History
 from vramlab.allocator.release import collect_garbage, release_all, release_oversize
@@ -58,6 +58,7 @@ class CachingAllocator:
         memory: the GPU's memory; several allocators (processes) may share it.
         settings: PYTORCH_CUDA_ALLOC_CONF, parsed.
         device: the GPU's number, for messages and snapshots.
+        precedence: which of several free blocks of one size is taken, as `precedence_of` knows.
         clock_us: where recorded events get their time from; default: they are numbered.
     """
 
@@ -67,6 +68,7 @@ class CachingAllocator:
         settings: AllocatorSettings | None = None,
         device: int = 0,
         *,
+        precedence: Precedence = Precedence.LOWEST_ADDRESS,
         clock_us: Callable[[], int] | None = None,
     ) -> None:
         self.memory = memory
@@ -75,8 +77,8 @@ class CachingAllocator:
         self.settings = settings or AllocatorSettings()
         self.statistics = Statistics(self.settings.max_split_size_bytes)
         self.history = History(clock_us)
-        self.small_pool = BlockPool(True, self.statistics.small_pool)
-        self.large_pool = BlockPool(False, self.statistics.large_pool)
+        self.small_pool = BlockPool(True, self.statistics.small_pool, precedence)
+        self.large_pool = BlockPool(False, self.statistics.large_pool, precedence)
         self.reserve = Reserve(memory, self.statistics, self.history)
         self.memory_fraction = self.settings.per_process_memory_fraction
         self._awaiting_free: list[Block] = []
@@ -295,12 +297,12 @@ class CachingAllocator:
         index = bisect_left(cached, (block_bytes,))
         if index == len(cached):
             return None
-        block = cached[index][2]
+        block = cached[index][-1]
         if block.segment.expandable:
             index = self._best_expandable(cached, index)
             if index == len(cached):
                 return None
-            block = cached[index][2]
+            block = cached[index][-1]
         if block_bytes < self._max_split_bytes:
             if block.size_bytes >= self._max_split_bytes:
                 return None
@@ -310,20 +312,20 @@ class CachingAllocator:
         block.free = False
         return block
 
-    def _best_expandable(self, cached: list[tuple[int, int, Block]], index: int) -> int:
+    def _best_expandable(self, cached: list[CachedBlock], index: int) -> int:
         """Find the block to take when the best fit lies in an expandable segment.
 
         Such a block counts as large as it could grow. With the setting turned off since, blocks of
         expandable segments are passed over.
         """
         if not self._expandable:
-            while index < len(cached) and cached[index][2].segment.expandable:
+            while index < len(cached) and cached[index][-1].segment.expandable:
                 index += 1
             return index
         while (
-            cached[index][2].segment.expandable
+            cached[index][-1].segment.expandable
             and index + 1 < len(cached)
-            and _growable_bytes(cached[index + 1][2]) < _growable_bytes(cached[index][2])
+            and _growable_bytes(cached[index + 1][-1]) < _growable_bytes(cached[index][-1])
         ):
             index += 1
         return index

@@ -78,7 +78,7 @@ def _check_tiling(segment: Segment) -> None:
 def _check_cache(allocator: CachingAllocator, pool: BlockPool) -> None:
     name = _pool_name(pool)
     cached = pool.free_blocks()
-    order = [(block.stream, block.size_bytes, block.address) for block in cached]
+    order = [(block.stream, block.size_bytes, block.rank, block.address) for block in cached]
     _equal(f"{name}: order of the cache", order, sorted(order))
     unmapped = [
         block

@@ -55,7 +55,7 @@ def release_oversize(
     Only a limit that was lowered at run time can find such a block split already. It stays;
     PyTorch would give the driver an address inside a segment, and fail.
     """
-    cached = [block for _, _, block in pool.cached[stream]]
+    cached = [block for *_, block in pool.cached[stream]]
     index = bisect_left(pool.cached[stream], (needed_bytes,))
     if index < len(cached) and is_whole_segment(cached[index]):
         give_back(cached[index])

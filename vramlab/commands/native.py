@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from vramlab import catalogue, streams
@@ -37,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_setup(verbs)
     verbs.add_parser("list", help="show what is set up").set_defaults(run=_list)
     removing = verbs.add_parser("remove", help="remove what was set up")
-    _add_version(removing, "which PyTorch; without it, every one")
+    _add_version(removing, "which PyTorch; without it, every one, and all that was fetched")
     removing.set_defaults(run=_remove)
     _add_run(verbs)
     _add_kernel(verbs)
@@ -133,13 +136,14 @@ def _add_version(parser: argparse.ArgumentParser, text: str) -> None:
 def _setup(arguments: argparse.Namespace) -> int:
     from vramlab import native
 
-    build = native.set_up(
-        arguments.torch,
-        site=arguments.site,
-        cudnn=arguments.cudnn,
-        triton=arguments.triton,
-        report=streams.print_error,
-    )
+    with _undone_when_ended():
+        build = native.set_up(
+            arguments.torch,
+            site=arguments.site,
+            cudnn=arguments.cudnn,
+            triton=arguments.triton,
+            report=streams.print_error,
+        )
     print(f"PyTorch {build.torch_version} is set up: {build.size_bytes() / GIB:.2f} GiB")
     print(f"  in {build.folder}, and {build.site}")
     if build.cudnn is None:
@@ -149,6 +153,24 @@ def _setup(arguments: argparse.Namespace) -> int:
     print(f"  vramlab native run --torch {build.release} script.py")
     print(f"  vramlab native remove --torch {build.release}")
     return _EXIT_OK
+
+
+@contextmanager
+def _undone_when_ended() -> Iterator[None]:
+    """Let a signal that ends this process do it as Ctrl+C does: what is half made is removed."""
+    if os.name != "posix" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -162,6 +184,8 @@ def _list(arguments: argparse.Namespace) -> int:
         print(f"{build.torch_version}  {build.python}  {cudnn}  {triton}  {size}  {build.folder}")
     if not found:
         print("Nothing is set up: vramlab native setup")
+    for folder in native.unused_sites():
+        print(f"fetched, and not set up (vramlab native remove removes it): {folder}")
     return _EXIT_OK
 
 
@@ -174,6 +198,8 @@ def _remove(arguments: argparse.Namespace) -> int:
     for build in chosen:
         native.remove(build)
         print(f"removed PyTorch {build.torch_version}")
+    if arguments.torch is None:
+        native.remove_unused_sites()
     return _EXIT_OK
 
 

@@ -20,6 +20,7 @@ from vramlab.kernels import (
     pooling,
     reductions,
     scalars,
+    sharding,
     sorting,
     sparse,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "rule",
     "rules_called",
     "scalars",
+    "sharding",
     "sorting",
     "sparse",
 ]

@@ -25,7 +25,6 @@ WORKSPACE_UNKNOWN = (
     "aten._convolution",
     "aten.convolution_overrideable",
     "aten.convolution_backward_overrideable",
-    "aten.native_batch_norm",  # on CUDA it is cuDNN's where cuDNN can do it
     "aten.native_batch_norm_backward",
     "aten._native_batch_norm_legit",
     "aten._batch_norm_with_update",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
+from vramlab.cuda_rules.cub import key_bits, radix_sort_bytes, scan_bytes, unique_by_key_bytes
 from vramlab.cuda_rules.rounding import ceil_div, round_up
 from vramlab.kernels.calls import BF16, F32, I64, Ids, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import contiguous, flat_stride, nbytes, opmath_bytes
@@ -16,6 +16,7 @@ from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Step, T
 _ONE_KERNEL_UP_TO = 3072  # indices
 _ROWS_PER_THREAD = 10
 _FUSED_SINCE = (2, 11)
+_SORTS_BY_USED_BITS = (2, 13)
 _FUSED_BLOCKS_PER_MULTIPROCESSOR = 4
 _MOST_THREADS = 1024
 _WARP = 32
@@ -69,7 +70,10 @@ def embedding_dense_backward(
     yield Take(count * index_bytes, "sorted indices")
     yield Take(count * index_bytes, "their places before")
     yield Take(count * index_bytes, "places in order")
-    yield Take(radix_sort_bytes(count, index_bytes, index_bytes, model), "storage of the sort")
+    # It makes a pass for each 8 bits, and the first one that is not the last needs copies.
+    bits = key_bits(num_weights) if call.context.torch_version >= _SORTS_BY_USED_BITS else None
+    sort_bytes = radix_sort_bytes(count, index_bytes, index_bytes, model, bits)
+    yield Take(sort_bytes, "storage of the sort")
     yield Give("storage of the sort")
     yield Give("places in order")
     if scale_grad_by_freq:

@@ -11,10 +11,11 @@ from torch import Tensor
 from vramlab.kernels.calls import BF16, F32, OpCall, Zeros, asks, aten, op_call, zeros
 from vramlab.kernels.operands import contiguous, opmath_bytes
 from vramlab.kernels.reductions import whole_column_sum
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _LAYER_NORM_CU = "aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13"
 _GROUP_NORM_CU = "aten/src/ATen/native/cuda/group_norm_kernel.cu, PyTorch 2.13"
+_MOST_IMAGES_OF_CUDNN = 65535
 _EXACT_MOMENTS = (2, 13)
 """From here on, group norm of 16 bits keeps means and deviations in float32 as well."""
 _LONG_BATCH = 64 * 1024
@@ -34,6 +35,47 @@ def partial_gradient_rows(rows: int, columns: int, multiprocessors: int) -> int:
         return 0
     blocks_across = math.ceil(columns / _BLOCK_COLUMNS)
     return min(_MOST_BLOCKS // blocks_across, math.ceil(rows / _BLOCK_ROWS))
+
+
+@rule(
+    "aten.native_batch_norm.default",
+    takes="nothing; in evaluation, cuDNN saves no moments",
+    source="_select_batch_norm_backend in aten/src/ATen/native/Normalization.cpp, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def batch_norm(
+    call: Call,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    *_: object,
+) -> Iterable[Step]:
+    """Yield the result, and the moments of each channel that are saved with it.
+
+    Known limitation: in training, cuDNN's workspace is not counted.
+    """
+    yield Output(0)
+    if not training and _is_cudnns(input, weight, bias, running_mean, running_var):
+        yield Output(1, 0)
+        yield Output(2, 0)
+    yield OUTPUTS
+
+
+def _is_cudnns(input: Tensor, weight: Tensor | None, *others: Tensor | None) -> bool:
+    """Tell whether cuDNN does it, in evaluation."""
+    return (
+        torch.backends.cudnn.enabled
+        and weight is not None
+        and all(other is not None for other in others)
+        and torch.bfloat16 not in (input.dtype, weight.dtype)
+        and (input.dtype != torch.float16 or weight.dtype == torch.float32)
+        and input.dim() >= 3
+        and input.shape[0] <= _MOST_IMAGES_OF_CUDNN
+        and input.numel() < 2**31 - 1
+    )
 
 
 @rule(

@@ -166,6 +166,7 @@ class RuleTable:
     def __init__(self) -> None:
         self.rules: list[Rule] = []
         self._by_overload: dict[OpOverload, Rule] | None = None
+        self._not_there_yet: dict[str, Rule] = {}
 
     def rule(
         self, *ops: str, takes: str, source: str, status: Status = Status.RECORDED
@@ -195,13 +196,17 @@ class RuleTable:
         """Return the rule of an overload, or None."""
         if self._by_overload is None:
             self._by_overload = self._resolve()
-        return self._by_overload.get(func)
+        # Some come with a package that was imported since, such as FSDP's.
+        return self._by_overload.get(func) or self._not_there_yet.get(str(func))
 
     def _resolve(self) -> dict[OpOverload, Rule]:
         by_overload: dict[OpOverload, Rule] = {}
         for entry in self.rules:
             for name in entry.ops:
-                for overload in overloads(name):
+                there = tuple(overloads(name))
+                if not there:
+                    self._not_there_yet[name] = entry
+                for overload in there:
                     if overload in by_overload:
                         raise ValueError(f"two rules for {overload}: keep one")
                     by_overload[overload] = entry

@@ -8,7 +8,14 @@ Linux on x86-64 only. The libraries must be in place when a process starts: `vra
 starts programs, there is nothing to attach.
 """
 
-from vramlab.native.builds import Build, find, installed, remove
+from vramlab.native.builds import (
+    Build,
+    find,
+    installed,
+    remove,
+    remove_unused_sites,
+    unused_sites,
+)
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.launch import environment, run
 from vramlab.native.report import Kind, SubstituteCall
@@ -23,6 +30,8 @@ __all__ = [
     "find",
     "installed",
     "remove",
+    "remove_unused_sites",
     "run",
     "set_up",
+    "unused_sites",
 ]

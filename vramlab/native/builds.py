@@ -16,13 +16,13 @@ It lies there so:
 from __future__ import annotations
 
 import json
-import shutil
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vramlab import user_cache
+from vramlab.native import cache
 from vramlab.native.errors import NativeEngineError
 
 
@@ -66,29 +66,24 @@ class Build:
         return sum(path.lstat().st_size for path in files if not path.is_dir())
 
     def _own_sites(self) -> list[Path]:
-        inside = cache_folder() / "sites"
+        inside = cache.folder() / "sites"
         used = (self.site, self.cudnn, self.nvrtc, self.triton)
         mine = [path for path in used if path is not None and path.is_relative_to(inside)]
         return [inside / path.relative_to(inside).parts[0] for path in mine]
 
 
 def python_tag() -> str:
-    """Name the running Python as wheels do: `cp311`."""
-    return f"cp{sys.version_info.major}{sys.version_info.minor}"
-
-
-def cache_folder() -> Path:
-    """Find `vramlab/native` in the user's cache: in $XDG_CACHE_HOME, or else in ~/.cache."""
-    return user_cache.folder() / "native"
+    """Name the running Python as wheels do: `cp311`, or `cp313t` without a global lock."""
+    return f"cp{sys.version_info.major}{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
 
 
 def installed() -> list[Build]:
     """List every build that is set up, older PyTorch versions first, then older builds."""
     found = []
-    for path in (cache_folder() / "builds").glob("*/build.json"):
+    for path in (cache.folder() / "builds").glob("*/build.json"):
         try:
             found.append(_read(path))
-        except (ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError):
             continue  # of a vramlab that wrote it otherwise: set up again
     return sorted(found, key=lambda build: (_numbers(build.release), build.python, _made(build)))
 
@@ -127,11 +122,18 @@ def _numbers(release: str) -> list[int]:
 
 
 def write(build: Build, folder: Path) -> None:
-    """Write what a build is into a folder, which is to become `build.folder`."""
+    """Write what a build is into a folder, which is or will be `build.folder`.
+
+    Raises:
+        OSError: it cannot be written; what was there before still is.
+    """
     data = asdict(build)
     del data["folder"]
     text = json.dumps(data, default=str, indent=2)
-    (folder / "build.json").write_text(f"{text}\n", encoding="utf-8")
+    with tempfile.TemporaryDirectory(dir=folder) as unfinished:
+        file = Path(unfinished, "build.json")
+        file.write_text(f"{text}\n", encoding="utf-8")
+        file.replace(folder / file.name)
 
 
 def _read(path: Path) -> Build:
@@ -142,9 +144,29 @@ def _read(path: Path) -> Build:
 
 
 def remove(build: Build) -> None:
-    """Remove a build, and the PyTorch and libraries in the cache that no other build uses."""
-    shutil.rmtree(build.folder)
+    """Remove a build, and the PyTorch and libraries in the cache that no other build uses.
+
+    Raises:
+        NativeEngineError: it cannot be removed.
+    """
+    cache.remove(build.folder)
     in_use = {folder for other in installed() for folder in other._own_sites()}
     for folder in build._own_sites():
-        if folder not in in_use:
-            shutil.rmtree(folder, ignore_errors=True)
+        if folder not in in_use and folder.is_dir():
+            cache.remove(folder)
+
+
+def unused_sites() -> list[Path]:
+    """List what was fetched and serves no build: one could not be set up, or was updated."""
+    in_use = {folder for build in installed() for folder in build._own_sites()}
+    return sorted(set((cache.folder() / "sites").glob("*")) - in_use)
+
+
+def remove_unused_sites() -> None:
+    """Remove what `unused_sites` lists.
+
+    Raises:
+        NativeEngineError: it cannot be removed.
+    """
+    for folder in unused_sites():
+        cache.remove(folder)

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
-import tempfile
+import threading
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
-from vramlab.native.builds import cache_folder
+from vramlab import streams
+from vramlab.native import cache
+from vramlab.native.cache import in_use, move_into_place, temporary_folder
 from vramlab.native.errors import NativeEngineError
 from vramlab.units import GIB
 
 _TIMEOUT_S = 3600
-_NEEDED_BYTES = 5 * GIB // 2
-"""A wheel of 0.5 GiB and the 1.1 GiB that it unpacks to, with room for larger ones."""
+_MOST_VERSIONS = 8
+_OFFERED = re.compile(r"\(from versions: (.+)\)")
 
 
-def fetch(requirement: str, name: str) -> Path:
+def fetch(
+    requirement: str,
+    name: str,
+    needed_bytes: int,
+    problem_of: Callable[[Path], str | None] = lambda site: None,
+) -> Path:
     """Download one wheel, without what it depends on, and unpack it.
 
     pip is the running Python's, and asks where it is configured to ask. Its progress shows.
@@ -30,31 +39,43 @@ def fetch(requirement: str, name: str) -> Path:
     Args:
         requirement: as pip takes it, such as `torch===2.11.0`.
         name: of the folder in the cache.
+        needed_bytes: what the wheel and its content take together, at least.
+        problem_of: says why an unpacked wheel cannot be used; None: it can.
 
     Returns:
         The folder; it was there already, or is complete.
 
     Raises:
-        NativeEngineError: the disk is full, pip cannot be used or finds nothing.
+        NativeEngineError: the disk is full, pip cannot be used or finds nothing, or finds what
+            cannot be used.
     """
-    folder = cache_folder() / "sites" / name
+    folder = cache.folder() / "sites" / name
     if folder.is_dir():
         return folder
+    if importlib.util.find_spec("pip") is None:
+        raise NativeEngineError(
+            f"pip fetches {requirement}, and this Python has none: "
+            f"`{sys.executable} -m ensurepip` brings it."
+        )
     with temporary_folder() as temporary:
         free_bytes = shutil.disk_usage(temporary).free
-        if free_bytes < _NEEDED_BYTES:
+        if free_bytes < needed_bytes:
             raise NativeEngineError(
                 f"{temporary.parent} has {free_bytes / GIB:.1f} GiB left, and {requirement} takes "
-                f"{_NEEDED_BYTES / GIB:.1f} GiB while it is unpacked. Make room, or set "
+                f"{needed_bytes / GIB:.1f} GiB while it is unpacked. Make room, or set "
                 "XDG_CACHE_HOME to a folder on a larger disk."
             )
         wheel = _download(requirement, temporary)
         site = temporary / "site"
         try:
             _unpack(wheel, site)
-            wheel.unlink()
         except (OSError, zipfile.BadZipFile) as error:
             raise NativeEngineError(f"{wheel.name} cannot be unpacked: {error}") from error
+        if problem := problem_of(site):
+            raise NativeEngineError(
+                f"for {requirement} pip takes {wheel.name}, and {problem}. Where it looks, "
+                "`pip config list` says; --site takes a PyTorch that you have unpacked yourself."
+            )
         folder.parent.mkdir(parents=True, exist_ok=True)
         move_into_place(site, folder)
     return folder
@@ -71,43 +92,74 @@ def _unpack(wheel: Path, site: Path) -> None:
 
 def _download(requirement: str, folder: Path) -> Path:
     """Let pip download a wheel into a folder; its path."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
-    command += ["--disable-pip-version-check", "--no-cache-dir", "--dest", str(folder), requirement]
-    try:
-        done = subprocess.run(command, timeout=_TIMEOUT_S, stdout=sys.stderr)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NativeEngineError(f"pip cannot be used: {error}") from error
+    words = ["download", "--no-deps", "--only-binary", ":all:", "--no-input", "--no-cache-dir"]
+    words += ["--disable-pip-version-check", "--dest", str(folder), requirement]
+    status, complaints = _run_pip(words, folder)
     wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        raise NativeEngineError(
-            f"pip found no {requirement} for {sys.implementation.name} "
-            f"{sys.version_info.major}.{sys.version_info.minor} on this platform (its status: "
-            f"{done.returncode}; what it said is above)."
-        )
+    if status or not wheels:
+        raise NativeEngineError(_why_not(requirement, status, complaints))
     return wheels[0]
 
 
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Make a folder in the cache, on the same disk as what it is moved to; it does not stay."""
-    parent = cache_folder()
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix="unfinished-", dir=parent))
-    except OSError as error:
-        raise NativeEngineError(f"the cache {parent} cannot be written: {error}") from error
-    try:
-        yield temporary
-    except OSError as error:  # a disk that became full meanwhile
-        raise NativeEngineError(f"the cache {parent} cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def _run_pip(words: Sequence[str], folder: Path) -> tuple[int, list[str]]:
+    """Run pip, which writes into a folder alone; its status, and its complaints, which show.
+
+    The folder counts as in use until pip has ended, even if this process is killed before.
+    """
+    with in_use(folder) as lock:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pip", *words],
+                stdout=_terminal(),
+                stderr=subprocess.PIPE,
+                env={**os.environ, "TMPDIR": str(folder)},
+                text=True,
+                errors="replace",
+                pass_fds=(lock,),
+            )
+        except OSError as error:
+            raise NativeEngineError(f"pip cannot be used: {error}") from error
+    complaints: list[str] = []
+    with process:
+        assert process.stderr is not None
+        reader = threading.Thread(target=_pass_on, args=(process.stderr, complaints))
+        reader.start()
+        try:
+            process.wait(_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise NativeEngineError(f"pip cannot be used: {error}") from error
+        finally:
+            process.kill()  # nothing happens if it has ended
+            reader.join()
+    return process.returncode, complaints
 
 
-def move_into_place(made: Path, wanted: Path) -> None:
-    """Rename a finished folder; where another process was faster, its folder stays."""
+def _terminal() -> IO[str] | int:
+    """Where pip's progress goes: to our stderr itself, if that is a file."""
     try:
-        os.rename(made, wanted)
-    except OSError:
-        if not wanted.is_dir():
-            raise
+        sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        return subprocess.DEVNULL
+    return sys.stderr
+
+
+def _pass_on(pipe: IO[str], lines: list[str]) -> None:
+    for line in pipe:
+        lines.append(line.strip())
+        streams.print_error(line.rstrip())
+
+
+def _why_not(requirement: str, status: int, complaints: Sequence[str]) -> str:
+    """Say why pip fetched nothing, as far as its complaints tell."""
+    if any("Retry(total=0," in line for line in complaints):  # the last time that it tried
+        return f"pip cannot reach where it looks for {requirement}: is there a network?"
+    python = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
+    errors = [line.removeprefix("ERROR: ") for line in complaints if line.startswith("ERROR: ")]
+    for offered in filter(None, map(_OFFERED.search, errors)):
+        versions = offered[1].split(", ")[-_MOST_VERSIONS:]
+        have = "nothing" if versions == ["none"] else f"its newest are {', '.join(versions)}"
+        return f"pip found no {requirement} for {python} on this platform: {have}."
+    # What pip did not foresee ends in a traceback, under "ERROR: Exception:".
+    told = [line for line in errors if line != "Exception:"] or [*filter(None, complaints)]
+    said = (told or ["nothing"])[-1]
+    return f"pip cannot fetch {requirement} (its status: {status}). It says: {said}"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
@@ -71,9 +70,10 @@ def table_file(folder: Path, site: Path, capability: tuple[int, int]) -> Path | 
     if not records:
         return None
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix="unfinished-", delete=False) as out:
-            out.write(records)
-        os.replace(out.name, file)
+        with tempfile.TemporaryDirectory(dir=folder) as unfinished:
+            made = Path(unfinished, file.name)
+            made.write_bytes(records)
+            made.replace(file)
     except OSError:
         return None
     return file

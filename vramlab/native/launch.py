@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from vramlab import catalogue
@@ -16,11 +19,17 @@ from vramlab.native import kernel_code, report
 from vramlab.native.builds import Build
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.gpu import Streams, describe
-from vramlab.native.report import SubstituteCall
+from vramlab.native.report import CORE, SubstituteCall
 from vramlab.native.substitutes import sources_fingerprint
 
 _TRIAL = """
-import os, sys, torch
+import os, sys
+try:
+    import torch
+except ModuleNotFoundError as error:
+    if (error.name or "torch").partition(".")[0] == "torch":
+        raise
+    sys.exit(f"MISSING {error.name}")
 place = torch.zeros(3, device="cuda")
 mapped = {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if ".so" in line}
 substituted = {name.partition(".so")[0] for name in os.listdir(sys.argv[1])} - {"libnvrtc"}
@@ -31,6 +40,7 @@ assert torch.cuda.memory_allocated() == 512, torch.cuda.memory_allocated()
 assert torch.tensor([1.5, 2.5]).cuda().cpu().tolist() == [1.5, 2.5]
 """
 _TRIAL_TIMEOUT_S = 300
+_MISSING = "MISSING "
 _LAST_LINES = 12
 
 
@@ -107,25 +117,40 @@ def run(
         no meaning here.
 
     Raises:
-        NativeEngineError: PyTorch's files are gone, another vramlab made the build, or too few or
-            too many GPUs.
+        NativeEngineError: files of the build are gone, another vramlab made it, there is no room
+            for temporary files, or too few or too many GPUs.
     """
+    again = f"`vramlab native setup --torch {build.release}`"
     if not (build.site / "torch").is_dir():
-        raise NativeEngineError(
-            f"{build.site} has no PyTorch any more: `vramlab native setup --torch {build.release}`."
-        )
+        raise NativeEngineError(f"{build.site} has no PyTorch any more: {again}.")
     if build.sources != sources_fingerprint():
         raise NativeEngineError(
-            f"PyTorch {build.release} was set up by another version of vramlab: `vramlab native "
-            f"setup --torch {build.release}` compiles its substitutes anew, and downloads nothing."
+            f"PyTorch {build.release} was set up by another version of vramlab: {again} compiles "
+            "its substitutes anew, and downloads nothing."
         )
-    with tempfile.TemporaryDirectory(prefix="vramlab-native-") as folder:
-        report_file = Path(folder, "calls")
-        report.make_file(report_file)
+    if not (build.libraries / CORE).is_file():
+        raise NativeEngineError(
+            f"{build.libraries} has no substitutes any more: `vramlab native remove --torch "
+            f"{build.release}`, then {again}."
+        )
+    with _report_file() as report_file:
         values = environment(build, gpu, count, streams=streams, report_file=report_file, base=base)
         process = subprocess.Popen([sys.executable, *words], env=values)
-        status = _wait(process)
+        with _passing_on_to(process):
+            status = _wait(process)
         return (128 - status if status < 0 else status), report.read_file(report_file)
+
+
+@contextmanager
+def _report_file() -> Iterator[Path]:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="vramlab-native-")
+        report_file = Path(folder.name, "calls")
+        report.make_file(report_file)
+    except OSError as error:
+        raise NativeEngineError(f"there is no room for a temporary file: {error}") from error
+    with folder:
+        yield report_file
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
@@ -135,6 +160,24 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
             return process.wait()
         except KeyboardInterrupt:
             continue
+
+
+@contextmanager
+def _passing_on_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass on to a program what shall end it, such as a batch system's SIGTERM."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    ending = (signal.SIGTERM, signal.SIGHUP)
+    before = {
+        number: signal.signal(number, lambda number, frame: process.send_signal(number))
+        for number in ending
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def try_out(build: Build, libraries: Path) -> None:
@@ -157,6 +200,12 @@ def try_out(build: Build, libraries: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise NativeEngineError(f"PyTorch {build.torch_version} did not start: {error}") from error
     if done.returncode:
+        last = done.stderr.strip().rpartition("\n")[2]
+        if last.startswith(_MISSING):
+            raise NativeEngineError(
+                f"PyTorch {build.torch_version} needs the package {last.removeprefix(_MISSING)}, "
+                "which is not installed here: all but PyTorch itself comes from this environment."
+            )
         said = "\n".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
         raise NativeEngineError(
             f"PyTorch {build.torch_version} does not run on the substitutes:\n{said}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -14,6 +16,8 @@ _RECORD = struct.Struct("=IIQ40s72s")
 _RECORDS = 4096
 _IN_USE = 2
 
+CORE = "libvramlab_native.so"
+"""What the substitutes share: GPUs, memory, streams, the report."""
 
 ENVIRONMENT = "VRAMLAB_NATIVE_REPORT"
 """Names the file in the environment of programs."""
@@ -28,6 +32,8 @@ class Kind(IntEnum):
     """They succeeded; what they would have computed was not."""
     ASSUMED = 3
     """They were answered by an assumption."""
+    FOREIGN = 4
+    """No calls: a library of NVIDIA's was loaded from elsewhere, beside its substitute."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class SubstituteCall:
     kind: Kind
     library: str
     function: str
-    """Or what was assumed."""
+    """Or what was assumed, or where a foreign library lies."""
     count: int
 
 
@@ -49,7 +55,11 @@ def make_file(path: Path) -> None:
 def calls_so_far() -> list[SubstituteCall]:
     """Read what the processes of this program, which runs on the native engine, have called."""
     path = os.environ.get(ENVIRONMENT)
-    return read_file(Path(path)) if path else []
+    if not path:
+        return []
+    with suppress(OSError):  # no library of CUDA's was needed yet
+        ctypes.CDLL(CORE).vn_tell_foreign()
+    return read_file(Path(path))
 
 
 def read_file(path: Path) -> list[SubstituteCall]:
@@ -70,6 +80,7 @@ def as_lines(calls: Sequence[SubstituteCall]) -> list[str]:
     headings = {
         Kind.REFUSED: "refused, as the native engine has no meaning for it:",
         Kind.ASSUMED: "answered by an assumption:",
+        Kind.FOREIGN: "loaded from elsewhere, beside the substitutes, so nothing is known of it:",
     }
     lines = []
     for kind, heading in headings.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import os
 import platform
 import re
@@ -10,16 +11,26 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from vramlab.native import builds
-from vramlab.native.builds import Build, cache_folder, python_tag
+from vramlab.native import builds, cache
+from vramlab.native.builds import Build, python_tag
+from vramlab.native.cache import move_into_place, temporary_folder
 from vramlab.native.compiler import find_compiler
 from vramlab.native.errors import NativeEngineError
-from vramlab.native.fetch import fetch, move_into_place, temporary_folder
+from vramlab.native.fetch import fetch
 from vramlab.native.launch import try_out
 from vramlab.native.needs import TorchBuild, bundled, needs_of, torch_build, versions
 from vramlab.native.substitutes import compile_all, fingerprint, sources_fingerprint
+from vramlab.units import GIB
 
 _CUDNN_GRAPH = "libcudnn_graph.so.9"
+
+_NEEDED_BYTES = {
+    "torch": 5 * GIB // 2,
+    "nvidia-cudnn": 7 * GIB // 4,
+    "nvidia-cuda-nvrtc": GIB // 2,
+    "triton": 5 * GIB // 4,
+}
+"""Each wheel and its content, of the largest that are known: most are those for CUDA 12."""
 
 
 def set_up(
@@ -33,7 +44,8 @@ def set_up(
     """Set up a PyTorch; what is there already is not made again.
 
     Args:
-        torch_version: such as `2.11.0`; None: that of the installed one.
+        torch_version: such as `2.11.0`, or `2.11`, which is the same; None: that of the installed
+            one, or of the one in `site`.
         site: a folder that has an unpacked PyTorch; None: it is fetched (0.5 GiB to download).
         cudnn: also fetch cuDNN's library, for convolutions and its attention (0.4 GiB to download).
         triton: also fetch Triton, for torch.compile (0.2 GiB to download).
@@ -48,29 +60,38 @@ def set_up(
     check_platform()
     compiler = find_compiler()
     if site is None:
-        release = torch_version or installed_release()
-        if not re.fullmatch(r"\d+\.\d+\.\d+\w*", release):
-            raise NativeEngineError(f"{release!r} is no release of PyTorch, such as 2.11.0.")
+        release = _release(torch_version or installed_release())
         report(f"PyTorch {release}: looking in the cache, or fetching its CUDA wheel")
-        site = fetch(f"torch==={release}", f"torch-{release}-{python_tag()}")
-    torch = torch_build(site)
+        # Not ==, which takes what is built for the CPU (2.11.0+cpu) as well.
+        site = fetch(
+            f"torch==={release}",
+            f"torch-{release}-{python_tag()}",
+            _NEEDED_BYTES["torch"],
+            _problem_of_torch,
+        )
+    torch = torch_build(site.absolute())
+    _check(torch, torch_version)
     report(f"reading what PyTorch {torch.version} needs of CUDA's libraries")
     needs = needs_of(torch)
     name = f"torch-{torch.version}-{python_tag()}-{fingerprint(needs)}"
-    folder = cache_folder() / "builds" / name
+    folder = cache.folder() / "builds" / name
     build = Build(
         folder,
         torch.version,
         torch.cuda_version,
         python_tag(),
-        site,
+        torch.site,
         sources_fingerprint(),
         _find_cudnn(torch.site, cudnn, report),
         _find_nvrtc(torch, cudnn, report),
         _find_triton(torch.site, triton, report),
     )
     if folder.is_dir():
-        builds.write(build, folder)
+        if build not in builds.installed():
+            try:
+                builds.write(build, folder)
+            except OSError as error:
+                raise cache.cannot_be_written(error) from error
         return build
     with temporary_folder() as temporary:
         report(f"compiling {len(needs)} libraries with {' '.join(compiler)}")
@@ -114,6 +135,34 @@ def installed_release() -> str:
         ) from None
 
 
+def _release(version: str) -> str:
+    """The release that is meant: `2.11` is 2.11.0, as in what `vramlab run` says is missing."""
+    if not re.fullmatch(r"\d+\.\d+(\.\d+\w*(\+[\w.]+)?)?", version):
+        raise NativeEngineError(f"{version!r} is no release of PyTorch, such as 2.11.0.")
+    return version if version.count(".") > 1 else f"{version}.0"
+
+
+def _problem_of_torch(site: Path) -> str | None:
+    try:
+        torch_build(site)
+    except NativeEngineError:
+        return "it is a build without CUDA"
+    return None
+
+
+def _check(torch: TorchBuild, version: str | None) -> None:
+    """Refuse a PyTorch of another version than is asked for, or for another Python."""
+    if version is not None and not f"{torch.version}+".startswith(f"{_release(version)}+"):
+        raise NativeEngineError(f"the PyTorch in {torch.site} is {torch.version}, not {version}.")
+    modules = sorted(path.name for path in (torch.site / "torch").glob("_C.*.so"))
+    suffixes = importlib.machinery.EXTENSION_SUFFIXES
+    if modules and not any(f"_C{suffix}" in modules for suffix in suffixes):
+        raise NativeEngineError(
+            f"the PyTorch in {torch.site} is for another Python ({modules[0]}); this one is "
+            f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}."
+        )
+
+
 def _find_cudnn(site: Path, wanted: bool, report: Callable[[str], None]) -> Path | None:
     """cuDNN as this PyTorch asks for it: in the cache, or fetched if it is wanted."""
     folder = _find_library(site, "nvidia-cudnn", wanted, report)
@@ -125,10 +174,11 @@ def _find_nvrtc(torch: TorchBuild, wanted: bool, report: Callable[[str], None]) 
     """NVRTC of this PyTorch's CUDA: in the cache, or fetched if it is wanted."""
     major, minor = torch.cuda.split(".")[:2]
     package = "nvidia-cuda-nvrtc" + ("-cu12" if major == "12" else "")
-    folder = cache_folder() / "sites" / f"{package}-{major}.{minor}"
+    folder = cache.folder() / "sites" / f"{package}-{major}.{minor}"
     if wanted and not folder.is_dir():
         report(f"fetching {package} {major}.{minor}")
-        folder = fetch(f"{package}=={major}.{minor}.*", folder.name)
+        needed_bytes = _NEEDED_BYTES["nvidia-cuda-nvrtc"]
+        folder = fetch(f"{package}=={major}.{minor}.*", folder.name, needed_bytes)
     return next((path.parent for path in folder.glob(f"nvidia/*/lib/libnvrtc.so.{major}")), None)
 
 
@@ -147,10 +197,10 @@ def _find_library(
             raise NativeEngineError(f"this PyTorch's wheel does not say which {package} it needs.")
         return None
     name = requirement.replace("==", "-") + tag
-    folder = cache_folder() / "sites" / name
+    folder = cache.folder() / "sites" / name
     if wanted and not folder.is_dir():
         report(f"fetching {requirement}")
-        folder = fetch(requirement, name)
+        folder = fetch(requirement, name, _NEEDED_BYTES[package])
     return folder if folder.is_dir() else None
 
 

@@ -12,10 +12,9 @@ from vramlab.native.elf import Symbol
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.libraries import LIBRARIES, Library, of_file
 from vramlab.native.needs import Needs
+from vramlab.native.report import CORE
 
 SOURCES = Path(__file__).parent / "csrc"
-CORE = "libvramlab_native.so"
-"""What the substitutes share: GPUs, memory, streams, the report."""
 
 
 def compile_all(

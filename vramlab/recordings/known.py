@@ -55,12 +55,21 @@ _LATE_FREES = (
     "eight times",
 )
 
+_NCCL_SHELF = (
+    "nccl-shelf",
+    "NCCL's process group holds on to what a finished all-reduce worked on until its watchdog "
+    "has seen that it finished, and the next collective begins: DDP's first buckets, which "
+    "it replaces after one step, live through the second if steps are short",
+    "ProcessGroupNCCL::shelvesToUnstash_ in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, "
+    "PyTorch 2.13",
+)
+
 SEGMENT_ORDER = KnownDifference(
     "segment-order",
     "both ask for the same sizes, and give back the same between two requests; segments lie "
     "elsewhere, because the host's own mappings lie between the driver's, so that another one of "
-    "several equal blocks is taken",
-    "get_free_block in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13: equal blocks by address",
+    "several equal blocks is taken. From PyTorch 2.12 on it takes the oldest, wherever that lies",
+    "BlockComparatorSize in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.11",
     (),
 )
 """Found by comparing traces (`alignment.same_requests`), not by the entry's name."""
@@ -113,14 +122,21 @@ KNOWN: tuple[KnownDifference, ...] = (
         (*QUANTITIES, OUTCOME),
     ),
     KnownDifference(
-        "nccl-shelf",
-        "NCCL's process group holds on to what a finished all-reduce worked on until its watchdog "
-        "has seen that it finished, and the next collective begins: DDP's first buckets, which "
-        "it replaces after one step, live through the second if steps are short",
-        "ProcessGroupNCCL::shelvesToUnstash_ in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, "
-        "PyTorch 2.13",
-        ("experiment/ddp-step",),
+        *_NCCL_SHELF,
+        ("experiment/ddp-step", "experiment/zero-table"),
         stages="DDP*",
+    ),
+    KnownDifference(
+        *_NCCL_SHELF,
+        ("experiment/zero-table",),
+        stages="ZeRO-1*",
+    ),
+    KnownDifference(
+        "recurrent-networks-in-steps",
+        "where cuDNN does not run an LSTM, such as one in bfloat16 before Ampere, one kernel does "
+        "all gates of a step; the virtual GPU counts the separate ops that it stands for",
+        "_thnn_fused_lstm_cell in aten/src/ATen/native/cuda/RNN.cu, PyTorch 2.13",
+        ("zoo/lstm-*-bf16-*",),
     ),
     KnownDifference(
         "values-that-steer",

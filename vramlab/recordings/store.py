@@ -87,9 +87,11 @@ class RecordedEntry:
     def is_refused_by_torch(self) -> bool:
         """Tell whether PyTorch ended it with an error: out of memory, or no such kernel.
 
-        What the native engine has no meaning for is none of PyTorch's: its message says so.
+        What the native engine has no meaning for is none of PyTorch's: its message says so. Neither
+        is an object that cannot be unpickled, because no other rank has sent it.
         """
-        return self.status == FAILED and "vramlab" not in (self.error or "")
+        error = self.error or ""
+        return self.status == FAILED and not ("vramlab" in error or "UnpicklingError" in error)
 
     def to_dict(self) -> dict[str, Any]:
         """Give what JSON can carry; a stage is a list, in the order of `RecordedStage`'s fields."""
@@ -203,17 +205,21 @@ class RecordingFile:
         if not path.exists():
             return cls(path, machine, {}, writer)
         recording = cls.open(path, writer)
-        different = [
-            f"{key}: {recording.machine.get(key)!r} there, {machine.get(key)!r} here"
-            for key in SAME_MACHINE
-            if recording.machine.get(key) != machine.get(key)
-        ]
+        different = recording._other_conditions(machine)
         if different:
             raise RecordingError(
                 f"{path} was recorded under other conditions, and one recording holds those of one "
                 f"machine: {'; '.join(different)}. Give another folder with --out, or move it away"
             )
         return recording
+
+    def _other_conditions(self, machine: Mapping[str, Any]) -> list[str]:
+        """What another machine has otherwise, in words; nothing: entries may be added."""
+        return [
+            f"{key}: {self.machine.get(key)!r} there, {machine.get(key)!r} here"
+            for key in SAME_MACHINE
+            if self.machine.get(key) != machine.get(key)
+        ]
 
     @property
     def is_computed(self) -> bool:
@@ -273,7 +279,8 @@ class RecordingFile:
     def keep_numbers(self, folder: Path) -> Path:
         """Write it into a folder without its traces, compressed; the file's path.
 
-        What differs from one run to the next is left out: seconds, details of messages.
+        What differs from one run to the next is left out: seconds, details of messages. What is
+        there already of the same machine, and not in this recording, stays.
         """
         traces = self.read_traces()
 
@@ -291,7 +298,11 @@ class RecordingFile:
             )
 
         entries = {name: numbers_of(name, entry) for name, entry in self.entries.items()}
-        kept = RecordingFile(folder / f"{file_stem(self.machine)}.json.gz", self.machine, entries)
+        path = folder / f"{file_stem(self.machine)}.json.gz"
+        before = RecordingFile.open(path) if path.exists() else None
+        if before is not None and not before._other_conditions(self.machine):
+            entries = before.entries | entries
+        kept = RecordingFile(path, self.machine, entries)
         folder.mkdir(parents=True, exist_ok=True)
         self.writer(kept.path, gzip.compress(kept._text().encode(), mtime=0))
         return kept.path

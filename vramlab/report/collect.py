@@ -21,7 +21,7 @@ from vramlab.report.attribution import category_of
 from vramlab.report.cuda_wheels import wheel_hint
 from vramlab.report.history_watch import HistoryWatch
 from vramlab.report.missing_package import missing_package_hint
-from vramlab.report.native_hint import native_hint
+from vramlab.report.native_hint import foreign_library_hint, native_hint
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.ranks import launched_rank, rank_of_world
@@ -200,7 +200,7 @@ def summarize(
         substitute_calls=ground.substitute_calls,
         skipped_kernels=dict(ground.skipped_kernels),
         caveats=ground.caveats,
-        hint=wheel_hint(ending.error, str(torch.__version__))
+        hint=_library_hint(ground, ending.error)
         or native_hint(ending.error)
         or missing_package_hint(ending.error),
         gpu_facts=_facts(ground, failed, out_of_memory),
@@ -208,6 +208,12 @@ def summarize(
         world_size=world_size,
         is_told_by_first_rank=launched_rank() > 0,
     )
+
+
+def _library_hint(ground: Ground, error: BaseException | None) -> str | None:
+    """What to say of a package's library that does not load."""
+    find = foreign_library_hint if ground.engine == "native" else wheel_hint
+    return find(error, str(torch.__version__))
 
 
 def _ran_out(error: BaseException | None) -> bool:

@@ -118,8 +118,8 @@ def _remainders_differ(here_bytes: int) -> Difference:
     return Difference(
         here_bytes - DOCUMENTS_REMAINDERS_BYTES,
         f"unsplit remainders: {here_bytes:,} B here, {DOCUMENTS_REMAINDERS_BYTES:,} B "
-        "in the document. Which of several equal blocks serves depends on where the driver puts "
-        "segments: on an H200 they were 11,272,192 B",
+        "in the document. Which of several equal blocks serves depends, up to PyTorch 2.11, on "
+        "where the driver puts segments: on an H200 they were 11,272,192 B",
         "recording h200-torch2.11.0.json; get_free_block in c10/cuda/CUDACachingAllocator.cpp",
     )
 

@@ -171,12 +171,14 @@ def zero_peak(ranks: int = 8, layers: int = 6, width: int = 2048) -> Outcome:
             warm_up()
             before_bytes = torch.cuda.memory_allocated()
             training = ZeroTraining(number, layers, width)
+            gpu = torch.cuda.get_device_properties()
             peak_bytes = before_bytes + zero.chain_peak_bytes(
                 number,
                 layers,
                 width,
                 ranks,
                 torch_version=trial.environment.installed_version,
+                threads=gpu.multi_processor_count * gpu.max_threads_per_multi_processor,
             )
             with trial.stage(
                 f"{zero.STAGES[number]}: forward and backward", expected("peak", peak_bytes)

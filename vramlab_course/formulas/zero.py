@@ -35,6 +35,9 @@ PARAMETERS, GRADIENTS, STATES = "parameters", "gradients", "optimizer states"
 GATHERED = "gathered parameters"
 """Whole ones, which FSDP2 has put together from the shards."""
 
+A100_THREADS = 108 * 2048
+"""That an A100 runs at once."""
+
 PAPER_BYTES_PER_PARAMETER = {PARAMETERS: 2, GRADIENTS: 2, STATES: 12}
 """Mixed precision with Adam. States: a float32 copy, momentum, variance.
 Source: the paper's §3.1."""
@@ -150,6 +153,21 @@ def gathered_bytes(groups: Groups, ranks: int, dtype: str = "float32") -> int:
     )
 
 
+def _unpacking_bytes(shard_bytes: int, ranks: int, threads: int) -> int:
+    """Give what the copy of a layer out of an all-gather takes: an int64 for each block, and five.
+
+    A block of 128 threads copies 2 KiB at a time. Where there are more such tiles than twice the
+    blocks that the GPU runs at once, a block does several: of some ranks, and of each some tiles.
+
+    Source: aten/src/ATen/native/cuda/TensorShape.cu, PyTorch 2.13.
+    """
+    tiles = ceil_div(shard_bytes, 2048)
+    tiles_of_block = ceil_div(tiles * ranks, 2 * threads // 128)
+    ranks_of_block = min(math.ceil(math.sqrt(tiles_of_block)), ranks)
+    blocks = ceil_div(tiles, ceil_div(tiles_of_block, ranks_of_block))
+    return block_bytes(8 * (5 + blocks))
+
+
 def chain_peak_bytes(
     stage: Literal[2, 3],
     layers: int,
@@ -158,6 +176,7 @@ def chain_peak_bytes(
     rows: int = 1,
     *,
     torch_version: tuple[int, int] = (2, 13),
+    threads: int = A100_THREADS,
 ) -> int:
     """Give the peak of forward and backward of a chain, each layer sharded alone by FSDP2.
 
@@ -166,7 +185,8 @@ def chain_peak_bytes(
     shards and activations there are at the peak
 
     - stage 2, when the last layer is gathered in forward: all parameters, and what the all-gathers
-      of the last two layers have put out, from which parameters are copied;
+      of the last two layers have put out, from which parameters are copied; and the numbers that
+      this copy works from;
     - stage 3, in backward: the gradient of the second layer, the input of the third one's
       reduce-scatter, and of the first layer what the all-gather has put out, and its parameters;
       also the shards of the gradients from the third layer on.
@@ -184,12 +204,14 @@ def chain_peak_bytes(
         ranks: how many there are.
         rows: of the batch.
         torch_version: of the PyTorch that is installed, whose FSDP2 runs.
+        threads: that the GPU runs at once.
     """
     shard_bytes = block_bytes(4 * width * padded_rows(width, ranks))
     layer_bytes = gathered_bytes([[(width, width)]], ranks)
     rows_bytes = block_bytes(4 * rows * width)
     if stage == 2:
-        return layers * (shard_bytes + rows_bytes) + (layers + 2) * layer_bytes
+        copy_bytes = _unpacking_bytes(4 * width * padded_rows(width, ranks), ranks, threads)
+        return layers * (shard_bytes + rows_bytes) + (layers + 2) * layer_bytes + copy_bytes
     more_bytes = 0
     if torch_version == (2, 12):
         # The shard; by then the gradients at both ends of the second layer are gone.

@@ -148,3 +148,12 @@ def test_the_peak_of_a_chain_in_parts() -> None:
     # On 1024 ranks a shard is a row: that moment is no higher.
     alone_bytes = zero.chain_peak_bytes(3, 4, 1024, 1024)
     assert zero.chain_peak_bytes(3, 4, 1024, 1024, torch_version=(2, 12)) == alone_bytes
+
+
+def test_the_copy_of_gathered_layers_takes_a_number_for_each_block() -> None:
+    # As above, stage 2: 4 shards, rows, and 6 layers. 1 MiB from each of 4 ranks are 512 tiles,
+    # 2048 in all; an A100 has room for 2 x 108 x 2048 / 128 = 3456. 8 x (5 + 512) B in blocks.
+    peak_bytes = 4 * (MIB + 4096) + 6 * 4 * MIB
+    assert zero.chain_peak_bytes(2, 4, 1024, 4) == peak_bytes + 4608
+    # A T4 has room for 640: 4 tiles a block, 2 of each of 2 ranks. 8 x (5 + 256) B.
+    assert zero.chain_peak_bytes(2, 4, 1024, 4, threads=40 * 1024) == peak_bytes + 2560

@@ -240,3 +240,28 @@ def test_multihead_attention_layers_choose_too(gpu: VirtualGPU) -> None:
     _, weights = layer(x, x, x)
     assert weights.shape == (2, 16, 16)
     assert not set(KERNELS) & set(gpu.dispatcher.seen)
+
+
+def test_a_causal_mask_begins_as_ones_that_go_before_it_is_used() -> None:
+    """As the native engine shows. The queries are scaled first, 2 x 256 x 8 numbers of 4 B.
+
+    Then there are ones and their triangle, and with two scalars the mask to add: 256 x 256 numbers.
+    """
+    with VirtualGPU("A100-40GB", torch_version="2.13"), sdpa_kernel(MATH):
+        q, k, v = (torch.zeros(1, 2, 256, 8, device="cuda") for _ in range(3))
+        torch.cuda.memory._record_memory_history("all", context=None)
+        functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        (trace,) = torch.cuda.memory._snapshot()["device_traces"]
+        torch.cuda.memory._record_memory_history(None)
+    events = [(event["action"], event["size"]) for event in trace]
+    requests = [event for event in events if event[0] in ("alloc", "free_requested")]
+    bools, mask = 256 * 256, 256 * 256 * 4
+    assert requests[:7] == [
+        ("alloc", 2 * 256 * 8 * 4),
+        ("alloc", bools),
+        ("alloc", bools),
+        ("free_requested", bools),
+        ("alloc", 4),
+        ("alloc", 4),
+        ("alloc", mask),
+    ]

@@ -145,6 +145,18 @@ def test_tensor_parallel_splits_columns_then_rows(world: World) -> None:
     assert all(p.grad is not None and p.grad.device.type == "cuda" for p in model.parameters())
 
 
+def test_waiting_gives_the_tensor_that_was_received(world: World) -> None:
+    """The functional all-reduce makes one tensor of 8 x 1024 numbers; waiting for it makes none."""
+    collectives = torch.ops._c10d_functional
+    world(4)
+    mine = torch.ones(8, 1024, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    received = collectives.wait_tensor(collectives.all_reduce(mine, "sum", "0"))
+    assert torch.cuda.max_memory_allocated() == 2 * INPUT_BYTES
+    del received
+    assert torch.cuda.memory_allocated() == INPUT_BYTES
+
+
 def test_a_gathered_tensor_may_be_viewed_before_it_has_come(world: World) -> None:
     """With one sequence, cut among the ranks, PyTorch makes a view of it without waiting."""
     world(4)

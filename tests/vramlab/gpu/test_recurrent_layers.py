@@ -99,3 +99,11 @@ def test_a_network_without_gates_runs_step_by_step() -> None:
     with VirtualGPU("A100-40GB") as gpu:
         nn.RNN(4, 4).cuda()(torch.zeros(3, 2, 4, device="cuda"))[0].sum().backward()
         assert not any("cudnn_rnn.default" in str(func) for func in gpu.dispatcher.seen)
+
+
+@pytest.mark.parametrize(("gpu", "is_one_op"), [("T4", False), ("A100-40GB", True)])
+def test_networks_in_bfloat16_are_cudnns_from_ampere_on(gpu: str, is_one_op: bool) -> None:
+    with VirtualGPU(gpu):
+        layer = nn.LSTM(3, 5).cuda().bfloat16()
+        output, _ = layer(torch.zeros(7, 2, 3, device="cuda", dtype=torch.bfloat16))
+    assert (type(output.grad_fn).__name__ == "CudnnRnnBackward0") is is_one_op

@@ -249,3 +249,14 @@ def test_math_attention_sets_masked_rows_to_zero_in_place(events: Events) -> Non
         *(("take", size) for size in taken),
         *(("give", size) for size in reversed(taken)),
     ]
+
+
+def test_cudnns_attention_has_a_workspace_on_hopper_alone(takes: Takes) -> None:
+    """As cuDNN 9.20 answers on the native engine for an A100, an H100 and a B200."""
+    x = meta(4, 12, 1024, 64, dtype=torch.bfloat16)
+    forward = aten._scaled_dot_product_cudnn_attention.default
+    sizes = {
+        gpu.compute_capability: takes(forward, x, x, x, None, True, 0.0, True, gpu=gpu)
+        for gpu in (A100, H200, B200)
+    }
+    assert sizes == {(8, 0): [], (9, 0): [256], (10, 0): []}

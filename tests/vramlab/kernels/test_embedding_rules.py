@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
-from kernel_events import A100, Events, meta
+from kernel_events import A100, H200, T4, Events, Model, meta
 
 from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, unique_by_key_bytes
 from vramlab.kernels.embedding import partial_rows
@@ -33,7 +34,8 @@ def test_rows_of_partial_sums() -> None:
 
 def test_bert_words_of_32_sequences_of_512(events: Events) -> None:
     count, index_bytes = 32 * 512, 32 * 512 * 8
-    sort, select = radix_sort_bytes(count, 8, 8, A100), unique_by_key_bytes(count, A100)
+    # Numbers up to 30522 have 15 bits.
+    sort, select = radix_sort_bytes(count, 8, 8, A100, 15), unique_by_key_bytes(count, A100)
     scan = scan_bytes(count, 8)
     gradient = meta(32, 512, 768)
     backward = aten.embedding_dense_backward.default
@@ -86,6 +88,25 @@ def test_few_tokens_are_summed_in_one_kernel(takes: Takes) -> None:
     assert takes(backward, meta(4096, 64), tokens(4096), 2, -1, False)[-2:] == [8 * rows, 8 * rows]
     before = takes(backward, meta(4096, 64), tokens(4096), 2, -1, False, version=(2, 10))
     assert before[-1] == rows * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("gpu", "one_pass", "two_passes", "all_passes"),
+    # As PyTorch 2.13.0 and 2.12.1 ask on the native engine: 4096 tokens of 2 types, of 512 or
+    # 30522 words, and of any number.
+    [(T4, 4607, 72_191, 84_479), (A100, 4607, 72_191, 84_479), (H200, 3583, 71_167, 83_455)],
+)
+def test_since_2_13_tokens_are_sorted_by_the_bits_they_have(
+    takes: Takes, gpu: Model, one_pass: int, two_passes: int, all_passes: int
+) -> None:
+    def sort_bytes(words: int, version: tuple[int, int]) -> int:
+        operands = meta(4096, 64), tokens(4096), words, -1, False
+        backward = aten.embedding_dense_backward.default
+        return takes(backward, *operands, gpu=gpu, version=version)[3]
+
+    assert sort_bytes(2, (2, 13)) == one_pass
+    assert sort_bytes(512, (2, 13)) == sort_bytes(30_522, (2, 13)) == two_passes
+    assert {sort_bytes(words, (2, 12)) for words in (2, 512, 30_522)} == {all_passes}
 
 
 def test_expanded_indices_are_copied(takes: Takes) -> None:

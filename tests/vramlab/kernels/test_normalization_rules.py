@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
 from kernel_events import A100, Events, meta
 
@@ -116,3 +118,39 @@ def test_group_norm_backward(takes: Takes) -> None:
     everything = takes(backward, *arguments, [True, True, True])
     assert everything == [channels, channels, groups, groups, channels]
     assert takes(backward, *arguments, [False, True, True]) == [channels, channels]
+
+
+@pytest.mark.parametrize(
+    ("changes", "saves"),
+    # As PyTorch 2.11.0 and 2.13.0 do on the native engine.
+    [
+        ({}, False),
+        ({"training": True}, True),
+        ({"dtype": torch.float16}, False),
+        ({"dtype": torch.float16, "weights": torch.float16}, True),
+        ({"dtype": torch.bfloat16}, True),
+        ({"dtype": torch.float64, "weights": torch.float64}, False),
+        ({"shape": (4, 64)}, True),
+        ({"shape": (4, 64, 3)}, False),
+        ({"shape": (65536, 64, 1, 1)}, True),
+        ({"affine": False}, True),
+    ],
+)
+def test_cudnn_saves_no_moments_in_evaluation(
+    events: Events, changes: dict[str, Any], saves: bool
+) -> None:
+    case = {"shape": (4, 64, 8, 8), "dtype": torch.float32, "weights": torch.float32}
+    case |= {"training": False, "affine": True, **changes}
+    moments = [meta(64) for _ in range(2)]
+    weights = [meta(64, dtype=case["weights"]) if case["affine"] else None for _ in range(2)]
+    found = events(
+        aten.native_batch_norm.default,
+        meta(*case["shape"], dtype=case["dtype"]),
+        *weights,
+        *moments,
+        case["training"],
+        0.1,
+        1e-5,
+    )
+    kept = [1, 2] if saves else [(1, 0), (2, 0)]  # of so many bytes
+    assert found == [("output", 0), *(("output", each) for each in kept)]

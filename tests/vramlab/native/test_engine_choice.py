@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vramlab.native import NativeEngineError, builds, choice
+from vramlab.native import NativeEngineError, builds, cache, choice
 from vramlab.native.builds import Build
 from vramlab.native.choice import Choice, choose
 from vramlab.native.substitutes import sources_fingerprint
@@ -26,7 +26,7 @@ def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def put(release: str, sources: str | None = None, python: str | None = None) -> Build:
     """Pretend that a PyTorch is set up."""
     tag = python or builds.python_tag()
-    folder = builds.cache_folder() / "builds" / f"torch-{release}-{tag}"
+    folder = cache.folder() / "builds" / f"torch-{release}-{tag}"
     folder.mkdir(parents=True)
     build = Build(
         folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from vramlab.native.elf import Symbol
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.foreign import Missing, missing_for
 from vramlab.native.libraries import LIBRARIES
-from vramlab.native.report import Kind, SubstituteCall
+from vramlab.native.report import Kind, SubstituteCall, as_lines
 from vramlab.native.substitutes import (
     SOURCES,
     compile_all,
@@ -35,6 +36,31 @@ def test_what_has_no_meaning_is_refused_by_name_and_what_computes_succeeds(answe
         SubstituteCall(Kind.REFUSED, "libnvunheard.so.1", "nvUnheard", 1),
         SubstituteCall(Kind.COMPUTES, "libcublas.so.13", "cublasSgemm_v2", 1),
     ]
+
+
+def test_a_library_that_was_loaded_from_elsewhere_is_told(
+    answer, compiler: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A package's own runtime, of another version; its own library of another name is its own."""
+    for name in ("libcudart.so.12", "libcurious.so.1"):
+        source = tmp_path / "empty.c"
+        source.write_text("")
+        link(compiler, tmp_path / name, [source], include=SOURCES, macros={})
+    assert answer(f"""
+        ctypes.CDLL({str(tmp_path / "libcudart.so.12")!r})
+        ctypes.CDLL({str(tmp_path / "libcurious.so.1")!r})
+        answer = 1
+    """)
+    where = str(tmp_path / "libcudart.so.12")[-71:]  # what a record holds
+    assert answer.calls() == [SubstituteCall(Kind.FOREIGN, "libcudart.so.12", where, 1)]
+    assert as_lines(answer.calls())[1:] == [f"  libcudart.so.12: {where}, once"]
+
+
+def test_every_library_with_a_substitute_is_told() -> None:
+    """But NVRTC, of which `setup --cudnn` fetches NVIDIA's own."""
+    text = (SOURCES / "core" / "foreign.c").read_text()
+    listed = re.findall(r'"(lib[\w-]+)"', text)
+    assert sorted([*listed, "libnvrtc"]) == sorted(library.stem for library in LIBRARIES)
 
 
 def test_the_processes_of_a_program_count_together(answer) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+import vramlab
 from vramlab import catalogue, native
 from vramlab.native.builds import Build
 from vramlab.native.launch import environment, try_out
-from vramlab.native.report import Kind
-from vramlab.native.substitutes import CORE
+from vramlab.native.report import CORE, Kind
 from vramlab.units import MIB
 
 RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
@@ -350,3 +350,45 @@ def test_sorting_runs_on_a_gpu_whose_code_is_an_earlier_ones(build: Build) -> No
     """PyTorch has no code for 8.9; CUB looks for tunings of what it has, which is 8.6's."""
     program = "answer = torch.rand(2**20, device='cuda').sort().values.shape[0]"
     assert run(build, program, gpu="RTX-4090") == 2**20
+
+
+RANDOM_PROGRAMS = """
+import random, torch
+
+def blocks(seed):
+    random_number, live, places = random.Random(seed), {}, []
+    known = {}
+    torch.cuda.empty_cache()
+    other = torch.cuda.Stream()
+    for step in range(400):
+        if live and random_number.random() < 0.48:
+            del live[random_number.choice(list(live))]
+        else:
+            size = random_number.choice([0.25, 0.25, 0.5, 1, 2, 3, 3, 4, 8, 12, 12, 12, 16, 24])
+            stream = other if random_number.random() < 0.2 else torch.cuda.default_stream()
+            with torch.cuda.stream(stream):
+                live[step] = torch.empty(int(size * 2**20), dtype=torch.uint8, device="cuda")
+            place = live[step].data_ptr()
+            places.append(known.setdefault(place, len(known)))
+        if random_number.random() < 0.004:
+            torch.cuda.empty_cache()
+    return places, torch.cuda.memory_reserved()
+
+answer = [list(blocks(seed)) for seed in range(8)]
+"""
+
+
+@pytest.mark.parametrize("settings", ["", "expandable_segments:True"])
+@pytest.mark.parametrize("release", ["2.11.0", "2.12.1", "2.13.0"])
+def test_both_engines_take_the_same_blocks(release: str, settings: str) -> None:
+    """Of those that are free, and of one size: which is told by where each tensor lay before."""
+    try:
+        build = native.find(release)
+    except native.NativeEngineError as error:
+        pytest.skip(str(error))
+    found = run(build, RANDOM_PROGRAMS, gpu="T4", PYTORCH_CUDA_ALLOC_CONF=settings)
+    names: dict[str, Any] = {}
+    with vramlab.VirtualGPU("T4", torch_version=release, alloc_conf=settings):
+        exec(RANDOM_PROGRAMS, names)
+        expected = [list(each) for each in names["answer"]]
+    assert found == expected

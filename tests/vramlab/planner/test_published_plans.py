@@ -147,10 +147,10 @@ def test_nanotron_four_stages_of_four_ranks() -> None:
         for size in (4, 16)
     )
     predicted = (sixteen - four) / 12 - 4 * 16 / 4  # without the stages' outputs, as above
-    # 2.7 % are missing. nanotron lays attention's output out anew: 2 of 50 numbers of each token's
+    # 3.3 % are missing. nanotron lays attention's output out anew: 2 of 50 numbers of each token's
     # width. PyTorch holds buffers to receive into, too; what else differs is not known. Before 2.12
     # PyTorch takes a little more.
-    share = 0.973 if torch.__version__ >= (2, 12) else 0.979
+    share = 0.967 if torch.__version__ >= (2, 12) else 0.973
     assert predicted / measured == pytest.approx(share, abs=0.001)
 
 

@@ -282,6 +282,18 @@ def test_kept_numbers_are_the_recordings_and_small(
     assert "equal to the byte: 1 of 1 entries" in capsys.readouterr().out
 
 
+def test_numbers_are_kept_beside_those_of_other_entries_of_the_same_machine(
+    make_recording: Recorder, tmp_path: Path
+) -> None:
+    both = make_recording([TRAINING, INFERENCE])
+    first = replace(both, entries={TRAINING: both.entries[TRAINING]})
+    second = replace(both, entries={INFERENCE: both.entries[INFERENCE]})
+    computed(first, tmp_path)
+    assert list(computed(second, tmp_path).entries) == [TRAINING, INFERENCE]
+    other = replace(second, machine={**second.machine, "cudnn": 99999})
+    assert list(computed(other, tmp_path).entries) == [INFERENCE]
+
+
 def test_kept_numbers_name_a_difference_of_places_alone(
     make_recording: Recorder, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -295,6 +307,18 @@ def test_kept_numbers_name_a_difference_of_places_alone(
     rewrite(kept, TRAINING, stages=stages, requests="0" * 16)
     assert main(["compare", str(kept.path)]) == 1
     assert f"differ for no known reason: 1: {TRAINING}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "is_pytorchs"),
+    [
+        ("OutOfMemoryError: CUDA out of memory", True),
+        ("RuntimeError: CUDNN_STATUS_NOT_SUPPORTED (vramlab's substitute)", False),
+        ("UnpicklingError: invalid load key", False),  # of what no other rank has sent
+    ],
+)
+def test_what_the_native_engine_cannot_say_is_no_refusal(error: str, is_pytorchs: bool) -> None:
+    assert RecordedEntry("failed", 1.0, error=error).is_refused_by_torch is is_pytorchs
 
 
 def test_what_pytorch_refuses_is_to_be_refused_alike(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.report.native_hint import native_hint
+from vramlab.report.native_hint import foreign_library_hint, native_hint
 
 
 class FourBits(torch.nn.Parameter):
@@ -30,7 +30,26 @@ def test_triton_comes_with_the_native_engine() -> None:
     assert "`vramlab native setup --triton`" in (native_hint(missing) or "")
 
 
+@pytest.mark.parametrize(
+    ("said", "lacks"),
+    [
+        ("libcudart.so.12: cannot open shared object file: No such file", "needs libcudart.so.12,"),
+        ("/site/ops.so: undefined symbol: cusparseSDDMM", "needs the function cusparseSDDMM,"),
+    ],
+)
+def test_what_a_packages_library_misses_is_named(said: str, lacks: str) -> None:
+    error = RuntimeError("its operators are not there")
+    error.__cause__ = ImportError(said)
+    hint = foreign_library_hint(error, "2.11.0+cu130") or ""
+    assert lacks in hint
+    assert hint.endswith("`vramlab native check PACKAGE` names all that it misses")
+
+
 def test_other_errors_have_no_hint() -> None:
+    other = OSError("libcurl.so.4: cannot open shared object file: No such file")
+    assert foreign_library_hint(other, "2.11.0") is None
+    assert foreign_library_hint(ImportError("x.so: undefined symbol: _ZN3c10"), "2.11.0") is None
+    assert foreign_library_hint(None, "2.11.0") is None
     assert native_hint(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) is None
     assert native_hint(ModuleNotFoundError("No module named 'wandb'", name="wandb")) is None
     assert native_hint(None) is None

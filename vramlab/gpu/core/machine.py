@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from vramlab.allocator import AllocatorSettings, Block, CachingAllocator, DeviceMemory
+from vramlab.allocator import (
+    AllocatorSettings,
+    Block,
+    CachingAllocator,
+    DeviceMemory,
+    precedence_of,
+)
 from vramlab.catalogue import GPUModel
 from vramlab.cudnn.workspaces import Workspaces
 from vramlab.errors import OutOfDeviceMemory
@@ -80,7 +86,9 @@ class VirtualDevice:
         self.index = index
         self.model = model
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
-        self.allocator = CachingAllocator(self.memory, settings, device=index)
+        self.allocator = CachingAllocator(
+            self.memory, settings, device=index, precedence=precedence_of(torch_version)
+        )
         self.cudnn = Workspaces(model, torch_version)
         self.kernel_context = KernelContext(
             model=model, torch_version=torch_version, environment=environment, cudnn=self.cudnn

@@ -99,6 +99,18 @@ def receive_new(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
     return result
 
 
+@handler("_c10d_functional.wait_tensor.default")
+def wait(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Give the tensor itself, once it is there. For meta tensors PyTorch makes another.
+
+    Source: `wait_tensor` in torch/csrc/distributed/c10d/Functional.cpp, PyTorch 2.13.
+    """
+    if dispatcher.backing_device.type != "meta":
+        return dispatcher.run_plain(func, args, kwargs)
+    (tensor,) = args
+    return tensor
+
+
 @handler("_c10d_functional._wrap_tensor_autograd.default")  # not in every version
 def wrap(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Wrap the result of a collective that may still run. For meta tensors PyTorch makes another.

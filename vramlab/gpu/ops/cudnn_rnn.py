@@ -99,8 +99,15 @@ def _is_unknown(where: PathContext, operands: Sequence[Tensor]) -> bool:
         or projected
         or not all(_is_on(where.device, operand) for operand in operands)
         or not torch.backends.cudnn.enabled
-        or states[0].dtype not in (*torch.backends.cudnn.CUDNN_TENSOR_DTYPES, torch.bfloat16)
+        or not _computes_in(where.device, states[0].dtype)
     )
+
+
+def _computes_in(device: VirtualDevice, dtype: torch.dtype) -> bool:
+    """Tell whether PyTorch has cuDNN run networks of this type: of bfloat16, from Ampere on."""
+    if dtype == torch.bfloat16:
+        return device.model.compute_capability >= (8, 0)
+    return dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
 
 
 def _is_on(device: VirtualDevice, tensor: Tensor) -> bool:

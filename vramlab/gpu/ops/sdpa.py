@@ -118,8 +118,10 @@ def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -
     half_scale = math.sqrt(q.size(-1) ** -0.5 if scale is None else abs(scale))
     q = q * (-half_scale if scale is not None and scale < 0 else half_scale)
     if call.is_causal:
-        ones = torch.ones((q.size(-2), k.size(-2)), dtype=torch.bool, device=q.device)
-        mask = additive(ones.tril(), q.dtype)
+        sizes = q.size(-2), k.size(-2)
+        # The ones go when the triangle is there.
+        mask = torch.ones(sizes, dtype=torch.bool, device=q.device).tril()
+        mask = additive(mask, q.dtype)
     if call.enable_gqa:
         groups = q.size(-3) // k.size(-3)
         k, v = (t.repeat_interleave(groups, -3) for t in (k, v))

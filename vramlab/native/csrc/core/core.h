@@ -55,9 +55,10 @@ API extern _Thread_local int vn_device;    // the thread's current device
 
 // ---- report.c: what was called that has no meaning here ----
 
-enum { REFUSED = 1, COMPUTES = 2, ASSUMED = 3 };
+enum { REFUSED = 1, COMPUTES = 2, ASSUMED = 3, FOREIGN = 4 }; // FOREIGN: foreign.c
 typedef struct vn_slot vn_slot_t;
 API void vn_count(int kind, const char *library, const char *function, vn_slot_t **slot);
+API void vn_tell_foreign(void); // what was loaded so far; vramlab/native/report.py calls it
 #define COUNT(kind, library, function)                   \
     do {                                                 \
         static vn_slot_t *slot;                          \
