@@ -18,9 +18,10 @@ from vramlab.allocator.statistics import Tally
 class Precedence(Enum):
     """Which of several free blocks of one size comes first.
 
-    Source: `BlockComparatorSize` in c10/cuda/CUDACachingAllocator.cpp up to PyTorch 2.11. What 2.12
-    and 2.13 take first was seen in what their own code does on the native engine, and random
-    programs take the same blocks there (tests/vramlab/native/test_torch.py).
+    Source: `BlockComparatorSize` in c10/cuda/CUDACachingAllocator.cpp up to PyTorch 2.11; its
+    `Block` has a `registration_counter` since, which tells what was made first. What 2.12 and 2.13
+    compare by it was seen in what their own code does on the native engine, and random programs
+    take the same blocks there (tests/vramlab/native/test_torch.py).
     """
 
     LOWEST_ADDRESS = "the one at the lowest address"

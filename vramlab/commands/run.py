@@ -37,6 +37,7 @@ from vramlab.native.choice import (
     default_engine,
     run_command,
 )
+from vramlab.native.launch import begin_again_with
 from vramlab.progress import working
 from vramlab.report.ranks import launched_on_this_machine, launched_rank
 
@@ -174,6 +175,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if choice.build is not None:
         return _run_natively(arguments, model, choice)
+    if choice.native:
+        begin_again_with(model, _count(arguments), arguments.streams)
 
     with no_garbage_collection():
         from vramlab.report.program import Program

@@ -70,6 +70,12 @@ def describe(
     return ";".join(f"{name}={value}" for name, value in figures.items())
 
 
+def described_count(text: str) -> int:
+    """Read from a text of `describe` how many GPUs there are."""
+    pairs = dict(pair.split("=", 1) for pair in text.split(";"))
+    return int(pairs["count"])
+
+
 def available_host_bytes() -> int:
     """Read how much memory this machine, or the container this runs in, has left."""
     free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -18,7 +18,7 @@ from vramlab.cudnn.description import cudnn_json
 from vramlab.native import kernel_code, report
 from vramlab.native.builds import Build
 from vramlab.native.errors import NativeEngineError
-from vramlab.native.gpu import Streams, describe
+from vramlab.native.gpu import Streams, describe, described_count
 from vramlab.native.report import CORE, SubstituteCall
 from vramlab.native.substitutes import sources_fingerprint
 
@@ -87,6 +87,23 @@ def environment(
     if report_file is not None:
         values[report.ENVIRONMENT] = str(report_file)
     return values
+
+
+def begin_again_with(gpu: GPUModel, count: int, streams: Streams) -> None:
+    """Begin this process again where it is to have more GPUs than it was started with.
+
+    A rank that torchrun has started finds the GPUs of the process that called torchrun, and needs
+    one for each rank of this machine. Only before torch is imported: it asks once how many there
+    are.
+
+    Args:
+        gpu: from the catalogue.
+        count: how many of it there are to be.
+        streams: when events complete.
+    """
+    if described_count(os.environ["VRAMLAB_NATIVE_GPU"]) < count:
+        os.environ["VRAMLAB_NATIVE_GPU"] = describe(gpu, count, streams)
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def _before(folder: Path, rest: str | None) -> str:

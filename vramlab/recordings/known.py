@@ -139,16 +139,6 @@ KNOWN: tuple[KnownDifference, ...] = (
         ("zoo/lstm-*-bf16-*",),
     ),
     KnownDifference(
-        "values-that-steer",
-        "how many different tokens there are is read from the GPU, where the native engine has no "
-        "values that kernels would have written",
-        "embedding_backward_cuda_kernel in aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu, "
-        "PyTorch 2.13",
-        ("rule/aten.embedding_dense_backward.default",),
-        ("peak", "reserved", "peak reserved"),
-        stages="*below 2,*",
-    ),
-    KnownDifference(
         *_LATE_FREES,
         (
             "rule/aten._scaled_dot_product_efficient_attention_backward.default",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,22 @@ class TestToldWhich:
     ) -> None:
         monkeypatch.setenv("VRAMLAB_NATIVE_GPU", "count=1")
         assert choose("auto") == choose("native") == Choice(native=True)
+
+
+@pytest.mark.parametrize(("ranks", "again"), [(1, False), (2, False), (4, True)])
+def test_a_rank_begins_again_where_it_has_too_few_gpus(
+    ranks: int, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vramlab import catalogue
+    from vramlab.native import launch
+    from vramlab.native.gpu import describe, described_count
+
+    begun: list[object] = []
+    monkeypatch.setattr(launch.os, "execv", lambda *command: begun.append(command))
+    monkeypatch.setenv("VRAMLAB_NATIVE_GPU", describe(catalogue.find("T4"), 2))
+    launch.begin_again_with(catalogue.find("T4"), ranks, "early")
+    assert begun == ([(sys.executable, sys.orig_argv)] if again else [])
+    assert described_count(os.environ["VRAMLAB_NATIVE_GPU"]) == max(2, ranks)
 
 
 def test_the_kernel_starts_with_what_the_command_was_told(set_up: Path) -> None:

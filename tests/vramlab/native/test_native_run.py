@@ -81,6 +81,39 @@ def test_one_rank_of_many_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.M
     assert device["peak_allocated_bytes"] >= 9 * 4096
 
 
+RANKS = """
+import os, torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+gpu = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(gpu)
+total = torch.ones(1024, device="cuda")
+dist.all_reduce(total)
+print(f"rank {dist.get_rank()} has {torch.cuda.memory_allocated(gpu)} B", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_each_rank_that_torchrun_starts_has_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A tensor of 4 KiB each; the second one's GPU is no other's."""
+    try:
+        build = choose("native").build
+    except native.NativeEngineError as error:
+        pytest.skip(str(error))
+    assert build is not None
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "ranks.py").write_text(RANKS)
+    words = ["--engine", "native", "--torch-version", build.release, "--gpu", "T4"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    assert main(["run", *words, *torchrun, str(tmp_path / "ranks.py")]) == 0
+    out, err = capfd.readouterr()
+    for rank in (0, 1):  # both write at the same time
+        assert f"rank {rank} has 4096 B" in out
+        assert f"fits: cuda:{rank} needs" in err
+
+
 def test_both_engines_give_the_same_report(reports: dict[str, Any]) -> None:
     """But for the lines of the backward pass, which the native engine does not know."""
     portable, own = (reports[engine]["devices"][0] for engine in ("portable", "native"))
