@@ -111,16 +111,22 @@ class JobPool(Closing):
         self._plain = {heavy: _Server(python, PLAIN_SERVER, path) for heavy in (False, True)}
         self._imported: tuple[str, ...] = ()
 
-    def measure(self, exercise: Exercise, task: Task, config: Config) -> Mapping[str, Any]:
-        """Measure the truth of one case: `arguments` (for the learner's function) and `truth`.
+    def measure(
+        self, exercise: Exercise, task: Task, configs: Sequence[Config]
+    ) -> list[Mapping[str, Any]]:
+        """Measure the truths of some cases: of each `arguments` (for the learner's function) and
+        `truth`.
 
-        What a measurement imports, which runs no learner's code, is there for all later ones.
+        One process measures all of them, each on a GPU of its own. What measuring imports, which
+        runs no learner's code, is there for all later ones.
         """
-        limits = _limits(MEASURE_CPU_SECONDS)
-        trusted = replace(limits, is_trusted=True, reply_bytes=MEASURE_REPLY_BYTES)
+        limits = _limits(MEASURE_CPU_SECONDS * len(configs))
+        reply_bytes = MEASURE_REPLY_BYTES * len(configs)
+        trusted = replace(limits, is_trusted=True, reply_bytes=reply_bytes)
         order = JobSpec(trusted, TORCH_MODULES + self._imported)
-        measured: dict[str, Any] = self._do("measure", exercise, task, order, config=config)
-        self._imported += tuple(measured.pop("imported"))
+        reply: dict[str, Any] = self._do("measure", exercise, task, order, configs=configs)
+        self._imported += tuple(reply["imported"])
+        measured: list[Mapping[str, Any]] = reply["measured"]
         return measured
 
     def find(

@@ -47,7 +47,9 @@ def run(request: Mapping[str, Any]) -> Reply:
     task = exercise.task(request["task"])
     match request["job"]:
         case "measure":
-            return _with_imports(lambda: _measure(task, request["config"]))
+            return _with_imports(
+                lambda: {"measured": [_measure(task, config) for config in request["configs"]]}
+            )
         case "trial":
             return _trial(task, request["source"], request["config"])
         case unknown:

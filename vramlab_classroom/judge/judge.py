@@ -277,12 +277,14 @@ class Judge:
         if key not in self._truths:
             self._measure_with_others(exercise, task, [config])
         if key not in self._truths:
-            self._truths[key] = self._measured(exercise, task, config)
+            (self._truths[key],) = self._measured(exercise, task, [config])
         return self._truths[key]
 
-    def _measured(self, exercise: Exercise, task: Task, config: Config) -> Truth:
+    def _measured(
+        self, exercise: Exercise, task: Task, configs: Sequence[Config]
+    ) -> Sequence[Truth]:
         try:
-            return self._pool.measure(exercise, task, config)
+            return self._pool.measure(exercise, task, configs)
         except JobLate as late:
             raise JobPoolError(f"{task.name} could not be measured: {late}") from late
 
@@ -290,28 +292,41 @@ class Judge:
         self, exercise: Exercise, task: Task, configs: Sequence[Config]
     ) -> None:
         """Measure those cases that no other judge does, and take the rest from them."""
+        if self._visible is not None:
+            self._visible._measure_with_others(
+                exercise, task, [config for config in configs if config in task.visible]
+            )
+            configs = [config for config in configs if config not in task.visible]
+        asked = {_key(exercise, task, config): config for config in configs}
+        missing = {key: config for key, config in asked.items() if key not in self._truths}
         if self._shared is None:
+            self._truths |= self._measured_by_key(exercise, task, missing)
             return
-        left = []
-        for config in configs:
-            key = _key(exercise, task, config)
-            if key in self._truths:
-                continue
-            found = self._shared.find(key)
-            if found is None and self._shared.claim(key):
-                try:
-                    found = self._measured(exercise, task, config)
-                except BaseException:
-                    self._shared.give_up(key)
-                    raise
-                self._shared.put(key, found)
-            if found is None:
-                left.append(key)
-            else:
-                self._truths[key] = found
-        for key in left:
-            if (found := self._shared.wait(key)) is not None:
-                self._truths[key] = found
+        known = {key: truth for key in missing if (truth := self._shared.find(key)) is not None}
+        ours = {
+            key: config
+            for key, config in missing.items()
+            if key not in known and self._shared.claim(key)
+        }
+        try:
+            measured = self._measured_by_key(exercise, task, ours)
+        except BaseException:
+            for key in ours:
+                self._shared.give_up(key)
+            raise
+        for key, truth in measured.items():
+            self._shared.put(key, truth)
+        self._truths |= known | measured
+        for key in missing.keys() - self._truths.keys():
+            if (truth := self._shared.wait(key)) is not None:
+                self._truths[key] = truth
+
+    def _measured_by_key(
+        self, exercise: Exercise, task: Task, configs: Mapping[str, Config]
+    ) -> dict[str, Truth]:
+        if not configs:
+            return {}
+        return dict(zip(configs, self._measured(exercise, task, [*configs.values()]), strict=True))
 
 
 def _key(exercise: Exercise, task: Task, config: Config) -> str:

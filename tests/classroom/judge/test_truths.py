@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,12 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pool, name)
 
-    def measure(self, exercise: Any, task: Any, config: Mapping[str, Any]) -> Any:
+    def measure(self, exercise: Any, task: Any, configs: Sequence[Mapping[str, Any]]) -> Any:
         if self._dies:
             self._dies -= 1
             raise JobDied("its process ended with SIGKILL")
-        self.measured.append(config)
-        return self._pool.measure(exercise, task, config)
+        self.measured += configs
+        return self._pool.measure(exercise, task, configs)
 
 
 def test_each_case_is_measured_once(pool: JobPool, tmp_path: Path) -> None:

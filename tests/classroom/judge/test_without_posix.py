@@ -41,7 +41,7 @@ def pool(tmp_path: Path) -> Iterator[JobPool]:
 
 def test_a_check_measures_finds_the_answer_and_runs_it(pool: JobPool, toy: Exercise) -> None:
     task = toy.task("double")
-    assert pool.measure(toy, task, {"size": 3}) == {"arguments": {"size": 3}, "truth": 6}
+    assert pool.measure(toy, task, [{"size": 3}]) == [{"arguments": {"size": 3}, "truth": 6}]
     source = pool.find({"double": ["def double(size):\n    return 2 * size"]})["double"]["source"]
     (outcome,) = pool.answers(toy, task, source, [{"size": 3}])
     assert outcome["value"] == 6

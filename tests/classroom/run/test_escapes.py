@@ -135,7 +135,7 @@ def ended(pool: JobPool, escape: Escape, **arguments: Any) -> str:
 def trusted(pool: JobPool, escape: Escape, **arguments: Any) -> str:
     """Run an escape as code of the package, which may write files and start processes."""
     config = {"name": escape.__name__, **arguments}
-    return f"{pool.measure(EXERCISE, ANSWER, config)['truth']}"
+    return f"{pool.measure(EXERCISE, ANSWER, [config])[0]['truth']}"
 
 
 def is_well(pool: JobPool) -> bool:
@@ -331,7 +331,7 @@ def test_earlier_answers_and_truths_are_not_in_memory(any_pool: JobPool) -> None
     secret = "".join(reversed("the answer of somebody else"))
     source = f"def program():\n    return {secret!r}"
     assert any_pool.trial(EXERCISE, PROGRAM, source, {})["achieved"] == secret
-    measured = any_pool.measure(EXERCISE, ANSWER, {"name": "tell", "text": secret})
+    (measured,) = any_pool.measure(EXERCISE, ANSWER, [{"name": "tell", "text": secret}])
     assert measured["truth"] == secret
     assert tried(any_pool, escapes.find_in_memory, reversed_text=secret[::-1]) == "0"
 

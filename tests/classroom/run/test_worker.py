@@ -150,7 +150,7 @@ def test_cell_command_and_grader_come_to_one_verdict(
 def test_an_answer_that_only_knows_the_visible_cases_earns_nothing(pool: JobPool) -> None:
     task = find_exercise(EXERCISE).task("block_bytes")
     known = {
-        case["requested_bytes"]: pool.measure(find_exercise(EXERCISE), task, case)["truth"]
+        case["requested_bytes"]: pool.measure(find_exercise(EXERCISE), task, [case])[0]["truth"]
         for case in task.visible
     }
     answer = f"def block_bytes(requested_bytes):\n    return {known}.get(requested_bytes, -1)"
