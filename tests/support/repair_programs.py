@@ -6,6 +6,7 @@ trials see to, and not the language of answers.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +90,8 @@ _own_runs: dict[Any, Run] = {}
 def our_own_runs_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Remember the runs of our own programs, which are the same in every trial of a case.
 
-    And compute in one thread, as pools do: tests share the cores.
+    And compute in one thread, as pools do: tests share the cores. Garbage is looked for among what
+    a trial makes, not in all that is imported.
     """
     run_anew = Repair._run
 
@@ -104,7 +106,9 @@ def our_own_runs_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Repair, "_run", run_once)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    gc.freeze()
     yield
+    gc.unfreeze()
     torch.set_num_threads(threads)
 
 
