@@ -20,6 +20,7 @@ from vramlab_course.formulas.bert import Bert
 from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.training import SCALAR_BYTES, LinearChain
 from vramlab_course.programs.models.documents import linear_net
+from vramlab_course.programs.unfilled import UnfilledWeights
 
 
 @experiment(
@@ -111,7 +112,10 @@ def attention_of_2023(
 
 
 def bert_large_classifier() -> nn.Module:
-    """Make BERT-large with a classifier, random weights, in train mode, as the Trainer does."""
+    """Make BERT-large with a classifier, in train mode, as the Trainer does.
+
+    On the host, with `UnfilledWeights`.
+    """
     from transformers import AttentionInterface, BertConfig, BertForSequenceClassification
 
     AttentionInterface.register("attention of 2023", attention_of_2023)
@@ -124,7 +128,8 @@ def bert_large_classifier() -> nn.Module:
             "attn_implementation": "attention of 2023",
         }
     )
-    model: nn.Module = BertForSequenceClassification(config)
+    with UnfilledWeights():
+        model: nn.Module = BertForSequenceClassification(config)
     return model.train()
 
 

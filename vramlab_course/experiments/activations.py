@@ -15,6 +15,7 @@ from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import vgg16
 from vramlab_course.programs.models.documents import VGG16
+from vramlab_course.programs.unfilled import UnfilledWeights
 
 _BATCHES = (32, 64)
 
@@ -34,7 +35,9 @@ def vgg16_activations() -> Outcome:
     which segments the outputs go, and so what is left of blocks beyond their requests.
     """
     trial = Trial("vgg16-activations", batches=list(_BATCHES))
-    model = VGG16().to("cuda")
+    with UnfilledWeights():
+        model = VGG16()
+    model.to("cuda")
     images = torch.zeros(1, *vgg16.IMAGE, device="cuda")
     workspace_bytes = trial.environment.linear_workspace_bytes()
     remainder_bytes = unsplit_remainder_bytes()

@@ -15,6 +15,7 @@ from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.bert import Bert
 from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.training import SCALAR_BYTES
+from vramlab_course.programs.unfilled import UnfilledWeights
 
 BATCH, SEQUENCE = 32, 512
 DOCUMENTS_REMAINDERS_BYTES = 10_747_904
@@ -27,11 +28,15 @@ _CONDITIONS = Conditions(
 
 
 def bert_base() -> nn.Module:
-    """Make BERT-base with random weights from its configuration: nothing is downloaded."""
+    """Make BERT-base from its configuration: nothing is downloaded.
+
+    On the host, its weights are `UnfilledWeights`: what it takes is asked for, not what it says.
+    """
     from transformers import BertConfig, BertModel
 
     config = BertConfig.from_dict({"attn_implementation": "eager"})
-    model: nn.Module = BertModel(config)
+    with UnfilledWeights():
+        model: nn.Module = BertModel(config)
     return model.eval()
 
 

@@ -34,6 +34,7 @@ from vramlab_course.experiments.outcome import Difference, Finding, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial
+from vramlab_course.programs.unfilled import UnfilledWeights
 
 WIDTH, LAYERS, LENGTH, VOCABULARY = 768, 3, 256, 8192
 SMALL, LARGE = 2, 32
@@ -129,7 +130,9 @@ def read_step(setting: Setting) -> MethodReading:
     """
     torch._C._cuda_clearCublasWorkspaces()  # they come anew, so that each reading counts them
     before_bytes = torch.cuda.memory_allocated()
-    model = LanguageModel(setting.width, setting.layers, setting.vocabulary).to("cuda")
+    with UnfilledWeights():
+        model = LanguageModel(setting.width, setting.layers, setting.vocabulary)
+    model.to("cuda")
     model.checkpointing = setting.checkpointing
     parameters = list(model.parameters())
     optimizer = OPTIMIZERS[setting.optimizer](parameters[:: setting.owners])

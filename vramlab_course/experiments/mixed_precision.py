@@ -22,6 +22,7 @@ from vramlab_course.formulas.mixed_precision import (
 from vramlab_course.formulas.parameters import linear_chain_shapes
 from vramlab_course.formulas.training import SCALAR_BYTES
 from vramlab_course.programs.models.documents import linear_net
+from vramlab_course.programs.unfilled import UnfilledWeights
 
 
 def autocast(enabled: bool = True) -> AbstractContextManager[Any]:
@@ -134,7 +135,9 @@ def precision_modes() -> Outcome:
         (x @ warm_up).sum().backward()  # the workspaces
         del warm_up
         with trial.stage(mode, expected("growth", predicted_bytes)):
-            model = nn.Linear(_WIDTH, _WIDTH, bias=False, dtype=dtype).to("cuda")
+            with UnfilledWeights():
+                model = nn.Linear(_WIDTH, _WIDTH, bias=False, dtype=dtype)
+            model.to("cuda")
             optimizer: torch.optim.Optimizer | MasterWeights
             if mode.endswith("copies"):
                 optimizer = MasterWeights(model.parameters(), torch.optim.AdamW)

@@ -20,6 +20,7 @@ from vramlab_course.formulas import vgg16
 from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.per_parameter import GRADIENTS, OPTIMIZERS, WEIGHTS, ZERO_MIXED_ADAM
 from vramlab_course.programs.models.documents import VGG16
+from vramlab_course.programs.unfilled import UnfilledWeights
 
 _WIDTH = 4096
 _PARAMETERS = _WIDTH * _WIDTH
@@ -247,7 +248,9 @@ def vgg16_optimizers() -> Outcome:
     states_bytes = all_bytes - model_bytes - gradients_bytes
 
     with trial.stage("parameters", expected("growth", model_bytes)):
-        model = VGG16().to("cuda")
+        with UnfilledWeights():
+            model = VGG16()
+        model.to("cuda")
     with trial.stage(
         "gradients",
         expected(

@@ -16,6 +16,7 @@ from vramlab_course.formulas import parameters as count
 from vramlab_course.formulas import vgg16
 from vramlab_course.formulas.packing import packed
 from vramlab_course.programs.models.documents import VGG16, RepeatedLinear
+from vramlab_course.programs.unfilled import UnfilledWeights
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,9 @@ def vgg16_parameters() -> Outcome:
         expected("allocated", allocated_bytes, "vgg16-params", differences=[blocks]),
         expected("reserved", reserved_bytes),
     ):
-        model = VGG16().to("cuda")
+        with UnfilledWeights():
+            model = VGG16()
+        model.to("cuda")
     del model
     return trial.outcome()
 

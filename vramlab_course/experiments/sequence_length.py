@@ -25,6 +25,7 @@ from vramlab_course.formulas.attention import (
 )
 from vramlab_course.formulas.bert import Bert
 from vramlab_course.formulas.fit import quadratic_fit
+from vramlab_course.programs.unfilled import UnfilledWeights
 
 LONGEST = 2560
 """Tokens that document 001's BERT has positions for."""
@@ -40,7 +41,7 @@ _BACKENDS: Mapping[str, SDPBackend] = {
 
 
 def long_bert(attention: str = "eager") -> nn.Module:
-    """Make BERT-base with 2560 positions and random weights, in train mode.
+    """Make BERT-base with 2560 positions, in train mode; on the host, with `UnfilledWeights`.
 
     Args:
         attention: "eager" or "sdpa", as transformers calls it.
@@ -50,7 +51,8 @@ def long_bert(attention: str = "eager") -> nn.Module:
     config = BertConfig.from_dict(
         {"attn_implementation": attention, "max_position_embeddings": LONGEST}
     )
-    model: nn.Module = BertModel(config)
+    with UnfilledWeights():
+        model: nn.Module = BertModel(config)
     return model
 
 

@@ -306,11 +306,15 @@ the other layers' gradients."""
 
 def _head_and_data(width: int, depth: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
     """A stack of Linear layers whose last one is to be trained, inputs and targets: (8, width)."""
-    layers = [torch.nn.Linear(width, width) for _ in range(depth)]
+    from vramlab_course.programs.unfilled import UnfilledWeights
+
+    with UnfilledWeights():
+        layers = [torch.nn.Linear(width, width) for _ in range(depth)]
+    values = torch.arange(width * width, dtype=torch.float32).remainder_(7)
+    values = values.reshape(width, width).sub_(3).div_(width)
     with torch.no_grad():
         for layer in layers:
-            values = torch.arange(width * width, dtype=torch.float32).remainder_(7)
-            layer.weight.copy_(values.reshape(width, width).sub_(3).div_(width))
+            layer.weight.copy_(values)
             layer.bias.fill_(0.5)
     inputs = torch.arange(8 * width, dtype=torch.float32).remainder_(5).reshape(8, width)
     return torch.nn.Sequential(*layers).to("cuda"), inputs.to("cuda"), inputs.flip(0).to("cuda")

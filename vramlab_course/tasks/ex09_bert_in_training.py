@@ -392,7 +392,7 @@ ROOM_BYTES = 8 * MIB
 SAME = 1e-4
 """Both ways to compute attention differ in the last bits; a step moves outputs by far more."""
 
-BATCH, LENGTH, WIDTH, HEADS, FEED_FORWARD = 4, 512, 128, 4, 512
+BATCH, LENGTH, WIDTH, HEADS, FEED_FORWARD = 4, 512, 128, 4, 128
 
 Load = Callable[[int], "tuple[torch.Tensor, torch.Tensor]"]
 

@@ -45,6 +45,9 @@ MAX_PREPARED = 20
 
 Loaded = TypeVar("Loaded")
 
+Outline = tuple["torch.dtype", "torch.Size", int]
+"""Dtype, shape, and the bytes of the storage of a tensor."""
+
 Program = Any
 """What `Repair.call` can run: a function, most often."""
 
@@ -89,7 +92,7 @@ class Run:
     record: RunRecord = field(default_factory=RunRecord)
     """In a workshop, all that it has done: see `building.py`."""
 
-    _given: list[tuple[ref[torch.Tensor], str]] = field(default_factory=list)
+    _given: list[tuple[ref[torch.Tensor], Outline]] = field(default_factory=list)
 
     def ours(self, function: Callable[..., Loaded]) -> Callable[..., Loaded]:
         """Give a function of the task's to the program: what it computes is not the program's."""
@@ -115,7 +118,8 @@ class Run:
 
     def note_given(self, given: Sequence[Any]) -> None:
         """Note tensors, and parameters of modules, that the program is given and does not own."""
-        self._given += [(ref(tensor), _outline(tensor)) for tensor in _tensors(given)]
+        tensors = list(_tensors(given))
+        self._given += zip(map(ref, tensors), _outlines(tensors), strict=True)
 
     def require_intact(self) -> None:
         """Require that tensors that were given to the program, and are there, are what they were.
@@ -125,12 +129,15 @@ class Run:
         Raises:
             NotFixed: one has another shape or dtype, or less memory.
         """
-        for reference, outline in self._given:
-            tensor = reference()
-            if tensor is not None and _outline(tensor) != outline:
+        found = [(tensor, given) for given in self._given if (tensor := given[0]()) is not None]
+        self._given = [given for _, given in found]
+        outlines = _outlines([tensor for tensor, _ in found])
+        for (_, before), now in zip(self._given, outlines, strict=True):
+            if now != before:
                 raise NotFixed(
-                    f"A tensor that it was given, {outline}, has become {_outline(tensor)}. Its "
-                    "memory is not yours to take away: drop the names that hold it."
+                    f"A tensor that it was given, {_in_words(before)}, has become "
+                    f"{_in_words(now)}. Its memory is not yours to take away: drop the names that "
+                    "hold it."
                 )
 
     @property
@@ -374,7 +381,17 @@ def _tensors(inputs: Sequence[Any]) -> Iterator[torch.Tensor]:
             yield from parameters_of(each)
 
 
-def _outline(tensor: torch.Tensor) -> str:
-    """What a program has to leave as it is of a tensor that it was given, in words."""
-    size_bytes = tensor.untyped_storage().nbytes()
-    return f"{tensor.dtype} of shape {tuple(tensor.shape)} with {format_bytes(size_bytes)}"
+def _outlines(tensors: Sequence[torch.Tensor]) -> list[Outline]:
+    """What a program has to leave as it is of tensors that it was given.
+
+    They are asked past all torch functions, those of their classes too: there are many, and often.
+    """
+    from vramlab.gpu.torch_internals import DisableTorchFunction
+
+    with DisableTorchFunction():
+        return [(each.dtype, each.shape, each.untyped_storage().nbytes()) for each in tensors]
+
+
+def _in_words(outline: Outline) -> str:
+    dtype, shape, size_bytes = outline
+    return f"{dtype} of shape {tuple(shape)} with {format_bytes(size_bytes)}"

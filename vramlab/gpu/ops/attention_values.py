@@ -1,8 +1,9 @@
 """Memory-efficient attention where values are computed: its memory, and the numbers it gives.
 
 The kernel exists on CUDA only. What it takes and gives back is said by its rule
-(`vramlab.kernels.attention`), as without values; its numbers come from the formula, a few heads at
-a time, so that computing them takes the host no square of the length for all heads at once.
+(`vramlab.kernels.attention`), as without values; its numbers come from the formula, a few heads or
+queries at a time: what is made of them stays in a core's cache, and the host has no square of the
+length.
 
 Source of the formula: `_scaled_dot_product_attention_math` in
 aten/src/ATen/native/transformers/attention.cpp, and its derivative by the logarithm of the sums, as
@@ -20,8 +21,8 @@ from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.torch_internals import OpOverload
 
-_SCORES_AT_A_TIME = 2**24
-"""64 MiB in float32."""
+_SCORES_AT_A_TIME = 2**18
+"""1 MiB in float32."""
 
 
 @handler("aten._scaled_dot_product_efficient_attention.default")
@@ -34,13 +35,18 @@ def forward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     is_causal = bool(rest[1:] and rest[1])  # after the probability of dropout
     scale = _scale(query, kwargs)
     result = _laid_out(func, args, kwargs)
-    output, sums, *_ = result
-    for at in _heads(query, key):
-        scores = _scores(query[at], key[at], None if bias is None else bias[at], scale, is_causal)
-        log_sums = scores.logsumexp(-1)
-        output[at] = (_weights(scores, log_sums) @ value[at].float()).to(output.dtype)
+    output, log_sums, *_ = result
+    for heads, queries, keys in _pieces(query, key, is_causal):
+        at = (*heads, queries)
+        scores = _scores(query, key, bias, scale, heads, queries, keys, is_causal)
+        largest = _finite(scores.amax(-1, keepdim=True))
+        weights = scores.sub_(largest).exp_()
+        sums = weights.sum(-1, keepdim=True)
+        # The largest counts 1, so that a sum below 1 is that of a query that may see no key.
+        attended = (weights @ value[(*heads, keys)].float()).div_(sums.clamp(min=1))
+        output[at] = attended.to(output.dtype)
         if wants_sums:
-            sums[at][..., : query.size(-2)] = log_sums
+            log_sums[at] = largest.add_(sums.log_()).squeeze(-1)
     dispatcher.count_call(func, device_index)
     dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result
@@ -52,26 +58,28 @@ def backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -
     device_index = dispatcher.find_device_index(func, args, kwargs)
     if dispatcher.backing_device.type == "meta" or device_index is None:
         return dispatcher.run_plain(func, args, kwargs)
-    gradient, query, key, value, bias, output, sums, *rest = args
+    gradient, query, key, value, bias, output, log_sums, *rest = args
     is_causal = bool(rest[4:] and rest[4])  # after seed, offset, dropout, and what is asked for
     scale = _scale(query, kwargs)
     result = _laid_out(func, args, kwargs)
-    for at in _heads(query, key):
-        scores = _scores(query[at], key[at], None if bias is None else bias[at], scale, is_causal)
-        weights = _weights(scores, sums[at][..., : query.size(-2)])
+    of_query, of_key, of_value, of_bias = result
+    # Each part of the queries adds to them: in float32, as the kernel does.
+    key_sums, value_sums = (torch.zeros(each.shape) for each in (key, value))
+    for heads, queries, keys in _pieces(query, key, is_causal):
+        at, read = (*heads, queries), (*heads, keys)
+        scores = _scores(query, key, bias, scale, heads, queries, keys, is_causal)
+        weights = scores.sub_(_finite(log_sums[at].unsqueeze(-1))).exp_()
         of_output = gradient[at].float()
-        of_weights = of_output @ value[at].float().transpose(-2, -1)
         shared = (of_output * output[at].float()).sum(-1, keepdim=True)
-        of_scores = weights * (of_weights - shared)
-        gradients = (
-            of_scores @ key[at].float() * scale,
-            of_scores.transpose(-2, -1) @ query[at].float() * scale,
-            weights.transpose(-2, -1) @ of_output,
-            of_scores,
-        )
-        for target, computed in zip(result, gradients, strict=True):
-            if target is not None and target.numel():
-                target[at] = computed.to(target.dtype)
+        of_weights = of_output @ value[read].float().transpose(-2, -1)
+        of_scores = of_weights.sub_(shared).mul_(weights)
+        of_query[at] = (of_scores @ key[read].float()).mul_(scale).to(of_query.dtype)
+        key_sums[read] += (of_scores.transpose(-2, -1) @ query[at].float()).mul_(scale)
+        value_sums[read] += weights.transpose(-2, -1) @ of_output
+        if of_bias is not None and of_bias.numel():
+            of_bias[(*at, keys)] = of_scores.to(of_bias.dtype)
+    of_key.copy_(key_sums)
+    of_value.copy_(value_sums)
     dispatcher.count_call(func, device_index)
     dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result
@@ -99,12 +107,19 @@ def _laid_out(func: OpOverload, args: Any, kwargs: Any) -> tuple[Any, ...]:
     )
 
 
-def _heads(query: torch.Tensor, key: torch.Tensor) -> Iterator[tuple[int, slice]]:
-    """Go through batch and heads, so many heads at a time as is meant."""
-    at_a_time = max(1, _SCORES_AT_A_TIME // max(1, query.size(-2) * key.size(-2)))
+def _pieces(
+    query: torch.Tensor, key: torch.Tensor, is_causal: bool
+) -> Iterator[tuple[tuple[int, slice], slice, slice]]:
+    """Go through batch and heads, queries, and the keys that those may see."""
+    length, read = query.size(-2), key.size(-2)
+    heads_at_a_time = max(1, _SCORES_AT_A_TIME // max(1, length * read))
+    at_a_time = max(1, min(length, _SCORES_AT_A_TIME // max(1, read)))
     for text in range(query.size(0)):
-        for first in range(0, query.size(1), at_a_time):
-            yield text, slice(first, first + at_a_time)
+        for head in range(0, query.size(1), heads_at_a_time):
+            for first in range(0, length, at_a_time):
+                queries = slice(first, min(first + at_a_time, length))
+                keys = slice(0, min(queries.stop, read) if is_causal else read)
+                yield (text, slice(head, head + heads_at_a_time)), queries, keys
 
 
 def _scores(
@@ -112,18 +127,21 @@ def _scores(
     key: torch.Tensor,
     bias: torch.Tensor | None,
     scale: float,
+    heads: tuple[int, slice],
+    queries: slice,
+    keys: slice,
     is_causal: bool,
 ) -> torch.Tensor:
-    scores = query.float() @ key.float().transpose(-2, -1) * scale
+    asked = query[(*heads, queries)].float() * scale
+    scores = asked @ key[(*heads, keys)].float().transpose(-2, -1)
     if bias is not None:
-        scores += bias
+        scores += bias[(*heads, queries, keys)]
     if is_causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu_(1)
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu_(1 + queries.start)
         scores.masked_fill_(future, float("-inf"))
     return scores
 
 
-def _weights(scores: torch.Tensor, log_sums: torch.Tensor) -> torch.Tensor:
-    """The softmax; 0 for a query that may see no key."""
-    weights = scores.sub_(log_sums.unsqueeze(-1)).exp_()
-    return weights.masked_fill_(log_sums.eq(float("-inf")).unsqueeze(-1), 0)
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    """Give 0 for what is -inf, so that the weights of a query that may see no key are 0."""
+    return values.masked_fill(values.eq(float("-inf")), 0)
