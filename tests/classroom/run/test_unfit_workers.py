@@ -24,6 +24,8 @@ def test_a_worker_without_the_sandbox_says_so(
         raise SandboxError("the sandbox limits does not work here: no python")
 
     monkeypatch.setattr(LimitsOnly, "try_out", refuse)
+    tried_anew = worker._try_out.__wrapped__  # it may have worked for an earlier test
+    monkeypatch.setattr(worker, "_try_out", tried_anew)
     with pytest.raises(OtherSandboxError, match="on a worker, the sandbox limits does not work"):
         mark(WORK, replace(CONDITIONS, hidden=(tmp_path,)))  # no pool was made for these
 
