@@ -37,8 +37,11 @@ for _number, _default in (
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _default)
 
-WAITING_WORKERS = 2
+WAITING_WORKERS = 1
 """So many more workers than cores: what tests start, and tests of limits in time, is waited for."""
+
+# Python looks for garbage whenever so many objects have been made, and tests make many.
+gc.set_threshold(20_000, 50, 50)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,8 +13,14 @@ import socket
 import sys
 
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-OF_THE_INTERPRETER = ("PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONFAULTHANDLER")
-"""Environment variables that Python reads when it starts."""
+OF_THE_INTERPRETER = (
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PYTHONWARNINGS",
+    "PYTHONOPTIMIZE",
+    "PYTHONFAULTHANDLER",
+)
+"""Environment variables that are read when Python starts."""
 
 
 def can_be_a_fork(arguments):

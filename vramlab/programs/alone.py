@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,11 +31,13 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
         rank, ranks = 0, 1
     torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
     store = dist.HashStore()  # type: ignore[attr-defined]
+    told_before = sys.excepthook
     dist.init_process_group("nccl", rank=rank, world_size=ranks, store=store)
     try:
         yield
     finally:
         dist.destroy_process_group()
+        sys.excepthook = told_before  # PyTorch leaves one that begins every line with the rank
         _forget_meshes()
 
 

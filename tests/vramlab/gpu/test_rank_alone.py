@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -15,7 +17,7 @@ def test_a_rank_meets_nobody_and_its_collectives_move_nothing(
 ) -> None:
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "8")
-    meet = distributed_c10d.rendezvous
+    meet, told_before = distributed_c10d.rendezvous, sys.excepthook
     with waiting_for_nobody():
         dist.init_process_group("gloo")
         try:
@@ -29,6 +31,7 @@ def test_a_rank_meets_nobody_and_its_collectives_move_nothing(
         finally:
             dist.destroy_process_group()
     assert distributed_c10d.rendezvous is meet
+    assert sys.excepthook is told_before  # and not one for errors of rank 2
 
 
 def test_a_world_of_one_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:

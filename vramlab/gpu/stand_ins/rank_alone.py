@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,6 +44,8 @@ def waiting_for_nobody() -> Iterator[None]:
         if not alone.is_so:  # fake groups have none
             number(group)
 
+    # Each init_process_group wraps it, to begin every line with the rank, and nobody unwraps it.
+    patches.set(sys, "excepthook", sys.excepthook)
     try:
         alone.wait_for_nobody(patches)
         patches.set(*Replaced.NEW_PROCESS_GROUP.at, make)
