@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from vramlab.attachment import attached
 from vramlab.errors import NeedsMoreGPUs
+from vramlab.gpu.stand_ins.rank_alone import StoreOfRankAlone
 from vramlab.gpu.torch_internals import clear_dtensor_caches
 from vramlab.native.choice import is_inside
 
@@ -30,7 +31,7 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
     if _waits_for_others():
         rank, ranks = 0, 1
     torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
-    store = dist.HashStore()  # type: ignore[attr-defined]
+    store = StoreOfRankAlone()
     told_before = sys.excepthook
     dist.init_process_group("nccl", rank=rank, world_size=ranks, store=store)
     try:

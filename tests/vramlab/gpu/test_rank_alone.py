@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from vramlab.gpu.stand_ins.rank_alone import waiting_for_nobody
+from vramlab.gpu.stand_ins.rank_alone import StoreOfRankAlone, waiting_for_nobody
 
 
 def test_a_rank_meets_nobody_and_its_collectives_move_nothing(
@@ -32,6 +32,17 @@ def test_a_rank_meets_nobody_and_its_collectives_move_nothing(
             dist.destroy_process_group()
     assert distributed_c10d.rendezvous is meet
     assert sys.excepthook is told_before  # and not one for errors of rank 2
+
+
+def test_its_store_has_what_others_would_have_written() -> None:
+    store = StoreOfRankAlone()
+    store.set("mine", b"written")
+    assert store.get("mine") == b"written"
+    assert len(store.get("of the first rank")) == 128  # of which NCCL's identifiers are
+    assert store.check(["of another rank"])
+    store.wait(["of another rank"])
+    assert (store.add("arrived", 1), store.add("arrived", 1)) == (1, 2)
+    assert store.clone().get("mine") == b"written"
 
 
 def test_a_world_of_one_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:

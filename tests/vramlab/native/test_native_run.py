@@ -77,7 +77,9 @@ def test_one_rank_of_many_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.M
     words = ["--engine", "native", "--torch-version", build.release, "--gpu", "T4"]
     limits = ["--seconds", "60", "--json", str(path)]
     assert main(["run", *words, *limits, str(tmp_path / "rank.py")]) == 0
-    (device,) = json.loads(path.read_text())["devices"]
+    told = json.loads(path.read_text())
+    assert not told["stopped"]  # it came to its end, and not to that of its time
+    (device,) = told["devices"]
     assert device["peak_allocated_bytes"] >= 9 * 4096
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -21,6 +22,9 @@ from torch.distributed import distributed_c10d
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.stand_ins.multiprocessing import local_rank_count
 from vramlab.gpu.torch_internals import ProcessGroupBackend, Replaced, make_fake_group
+
+NCCL_ID_BYTES = 128
+"""Source: `NCCL_UNIQUE_ID_BYTES` in NCCL's documentation."""
 
 
 @contextmanager
@@ -55,6 +59,45 @@ def waiting_for_nobody() -> Iterator[None]:
         patches.undo()
 
 
+class StoreOfRankAlone(dist.Store):  # type: ignore[misc, name-defined]
+    """What ranks tell each other by, where this one is alone: others have told all that is asked.
+
+    NCCL's ranks wait in it for the identifier that the first one makes. The substitute for NCCL
+    reads none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own = dist.HashStore()  # type: ignore[attr-defined]
+
+    def get(self, key: str) -> bytes:
+        """Give what this rank has written, or else an identifier of NCCL's size."""
+        return bytes(self._own.get(key)) if self._own.check([key]) else bytes(NCCL_ID_BYTES)
+
+    def set(self, key: str, value: str) -> None:
+        """Write what others would read."""
+        self._own.set(key, value)
+
+    def add(self, key: str, amount: int) -> int:
+        """Count as this rank alone does."""
+        return int(self._own.add(key, amount))
+
+    def check(self, keys: list[str]) -> bool:
+        """Tell whether all have written: they have, as far as this rank asks."""
+        return True
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """Wait for nobody."""
+
+    def delete_key(self, key: str) -> bool:
+        """Forget what was written."""
+        return bool(self._own.delete_key(key))
+
+    def clone(self) -> StoreOfRankAlone:
+        """Give the same store: each process has one."""
+        return self
+
+
 class RankAlone:
     """Knows whether this process is a rank whose others nobody has started.
 
@@ -63,6 +106,8 @@ class RankAlone:
     """
 
     is_so = False
+    _store: StoreOfRankAlone | None = None
+    """Kept here: PyTorch keeps what C++ knows of it, without these methods."""
 
     def wait_for_nobody(self, patches: Patches) -> None:
         """Have the processes of a group meet only where there are others."""
@@ -82,7 +127,8 @@ class RankAlone:
                 yield from meet(url, rank, world_size, **how)
             else:
                 self.is_so = True
-                yield dist.HashStore(), own, size  # type: ignore[attr-defined]
+                self._store = StoreOfRankAlone()
+                yield self._store, own, size
 
         patches.set(distributed_c10d, "rendezvous", rendezvous)
 
