@@ -40,9 +40,6 @@ for _number, _default in (
 WAITING_WORKERS = 1
 """So many more workers than cores: what tests start, and tests of limits in time, is waited for."""
 
-# Python looks for garbage whenever so many objects have been made, and tests make many.
-gc.set_threshold(20_000, 50, 50)
-
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
