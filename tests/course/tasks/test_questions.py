@@ -44,9 +44,12 @@ def questions() -> list[tuple[str, Task, str]]:
     return found
 
 
-@pytest.mark.parametrize(
+of_each_question = pytest.mark.parametrize(
     "question", questions(), ids=lambda each: f"{short(each[0])}-{each[1].name}"
 )
+
+
+@of_each_question
 def test_a_question_says_what_it_is_worth_and_takes_and_folds_hints(
     question: tuple[str, Task, str],
 ) -> None:
@@ -78,9 +81,7 @@ def test_each_part_diagnoses_a_program_that_nobody_knows_from_its_snapshot(part:
     assert asked
 
 
-@pytest.mark.parametrize(
-    "question", questions(), ids=lambda each: f"{short(each[0])}-{each[1].name}"
-)
+@of_each_question
 def test_a_question_with_a_number_or_a_word_for_an_answer_knows_mistakes(
     question: tuple[str, Task, str],
 ) -> None:

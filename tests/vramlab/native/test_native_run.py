@@ -13,6 +13,7 @@ import pytest
 
 from vramlab import native
 from vramlab.cli import main
+from vramlab.native.builds import Build
 from vramlab.native.choice import choose
 
 PROGRAM = """
@@ -29,13 +30,19 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Reports of two steps, by engine, and what the program itself printed."""
+def build() -> Build:
+    """What is set up here."""
     try:
-        build = choose("native").build
+        found = choose("native").build
     except native.NativeEngineError as error:
         pytest.skip(str(error))
-    assert build is not None
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def reports(build: Build, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Reports of two steps, by engine, and what the program itself printed."""
     folder = tmp_path_factory.mktemp("run")
     script = folder / "train.py"
     script.write_text(PROGRAM)
@@ -63,13 +70,10 @@ dist.destroy_process_group()
 """
 
 
-def test_one_rank_of_many_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_rank_of_many_waits_for_nobody(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its part and eight others of 4 KiB."""
-    try:
-        build = choose("native").build
-    except native.NativeEngineError as error:
-        pytest.skip(str(error))
-    assert build is not None
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
     (tmp_path / "rank.py").write_text(RANK)
@@ -97,14 +101,12 @@ dist.destroy_process_group()
 
 
 def test_each_rank_that_torchrun_starts_has_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    build: Build,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """A tensor of 4 KiB each; the second one's GPU is no other's."""
-    try:
-        build = choose("native").build
-    except native.NativeEngineError as error:
-        pytest.skip(str(error))
-    assert build is not None
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "ranks.py").write_text(RANKS)
     words = ["--engine", "native", "--torch-version", build.release, "--gpu", "T4"]
