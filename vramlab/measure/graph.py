@@ -137,8 +137,11 @@ def tensors_of_callers() -> list[torch.Tensor]:
         frames.append(trace.tb_frame)
         trace = trace.tb_next
     values = [value for frame in frames for value in _variables(frame)]
+    search = _Search()
     with DisableTorchFunction():
-        found = {id(tensor): tensor for tensor in _with_graph(values)}
+        for value in values:
+            search.look_into(value)
+        found = {id(tensor): tensor for tensor in search.found if tensor.grad_fn is not None}
     return list(found.values())
 
 
@@ -249,43 +252,76 @@ def _names_of_saved(node: Any) -> tuple[str, ...]:
     return _names[kind]
 
 
-def _tensors_in(
-    value: Any, depth: int = _DEPTH, searched: dict[int, int] | None = None
-) -> Iterator[torch.Tensor]:
-    """Tensors in a value: itself, in lists and mappings, or in the attributes of an object.
-
-    Args:
-        value: any.
-        depth: how deep it is searched.
-        searched: by id, how deep objects were searched that somebody holds; they are not again.
-    """
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth and not isinstance(value, _NOT_SEARCHED):
-        if searched is not None:
-            if searched.get(id(value), 0) >= depth:
-                return
-            searched[id(value)] = depth
-        for item in itertools.islice(_parts(value), _ITEMS):
-            yield from _tensors_in(item, depth - 1, searched)
-
-
 _NOT_SEARCHED = (str, bytes, int, float, type, ModuleType, FunctionType, torch.nn.Module)
 
+_PLAIN = frozenset((str, int, bool, float, type(None)))
+"""What most variables are."""
 
 _OURS = ("vramlab.allocator.", "vramlab.gpu.", "vramlab.measure.", "vramlab.report.")
 """Where classes are whose objects hold much, and nothing of the program's graphs."""
 
 
-def _parts(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        yield from list(value.values())
-    elif isinstance(value, (list, tuple)):
-        yield from value
-    elif not type(value).__module__.startswith(_OURS):
-        yield from list(getattr(value, "__dict__", {}).values())
-        for name in getattr(type(value), "__slots__", ()):
-            yield getattr(value, name, None)
+class _Search:
+    """A search for tensors in values: themselves, in lists and mappings, in attributes of objects.
+
+    The values have to stay while it goes on: what was searched is known by its id. A notebook holds
+    very many, so a type is looked at once. No longer than the search lasts: a type may hold
+    tensors, too.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[torch.Tensor] = []
+        self._depths: dict[int, int] = {}  # by id, how deep an object was searched
+        self._parts_of: dict[type, Callable[[Any], Iterable[Any]] | None] = {}
+
+    def look_into(self, value: Any, depth: int = _DEPTH) -> None:
+        """Search a value as deep as is said; what is found is in `found`."""
+        kind = type(value)
+        if kind not in self._parts_of:
+            self._parts_of[kind] = _parts_of(kind)
+        parts = self._parts_of[kind]
+        if parts is None:
+            return
+        if parts is _itself:
+            self.found.append(value)
+        elif depth and self._depths.get(id(value), 0) < depth:
+            self._depths[id(value)] = depth
+            for item in itertools.islice(parts(value), _ITEMS):
+                if type(item) not in _PLAIN and (depth > 1 or isinstance(item, torch.Tensor)):
+                    self.look_into(item, depth - 1)
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    search = _Search()
+    search.look_into(value)
+    return search.found
+
+
+def _parts_of(kind: type) -> Callable[[Any], Iterable[Any]] | None:
+    """Give the function that tells the parts of objects of a type; None if they hold no tensors."""
+    if issubclass(kind, torch.Tensor):
+        return _itself
+    if issubclass(kind, dict):
+        return _values
+    if issubclass(kind, (list, tuple)):
+        return iter
+    if issubclass(kind, _NOT_SEARCHED) or kind.__module__.startswith(_OURS):
+        return None
+    return _attributes
+
+
+def _itself(value: Any) -> Iterable[Any]:
+    return (value,)
+
+
+def _values(value: dict[Any, Any]) -> Iterable[Any]:
+    return list(value.values())
+
+
+def _attributes(value: Any) -> Iterator[Any]:
+    yield from list(getattr(value, "__dict__", {}).values())
+    for name in getattr(type(value), "__slots__", ()):
+        yield getattr(value, name, None)
 
 
 def _variables(frame: FrameType) -> list[Any]:
@@ -299,11 +335,3 @@ def _variables(frame: FrameType) -> list[Any]:
     if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(space, dict):
         space.clear()
     return values
-
-
-def _with_graph(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    searched: dict[int, int] = {}
-    for value in values:
-        for tensor in _tensors_in(value, searched=searched):
-            if tensor.grad_fn is not None:
-                yield tensor

@@ -120,6 +120,9 @@ class _History:
         self._born: list[BlockLife] = []
         self._freed: dict[int, int] = {}  # number of a block -> index of its free event
         self._live: dict[int, int] = {}  # address -> number of the block that lives there
+        # By the identity of what the snapshot tells: a stack is told once, and so is a line.
+        self._stacks: dict[int, tuple[Frame, ...]] = {}
+        self._lines: dict[int, Frame] = {}
         for segment in segments:
             self._take_over(segment)
         self.allocated_bytes = [sum(block.size_bytes for block in self._born)]
@@ -174,7 +177,7 @@ class _History:
                         stream=segment["stream"],
                         born=-1,
                         freed=None,
-                        frames=_frames(block),
+                        frames=self._frames_of(block),
                     )
                 )
             address += block["size"]
@@ -190,7 +193,7 @@ class _History:
             stream=event["stream"],
             born=len(self.allocated_bytes) - 1,
             freed=None,
-            frames=_frames(event),
+            frames=self._frames_of(event),
             size_known=size_bytes is not None,
         )
         self._begin(block)
@@ -210,9 +213,15 @@ class _History:
         self._live[block.address] = len(self._born)
         self._born.append(block)
 
+    def _frames_of(self, entry: Mapping[str, Any]) -> tuple[Frame, ...]:
+        """The frames of a trace entry or of a block, innermost first, as torch gives them."""
+        frames = entry.get("frames", ())
+        if id(frames) not in self._stacks:
+            self._stacks[id(frames)] = tuple(map(self._line, frames))
+        return self._stacks[id(frames)]
 
-def _frames(entry: Mapping[str, Any]) -> tuple[Frame, ...]:
-    """The frames of a trace entry or of a block, innermost first, as torch gives them."""
-    return tuple(
-        Frame(frame["filename"], frame["line"], frame["name"]) for frame in entry.get("frames", ())
-    )
+    def _line(self, frame: Mapping[str, Any]) -> Frame:
+        if id(frame) not in self._lines:
+            line = Frame(frame["filename"], frame["line"], frame["name"])
+            self._lines[id(frame)] = line
+        return self._lines[id(frame)]

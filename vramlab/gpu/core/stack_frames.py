@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -27,19 +28,19 @@ _RATHER = (
 class Frames:
     """The Python frames of one allocation, innermost first; told as torch's memory history tells.
 
-    Only code objects and line numbers are kept while the program runs.
+    Only code objects and places in them are kept while the program runs, one after the other in a
+    single list: hundreds of thousands of pairs would take Python's garbage collector long.
     """
 
-    __slots__ = ("_lines",)
+    __slots__ = ("_places",)
 
     def __init__(self, frame: FrameType | None, ops: Sequence[object], taking: str) -> None:
-        lines: list[tuple[CodeType, int]] = []
+        places: list[Any] = []
         while frame is not None:
-            code = frame.f_code
-            if owner_of(code.co_filename) is not _VRAMLAB:
-                lines.append((code, frame.f_lineno))
+            places.append(frame.f_code)
+            places.append(frame.f_lasti)
             frame = frame.f_back
-        self._lines = lines
+        self._places = places
 
     @classmethod
     def of_caller(cls, ops: Sequence[object], taking: str) -> Frames:
@@ -51,12 +52,9 @@ class Frames:
         """
         return cls(sys._getframe(1), ops, taking)
 
-    def as_dicts(self) -> list[dict[str, Any]]:
-        """Write the frames as `torch.cuda.memory._snapshot()` does."""
-        return [
-            {"filename": code.co_filename, "line": line, "name": code.co_qualname}
-            for code, line in self._lines
-        ]
+    def told_by(self, lines: Lines) -> list[dict[str, Any]]:
+        """Write the frames as `torch.cuda.memory._snapshot()` does, without those of vramlab."""
+        return lines.told((), self._places)
 
 
 class AllFrames(Frames):
@@ -78,12 +76,56 @@ class AllFrames(Frames):
             names.append(f"torch::autograd::{node.name()}::apply")
         self._cpp_names = names
 
-    def as_dicts(self) -> list[dict[str, Any]]:
-        """Write the frames as `torch.cuda.memory._snapshot()` does."""
-        cpp = [{"filename": "??", "line": 0, "name": name} for name in self._cpp_names]
-        return cpp + super().as_dicts()
+    def told_by(self, lines: Lines) -> list[dict[str, Any]]:
+        """Write the frames as `torch.cuda.memory._snapshot()` does, without those of vramlab."""
+        return lines.told(self._cpp_names, self._places)
 
 
+class Lines:
+    """The lines of programs that a snapshot tells, each one once, and so each stack of them.
+
+    Frames of one line are one dictionary, as in PyTorch's snapshots. Source: `py_symbolize`,
+    torch/csrc/profiler/python/combined_traceback.cpp, PyTorch 2.13.
+    """
+
+    def __init__(self) -> None:
+        # By the code objects' identity: equal ones may be of different files. Frames keep them.
+        self._stacks: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+        self._python: dict[tuple[int, int], dict[str, Any] | None] = {}
+        self._cpp: dict[str, dict[str, Any]] = {}
+
+    def told(self, cpp_names: Sequence[str], places: Sequence[Any]) -> list[dict[str, Any]]:
+        """Tell a stack, innermost first, without the frames of vramlab.
+
+        Args:
+            cpp_names: of C++ functions, whose files are not known.
+            places: the code object and the place in its bytecode of each Python frame, by turns.
+        """
+        codes, offsets = places[::2], places[1::2]
+        key = (*cpp_names, *map(id, codes), *offsets)
+        if key not in self._stacks:
+            python = map(self._at, codes, offsets)
+            self._stacks[key] = [*map(self._of_cpp, cpp_names), *filter(None, python)]
+        return self._stacks[key]
+
+    def _at(self, code: CodeType, offset: int) -> dict[str, Any] | None:
+        key = (id(code), offset)
+        if key not in self._python:
+            self._python[key] = _line(code, offset)
+        return self._python[key]
+
+    def _of_cpp(self, name: str) -> dict[str, Any]:
+        return self._cpp.setdefault(name, {"filename": "??", "line": 0, "name": name})
+
+
+def _line(code: CodeType, offset: int) -> dict[str, Any] | None:
+    if owner_of(code.co_filename) is _VRAMLAB:
+        return None
+    line = next((line for begin, end, line in code.co_lines() if begin <= offset < end), None)
+    return {"filename": code.co_filename, "line": line, "name": code.co_qualname}
+
+
+@cache
 def _cpp_name(op: OpOverload) -> str:
     schema = schema_of(op)
     overload = f"_{schema.overload_name}" if schema.overload_name else ""

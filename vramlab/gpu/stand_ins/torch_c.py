@@ -24,7 +24,7 @@ from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
 from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.core.stack_frames import AllFrames, Frames
+from vramlab.gpu.core.stack_frames import AllFrames, Frames, Lines
 from vramlab.gpu.stand_ins.nvml_library import device_uuid, pci_bus
 from vramlab.gpu.stand_ins.streams import (
     current_stream_data,
@@ -389,10 +389,11 @@ class CLayer:
         allocators = [device.allocator for device in self._machine.devices]
         # What allocates is what frees and stays: its frames are told once, as PyTorch's code does.
         told: dict[Frames, list[dict[str, Any]]] = {}
+        lines = Lines()
 
         def to_frames(context: Frames) -> list[dict[str, Any]]:
             if context not in told:
-                told[context] = context.as_dicts()
+                told[context] = context.told_by(lines)
             return told[context]
 
         return snapshot(allocators, include_traces, to_frames)
