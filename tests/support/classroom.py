@@ -20,7 +20,7 @@ from nbgrader.api import Gradebook
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
-from new_gradebooks import ask_alembic_once
+from quick_gradebooks import make_gradebooks_quick
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 
@@ -29,7 +29,7 @@ from vramlab_classroom.nbgrader.gradebooks import Ungraded, ungraded
 from vramlab_classroom.nbgrader.release import course_config
 from vramlab_classroom.sandbox.bubblewrap import LimitsOnly
 
-ask_alembic_once()
+make_gradebooks_quick()
 
 ROOT = Path(__file__).parents[2]
 SEED = "the seed of the tests"

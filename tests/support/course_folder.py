@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from nbgrader.api import Gradebook
-from new_gradebooks import ask_alembic_once
+from quick_gradebooks import make_gradebooks_quick
 
 from vramlab_classroom.judge.notebooks import grade_id
 from vramlab_classroom.nbgrader.course import Course, find_course
 
-ask_alembic_once()
+make_gradebooks_quick()
 
 ROOT = Path(__file__).parents[2]
 EXERCISE = "02_pages_and_blocks"
