@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 
 import pytest
 
-from vramlab.garbage import no_garbage_collection
+from vramlab.garbage import lasting_imports
 
 # Workers of pytest-xdist share the cores already, and threads that wait for a core are busy
 # waiting. Here, before anything imports torch; and for the processes that tests start.
@@ -61,8 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no garbage while all tests are imported: there is none, and it takes long."""
-    with no_garbage_collection():
+    """Look for no garbage in what tests import: there is none, and it takes long."""
+    with lasting_imports():
         return (yield)
 
 

@@ -29,4 +29,4 @@ def lasting_imports() -> Iterator[None]:
     """Look for no garbage while much is imported, nor later in what is there at the end."""
     with no_garbage_collection():
         yield
-    gc.freeze()
+        gc.freeze()  # before the next allocation would look at all of it
