@@ -70,13 +70,8 @@ browser: environment site
 notebooks: environment
 	@$(BIN)/python -m vramlab_classroom.nbgrader.release
 
-# The environment is made once, and again only when requirements.txt or pyproject.toml says
-# something new: $(VENV) keeps a copy of what it was installed from.
 environment:
-	@if [ -x $(BIN)/python ] \
-	    && cmp -s requirements.txt $(VENV)/installed/requirements.txt \
-	    && cmp -s pyproject.toml $(VENV)/installed/pyproject.toml; then exit 0; fi; \
-	PYTHON='$(PYTHON)' sh .ci/make-environment $(VENV)
+	@PYTHON='$(PYTHON)' sh .ci/make-environment $(VENV)
 
 lock:
 	@PYTHON='$(PYTHON)' sh .ci/make-lock

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,19 @@ def test_make_installs_again_when_the_lock_or_the_project_changed(
         "-m pip install --quiet --quiet --no-deps --editable .",
     ]
     assert (checkout / ".venv" / "installed" / changed).read_text() == "# changed\n"
+
+
+def test_of_two_that_begin_at_once_one_makes_it(checkout: Path) -> None:
+    (checkout / "pyproject.toml").write_text("# changed\n")
+    script(
+        checkout / ".venv" / "bin" / "python",
+        'case "$*" in *pip*) echo "$*" >> pip-calls; sleep 0.5;; esac',
+    )
+    with ThreadPoolExecutor() as pool:
+        outcomes = list(pool.map(make, [checkout] * 2, ["environment"] * 2))
+    assert [outcome.stderr for outcome in outcomes] == ["", ""]
+    # The second one finds made what it has waited for.
+    assert len((checkout / "pip-calls").read_text().splitlines()) == 2
 
 
 def test_a_machine_with_an_old_python_is_told_what_to_install(checkout: Path) -> None:
