@@ -15,6 +15,8 @@ from vramlab_classroom.judge.job_pool import JobPool
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.verdict import Grade, Verdict
 
+pytestmark = pytest.mark.long
+
 TOY = toy_exercise.EXERCISE
 """Its task `double` asks for twice the `size`."""
 

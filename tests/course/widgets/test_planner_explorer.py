@@ -10,6 +10,8 @@ import pytest
 from vramlab_course.widgets import planner_explorer
 from vramlab_course.widgets.explorer import Explorer
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def explorer() -> Explorer:

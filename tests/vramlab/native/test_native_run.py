@@ -16,6 +16,8 @@ from vramlab.cli import main
 from vramlab.native.builds import Build
 from vramlab.native.choice import choose
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import torch
 model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.Linear(2048, 512)).cuda()

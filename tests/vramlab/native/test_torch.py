@@ -22,6 +22,8 @@ from vramlab.native.launch import environment, try_out
 from vramlab.native.report import CORE, Kind
 from vramlab.units import MIB
 
+pytestmark = pytest.mark.long
+
 RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
 
 

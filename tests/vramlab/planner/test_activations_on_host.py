@@ -10,6 +10,8 @@ from small_models import GPT, LLAMA
 from vramlab.planner import Plan, estimate, estimate_stage, next_changes, simulate
 from vramlab.programs.transformer_memory import Sizes
 
+pytestmark = pytest.mark.long
+
 PURE = "pure bfloat16"
 SGD = {"precision": "float32", "optimizer": "sgd", "attention": "efficient"}
 

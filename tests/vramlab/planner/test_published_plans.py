@@ -16,6 +16,8 @@ from vramlab.programs.transformer_memory import Sizes, layer_kept_bytes
 from vramlab.units import GIB, MIB
 from vramlab_course.formulas.zero import PAPER_TABLE_GB, Stage
 
+pytestmark = pytest.mark.long
+
 # ---- arXiv 1910.02054 (ZeRO), figure 1: 7.5 billion parameters on 64 GPUs ----
 
 SEVEN_BILLION = Sizes(width=4096, layers=36, heads=32, positions=128, vocabulary=50_304)

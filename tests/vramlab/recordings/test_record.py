@@ -19,6 +19,8 @@ from vramlab.recordings.record import NoGPUError, RecordingProgress, record
 from vramlab.recordings.store import RecordingFile
 from vramlab.recordings.worker import MACHINE, Target
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _own_fork_server() -> None:
