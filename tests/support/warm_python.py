@@ -278,7 +278,11 @@ def _become(request: Mapping[str, Any], search_path: list[str]) -> None:
     arguments: list[str] = request["arguments"]
     further = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
     search_path = [*filter(None, further), *search_path]
-    unbuffered = arguments[0] == "-u"
+    unbuffered = False
+    while arguments[0] in ("-u", "-B"):
+        unbuffered |= arguments[0] == "-u"
+        sys.dont_write_bytecode |= arguments[0] == "-B"
+        arguments = arguments[1:]
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         with contextlib.suppress(OSError):
             buffering = 1 if number == 2 or os.isatty(number) else -1
@@ -287,7 +291,6 @@ def _become(request: Mapping[str, Any], search_path: list[str]) -> None:
                 stream.reconfigure(write_through=True)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
-    arguments = arguments[unbuffered:]
     main = sys.modules["__main__"] = ModuleType("__main__")
     if arguments[0] == "-m":
         sys.argv = ["-m", *arguments[2:]]

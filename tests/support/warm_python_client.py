@@ -26,9 +26,15 @@ OF_IMPORTS = ("DASK_",)
 """The beginnings of the names of those that are read when modules are imported."""
 
 
+OPTIONS = ("-u", "-B")
+"""Of the interpreter, that a fork can have; `multiprocessing` passes the second one on."""
+
+
 def can_be_a_fork(arguments):
     """Tell whether a fork of a Python that has started does the same as one that starts."""
-    rest = arguments[1:] if arguments[:1] == ["-u"] else arguments
+    rest = arguments
+    while rest[:1] and rest[0] in OPTIONS:
+        rest = rest[1:]
     asked = rest[:1] not in ([], ["-"]) and (rest[0] in ("-m", "-c") or not rest[0].startswith("-"))
     return (
         asked
