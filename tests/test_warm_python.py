@@ -113,8 +113,8 @@ def test_what_is_read_of_the_environment_and_the_home_is_the_programs(
 ) -> None:
     ask = (
         "import os; from nbgrader.apps import NbGrader; from dask import config\n"
-        "from jupyter_core.paths import jupyter_path; print(NbGrader().config_file_paths, jupyter_path(),"
-        "os.path.expanduser('~'), config.get('mine', None))"
+        "from jupyter_core.paths import jupyter_path; print(NbGrader().config_file_paths,"
+        "jupyter_path(), os.path.expanduser('~'), config.get('mine', None))"
     )
     environment = {"HOME": f"{tmp_path}", "JUPYTER_CONFIG_DIR": "/nowhere", "DASK_MINE": "3"}
     for without in ((), ("DASK_MINE",)):
