@@ -78,10 +78,10 @@ def _quick_collections() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have one process for all workers of which the pools of judges are forked, and one of which
+    """Have one process for all workers of which the pools of judges are forked, and two of which
     programs are.
 
-    They import torch when the first of them is asked for.
+    They import torch, or nbgrader, when the first of them is asked for.
     """
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         undo = ExitStack()
@@ -107,8 +107,13 @@ def warm_job_server() -> Iterator[None]:
 def _warm_python() -> Iterator[None]:
     import warm_python
 
-    with warm_python.started() as python, pytest.MonkeyPatch.context() as patch:
+    with (
+        warm_python.started() as python,
+        warm_python.started(warm_python.CLASSROOM) as classroom,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv(warm_python.VARIABLE, f"{python}")
+        patch.setenv(warm_python.CLASSROOM_VARIABLE, f"{classroom}")
         patch.setenv("PYTHON_EXEC", f"{python}")  # where torchrun looks for it
         yield
 

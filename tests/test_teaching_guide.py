@@ -16,6 +16,7 @@ from distributed.cli import dask_scheduler, dask_worker
 from markdown_blocks import ROOT, environment
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderApp
+from warm_python import warm_classroom
 
 from vramlab.cli import parser
 
@@ -62,7 +63,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["bash", "-e"],
         input="".join(blocks(HERE)),
         cwd=folder,
-        env=environment(HOME=f"{home}"),
+        env=environment(HOME=f"{home}", PATH=_path()),
         capture_output=True,
         text=True,
         preexec_fn=_one_core,
@@ -70,6 +71,12 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "could not" not in ran.stdout
     return folder
+
+
+def _path() -> str:
+    """Find the commands that have imported nbgrader already, and then all others."""
+    folders = [Path(warm_classroom()).parent, environment()["PATH"]]
+    return os.pathsep.join(map(str, folders))
 
 
 def _one_core() -> None:

@@ -1,8 +1,11 @@
-"""A Python that has imported torch runs programs as one that starts."""
+"""A Python that has imported torch, or nbgrader, runs programs as one that starts."""
 
 from __future__ import annotations
 
+import multiprocessing.spawn
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +27,12 @@ def warm() -> Iterator[str]:
         yield f"{python}"
 
 
+@pytest.fixture(scope="module")
+def classroom() -> Iterator[str]:
+    with warm_python.started(warm_python.CLASSROOM) as python:
+        yield f"{python}"
+
+
 def run(python: str, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([python, *words], capture_output=True, text=True, **options)
 
@@ -41,6 +50,7 @@ PROGRAMS = {
     "killed": (["-c", "import os; os.kill(os.getpid(), 9)"], ""),
     "at the end": (["-c", "import atexit; atexit.register(print, 'end'); print(1)"], ""),
     "interrupted": (["-c", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"], ""),
+    "no bytecode": (["-B", "-u", "-c", "import sys; print(sys.dont_write_bytecode)"], ""),
     "options": (["-X", "utf8=1", "-c", "import sys; print(sys.flags.utf8_mode)"], ""),
     "stdin alone": (["-"], "print(6 * 7)"),
 }
@@ -70,6 +80,104 @@ def test_programs_are_as_in_a_python_of_their_own(
 def test_torch_is_there_already(warm: str) -> None:
     ask = "import sys; print('torch' in sys.modules, 'torch.distributed.run' in sys.modules)"
     assert run(warm, "-c", ask).stdout == "True False\n"
+
+
+def test_nbgrader_is_there_already_and_has_no_threads(classroom: str) -> None:
+    ask = (
+        "import os, sys; print([name in sys.modules for name in ('nbgrader', 'dask.system', "
+        "'torch')], len(os.listdir('/proc/self/task')))"
+    )
+    assert run(classroom, "-c", ask).stdout == "[True, False, False] 1\n"
+
+
+@pytest.mark.parametrize("words", [["vramlab", "scores"], ["nbgrader", "list"], ["vramlab", "no"]])
+def test_commands_are_as_those_that_are_installed(
+    words: list[str], classroom: str, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "HOME": f"{tmp_path}"}
+    ran = [
+        run(f"{Path(python).with_name(words[0])}", *words[1:], cwd=tmp_path, env=environment)
+        for python in (sys.executable, classroom)
+    ]
+    own, forked = ([done.returncode, done.stdout, _undated(done.stderr)] for done in ran)
+    assert forked == own
+
+
+def _undated(complaint: str) -> str:
+    """Leave out at what time nbgrader said something."""
+    return re.sub(r"\d+-\d+-\d+ [\d:.]+", "", complaint)
+
+
+def test_what_is_read_of_the_environment_and_the_home_is_the_programs(
+    classroom: str, tmp_path: Path
+) -> None:
+    ask = (
+        "import os; from nbgrader.apps import NbGrader; from dask import config\n"
+        "from jupyter_core.paths import jupyter_path; print(NbGrader().config_file_paths,"
+        "jupyter_path(), os.path.expanduser('~'), config.get('mine', None))"
+    )
+    environment = {"HOME": f"{tmp_path}", "JUPYTER_CONFIG_DIR": "/nowhere", "DASK_MINE": "3"}
+    for without in ((), ("DASK_MINE",)):
+        kept = {name: value for name, value in environment.items() if name not in without}
+        own, forked = (
+            run(python, "-c", ask, cwd=tmp_path, env=kept) for python in (sys.executable, classroom)
+        )
+        assert "/nowhere" in own.stdout
+        assert (forked.stdout, forked.stderr) == (own.stdout, own.stderr)
+
+
+def test_the_cores_are_those_of_who_asks(classroom: str) -> None:
+    one = sorted(os.sched_getaffinity(0))[-1:]
+    ask = "import dask.system, os; print(dask.system.CPU_COUNT, sorted(os.sched_getaffinity(0)))"
+    forked = run(classroom, "-c", ask, preexec_fn=lambda: os.sched_setaffinity(0, one))
+    assert forked.stdout == f"1 {one}\n"
+
+
+SPAWNS = """\
+import multiprocessing, sys
+def work(queue):
+    queue.put(("nbgrader" in sys.modules, multiprocessing.parent_process() is not None))
+    sys.exit(5)
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=work, args=(queue,))
+    process.start()
+    print(queue.get())
+    process.join()
+    print(process.exitcode)
+"""
+
+
+def test_processes_of_a_program_are_forks_as_well(classroom: str, tmp_path: Path) -> None:
+    (tmp_path / "spawns.py").write_text(SPAWNS)
+    ran = run(classroom, "spawns.py", cwd=tmp_path)
+    assert (ran.stdout, ran.stderr) == ("(True, True)\n5\n", "")
+
+
+def test_processes_that_this_one_starts_can_be_forks(classroom: str) -> None:
+    before = multiprocessing.spawn.get_executable()
+    with warm_python.warm_children(classroom):
+        process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(100,))
+        process.start()
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert multiprocessing.spawn.get_executable() == before
+
+
+def test_what_programs_take_counts_as_the_servers(tmp_path: Path) -> None:
+    spend = "import time\nwhile time.process_time() < 1: pass"
+    before = _children_s()
+    with warm_python.started(("json",)) as python:
+        run(f"{python}", "-c", spend)
+        run(f"{python}", "-c", "pass")
+    assert _children_s() - before > 0.9
+
+
+def _children_s() -> float:
+    """Tell the seconds of processors that ended children have taken."""
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
 def test_environment_and_search_path(warm: str, tmp_path: Path) -> None:

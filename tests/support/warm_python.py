@@ -1,8 +1,9 @@
-"""A Python that has imported torch already, for tests whose programs are not about starting.
+"""Pythons that have imported much already, for tests whose programs are not about starting.
 
-Importing torch is most of what a small program takes. Here one process has done it; programs run
-in forks of it, with the arguments, environment, folder and open files that they would have in a
-process of their own. Where torchrun finds this Python in PYTHON_EXEC, ranks are such forks as well.
+Importing torch, or nbgrader, is most of what a small program takes. Here one process has done it;
+programs run in forks of it, with the arguments, environment, folder and open files that they would
+have in a process of their own. Where torchrun finds this Python in PYTHON_EXEC, ranks are such
+forks as well, and so are the processes that programs start by `multiprocessing`.
 
 What cannot be had of a fork, such as options of the interpreter, gets a Python of its own.
 """
@@ -15,6 +16,7 @@ import contextlib
 import gc
 import importlib
 import json
+import multiprocessing.spawn
 import os
 import runpy
 import select
@@ -23,30 +25,49 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
-MODULES = (
+TORCH = (
     *("torch", "torch._dynamo", "torch.distributed.run", "torch.distributed.tensor.parallel"),
     *("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.utils.data"),
     *("vramlab.gpu", "vramlab.cli"),
 )
 """What is imported before programs are: nothing that a program would notice, but for the time."""
 
-PROGRAMS = ("torch.distributed.run",)
-"""Of these, what they import: Python runs no module as a program that is there already."""
+CLASSROOM = (
+    *("nbgrader.apps.nbgraderapp", "distributed", "pytest", "vramlab.cli"),
+    *("vramlab_classroom.nbgrader.nbgrader_steps", "vramlab_classroom.nbgrader.feedback_pages"),
+    *("vramlab_classroom.run.gradebook_writer", "vramlab_classroom.run.worker"),
+)
+"""The same for those who grade: no torch, which is imported by the processes that judge."""
+
+IMPORTED_ANEW = (
+    "torch.distributed.run",  # Python runs no module as a program that is there already
+    "dask.system",  # counts the cores that a process may use
+)
+"""Of these, what programs import themselves."""
+
+COMMANDS = ("nbgrader", "vramlab")
+"""What lies beside the executable, and is beside Python where they are installed."""
 
 CLIENT = Path(__file__).with_name("warm_python_client.py")
 VARIABLE = "VRAMLAB_WARM_PYTHON"
-"""Environment variable with the path of the executable."""
+"""Environment variable with the path of the executable that has torch."""
+
+CLASSROOM_VARIABLE = "VRAMLAB_WARM_CLASSROOM"
+"""Environment variable with the path of the executable that has nbgrader."""
+
+_OF_A_USER = ("PYTHONPATH", "DASK_", "JUPYTER_", "XDG_")
+"""Variables, by the beginnings of their names, that modules are imported without."""
 
 _EXECUTABLE = """\
 #!{python} -IS
 import sys
-sys.argv[:1] = [{client!r}, {address!r}, {python!r}]
+sys.argv[:1] = {words!r}
 exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"))
 """
 
@@ -60,26 +81,52 @@ def warm_python() -> str:
     return os.environ.get(VARIABLE, sys.executable)
 
 
+def warm_classroom() -> str:
+    """Give the Python that tests start what grades with: one that has nbgrader, if there is one."""
+    return os.environ.get(CLASSROOM_VARIABLE, sys.executable)
+
+
 @contextlib.contextmanager
-def started() -> Iterator[Path]:
-    """Start the process, and give the path of the executable; it imports when it is first used."""
+def warm_children(python: str) -> Iterator[None]:
+    """Let `multiprocessing` start processes of this one with a Python, where it forks none."""
+    before = multiprocessing.spawn.get_executable()
+    multiprocessing.set_executable(python)
+    try:
+        yield
+    finally:
+        multiprocessing.set_executable(before)
+
+
+@contextlib.contextmanager
+def started(modules: Sequence[str] = TORCH) -> Iterator[Path]:
+    """Start the process, and give the path of the executable; it imports when it is first used.
+
+    Args:
+        modules: what it imports.
+    """
     with TemporaryDirectory(prefix="vramlab-") as folder:
         executable = Path(folder, "python")
-        executable.write_text(
-            _EXECUTABLE.format(
-                python=sys.executable, client=f"{CLIENT}", address=f"{folder}/programs"
+        address = f"{folder}/programs"
+        words = [f"{CLIENT}", address, f"{executable}", sys.executable]
+        _write_executable(executable, words)
+        for name in COMMANDS:
+            _write_executable(
+                Path(folder, name), [*words, f"{Path(sys.executable).with_name(name)}"]
             )
-        )
-        executable.chmod(0o700)
+        home = Path(folder, "home")
+        home.mkdir()
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(_OF_A_USER)
+        }
         with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(f"{folder}/programs")
+            listening.bind(address)
             listening.listen()
             process = subprocess.Popen(
-                [sys.executable, __file__],
+                [sys.executable, __file__, *modules],
                 stdin=listening.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
-                env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+                env={**environment, "HOME": f"{home}"},
             )
         try:
             yield executable
@@ -88,29 +135,42 @@ def started() -> Iterator[Path]:
             process.wait()
 
 
-def serve(listening: socket.socket) -> Mapping[str, Any]:
+def _write_executable(path: Path, words: list[str]) -> None:
+    path.write_text(_EXECUTABLE.format(python=sys.executable, words=words))
+    path.chmod(0o700)
+
+
+def serve(listening: socket.socket, modules: Sequence[str]) -> Mapping[str, Any]:
     """Serve programs until this process is told to end; in each program's process, give what it is.
 
     Args:
         listening: where the executable connects.
+        modules: what is imported before.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for programs
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warm = False
     while True:
         client, _ = listening.accept()
         if not warm:
-            for module in MODULES:
+            for module in modules:
                 importlib.import_module(module)
-            for program in PROGRAMS:
-                sys.modules.pop(program)
+            for module in IMPORTED_ANEW:
+                sys.modules.pop(module, None)
             gc.collect()
             gc.freeze()
+            signal.signal(signal.SIGCHLD, _take_note)
             warm = True
         if os.fork() == 0:
             listening.close()
             return _one_program(client)
         client.close()
+
+
+def _take_note(number: int, frame: object) -> None:
+    """Wait for those that wait for programs, so that their time counts as this process's."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _one_program(client: socket.socket) -> Mapping[str, Any]:
@@ -206,16 +266,23 @@ def _become(request: Mapping[str, Any], search_path: list[str]) -> None:
     """Be the program that is asked for, as if Python had just started.
 
     Args:
-        request: with the `arguments` that Python was given, the `environment` and the `folder`.
+        request: with the `arguments` that Python was given, the `environment`, the `folder` and
+            the `cores`, and the path of the `executable` that was called.
         search_path: of a Python that has started, without the program's own folder.
     """
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    os.sched_setaffinity(0, request["cores"])
+    multiprocessing.set_executable(request["executable"])
     arguments: list[str] = request["arguments"]
     further = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
     search_path = [*filter(None, further), *search_path]
-    unbuffered = arguments[0] == "-u"
+    unbuffered = False
+    while arguments[0] in ("-u", "-B"):
+        unbuffered |= arguments[0] == "-u"
+        sys.dont_write_bytecode |= arguments[0] == "-B"
+        arguments = arguments[1:]
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         with contextlib.suppress(OSError):
             buffering = 1 if number == 2 or os.isatty(number) else -1
@@ -224,7 +291,6 @@ def _become(request: Mapping[str, Any], search_path: list[str]) -> None:
                 stream.reconfigure(write_through=True)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
-    arguments = arguments[unbuffered:]
     main = sys.modules["__main__"] = ModuleType("__main__")
     if arguments[0] == "-m":
         sys.argv = ["-m", *arguments[2:]]
@@ -244,5 +310,5 @@ def _become(request: Mapping[str, Any], search_path: list[str]) -> None:
 
 if __name__ == "__main__":
     SEARCH_PATH = sys.path[1:]
-    ASKED = serve(socket.socket(fileno=os.dup(0)))
+    ASKED = serve(socket.socket(fileno=os.dup(0)), sys.argv[1:])
     run_to_the_end(ASKED, SEARCH_PATH)

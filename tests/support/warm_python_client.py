@@ -1,6 +1,6 @@
-"""Runs a program in a fork of a Python that has torch: what `warm_python.started` gives as Python.
+"""Runs a program in a fork of another Python: what `warm_python.started` gives as Python.
 
-    python -IS warm_python_client.py ADDRESS PYTHON ARGUMENTS...
+    python -IS warm_python_client.py ADDRESS EXECUTABLE PYTHON ARGUMENTS...
 
 Its open files are the program's, signals are passed on, and it ends as the program does.
 """
@@ -22,12 +22,25 @@ OF_THE_INTERPRETER = (
 )
 """Environment variables that are read when Python starts."""
 
+OF_IMPORTS = ("DASK_",)
+"""The beginnings of the names of those that are read when modules are imported."""
+
+
+OPTIONS = ("-u", "-B")
+"""Of the interpreter, that a fork can have; `multiprocessing` passes the second one on."""
+
 
 def can_be_a_fork(arguments):
     """Tell whether a fork of a Python that has started does the same as one that starts."""
-    rest = arguments[1:] if arguments[:1] == ["-u"] else arguments
+    rest = arguments
+    while rest[:1] and rest[0] in OPTIONS:
+        rest = rest[1:]
     asked = rest[:1] not in ([], ["-"]) and (rest[0] in ("-m", "-c") or not rest[0].startswith("-"))
-    return asked and not any(os.environ.get(name) for name in OF_THE_INTERPRETER)
+    return (
+        asked
+        and not any(os.environ.get(name) for name in OF_THE_INTERPRETER)
+        and not any(name.startswith(OF_IMPORTS) for name in os.environ)
+    )
 
 
 def open_files():
@@ -44,7 +57,7 @@ def open_files():
 
 def main():
     """Ask for the program, and wait for it."""
-    address, python, *arguments = sys.argv[1:]
+    address, executable, python, *arguments = sys.argv[1:]
     files = open_files()
     server = socket.socket(socket.AF_UNIX)
     try:
@@ -62,6 +75,8 @@ def main():
         "arguments": arguments,
         "environment": dict(os.environ),
         "folder": os.getcwd(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "executable": executable,
         "files": files,
     }
     data = json.dumps(request).encode() + b"\0"

@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import inline_workers
 import pytest
 from course_folder import EXERCISE, gradebook_of, make_course, notebook, submit
 from nbgrader.api import Gradebook
+from warm_python import warm_classroom
 
 from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.nbgrader.course import find_course
@@ -425,7 +425,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(folder: Path) -> None:
     assert run(untouched).graded == len(students)
 
     environment = {**os.environ, "PYTHONPATH": f"{ROOT_OF_TESTS}{os.pathsep}{SUPPORT}"}
-    command = [sys.executable, f"{SUPPORT / 'inline_workers.py'}"]
+    command = [warm_classroom(), f"{SUPPORT / 'inline_workers.py'}"]
     for marked_before in (3, 8):
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from warm_python import warm_children, warm_classroom
 
 from vramlab_classroom.run import cluster
 from vramlab_classroom.run.cluster import ClusterError, WorkerDied, Workers
@@ -19,7 +20,7 @@ from vramlab_classroom.run.cluster import ClusterError, WorkerDied, Workers
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    with Workers(2) as workers:
+    with warm_children(warm_classroom()), Workers(2) as workers:
         yield workers
 
 
@@ -115,7 +116,9 @@ def test_work_that_kills_every_worker_is_given_up(
 
 
 def test_a_cluster_elsewhere_is_used_and_left_running_until_it_is_gone(tmp_path: Path) -> None:
-    settings = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[3]}"}
+    tests = Path(__file__).parents[2]
+    path = os.pathsep.join([f"{tests.parent}", f"{tests / 'support'}"])
+    settings = {**os.environ, "PYTHONPATH": path}
     port = _free_port()
     address = f"tcp://127.0.0.1:{port}"
     scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]

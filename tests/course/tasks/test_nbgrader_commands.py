@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import pytest
 from classroom import ROOT
 from forked_kernels import ForkedKernelManager
 from nbgrader.validator import Validator
+from warm_python import warm_classroom, warm_python
 
 from vramlab_classroom.judge.exercises import exercise_names
 from vramlab_classroom.nbgrader.release import course_config
@@ -33,15 +33,29 @@ Nbgrader = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def nbgrader(tmp_path_factory: pytest.TempPathFactory) -> Nbgrader:
     """Return a function that runs a command in a folder, without this machine's own settings."""
-    environment = {**os.environ, "JUPYTER_CONFIG_DIR": str(tmp_path_factory.mktemp("settings"))}
+    data = tmp_path_factory.mktemp("data")
+    _write_kernel(data / "kernels" / "python3")
+    environment = {
+        **os.environ,
+        "JUPYTER_CONFIG_DIR": str(tmp_path_factory.mktemp("settings")),
+        "JUPYTER_PATH": f"{data}",
+    }
 
     def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "nbgrader", *words]
+        command = [warm_classroom(), "-m", "nbgrader", *words]
         return subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
 
     return run
+
+
+def _write_kernel(folder: Path) -> None:
+    """Describe to Jupyter a kernel as it is installed, of a Python that may have torch already."""
+    folder.mkdir(parents=True)
+    command = [warm_python(), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    facts = {"argv": command, "display_name": "Python 3", "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(facts))
 
 
 def test_a_teacher_releases_grades_and_returns_from_either_folder(

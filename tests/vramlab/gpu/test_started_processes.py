@@ -6,14 +6,22 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torch.multiprocessing
 from markdown_blocks import environment
+from warm_python import warm_children, warm_python
 
 from vramlab.gpu import VirtualGPU
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _started_of_warm_python() -> Iterator[None]:
+    with warm_children(warm_python()):
+        yield
 
 
 def work(rank: int, folder: str) -> None:
@@ -91,7 +99,7 @@ def test_rank_0_waits_for_none_that_has_failed(gpus: VirtualGPU, tmp_path: Path)
 def test_rank_0_is_ended_where_no_python_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STUCK)
     ran = subprocess.run(
-        [sys.executable, "-m", "vramlab", "run", "--gpu", "T4", "--count", "2", "train.py"],
+        [warm_python(), "-m", "vramlab", "run", "--gpu", "T4", "--count", "2", "train.py"],
         cwd=tmp_path,
         env=environment(OMP_NUM_THREADS="1"),
         capture_output=True,
