@@ -738,10 +738,16 @@ def work_of(future: torch.futures.Future[Any]) -> Any:
 def clear_dtensor_caches() -> None:
     """Empty the caches of DTensor, if it is in use.
 
-    Source: torch/distributed/tensor/_sharding_prop.py and _redistribute.py, PyTorch 2.13.
+    Source: torch/distributed/tensor/debug/__init__.py, _sharding_prop.py and _redistribute.py,
+    PyTorch 2.10 and 2.13.
     """
     if "torch.distributed.tensor" in sys.modules:
-        _loaded("torch.distributed.tensor.debug")._clear_sharding_prop_cache()
+        debug = _loaded("torch.distributed.tensor.debug")
+        if hasattr(debug, "_clear_sharding_prop_cache"):
+            debug._clear_sharding_prop_cache()
+        else:  # PyTorch 2.10, which the native engine runs for GPUs before Turing
+            debug._clear_python_sharding_prop_cache()
+            debug._clear_fast_path_sharding_prop_cache()
         _loaded("torch.distributed.tensor._redistribute")._gen_transform_infos.cache_clear()
 
 
