@@ -421,3 +421,50 @@ def test_both_engines_take_the_same_blocks(release: str, settings: str) -> None:
         exec(RANDOM_PROGRAMS, names)
         expected = [list(each) for each in names["answer"]]
     assert found == expected
+
+
+THREADS = """
+import threading, torch
+
+def new(count):
+    size = 12 * 2**20
+    return [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(count)]
+
+class Keeping(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        made.extend(new(3))
+        return gradient
+
+made = new(2)
+x = torch.ones(1, device="cuda", requires_grad=True)
+Keeping.apply(x).backward()
+made.extend(new(2))
+thread = threading.Thread(target=lambda: made.extend(new(3)))
+thread.start()
+thread.join()
+made.extend(new(1))
+names = {block.data_ptr(): name for name, block in enumerate(made)}
+made.clear()
+answer = [names[block.data_ptr()] for block in new(11)]
+"""
+
+
+@pytest.mark.parametrize("release", ["2.11.0", "2.12.1", "2.13.0"])
+def test_blocks_of_other_threads_are_as_old_as_they_are(release: str) -> None:
+    """Such as those of a backward pass, which has a thread: one counter has the ages of all."""
+    try:
+        build = native.find(release)
+    except native.NativeEngineError as error:
+        pytest.skip(str(error))
+    found = run(build, THREADS, gpu="T4")
+    names: dict[str, Any] = {}
+    with vramlab.VirtualGPU("T4", torch_version=release):
+        exec(THREADS, names)
+    assert found == names["answer"]
+    if release != "2.11.0":
+        assert found == list(range(11))
