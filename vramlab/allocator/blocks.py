@@ -18,10 +18,12 @@ from vramlab.allocator.statistics import Tally
 class Precedence(Enum):
     """Which of several free blocks of one size comes first.
 
-    Source: `BlockComparatorSize` in c10/cuda/CUDACachingAllocator.cpp up to PyTorch 2.11; its
-    `Block` has a `registration_counter` since, which tells what was made first. What 2.12 and 2.13
-    compare by it was seen in what their own code does on the native engine, and random programs
-    take the same blocks there (tests/vramlab/native/test_torch.py).
+    Source: c10/cuda/CUDACachingAllocator.cpp. Up to PyTorch 2.11 `BlockComparatorSize` compares
+    addresses (2.11's `Block` has a `registration_counter`, of each thread, for NCCL alone). 2.12
+    compares that counter, which each new block counts up, for all threads: backward passes do not
+    count apart (pull request 178362 of PyTorch). In 2.13 only a new segment counts, all its blocks
+    have its number, and addresses decide among those (pull request 183591). Random programs and
+    several threads take the same blocks on the native engine (tests/vramlab/native/test_torch.py).
     """
 
     LOWEST_ADDRESS = "the one at the lowest address"

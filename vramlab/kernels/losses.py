@@ -12,7 +12,7 @@ from vramlab.gpu.torch_internals import schema_of
 from vramlab.kernels.calls import BF16, F16, F32, Ids, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import contiguous, nbytes
 from vramlab.kernels.reductions import whole_sum
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _NO_REDUCTION = 0
 _EACH_LOSS = "loss of each element"
@@ -172,6 +172,25 @@ def nll_loss(call: Call, *arguments: object, **_: object) -> Iterable[Step]:
     for each, what in zip(arguments[start : start + 2], ("targets", "weights"), strict=True):
         if isinstance(each, Tensor):
             yield from contiguous(each, what)
+
+
+CTC_LISTS = 3
+"""Of an int64 for each sample, that CTC loss's kernels read: lengths, and places in targets."""
+
+
+@rule(
+    "aten._ctc_loss.default",
+    takes="8 B of each sample for the lengths of inputs and targets, and for where targets begin",
+    source="ctc_loss_gpu_template in aten/src/ATen/native/cuda/LossCTC.cu, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def ctc_loss(
+    call: Call, log_probs: Tensor, targets: Tensor, *arguments: object, **_: object
+) -> Iterable[Step]:
+    for _list in range(CTC_LISTS):
+        yield Take(8 * log_probs.size(1), "lengths, or where targets begin")
+    yield Output(1)
+    yield Output(0)
 
 
 # Calls that ask a real GPU.

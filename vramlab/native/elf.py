@@ -58,13 +58,16 @@ def read(path: Path) -> SharedLibrary:
     """Read the dynamic symbols of a shared library.
 
     Raises:
-        NativeEngineError: the file is no 64-bit little-endian ELF file.
+        NativeEngineError: the file is no 64-bit little-endian ELF file, or not all of one.
     """
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":
             raise NativeEngineError(f"{path} is no shared library for 64-bit Linux.")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(data).library()
+            try:
+                return _Reader(data).library()
+            except (IndexError, UnicodeDecodeError, struct.error) as error:
+                raise NativeEngineError(f"{path} is damaged: {error}") from error
 
 
 def section(content: bytes | mmap.mmap, name: str) -> bytes:

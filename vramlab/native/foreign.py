@@ -1,4 +1,4 @@
-"""Packages with CUDA libraries of their own, such as bitsandbytes: what they miss here."""
+"""Libraries with functions of NVIDIA's, or that need them: of packages, and preloaded ones."""
 
 from __future__ import annotations
 
@@ -61,6 +61,21 @@ def missing_for(package: str, build: Build) -> list[Missing]:
     if not with_cuda:
         raise NativeEngineError(f"{package} has no library that uses CUDA: it runs as anywhere.")
     return found
+
+
+def has_cuda(path: Path) -> bool:
+    """Tell whether a library is one of NVIDIA's by its name, or defines a function of theirs.
+
+    Such as what counts or limits a GPU's memory for several programs, by functions of the same
+    names. A file that does not exist, or is no library, is none.
+    """
+    if path.name.partition(".so")[0] in {library.stem for library in LIBRARIES}:
+        return True
+    try:
+        defined = elf.read(path).defined
+    except (OSError, NativeEngineError):
+        return False
+    return any(known.has(symbol.name) for symbol in defined for known in LIBRARIES)
 
 
 def _of_nvidia(library: SharedLibrary) -> list[Symbol]:

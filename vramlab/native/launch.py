@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.cudnn.description import cudnn_json
-from vramlab.native import kernel_code, report
+from vramlab.native import foreign, kernel_code, report
 from vramlab.native.builds import Build
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.gpu import Streams, describe, described_count
@@ -59,6 +60,7 @@ def environment(
     PyTorch and Triton come from the build, every other package from the calling environment. The
     real GPUs of the machine are never asked for: every library that would is substituted. What
     torch.compile writes stays apart: choices that it made by times of no GPU are for no real one.
+    Libraries of NVIDIA's in LD_PRELOAD are left out: they would come before their substitutes.
 
     Args:
         build: from `builds.find`.
@@ -77,6 +79,9 @@ def environment(
         values["LD_LIBRARY_PATH"] = _before(folder, values.get("LD_LIBRARY_PATH"))
     for folder in filter(None, (build.triton, build.site)):
         values["PYTHONPATH"] = _before(folder, values.get("PYTHONPATH"))
+    if preloaded := values.pop("LD_PRELOAD", None):
+        rest = [word for word in re.split("[ :]+", preloaded) if not foreign.has_cuda(Path(word))]
+        values["LD_PRELOAD"] = ":".join(rest)
     values.setdefault("TORCHINDUCTOR_CACHE_DIR", str(build.folder / "compiled"))
     values["VRAMLAB_NATIVE_GPU"] = describe(gpu, count, streams)
     if build.cudnn is not None:

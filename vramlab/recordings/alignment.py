@@ -15,6 +15,7 @@ from itertools import zip_longest
 
 from vramlab.recordings.origins import AllocationOrigin
 from vramlab.recordings.trace import Trace, TraceEvent
+from vramlab.units import MIB
 
 _WINDOW = 60
 """How many allocations are skipped at most to find where the two go on together."""
@@ -93,6 +94,29 @@ def _requests(trace: Trace) -> list[tuple[int, frozenset[int]]]:
             requests.append((event.size_bytes, frozenset(given_back)))
             given_back.clear()
     return requests
+
+
+def possibly_allocated(trace: Trace, stage: str) -> tuple[int, int] | None:
+    """Tell how many bytes the blocks in use at a stage's end have, at least and at most.
+
+    Where segments lie decides only what is not split off them: up to 1 MiB of a block of more than
+    1 MiB, and nothing of others. Source: `round_size` and `should_split` in
+    c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13.
+
+    Returns:
+        None: nothing happened in that stage.
+    """
+    in_use: dict[int, int] = {}
+    ends: tuple[int, int] | None = None
+    for event in trace.events:
+        if event.action == "alloc":
+            in_use[event.block] = -(-event.size_bytes // 512) * 512
+        elif event.action == "free_requested":
+            in_use.pop(event.block, None)
+        if event.stage == stage:
+            least = sum(in_use.values())
+            ends = least, least + MIB * sum(size_bytes > MIB for size_bytes in in_use.values())
+    return ends
 
 
 def first_divergence(recorded: Trace, virtual: Trace, stage: str) -> Divergence | None:

@@ -11,6 +11,7 @@ from vramlab.recordings.alignment import (
     ExtraAllocation,
     extra_allocations,
     first_divergence,
+    possibly_allocated,
     requests_digest,
     same_requests,
     stages_of,
@@ -197,19 +198,30 @@ def _compare_entry(
         if divergence is not None and differs:
             extra = extra_allocations(ours, theirs, divergence.stage)
             if same_requests(ours, theirs):
-                numbers = tuple(_by_segments(number) for number in numbers)
+                numbers = tuple(_by_segments(number, theirs) for number in numbers)
     elif differs and entry.requests is not None:
-        if requests_digest(Trace.from_dict(answer["trace"])) == entry.requests:
-            numbers = tuple(_by_segments(number) for number in numbers)
+        theirs = Trace.from_dict(answer["trace"])
+        if requests_digest(theirs) == entry.requests:
+            numbers = tuple(_by_segments(number, theirs) for number in numbers)
     elif differs:
         problem = problem or f"differs, and has no trace that says where: {entry.trace_error}"
     statistics = () if line is None else tuple(_statistics(entry, line, answer))
     return Comparison(name, numbers, problem, divergence, tuple(extra), statistics)
 
 
-def _by_segments(number: Number) -> Number:
-    """A number whose difference, if there is one, comes from where segments lie."""
-    return replace(number, known=SEGMENT_ORDER.name) if number.difference_bytes else number
+def _by_segments(number: Number, virtual: Trace) -> Number:
+    """Name a number that differs by where segments lie, if that can be all.
+
+    It cannot where another block is in use at the stage's end: one that is given back between two
+    requests may be given back in the stage, or after it.
+    """
+    if number.difference_bytes == 0:
+        return number
+    if number.quantity == "allocated":
+        possible = possibly_allocated(virtual, number.stage)
+        if possible is not None and not possible[0] <= number.recorded_bytes <= possible[1]:
+            return number
+    return replace(number, known=SEGMENT_ORDER.name)
 
 
 def _numbers(

@@ -132,13 +132,6 @@ KNOWN: tuple[KnownDifference, ...] = (
         stages="ZeRO-1*",
     ),
     KnownDifference(
-        "recurrent-networks-in-steps",
-        "where cuDNN does not run an LSTM, such as one in bfloat16 before Ampere, one kernel does "
-        "all gates of a step; the virtual GPU counts the separate ops that it stands for",
-        "_thnn_fused_lstm_cell in aten/src/ATen/native/cuda/RNN.cu, PyTorch 2.13",
-        ("zoo/lstm-*-bf16-*",),
-    ),
-    KnownDifference(
         *_LATE_FREES,
         (
             "rule/aten._scaled_dot_product_efficient_attention_backward.default",

@@ -415,3 +415,28 @@ def test_sum_of_live_storages(gpu: VirtualGPU) -> None:
     assert allocated() == sum(math.ceil(4 * n / 512) * 512 for n in sizes)
     assert torch.cuda.memory_stats()["requested_bytes.all.current"] == sum(4 * n for n in sizes)
     kept.clear()
+
+
+def test_a_kernel_that_fails_gives_its_output_back_at_once() -> None:
+    """As C++ does on its way out, though the exception is kept: cuDNN has no engine."""
+    with VirtualGPU("T4"):
+        x = torch.zeros(16, 96, 56, 56, device="cuda", dtype=torch.bfloat16)
+        x = x.to(memory_format=torch.channels_last)
+        weight = torch.zeros(96, 1, 7, 7, device="cuda", dtype=torch.bfloat16)
+        before = allocated()
+        with pytest.raises(RuntimeError, match="unable to find an engine") as caught:
+            nn.functional.conv2d(x, weight, padding=3, groups=96)
+        assert caught.value.__traceback__ is not None
+        assert allocated() == before
+        assert peak() == before + x.nbytes
+
+
+def test_a_failed_kernel_gives_back_no_operand() -> None:
+    """Maxima of 4 GiB are there already; there is no room for their indices, 8 GiB."""
+    with VirtualGPU("T4"):
+        x = torch.zeros(2**30, device="cuda")
+        before = allocated()
+        with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+            torch.cummax(x, 0)
+        assert caught.value.__traceback__ is not None
+        assert allocated() == before == 2**32

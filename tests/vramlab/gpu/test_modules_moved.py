@@ -74,3 +74,19 @@ def test_torchs_own_swap_is_as_before(gpu: VirtualGPU) -> None:
     torch.utils.swap_tensors(left, right)
     assert right.mark == "left"
     assert not hasattr(left, "mark")
+
+
+def test_another_type_takes_the_place_of_the_one_before(gpu: VirtualGPU) -> None:
+    """As setting `data` does on CUDA: a weight goes before the bias is converted.
+
+    256 x 256 weights and 256 biases in float32: 256 KiB and 1 KiB; in float16 half of both.
+    """
+    layer = nn.Linear(256, 256).cuda()
+    kib = 1024
+    assert torch.cuda.memory_allocated() == 257 * kib
+    torch.cuda.reset_peak_memory_stats()
+    weight = layer.weight.data_ptr()
+    layer.half()
+    assert layer.bias.data_ptr() == weight
+    assert torch.cuda.memory_allocated() == 128 * kib + 512
+    assert torch.cuda.max_memory_allocated() == (257 + 128) * kib

@@ -10,6 +10,7 @@ from torch import nn
 
 from vramlab.cuda_rules.cudnn_rnn import RecurrentNetwork, dropout_state_bytes
 from vramlab.gpu import VirtualGPU
+from vramlab.gpu.torch_internals import clear_cublas_workspaces
 from vramlab.units import MIB
 
 T, B, H, L = 128, 32, 1024, 2
@@ -107,3 +108,79 @@ def test_networks_in_bfloat16_are_cudnns_from_ampere_on(gpu: str, is_one_op: boo
         layer = nn.LSTM(3, 5).cuda().bfloat16()
         output, _ = layer(torch.zeros(7, 2, 3, device="cuda", dtype=torch.bfloat16))
     assert (type(output.grad_fn).__name__ == "CudnnRnnBackward0") is is_one_op
+
+
+def _rounded(*numbers: int) -> int:
+    """Bytes of tensors of so many numbers of 2 B each, in blocks of 512 B."""
+    return sum(-(-2 * number // 512) * 512 for number in numbers)
+
+
+@pytest.mark.parametrize(("kind", "gates", "workspace"), [(nn.LSTM, 4, 4), (nn.GRU, 3, 5)])
+def test_before_ampere_a_step_in_bfloat16_keeps_its_gates(
+    kind: type[nn.RNNBase], gates: int, workspace: int
+) -> None:
+    """A step keeps products with input and state, what the kernel computed, h and an LSTM's c.
+
+    The states before the first step are a tensor each; after the last, they are stacked, and the
+    last h is nobody's then.
+    """
+    steps, batch, hidden = 3, 8, 160
+    u = batch * hidden
+    states = 2 if kind is nn.LSTM else 1
+    with VirtualGPU("T4"):
+        layer = kind(96, hidden).cuda().bfloat16()
+        x = torch.zeros(steps, batch, 96, device="cuda", dtype=torch.bfloat16)
+        before = torch.cuda.memory_allocated()
+        output, last = layer(x)
+        clear_cublas_workspaces()
+        step = _rounded(gates * u, gates * u, workspace * u) + states * _rounded(u)
+        ends = 2 * states * _rounded(u) - _rounded(u)
+        kept = torch.cuda.memory_allocated() - before
+        assert kept == steps * step + ends + _rounded(steps * u)
+        output.sum().backward()
+        clear_cublas_workspaces()
+        del output, last
+        gradients = _rounded(gates * u // batch * 96, gates * u // batch * hidden)
+        gradients += 2 * _rounded(gates * hidden)  # an LSTM's two biases have one sum, cloned
+        assert torch.cuda.memory_allocated() - before == gradients
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_single_cell_is_one_kernel_of_any_type(dtype: torch.dtype) -> None:
+    with VirtualGPU("A100-40GB"):
+        x = torch.zeros(8, 96, device="cuda", dtype=dtype)
+        h, c = nn.LSTMCell(96, 160).cuda().to(dtype)(x)
+        assert type(h.grad_fn).__name__ == type(c.grad_fn).__name__ == "ThnnFusedLstmCellBackward0"
+        h = nn.GRUCell(96, 160).cuda().to(dtype)(x)
+        assert type(h.grad_fn).__name__ == "ThnnFusedGruCellBackward0"
+        with pytest.raises(RuntimeError, match="input has inconsistent input_size: got 96 expect"):
+            nn.LSTMCell(95, 160).cuda().to(dtype)(x)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("packed", [False, True])
+def test_networks_in_steps_give_every_weight_its_gradient(
+    kind: type[nn.RNNBase], packed: bool
+) -> None:
+    with VirtualGPU("T4"):
+        layer = kind(4, 6, 2, bidirectional=True, dropout=0.1).cuda().bfloat16()
+        x: Any = torch.zeros(5, 3, 4, device="cuda", dtype=torch.bfloat16)
+        if packed:
+            x = nn.utils.rnn.pack_padded_sequence(x, [5, 5, 2])
+        output, last = layer(x)
+        output = output.data if packed else output
+        assert output.shape == ((12, 12) if packed else (5, 3, 12))
+        state = last[0] if kind is nn.LSTM else last
+        assert state.shape == (4, 3, 6)
+        output.sum().backward()
+        gradients = [weight.grad for weight in layer.parameters()]
+        assert all(gradient is not None for gradient in gradients)
+
+
+def test_an_input_in_bfloat16_decides_under_autocast_as_well() -> None:
+    """`use_cudnn` asks the input's type, before autocast casts anything."""
+    with VirtualGPU("T4"), torch.autocast("cuda", torch.bfloat16):
+        layer = nn.LSTM(4, 6).cuda()
+        x = torch.zeros(5, 3, 4, device="cuda")
+        assert type(layer(x)[0].grad_fn).__name__ == "CudnnRnnBackward0"
+        assert type(layer(x.bfloat16())[0].grad_fn).__name__ == "StackBackward0"

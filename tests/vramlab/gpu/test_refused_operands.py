@@ -136,3 +136,9 @@ def test_an_op_without_a_shape_rule_is_named(gpu: VirtualGPU) -> None:
     with pytest.raises(UnsupportedOnVirtualGPU, match=r"aten\.geqrf\.default is not modelled"):
         torch.geqrf(matrix)
     assert torch.cuda.memory_allocated() == 512
+
+
+def test_nested_tensors_without_a_layout_are_refused_on_the_gpu(gpu: VirtualGPU) -> None:
+    rows = [zeros(5, 8, device="cuda"), zeros(3, 8, device="cuda")]
+    with pytest.raises(UnsupportedOnVirtualGPU, match=r"layout=torch\.jagged"):
+        torch.nested.nested_tensor(rows)

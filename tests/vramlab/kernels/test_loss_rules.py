@@ -116,3 +116,16 @@ def test_adaptive_pooling_copies_before_its_output(events: Events) -> None:
 
 def takes_of(happened: list[tuple[str, int]]) -> list[int]:
     return [size for kind, size in happened if kind == "take"]
+
+
+def test_ctc_loss_has_three_lists_of_the_batch(events: Events) -> None:
+    """Of 16 samples, as int64; the table of forward variables comes before the loss."""
+    lengths = [50] * 16, [20] * 16
+    targets = meta(16, 30, dtype=torch.int64)
+    taken = [("take", 8 * 16)] * 3
+    assert events(aten._ctc_loss.default, meta(50, 16, 20), targets, *lengths) == [
+        *taken,
+        ("output", 1),
+        OUT,
+        *[("give", 8 * 16)] * 3,
+    ]

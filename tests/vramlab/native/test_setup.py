@@ -464,6 +464,17 @@ def test_libraries_belong_to_a_build_and_go_with_it(cache: Path) -> None:
     assert list((cache / "sites").iterdir()) == []
 
 
+def test_what_is_preloaded_stays_unless_it_has_functions_of_cudas(
+    cache: Path, tmp_path: Path
+) -> None:
+    build = a_build(cache)
+    damaged = tmp_path / "damaged.so"
+    damaged.write_bytes(b"\x7fELF\x02\x01")
+    before = {"LD_PRELOAD": f"/a/libjemalloc.so {damaged}:/b/libcuda.so.1 libcudart.so.12"}
+    found = native.environment(build, catalogue.find("T4"), base=before)
+    assert found["LD_PRELOAD"] == f"/a/libjemalloc.so:{damaged}"
+
+
 def test_removing_leaves_a_pytorch_that_is_not_the_caches(cache: Path, tmp_path: Path) -> None:
     build = a_build(cache)
     mine = tmp_path / "mine"

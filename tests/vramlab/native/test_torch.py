@@ -18,6 +18,7 @@ import pytest
 import vramlab
 from vramlab import catalogue, native
 from vramlab.native.builds import Build
+from vramlab.native.compiler import find_compiler
 from vramlab.native.launch import environment, try_out
 from vramlab.native.report import CORE, Kind
 from vramlab.units import MIB
@@ -284,15 +285,43 @@ def test_cudnns_attention_is_planned_by_cudnn(build: Build) -> None:
 def test_a_library_of_another_version_in_the_path_is_named(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a full installation's own libraries would be, which PyTorch looks for beside itself."""
+    """As a full installation's own libraries would be, which another library knows the place of."""
     (mine,) = build.libraries.glob("libcudart.so.*")
     other = tmp_path / mine.name
     shutil.copy(mine, other)
     shutil.copy(build.libraries / CORE, tmp_path / CORE)
-    monkeypatch.setenv("LD_PRELOAD", str(other))
+    needs_it = tmp_path / "needs_it.so"
+    place = ["-Wl,--no-as-needed", "-Wl,--disable-new-dtags", f"-Wl,-rpath,{tmp_path}"]
+    words = [*find_compiler(), "-shared", *place, "-o", needs_it, other]
+    subprocess.run(words, check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(needs_it))
     with pytest.raises(native.NativeEngineError, match="in place of their substitutes: ") as told:
         try_out(build, build.libraries)
     assert str(other) in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["libcudart.so.13", "libcudart.so.12", "libcublas.so.13", "my.so"])
+def test_libraries_of_others_that_are_preloaded_change_nothing(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """They lack nearly all functions, and have 77 GPUs and one address for everything."""
+    source = tmp_path / "fake.c"
+    source.write_text(
+        "int cudaGetDeviceCount(int *count) { *count = 77; return 0; }\n"
+        "int cudaMalloc(void **address) { *address = (void *)4096; return 0; }\n"
+        "int cublasCreate_v2(void **handle) { *handle = handle; return 0; }\n"
+    )
+    words = [*find_compiler(), "-shared", "-fPIC", f"-Wl,-soname,{name}"]
+    subprocess.run([*words, "-o", tmp_path / name, source], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / name))
+    program = """
+    x = torch.ones(64, 64, device="cuda")
+    x @ x
+    answer = [torch.cuda.device_count(), torch.cuda.max_memory_allocated()]
+    """
+    # Two matrices of 64 x 64 in float32, and cuBLAS's workspace on a T4.
+    assert run(build, program, "T4") == [1, 2 * 64 * 64 * 4 + 8_519_680]
 
 
 def test_recurrent_networks_take_what_the_h200_was_seen_to_take(build: Build) -> None:
@@ -394,3 +423,50 @@ def test_both_engines_take_the_same_blocks(release: str, settings: str) -> None:
         exec(RANDOM_PROGRAMS, names)
         expected = [list(each) for each in names["answer"]]
     assert found == expected
+
+
+THREADS = """
+import threading, torch
+
+def new(count):
+    size = 12 * 2**20
+    return [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(count)]
+
+class Keeping(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        made.extend(new(3))
+        return gradient
+
+made = new(2)
+x = torch.ones(1, device="cuda", requires_grad=True)
+Keeping.apply(x).backward()
+made.extend(new(2))
+thread = threading.Thread(target=lambda: made.extend(new(3)))
+thread.start()
+thread.join()
+made.extend(new(1))
+names = {block.data_ptr(): name for name, block in enumerate(made)}
+made.clear()
+answer = [names[block.data_ptr()] for block in new(11)]
+"""
+
+
+@pytest.mark.parametrize("release", ["2.11.0", "2.12.1", "2.13.0"])
+def test_blocks_of_other_threads_are_as_old_as_they_are(release: str) -> None:
+    """Such as those of a backward pass, which has a thread: one counter has the ages of all."""
+    try:
+        build = native.find(release)
+    except native.NativeEngineError as error:
+        pytest.skip(str(error))
+    found = run(build, THREADS, gpu="T4")
+    names: dict[str, Any] = {}
+    with vramlab.VirtualGPU("T4", torch_version=release):
+        exec(THREADS, names)
+    assert found == names["answer"]
+    if release != "2.11.0":
+        assert found == list(range(11))

@@ -10,11 +10,13 @@ from vramlab.recordings.alignment import (
     ExtraAllocation,
     extra_allocations,
     first_divergence,
+    possibly_allocated,
     requests_digest,
     same_requests,
 )
 from vramlab.recordings.origins import UNKNOWN, AllocationOrigin
 from vramlab.recordings.trace import Trace, TraceEvent
+from vramlab.units import MIB
 
 MM = AllocationOrigin("mm", "", "", "train.py:1 f")
 
@@ -118,3 +120,14 @@ def moved(events: Trace) -> Trace:
 def test_traces_share_a_digest_if_they_ask_for_the_same(other: Trace, same: bool) -> None:
     assert same_requests(trace(1, 2), other) is same
     assert (requests_digest(trace(1, 2)) == requests_digest(other)) is same
+
+
+def test_where_segments_lie_decides_only_what_is_not_split_off() -> None:
+    """600 B take 1024 B; 3 MiB are of a block that may have up to 1 MiB more."""
+    first = trace(600, 3 * MIB)
+    assert possibly_allocated(first, "forward") == (1024 + 3 * MIB, 1024 + 4 * MIB)
+    freed = TraceEvent("free_requested", 3 * MIB, 0, 1024, 0, 1, "after forward", UNKNOWN)
+    both = Trace((*first.events, freed))
+    assert possibly_allocated(both, "forward") == (1024 + 3 * MIB, 1024 + 4 * MIB)
+    assert possibly_allocated(both, "after forward") == (1024, 1024)
+    assert possibly_allocated(both, "backward") is None

@@ -309,6 +309,18 @@ def test_kept_numbers_name_a_difference_of_places_alone(
     assert f"differ for no known reason: 1: {TRAINING}" in capsys.readouterr().out
 
 
+def test_another_block_in_use_is_no_difference_of_places(
+    make_recording: Recorder, tmp_path: Path, capsys: Capture
+) -> None:
+    """1 GiB more in use at a stage's end: more than would be left of any block unsplit."""
+    kept = computed(make_recording([TRAINING]), tmp_path / "computed")
+    *others, last = kept.entries[TRAINING].stages
+    changed = replace(last, allocated_bytes=last.allocated_bytes + 2**30)
+    rewrite(kept, TRAINING, stages=(*others, changed))
+    assert main(["compare", str(kept.path)]) == 1
+    assert "[segment-order]" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("error", "is_pytorchs"),
     [

@@ -169,20 +169,24 @@ class Dispatcher:
         """Allocate an op's outputs and temporaries on GPU `device_index`, after it was computed."""
         spec = OPS[func]
         outputs = list(outputs_of(result))
-        if spec.rule is None:
-            for output in outputs:
-                if output is not None:
-                    self.allocate_storage(output, device_index)
-        else:
-            steps = spec.rule.steps(
-                self.machine.devices[device_index].kernel_context, func, args, kwargs, outputs
-            )
-            with KernelSteps(self, device_index, outputs) as kernel:
-                replay(steps, len(outputs), kernel)
-        if spec.resizes:
-            for output in outputs:
-                if output is not None:
-                    self.resize(output, device_index)
+        try:
+            if spec.rule is None:
+                for output in outputs:
+                    if output is not None:
+                        self.allocate_storage(output, device_index)
+            else:
+                steps = spec.rule.steps(
+                    self.machine.devices[device_index].kernel_context, func, args, kwargs, outputs
+                )
+                with KernelSteps(self, device_index, outputs) as kernel:
+                    replay(steps, len(outputs), kernel)
+            if spec.resizes:
+                for output in outputs:
+                    if output is not None:
+                        self.resize(output, device_index)
+        except Exception:
+            _give_back(outputs, args, kwargs)
+            raise
 
     def compute(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an op on the backing device.
@@ -387,6 +391,20 @@ class Dispatcher:
         if current_graph_task_id() != -1:
             return AUTOGRAD_THREAD
         return threading.get_ident()
+
+
+def _give_back(
+    outputs: Sequence[torch.Tensor | None], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Give back the outputs that a kernel had when it failed, as C++ does on its way out.
+
+    The exception's traceback still refers to them, for as long as a program keeps it.
+    """
+    kept = [record_of(tensor) for tensor in tensors_in(args, kwargs)]
+    for output in outputs:
+        record = None if output is None else record_of(output)
+        if record is not None and not any(record is other for other in kept):
+            record.release()
 
 
 def _without_values(arg: Any) -> Any:

@@ -3,8 +3,10 @@
 Source: aten/src/ATen/native/cudnn/RNN.cpp and aten/src/ATen/cudnn/AutocastRNN.cpp, PyTorch 2.13;
 what cuDNN takes: `vramlab/cuda_rules/cudnn_rnn.py`.
 
-Known limitations: networks without gates and LSTMs with projections, of which nobody recorded what
-cuDNN takes, run step by step, as where values are computed.
+What cuDNN does not run goes step by step (`fused_cells.py`).
+
+Known limitations: so do networks without gates and LSTMs with projections, of which nobody recorded
+what cuDNN takes. Where values are computed, the steps are those of the CPU.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from vramlab.gpu.core.machine import VirtualDevice
 from vramlab.gpu.core.op_table import cuda_path, handler
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.ops.cuda_paths import PathContext
+from vramlab.gpu.ops.fused_cells import run_in_steps
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
     DispatchKey,
@@ -46,8 +49,10 @@ def lstm(
     where: PathContext, input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], *how: Any
 ) -> Any:
     """Run all of it as one op."""
-    if _is_unknown(where, (*hx, *params)):
-        return _step_by_step(aten.lstm.input, input, hx, params, *how)
+    if _is_elsewhere(where, (input, *hx, *params)):
+        return _plain_steps(aten.lstm.input, input, hx, params, *how)
+    if not _is_cudnns(where.device, input, hx):
+        return run_in_steps(input, (), hx, params, *how)
     return _run(where, _LSTM, input, (), hx[0], hx[1], params, *how)
 
 
@@ -61,17 +66,21 @@ def packed_lstm(
     *how: Any,
 ) -> Any:
     """Run all of it as one op, on sequences of different lengths."""
-    if _is_unknown(where, (*hx, *params)):
-        return _step_by_step(aten.lstm.data, data, batch_sizes, hx, params, *how)
+    if _is_elsewhere(where, (data, *hx, *params)):
+        return _plain_steps(aten.lstm.data, data, batch_sizes, hx, params, *how)
     sizes = batch_sizes.tolist()
+    if not _is_cudnns(where.device, data, hx):
+        return run_in_steps(data, sizes, hx, params, *[*how, False])
     return _run(where, _LSTM, data, sizes, hx[0], hx[1], params, *[*how, False])
 
 
 @cuda_path("aten.gru.input")
 def gru(where: PathContext, input: Tensor, hx: Tensor, params: Sequence[Tensor], *how: Any) -> Any:
     """Run all of it as one op."""
-    if _is_unknown(where, (hx, *params)):
-        return _step_by_step(aten.gru.input, input, hx, params, *how)
+    if _is_elsewhere(where, (input, hx, *params)):
+        return _plain_steps(aten.gru.input, input, hx, params, *how)
+    if not _is_cudnns(where.device, input, [hx]):
+        return run_in_steps(input, (), [hx], params, *how)
     return _run(where, _GRU, input, (), hx, None, params, *how)[:2]
 
 
@@ -85,21 +94,25 @@ def packed_gru(
     *how: Any,
 ) -> Any:
     """Run all of it as one op, on sequences of different lengths."""
-    if _is_unknown(where, (hx, *params)):
-        return _step_by_step(aten.gru.data, data, batch_sizes, hx, params, *how)
-    return _run(where, _GRU, data, batch_sizes.tolist(), hx, None, params, *[*how, False])[:2]
+    if _is_elsewhere(where, (data, hx, *params)):
+        return _plain_steps(aten.gru.data, data, batch_sizes, hx, params, *how)
+    sizes = batch_sizes.tolist()
+    if not _is_cudnns(where.device, data, [hx]):
+        return run_in_steps(data, sizes, [hx], params, *[*how, False])
+    return _run(where, _GRU, data, sizes, hx, None, params, *[*how, False])[:2]
 
 
-def _is_unknown(where: PathContext, operands: Sequence[Tensor]) -> bool:
-    """Tell whether cuDNN does not run it, or refuses it, or what it takes is not known."""
-    states = [operand for operand in operands if operand.dim() == 3]
-    projected = len({state.size(-1) for state in states}) > 1
+def _is_elsewhere(where: PathContext, operands: Sequence[Tensor]) -> bool:
+    """Tell whether the CPU computes it, or PyTorch refuses it: an operand is not on the GPU."""
+    return where.has_values or not all(_is_on(where.device, operand) for operand in operands)
+
+
+def _is_cudnns(device: VirtualDevice, input: Tensor, states: Sequence[Tensor]) -> bool:
+    """Tell whether cuDNN runs it, and it is known what it takes: `use_cudnn`."""
     return (
-        where.has_values
-        or projected
-        or not all(_is_on(where.device, operand) for operand in operands)
-        or not torch.backends.cudnn.enabled
-        or not _computes_in(where.device, states[0].dtype)
+        torch.backends.cudnn.enabled
+        and _computes_in(device, input.dtype)
+        and len({state.size(-1) for state in states}) == 1
     )
 
 
@@ -116,7 +129,7 @@ def _is_on(device: VirtualDevice, tensor: Tensor) -> bool:
     return record is not None and record.device_index == device.index
 
 
-def _step_by_step(func: OpOverload, *args: Any) -> Any:
+def _plain_steps(func: OpOverload, *args: Any) -> Any:
     """Run PyTorch's own steps, those of C++; `func.decompose` would take Python's."""
     return kernel_of(func, DispatchKey.CompositeImplicitAutograd)(*args)
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.errors import type_name
 from vramlab.gpu.core.op_table import check
 
@@ -118,3 +119,12 @@ def softmax(self: Tensor, dim: int, *_: Any) -> None:
             f"Dimension out of range (expected to be in range of [{-size}, {size - 1}], but got "
             f"{dim})"
         )
+
+
+@check("aten._nested_tensor_from_tensor_list.default")
+def nested_tensor(*_: Any) -> None:
+    """Refuse nested tensors of an older kind: C++ makes none on the device behind a virtual GPU."""
+    raise UnsupportedOnVirtualGPU(
+        "nested tensors of layout torch.strided are not modelled by the virtual GPU. Take "
+        "layout=torch.jagged, or run on the native engine (--engine native)."
+    )

@@ -15,6 +15,7 @@ from vramlab.gpu.core.errors import device_name
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import has_values, record_of
 from vramlab.gpu.torch_internals import OpOverload
+from vramlab.kernels.losses import CTC_LISTS
 
 aten = torch.ops.aten
 
@@ -63,14 +64,17 @@ def _lengths(dispatcher: Dispatcher, lengths: Tensor, steps: Tensor) -> list[int
 def ctc_loss_backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
     """Make the gradient of CTC loss, which has no meta kernel: as large as the log probabilities.
 
-    The kernel fills a table of backward variables like the forward ones, and gives it back.
+    The kernel has lists of lengths and places, as the forward one, fills a table of backward
+    variables like the forward ones, and gives all back.
     Source: `ctc_loss_backward_gpu_template` in aten/src/ATen/native/cuda/LossCTC.cu, PyTorch 2.13.
     """
     log_probs, log_alpha = args[1], args[6]
     if not log_probs.is_meta:
         plain: Tensor = dispatcher.run_plain(func, args, kwargs)
         return plain
+    like, whole = (log_probs, [log_probs.size(1)]), {"dtype": torch.int64}
+    lists = [dispatcher.run(aten.new_empty.default, like, whole) for _ in range(CTC_LISTS)]
     log_beta = dispatcher.run(aten.empty_like.default, (log_alpha,), {})
     gradient: Tensor = dispatcher.run(aten.empty_like.default, (log_probs,), {})
-    del log_beta
+    del log_beta, lists
     return gradient

@@ -17,7 +17,7 @@ import torch
 from torch.nn.modules import module
 
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.torch_internals import keep_hooks, swap_tensor_impl
+from vramlab.gpu.torch_internals import DisableTorchFunction, keep_hooks, swap_tensor_impl
 
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 
@@ -38,12 +38,20 @@ def install(session: Session) -> Iterator[None]:
 
 
 def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
-    """Stand in for `torch.utils.swap_tensors`: of modules' tensors only the impls are swapped."""
+    """Stand in for `torch.utils.swap_tensors`: of modules' tensors only the impls are swapped.
+
+    Where C++ lets it, `data` is set as on CUDA: what it was before goes at once, and not only when
+    the module's next tensor is there.
+    """
     of_module = sys._getframe(1).f_globals is vars(module)
-    if of_module and type(t1) is type(t2) and type(t1) in _TYPES:
-        swap_impls(t1, t2)
-    else:
+    if not of_module or type(t1) is not type(t2) or type(t1) not in _TYPES:
         _swap_tensors(t1, t2)
+        return
+    with DisableTorchFunction():
+        if t1.device.type == t2.device.type:
+            t1.data = t2
+        else:
+            swap_impls(t1, t2)
 
 
 def swap_impls(left: torch.Tensor, right: torch.Tensor) -> None:
