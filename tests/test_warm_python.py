@@ -103,6 +103,14 @@ def test_commands_are_as_those_that_are_installed(
     assert forked == own
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_was_imported_has_the_programs_stdout(classroom: str, unbuffered: str) -> None:
+    # nbgrader's validator keeps the stdout that there is when it is imported.
+    say = "from nbgrader.validator import Validator; print(1); print(2, file=Validator.stream)"
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    assert run(classroom, "-c", say, env=environment).stdout == "1\n2\n"
+
+
 def _undated(complaint: str) -> str:
     """Leave out at what time nbgrader said something."""
     return re.sub(r"\d+-\d+-\d+ [\d:.]+", "", complaint)

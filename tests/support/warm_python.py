@@ -278,19 +278,18 @@ def _become(request: Mapping[str, Any], search_path: list[str]) -> None:
     arguments: list[str] = request["arguments"]
     further = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
     search_path = [*filter(None, further), *search_path]
-    unbuffered = False
+    unbuffered = bool(request["environment"].get("PYTHONUNBUFFERED"))
     while arguments[0] in ("-u", "-B"):
         unbuffered |= arguments[0] == "-u"
         sys.dont_write_bytecode |= arguments[0] == "-B"
         arguments = arguments[1:]
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
+    with contextlib.suppress(OSError):
+        sys.stdin = sys.__stdin__ = os.fdopen(0, buffering=-1, closefd=False)
+    # The same objects: what was imported may have kept them, as nbgrader's validator does.
+    for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
-            buffering = 1 if number == 2 or os.isatty(number) else -1
-            stream = os.fdopen(number, "w" if number else "r", buffering, closefd=False)
-            if unbuffered and number:
-                stream.reconfigure(write_through=True)
-            setattr(sys, name, stream)
-            setattr(sys, f"__{name}__", stream)
+            in_lines = stream is sys.stderr or stream.isatty()
+            stream.reconfigure(line_buffering=in_lines, write_through=unbuffered)
     main = sys.modules["__main__"] = ModuleType("__main__")
     if arguments[0] == "-m":
         sys.argv = ["-m", *arguments[2:]]
