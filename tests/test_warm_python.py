@@ -51,6 +51,7 @@ PROGRAMS = {
     "at the end": (["-c", "import atexit; atexit.register(print, 'end'); print(1)"], ""),
     "interrupted": (["-c", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"], ""),
     "no bytecode": (["-B", "-u", "-c", "import sys; print(sys.dont_write_bytecode)"], ""),
+    "not buffered": (["-u", "-c", "import os; print(1); os._exit(0)"], ""),
     "options": (["-X", "utf8=1", "-c", "import sys; print(sys.flags.utf8_mode)"], ""),
     "stdin alone": (["-"], "print(6 * 7)"),
 }

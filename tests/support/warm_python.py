@@ -61,7 +61,7 @@ VARIABLE = "VRAMLAB_WARM_PYTHON"
 CLASSROOM_VARIABLE = "VRAMLAB_WARM_CLASSROOM"
 """Environment variable with the path of the executable that has nbgrader."""
 
-_OF_A_USER = ("PYTHONPATH", "DASK_", "JUPYTER_", "XDG_")
+_OF_A_USER = ("PYTHONPATH", "PYTHONUNBUFFERED", "DASK_", "JUPYTER_", "XDG_")
 """Variables, by the beginnings of their names, that modules are imported without."""
 
 _EXECUTABLE = """\
@@ -288,7 +288,7 @@ def _become(request: Mapping[str, Any], search_path: list[str]) -> None:
     # The same objects: what was imported may have kept them, as nbgrader's validator does.
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
-            in_lines = stream is sys.stderr or stream.isatty()
+            in_lines = unbuffered or stream is sys.stderr or stream.isatty()
             stream.reconfigure(line_buffering=in_lines, write_through=unbuffered)
     main = sys.modules["__main__"] = ModuleType("__main__")
     if arguments[0] == "-m":
