@@ -25,12 +25,10 @@ from vramlab.gpu.core.machine import VirtualDevice
 from vramlab.gpu.core.op_table import cuda_path, handler
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.ops.cuda_paths import PathContext
-from vramlab.gpu.ops.fused_cells import run_in_steps
+from vramlab.gpu.ops.fused_cells import Settings, plain_steps, run_in_steps
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
-    DispatchKey,
     OpOverload,
-    kernel_of,
 )
 
 aten = torch.ops.aten
@@ -50,10 +48,10 @@ def lstm(
 ) -> Any:
     """Run all of it as one op."""
     if _is_elsewhere(where, (input, *hx, *params)):
-        return _plain_steps(aten.lstm.input, input, hx, params, *how)
+        return plain_steps(aten.lstm.input, input, hx, params, *how)
     if not _is_cudnns(where.device, input, hx):
-        return run_in_steps(input, (), hx, params, *how)
-    return _run(where, _LSTM, input, (), hx[0], hx[1], params, *how)
+        return run_in_steps(input, (), hx, params, Settings(*how))
+    return _run(where, _LSTM, input, (), hx[0], hx[1], params, Settings(*how))
 
 
 @cuda_path("aten.lstm.data")
@@ -67,21 +65,21 @@ def packed_lstm(
 ) -> Any:
     """Run all of it as one op, on sequences of different lengths."""
     if _is_elsewhere(where, (data, *hx, *params)):
-        return _plain_steps(aten.lstm.data, data, batch_sizes, hx, params, *how)
+        return plain_steps(aten.lstm.data, data, batch_sizes, hx, params, *how)
     sizes = batch_sizes.tolist()
     if not _is_cudnns(where.device, data, hx):
-        return run_in_steps(data, sizes, hx, params, *[*how, False])
-    return _run(where, _LSTM, data, sizes, hx[0], hx[1], params, *[*how, False])
+        return run_in_steps(data, sizes, hx, params, Settings(*how))
+    return _run(where, _LSTM, data, sizes, hx[0], hx[1], params, Settings(*how))
 
 
 @cuda_path("aten.gru.input")
 def gru(where: PathContext, input: Tensor, hx: Tensor, params: Sequence[Tensor], *how: Any) -> Any:
     """Run all of it as one op."""
     if _is_elsewhere(where, (input, hx, *params)):
-        return _plain_steps(aten.gru.input, input, hx, params, *how)
+        return plain_steps(aten.gru.input, input, hx, params, *how)
     if not _is_cudnns(where.device, input, [hx]):
-        return run_in_steps(input, (), [hx], params, *how)
-    return _run(where, _GRU, input, (), hx, None, params, *how)[:2]
+        return run_in_steps(input, (), [hx], params, Settings(*how))
+    return _run(where, _GRU, input, (), hx, None, params, Settings(*how))[:2]
 
 
 @cuda_path("aten.gru.data")
@@ -95,11 +93,11 @@ def packed_gru(
 ) -> Any:
     """Run all of it as one op, on sequences of different lengths."""
     if _is_elsewhere(where, (data, hx, *params)):
-        return _plain_steps(aten.gru.data, data, batch_sizes, hx, params, *how)
+        return plain_steps(aten.gru.data, data, batch_sizes, hx, params, *how)
     sizes = batch_sizes.tolist()
     if not _is_cudnns(where.device, data, [hx]):
-        return run_in_steps(data, sizes, [hx], params, *[*how, False])
-    return _run(where, _GRU, data, sizes, hx, None, params, *[*how, False])[:2]
+        return run_in_steps(data, sizes, [hx], params, Settings(*how))
+    return _run(where, _GRU, data, sizes, hx, None, params, Settings(*how))[:2]
 
 
 def _is_elsewhere(where: PathContext, operands: Sequence[Tensor]) -> bool:
@@ -129,11 +127,6 @@ def _is_on(device: VirtualDevice, tensor: Tensor) -> bool:
     return record is not None and record.device_index == device.index
 
 
-def _plain_steps(func: OpOverload, *args: Any) -> Any:
-    """Run PyTorch's own steps, those of C++; `func.decompose` would take Python's."""
-    return kernel_of(func, DispatchKey.CompositeImplicitAutograd)(*args)
-
-
 def _run(
     where: PathContext,
     mode: int,
@@ -142,17 +135,13 @@ def _run(
     hx: Tensor,
     cx: Tensor | None,
     params: Sequence[Tensor],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    settings: Settings,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Source: `_cudnn_impl`, and `_cudnn_rnn_cast_reflatten`, which autocast puts before the op."""
-    count = _weight_count(params, 4 if has_biases else 2)
+    per_layer = 4 if settings.has_biases else 2
+    count = _weight_count(params, per_layer)
     weight_buf = _buffer_of(params, count)
-    state = _dropout_state(where, input) if train and dropout > 0 else None
+    state = _dropout_state(where, input) if settings.train and settings.dropout > 0 else None
     autocast = torch.is_autocast_enabled("cuda")
     if autocast:
         dtype = torch.get_autocast_dtype("cuda")
@@ -164,18 +153,18 @@ def _run(
         output, hy, cy, _, _ = aten._cudnn_rnn(
             input,
             params,
-            4 if has_biases else 2,
+            per_layer,
             weight_buf,
             hx,
             cx,
             mode,
             hx.size(-1),
             0,
-            layers,
-            batch_first,
-            dropout,
-            train,
-            bidirectional,
+            settings.layers,
+            settings.batch_first,
+            settings.dropout,
+            settings.train,
+            settings.bidirectional,
             batch_sizes,
             state,
         )

@@ -34,6 +34,23 @@ class Weights(NamedTuple):
     """What an LSTM projects h with."""
 
 
+class Settings(NamedTuple):
+    """Of a network, as `aten.lstm` and `aten.gru` get them."""
+
+    has_biases: bool
+    layers: int
+    dropout: float
+    train: bool
+    bidirectional: bool
+    batch_first: bool = False
+    """Never of a packed sequence."""
+
+    @property
+    def directions(self) -> int:
+        """Count the directions in which each layer runs."""
+        return 2 if self.bidirectional else 1
+
+
 # ---- above autograd: PyTorch's steps ----
 
 
@@ -43,7 +60,7 @@ def lstm_cell(
 ) -> tuple[Tensor, ...]:
     """Run one step of an LSTM."""
     if where.has_values or not _fit(4, input, hx, Weights(*weights)):
-        return _plain(aten.lstm_cell.default, input, hx, *weights)
+        return plain_steps(aten.lstm_cell.default, input, hx, *weights)
     return _step(input, tuple(hx), Weights(*weights))
 
 
@@ -51,7 +68,7 @@ def lstm_cell(
 def gru_cell(where: PathContext, input: Tensor, hx: Tensor, *weights: Tensor) -> Tensor:
     """Run one step of a GRU."""
     if where.has_values or not _fit(3, input, [hx], Weights(*weights)):
-        return _plain(aten.gru_cell.default, input, hx, *weights)
+        return plain_steps(aten.gru_cell.default, input, hx, *weights)
     return _step(input, (hx,), Weights(*weights))[0]
 
 
@@ -66,7 +83,8 @@ def _fit(gates: int, input: Tensor, hidden: Sequence[Tensor], weights: Weights) 
     )
 
 
-def _plain(func: OpOverload, *args: Any) -> Any:
+def plain_steps(func: OpOverload, *args: Any) -> Any:
+    """Run PyTorch's own steps, those of C++; `func.decompose` would take Python's."""
     return kernel_of(func, DispatchKey.CompositeImplicitAutograd)(*args)
 
 
@@ -75,12 +93,7 @@ def run_in_steps(
     batch_sizes: Sequence[int],
     states: Sequence[Tensor],
     params: Sequence[Tensor],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    settings: Settings,
 ) -> tuple[Tensor, ...]:
     """Run a network step by step: its output, and its last states.
 
@@ -88,26 +101,29 @@ def run_in_steps(
         input: (steps, batch, features), or the data of a packed sequence.
         batch_sizes: of a packed sequence, else empty.
         states: h, and an LSTM's c, of all layers and directions.
-        params, has_biases, layers, dropout, train, bidirectional, batch_first: as the ops get them.
+        params: of all layers and directions.
+        settings: of the network.
     """
-    x = input.transpose(0, 1) if batch_first else input
-    weights = _weights_of(params, has_biases, len({state.size(-1) for state in states}) > 1)
+    x = input.transpose(0, 1) if settings.batch_first else input
+    weights = _weights_of(
+        params, settings.has_biases, len({state.size(-1) for state in states}) > 1
+    )
     hidden = list(zip(*(state.unbind(0) for state in states), strict=True))
-    directions = 2 if bidirectional else 1
+    directions = settings.directions
     last: list[Hidden] = []
     for first in range(0, len(hidden), directions):
         both = slice(first, first + directions)
         x, final = _layer(x, batch_sizes, hidden[both], weights[both])
         last += final
-        if dropout and train and both.stop < len(hidden):
-            x = aten.dropout(x, dropout, True)
-    return (x.transpose(0, 1) if batch_first else x, *_joined(torch.stack, last))
+        if settings.dropout and settings.train and both.stop < len(hidden):
+            x = aten.dropout(x, settings.dropout, True)
+    return (x.transpose(0, 1) if settings.batch_first else x, *_joined(torch.stack, last))
 
 
-def _weights_of(params: Sequence[Tensor], has_biases: bool, projected: bool) -> list[Weights]:
-    per_layer = (4 if has_biases else 2) + projected
+def _weights_of(params: Sequence[Tensor], has_biases: bool, is_projected: bool) -> list[Weights]:
+    per_layer = (4 if has_biases else 2) + is_projected
     layers = [params[at : at + per_layer] for at in range(0, len(params), per_layer)]
-    if not projected:
+    if not is_projected:
         return [Weights(*each) for each in layers]
     return [Weights(*each[:-1])._replace(w_hr=each[-1]) for each in layers]
 
