@@ -276,15 +276,14 @@ class _Search:
 
     def look_into(self, value: Any, depth: int = _DEPTH) -> None:
         """Search a value as deep as is said; what is found is in `found`."""
+        if isinstance(value, torch.Tensor):
+            self.found.append(value)
+            return
         kind = type(value)
         if kind not in self._parts_of:
             self._parts_of[kind] = _parts_of(kind)
         parts = self._parts_of[kind]
-        if parts is None:
-            return
-        if parts is _itself:
-            self.found.append(value)
-        elif depth and self._depths.get(id(value), 0) < depth:
+        if parts is not None and depth and self._depths.get(id(value), 0) < depth:
             self._depths[id(value)] = depth
             for item in itertools.islice(parts(value), _ITEMS):
                 if type(item) not in _PLAIN and (depth > 1 or isinstance(item, torch.Tensor)):
@@ -292,6 +291,8 @@ class _Search:
 
 
 def _tensors_in(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):  # as nearly always: this is asked of all that is saved
+        return [value]
     search = _Search()
     search.look_into(value)
     return search.found
@@ -299,8 +300,6 @@ def _tensors_in(value: Any) -> list[torch.Tensor]:
 
 def _parts_of(kind: type) -> Callable[[Any], Iterable[Any]] | None:
     """Give the function that tells the parts of objects of a type; None if they hold no tensors."""
-    if issubclass(kind, torch.Tensor):
-        return _itself
     if issubclass(kind, dict):
         return _values
     if issubclass(kind, (list, tuple)):
@@ -308,10 +307,6 @@ def _parts_of(kind: type) -> Callable[[Any], Iterable[Any]] | None:
     if issubclass(kind, _NOT_SEARCHED) or kind.__module__.startswith(_OURS):
         return None
     return _attributes
-
-
-def _itself(value: Any) -> Iterable[Any]:
-    return (value,)
 
 
 def _values(value: dict[Any, Any]) -> Iterable[Any]:

@@ -10,6 +10,7 @@ Source of names and argument orders: torch/csrc/cuda/Module.cpp and torch/cuda/*
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -387,13 +388,7 @@ class CLayer:
         """Make what `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
         include_traces = mempool_id is None or len(mempool_id) < 3 or bool(mempool_id[2])
         allocators = [device.allocator for device in self._machine.devices]
-        # What allocates is what frees and stays: its frames are told once, as PyTorch's code does.
-        told: dict[Frames, list[dict[str, Any]]] = {}
         lines = Lines()
-
-        def to_frames(context: Frames) -> list[dict[str, Any]]:
-            if context not in told:
-                told[context] = context.told_by(lines)
-            return told[context]
-
+        # What allocates is what frees and stays: its frames are told once, as PyTorch's code does.
+        to_frames = cache(lambda context: context.told_by(lines))
         return snapshot(allocators, include_traces, to_frames)
