@@ -4,12 +4,12 @@
 
 reads a JSON object a line from stdin, and writes a JSON array a line to stdout:
 
-    {"gpu": "...", "questions": [[...], ...]}  ->  [206110867, 0, null, ...]
+    {"gpu": "...", "questions": [[...], ...]}  ->  [[206110867, 0], [0], [], "cuDNN 9...", ...]
 
 `gpu` is the description that cuDNN takes in place of a GPU's handle ("deviceless ahead-of-time
 compilation", since 9.8), see `description.py`; a question is `Convolution.as_question`. An answer
-is in bytes, None where cuDNN has no engine for it, or the text of an error. The first line that it
-writes is cuDNN's version.
+has the workspace of each plan in bytes, best plan first (none: cuDNN has no engine for it), or is
+the text of an error. The first line that it writes is cuDNN's version.
 
 Nothing is executed and no GPU is needed. The process imports the standard library alone, so that it
 starts in 30 ms and is no program of the user's to anybody; and what goes wrong in it ends no other.
@@ -33,12 +33,13 @@ _CONVOLUTION, _ENGINE, _CONFIGURATION, _HEURISTICS, _PLAN = 1, 2, 3, 4, 5
 _GRAPH, _TENSOR, _GPU = 15, 17, 38
 # cudnnBackendAttributeType_t
 _DATA_TYPE, _INT64, _FLOAT, _DOUBLE, _CONVOLUTION_MODE, _HEURISTICS_MODE = 1, 3, 4, 5, 7, 8
-_NOTES, _DESCRIPTOR, _CHARACTERS = 11, 15, 24
+_NOTES, _DESCRIPTOR, _BEHAVIOR_NOTES, _CHARACTERS = 11, 15, 19, 24
 # cudnnBackendAttributeName_t
 _COMPUTES_IN, _MODE, _DILATIONS, _STRIDES, _PADDINGS_AFTER, _PADDINGS, _DIMENSIONS = range(100, 107)
 _HEURISTICS_IN, _HEURISTICS_OF, _HEURISTICS_RESULTS, _HEURISTICS_GPU = 200, 201, 202, 204
-_ENGINE_OF_CONFIGURATION, _PLAN_OF, _PLAN_WORKSPACE, _PLAN_GPU = 300, 401, 402, 407
-_OPERATIONS, _NOTES_OF_ENGINE, _GPU_JSON = 801, 1303, 2702
+_ENGINE_OF_CONFIGURATION, _CONFIGURATION_WORKSPACE = 300, 303
+_PLAN_OF, _PLAN_WORKSPACE, _PLAN_GPU = 401, 402, 407
+_OPERATIONS, _NOTES_OF_ENGINE, _BEHAVIOR_OF_ENGINE, _GPU_JSON = 801, 1303, 1305, 2702
 _ALIGNMENT, _TENSOR_DATA_TYPE, _TENSOR_SIZES, _TENSOR_STRIDES, _TENSOR_ID = 900, 901, 902, 903, 906
 
 # An operation's descriptor, and its attributes: alpha, beta, convolution, weight, input, output.
@@ -51,6 +52,7 @@ _DATA_TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}
 _CROSS_CORRELATION = 1
 _INSTANT, _FALLBACK = 0, 2  # cudnnBackendHeurMode_t
 _TENSOR_CORE, _DOWN_CONVERTS_INPUTS, _NONDETERMINISTIC = 0, 1, 4  # cudnnBackendNumericalNote_t
+_COMPILES_AT_RUN_TIME = 0  # cudnnBackendBehaviorNote_t
 _MOST_CONFIGURATIONS = 512
 
 
@@ -170,8 +172,8 @@ class Cudnn:
 
     # ---- what PyTorch does with it ----
 
-    def workspace_bytes(self, gpu: c_void_p, question: Sequence[Any]) -> int | None:
-        """Answer what the first plan takes that PyTorch would execute; None: there is none.
+    def workspaces(self, gpu: c_void_p, question: Sequence[Any]) -> list[int]:
+        """List what the plans take that PyTorch would execute, in bytes, best plan first.
 
         Configurations come best first, then those that work where the others do not; which of
         them PyTorch leaves out depends on its settings.
@@ -183,13 +185,15 @@ class Cudnn:
         unwanted |= {_TENSOR_CORE} if is_float and not allow_tf32 else set()
         with self.descriptors():
             graph = self._graph(question)
-            for mode in (_INSTANT, _FALLBACK):
-                for configuration in self._configurations(graph, gpu, mode):
-                    if unwanted.isdisjoint(self._notes(configuration)):
-                        size_bytes = self._plan(configuration, gpu)
-                        if size_bytes is not None:
-                            return size_bytes
-        return None
+            sizes = [
+                self._workspace(configuration, engine, gpu)
+                for mode in (_INSTANT, _FALLBACK)
+                for configuration in self._configurations(graph, gpu, mode)
+                if unwanted.isdisjoint(
+                    self._notes(engine := self._engine(configuration), _NOTES_OF_ENGINE, _NOTES)
+                )
+            ]
+            return [size_bytes for size_bytes in sizes if size_bytes is not None]
 
     def _configurations(self, graph: c_void_p, gpu: c_void_p, mode: int) -> Iterator[c_void_p]:
         heuristics = self.new(_HEURISTICS)
@@ -207,16 +211,28 @@ class Cudnn:
         for at in range(count):
             yield c_void_p(room[at])
 
-    def _notes(self, configuration: c_void_p) -> set[int]:
+    def _engine(self, configuration: c_void_p) -> c_void_p:
         room = _descriptors(self.new(_ENGINE))
         self.get(configuration, _ENGINE_OF_CONFIGURATION, _DESCRIPTOR, room)
+        return c_void_p(room[0])
+
+    def _notes(self, engine: c_void_p, attribute: int, kind: int) -> set[int]:
         notes = (c_int32 * 32)()
-        count = self.get(c_void_p(room[0]), _NOTES_OF_ENGINE, _NOTES, notes)
+        count = self.get(engine, attribute, kind, notes)
         return set(notes[:count])
 
-    def _plan(self, configuration: c_void_p, gpu: c_void_p) -> int | None:
-        plan = self.new(_PLAN)
+    def _workspace(self, configuration: c_void_p, engine: c_void_p, gpu: c_void_p) -> int | None:
+        """Return what the plan of a configuration takes; None: cuDNN makes no plan of it.
+
+        Engines that compile kernels need about a second to make a plan, or NVRTC, which may be
+        missing. Their configurations report the same workspace: of 27 plans on four GPUs with
+        cuDNN 9.20.0, and of 53 plans on four GPUs with 9.24.0 and 9.26.0, all took it.
+        """
         size_bytes = (c_int64 * 1)()
+        if _COMPILES_AT_RUN_TIME in self._notes(engine, _BEHAVIOR_OF_ENGINE, _BEHAVIOR_NOTES):
+            self.get(configuration, _CONFIGURATION_WORKSPACE, _INT64, size_bytes)
+            return size_bytes[0]
+        plan = self.new(_PLAN)
         try:
             self.put(plan, _PLAN_OF, _DESCRIPTOR, _descriptors(configuration))
             self.put(plan, _PLAN_GPU, _DESCRIPTOR, _descriptors(gpu))
@@ -246,12 +262,12 @@ def main(path: str) -> None:
     gpus: dict[str, c_void_p] = {}
     for line in sys.stdin:
         asked = json.loads(line)
-        answers: list[int | str | None] = []
+        answers: list[list[int] | str] = []
         for question in asked["questions"]:
             try:
                 text = asked["gpu"]
                 gpus[text] = gpus.get(text) or library.gpu(text)
-                answers.append(library.workspace_bytes(gpus[text], question))
+                answers.append(library.workspaces(gpus[text], question))
             except CudnnRefused as error:
                 answers.append(str(error))
         print(json.dumps(answers), flush=True)

@@ -113,7 +113,7 @@ class CudnnProcess:
         self.problem: str | None = None
         """Why it answers no more."""
 
-    def ask(self, questions: Sequence[Sequence[Any]]) -> list[int | str | None] | None:
+    def ask(self, questions: Sequence[Sequence[Any]]) -> list[list[int] | str] | None:
         """Ask for the workspaces of convolutions, in bytes.
 
         Args:

@@ -1,9 +1,9 @@
 """What cuDNN takes for a convolution on one GPU: from vramlab's table, or asked of its library.
 
-Which engine computes a convolution, and what workspace it wants, cuDNN decides when it first runs:
-by its version, the GPU's compute capability and all of `Convolution`. PyTorch takes the first
-configuration that cuDNN names, so what cuDNN answers is what a GPU's program allocates; with
-`torch.backends.cudnn.benchmark` it takes the one that is fastest, which only a clock can tell.
+Which engines can compute a convolution, and what workspaces they want, cuDNN decides when it first
+runs: by its version, the GPU's compute capability and all of `Convolution`. Which of them PyTorch
+executes, `plans.py` knows; with `torch.backends.cudnn.benchmark` it is the one that is fastest,
+which only a clock can tell.
 
     VRAMLAB_CUDNN=table     asks no library: the same answers on every machine
     VRAMLAB_CUDNN=off       knows nothing of cuDNN's workspaces
@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 
 from vramlab import catalogue
@@ -26,17 +27,30 @@ from vramlab.cudnn.description import cudnn_json
 from vramlab.cudnn.library import CudnnProcess
 from vramlab.cudnn.problems import Convolution
 
-VERSIONS = {(2, 10): 91002, (2, 11): 91900, (2, 12): 92000, (2, 13): 92000}
+VERSIONS = {
+    (2, 10): 91002,
+    (2, 11): 91900,
+    (2, 12): 92000,
+    (2, 13): 92000,
+    (2, 14): 92400,
+    (2, 15): 92600,
+}
 """The cuDNN that a PyTorch comes with, as `cudnnGetVersion` counts. Source: what the wheels on PyPI
-require: torch 2.10.0, for CUDA 12, nvidia-cudnn-cu12 9.10.2.21; 2.11.0, 2.12.0 and 2.13.0, for
-CUDA 13, nvidia-cudnn-cu13 9.19.0.56, 9.20.0.48 and 9.20.0.48."""
+require: torch 2.10.0, for CUDA 12, nvidia-cudnn-cu12 9.10.2.21; for CUDA 13 nvidia-cudnn-cu13, of
+2.11.0 9.19.0.56, of 2.12.0 and 2.13.0 9.20.0.48, of 2.14.1 9.24.0.43, of 2.15.0 9.26.0.51."""
 
-OLDEST_CAPABILITIES = {91002: (7, 0), 91900: (7, 5), 92000: (7, 5)}
+OLDEST_CAPABILITIES = {
+    91002: (7, 0),
+    91900: (7, 5),
+    92000: (7, 5),
+    92400: (7, 5),
+    92600: (7, 5),
+}
 """The oldest GPUs of these PyTorch builds. On a V100, `torch.backends.cudnn.version()` of those for
 CUDA 13 refuses their cuDNN ("not compatible with devices with SM < 7.5"); 2.10.0 runs.
 """
 
-TABLES = {91002: 91002, 91900: 92000, 92000: 92000}
+TABLES = {91002: 91002, 91900: 92000, 92000: 92000, 92400: 92400, 92600: 92600}
 """Whose table is taken for a cuDNN: 9.19.0 answers as 9.20.0 does, `benchmarks.cudnn_table --check`
 asks both. Of 9.10.2 there is one for capability 7.0 alone."""
 
@@ -65,25 +79,35 @@ class Workspaces:
         """
         self._model = model
         self._version = VERSIONS.get(torch_version)
-        self._answers: dict[Convolution, tuple[int | None, Source]] = {}
+        self._answers: dict[tuple[Convolution, bool], tuple[Sequence[int] | None, Source]] = {}
         self.sources: Counter[Source] = Counter()
         """How many different convolutions were answered, by whom."""
         self._has_timed = False
 
-    def __call__(self, convolution: Convolution, *, is_timed: bool = False) -> int | None:
-        """Answer what a convolution takes, in bytes; None: it is not known.
+    @property
+    def unknown_count(self) -> int:
+        """How many different convolutions have a workspace that is not known, and not counted."""
+        return self.sources[Source.UNKNOWN]
+
+    def __call__(
+        self, convolution: Convolution, *, benchmark: bool = False
+    ) -> Sequence[int] | None:
+        """Return the workspaces of cuDNN's plans in bytes, best plan first; None: not known.
 
         Args:
-            convolution: which.
-            is_timed: whether PyTorch would time all configurations; the answer is the same.
+            convolution: what is computed.
+            benchmark: whether PyTorch times the plans, so that all of them count.
         """
-        self._has_timed |= is_timed
-        if convolution not in self._answers:
-            answer = self._answers[convolution] = self._find(convolution)
-            self.sources[answer[1]] += 1
-        return self._answers[convolution][0]
+        self._has_timed |= benchmark
+        asked = convolution, benchmark
+        if asked not in self._answers:
+            answer = self._answers[asked] = self._find(convolution, benchmark)
+            self.sources[answer[1]] += (convolution, not benchmark) not in self._answers
+        return self._answers[asked][0]
 
-    def _find(self, convolution: Convolution) -> tuple[int | None, Source]:
+    def _find(
+        self, convolution: Convolution, benchmark: bool
+    ) -> tuple[Sequence[int] | None, Source]:
         setting = os.environ.get(SETTING)
         capability = self._model.compute_capability
         if self._version is None or setting == "off":
@@ -95,10 +119,10 @@ class Workspaces:
             return known, Source.TABLE
         if (
             setting != "table"
-            and (found := _library(self._version, _description(self._model))) is not None
+            and (found := _library(self._version, _description(self._model, benchmark))) is not None
         ):
             answered = found.ask([convolution.as_question()])
-            if answered is not None and isinstance(answered[0], int):
+            if answered is not None and not isinstance(answered[0], str):
                 return answered[0], Source.LIBRARY
         return None, Source.UNKNOWN
 
@@ -111,7 +135,7 @@ class Workspaces:
             for source, count in self.sources.items()
             if source is not Source.UNKNOWN
         ]
-        if unknown := self.sources[Source.UNKNOWN]:
+        if unknown := self.unknown_count:
             parts.append(
                 f"{unknown:,} {'is' if unknown == 1 else 'are'} not known and not counted "
                 "(`vramlab native setup --cudnn` fetches cuDNN's library, which is then asked)"
@@ -120,18 +144,22 @@ class Workspaces:
         version = "" if self._version is None else f" {version_text(self._version)}"
         if self._has_timed:
             parts.append(
-                "torch.backends.cudnn.benchmark would time several and take the fastest, which may "
-                "need more or less, and the trial takes what the largest needs"
+                "torch.backends.cudnn.benchmark times them and keeps the fastest; here it keeps "
+                "the first, so that later steps may need more or less (the trial itself is counted)"
             )
         return f"What cuDNN{version} takes for {count:,} different convolutions: {'; '.join(parts)}"
 
 
-def _description(model: GPUModel) -> str:
-    """Describe a GPU, or the first of the catalogue with its compute capability.
+def _description(model: GPUModel, benchmark: bool) -> str:
+    """Describe a GPU, or without a benchmark the first of the catalogue with its capability.
 
-    Nothing else decides: 150 convolutions drawn by lot got the same answers for all GPUs of a
-    capability in the catalogue (7.0, 8.0, 8.6, 8.9 and 9.0), of cuDNN 9.19.0 and of 9.20.0.
+    The capability alone decides the first plan: 150 random convolutions got the same answers
+    for all GPUs of a capability in the catalogue (7.0, 8.0, 8.6, 8.9 and 9.0), of cuDNN 9.19.0 and
+    of 9.20.0. Of the other plans, H100 and H200 differ in 5 of 49 convolutions of the table, in the
+    largest workspace of one; A100s, L4 and RTX-4090, and the GPUs of capability 8.6 in none.
     """
+    if benchmark:
+        return cudnn_json(model, _CUDA_VERSION)
     capability = model.compute_capability
     alike = (one for one in catalogue.models() if one.compute_capability == capability)
     return cudnn_json(next(alike, model), _CUDA_VERSION)

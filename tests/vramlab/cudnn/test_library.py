@@ -81,7 +81,9 @@ def test_it_answers_as_the_table(here: Installed, gpu: str) -> None:
     asked = [each for each in table.problems()[::400] if known.get(each) is not None]
     asking = CudnnProcess(here, cudnn_json(model, 13000))
     answered = asking.ask([each.as_question() for each in asked])
-    assert answered == [known.get(each) for each in asked]
+    assert [table.shortened(sizes) for sizes in answered or ()] == [
+        known.get(each) for each in asked
+    ]
     assert len(asked) > 5
 
 
@@ -92,7 +94,7 @@ def test_a_question_that_makes_no_sense_is_an_error_and_not_the_end(here: Instal
     first, second = asking.ask([question, table.problems()[0].as_question()]) or ()
     assert isinstance(first, str)
     assert first.startswith("cuDNN 9")
-    assert isinstance(second, int)
+    assert isinstance(second, list)
 
 
 def test_the_process_that_asks_needs_the_standard_library_alone() -> None:

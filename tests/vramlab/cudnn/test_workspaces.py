@@ -25,16 +25,16 @@ class FakeLibrary:
     def __init__(self) -> None:
         self.asked: list[Sequence[Any]] = []
 
-    def ask(self, questions: Sequence[Sequence[Any]]) -> list[int | str | None]:
+    def ask(self, questions: Sequence[Sequence[Any]]) -> list[list[int] | str]:
         self.asked += questions
-        return [1000 for _ in questions]
+        return [[1000, 10] for _ in questions]
 
 
 @pytest.fixture
 def cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
-    """A table of one answer, and a library that answers 1,000 to everything."""
+    """A table of one answer, and a library that answers 1,000 and 10 to everything."""
     table.add_problems([IN_TABLE], tmp_path)
-    table.write_answers(92000, (9, 0), [131], tmp_path)
+    table.write_answers(92000, (9, 0), [[131, 200]], tmp_path)
     real = table.answers
     monkeypatch.setattr(table, "answers", lambda version, of: real(version, of, tmp_path))
     fake = FakeLibrary()
@@ -45,9 +45,9 @@ def cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
 
 def test_the_table_comes_before_the_library(cudnn: FakeLibrary) -> None:
     answers = Workspaces(H200, (2, 13))
-    assert answers(IN_TABLE) == 131
+    assert answers(IN_TABLE) == (131, 200)
     assert cudnn.asked == []
-    assert [answers(BEYOND), answers(BEYOND)] == [1000, 1000]
+    assert [answers(BEYOND), answers(BEYOND)] == [[1000, 10]] * 2
     assert cudnn.asked == [BEYOND.as_question()]  # once
     assert answers.sources == {Source.TABLE: 1, Source.LIBRARY: 1}
     assert answers.told() == (
@@ -61,7 +61,8 @@ def test_the_setting_leaves_the_library_out(
 ) -> None:
     monkeypatch.setenv(SETTING, "table")
     answers = Workspaces(H200, (2, 13))
-    assert [answers(IN_TABLE), answers(BEYOND)] == [131, None]
+    assert [answers(IN_TABLE), answers(BEYOND)] == [(131, 200), None]
+    assert answers.unknown_count == 1
     assert cudnn.asked == []
     assert "1 is not known and not counted (`vramlab native setup --cudnn`" in (
         answers.told() or ""
@@ -90,10 +91,13 @@ def test_of_a_gpu_that_this_cudnn_refuses_nothing_is_said(cudnn: FakeLibrary) ->
     assert cudnn.asked == []
 
 
-def test_what_would_be_timed_is_said(cudnn: FakeLibrary) -> None:
+def test_a_benchmark_is_told_and_counts_no_convolution_twice(cudnn: FakeLibrary) -> None:
     answers = Workspaces(H200, (2, 13))
-    assert answers(IN_TABLE, is_timed=True) == 131
-    assert "torch.backends.cudnn.benchmark would time several" in (answers.told() or "")
+    for convolution in (IN_TABLE, BEYOND):
+        answers(convolution)
+        answers(convolution, benchmark=True)
+    assert "torch.backends.cudnn.benchmark times them" in (answers.told() or "")
+    assert answers.sources == {Source.TABLE: 1, Source.LIBRARY: 1}
 
 
 def test_a_program_without_convolutions_is_told_nothing(cudnn: FakeLibrary) -> None:
@@ -101,7 +105,9 @@ def test_a_program_without_convolutions_is_told_nothing(cudnn: FakeLibrary) -> N
 
 
 def test_gpus_of_one_capability_are_described_alike() -> None:
-    """H100 and H200 differ in memory, clocks and names, and get one description and answer."""
+    """Their first plans are the same; what a benchmark times may differ."""
     h100 = catalogue.find("H100")
-    assert workspaces._description(h100) == workspaces._description(H200)
-    assert workspaces._description(catalogue.find("T4")) != workspaces._description(H200)
+    describe = workspaces._description
+    assert describe(h100, benchmark=False) == describe(H200, benchmark=False)
+    assert describe(h100, benchmark=True) != describe(H200, benchmark=True)
+    assert describe(catalogue.find("T4"), benchmark=False) != describe(H200, benchmark=False)
