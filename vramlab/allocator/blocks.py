@@ -12,7 +12,7 @@ from collections import defaultdict
 from enum import Enum
 from typing import Any
 
-from vramlab.allocator.statistics import Tally
+from vramlab.allocator.statistics import DEFAULT_POOL_ID, PoolId, Statistics, Tally
 
 
 class Precedence(Enum):
@@ -55,7 +55,8 @@ class Block:
         allocated: the program holds it.
         free: it is in the pool's cache. Neither allocated nor free: a stream still uses it.
         mapped: there is memory behind its addresses.
-        stream_uses: the other streams that the program says use it, if any.
+        stream_uses: the other streams that the program says use it, if any, and of each whether
+            it said so while a CUDA graph was captured.
         age_base: the pool's search count when it was last cached (garbage collection's clock).
         context: whatever the caller gave with the allocation.
         segment_context: whatever the caller gave with the allocation that made the segment.
@@ -89,7 +90,7 @@ class Block:
         self.allocated = False
         self.free = False
         self.mapped = True
-        self.stream_uses: set[int] | None = None
+        self.stream_uses: dict[int, bool] | None = None
         self.age_base = 0
         self.context: Any = None
         self.segment_context: Any = None
@@ -165,15 +166,35 @@ class BlockPool:
     Attributes:
         is_small: which of the two.
         tally: the statistics of this pool.
+        owner: the private pool that this is one half of; None for the default pool.
+        id: the owner's id, `DEFAULT_POOL_ID` without one.
         cached: the free blocks of each stream as (size, rank, address, block), sorted.
         searches: how often a block was searched for, counted only while garbage collection is on.
     """
 
-    __slots__ = ("_made", "_precedence", "_unmapped", "cached", "is_small", "searches", "tally")
+    __slots__ = (
+        "_made",
+        "_precedence",
+        "_unmapped",
+        "cached",
+        "id",
+        "is_small",
+        "owner",
+        "searches",
+        "tally",
+    )
 
-    def __init__(self, is_small: bool, tally: Tally, precedence: Precedence) -> None:
+    def __init__(
+        self,
+        is_small: bool,
+        tally: Tally,
+        precedence: Precedence,
+        owner: PrivatePool | None = None,
+    ) -> None:
         self.is_small = is_small
         self.tally = tally
+        self.owner = owner
+        self.id = DEFAULT_POOL_ID if owner is None else owner.id
         self.searches = 0
         self.cached: defaultdict[int, list[CachedBlock]] = defaultdict(list)
         self._precedence = precedence
@@ -249,3 +270,25 @@ class BlockPool:
         for neighbour in (block.previous, block.next):
             if neighbour is not None and neighbour.free and neighbour.mapped == block.mapped:
                 self.absorb(block, neighbour)
+
+
+class PrivatePool:
+    """Memory that only CUDA graphs, or a `torch.cuda.MemPool`, allocate from.
+
+    Attributes:
+        id: what PyTorch calls it: (n, 0) of a graph's own, (0, n) of one that a program made.
+        small, large: its two halves.
+        use_count: how many graphs and memory pools use it. At 0 its segments can be freed.
+        device_allocs: how many segments (or growths of expandable ones) have not been freed.
+        splits: whether a block is split for a smaller request.
+    """
+
+    __slots__ = ("device_allocs", "id", "large", "small", "splits", "use_count")
+
+    def __init__(self, pool_id: PoolId, statistics: Statistics, precedence: Precedence) -> None:
+        self.id = pool_id
+        self.small = BlockPool(True, statistics.small_pool, precedence, self)
+        self.large = BlockPool(False, statistics.large_pool, precedence, self)
+        self.use_count = 1
+        self.device_allocs = 0
+        self.splits = True

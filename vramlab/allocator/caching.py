@@ -15,13 +15,14 @@ from threading import RLock
 from typing import Any, NoReturn
 
 from vramlab.allocator import messages
-from vramlab.allocator.blocks import Block, BlockPool, CachedBlock, Precedence
+from vramlab.allocator.blocks import Block, BlockPool, CachedBlock, Precedence, PrivatePool
 from vramlab.allocator.device_memory import PAGE_BYTES, DeviceMemory
 from vramlab.allocator.history import AllocatorEvent, History
+from vramlab.allocator.private_pools import Accepts, PrivatePools, table_order
 from vramlab.allocator.release import collect_garbage, release_all, release_oversize
 from vramlab.allocator.reserve import Reserve
 from vramlab.allocator.settings import AllocatorSettings
-from vramlab.allocator.statistics import Statistics
+from vramlab.allocator.statistics import DEFAULT_POOL_ID, PoolId, Statistics
 from vramlab.cuda_rules.sizes import (
     REFUSED_REQUEST_BYTES,
     SMALL_BLOCK_BYTES,
@@ -52,13 +53,16 @@ class CachingAllocator:
     Safe to use from several threads, and from finalizers: a block that is freed while the same
     thread is inside the allocator (because the garbage collector ran) is freed right after.
 
-    Known limitations: no private pools (CUDA graphs, MemPool), and no `backend:cudaMallocAsync`.
+    Known limitations: no `backend:cudaMallocAsync`. `graph_capture_record_stream_reuse` has no
+    effect: blocks that other streams used while a graph is captured wait for the end of it.
 
     Args:
         memory: the GPU's memory; several allocators (processes) may share it.
         settings: PYTORCH_CUDA_ALLOC_CONF, parsed.
         device: the GPU's number, for messages and snapshots.
         precedence: which of several free blocks of one size is taken, as `precedence_of` knows.
+        pools_count_as_captures: while a private pool receives allocations, act as while a CUDA
+            graph is captured, as PyTorch did up to 2.12.
         clock_us: where recorded events get their time from; default: they are numbered.
     """
 
@@ -69,6 +73,7 @@ class CachingAllocator:
         device: int = 0,
         *,
         precedence: Precedence = Precedence.LOWEST_ADDRESS,
+        pools_count_as_captures: bool = False,
         clock_us: Callable[[], int] | None = None,
     ) -> None:
         self.memory = memory
@@ -79,9 +84,15 @@ class CachingAllocator:
         self.history = History(clock_us)
         self.small_pool = BlockPool(True, self.statistics.small_pool, precedence)
         self.large_pool = BlockPool(False, self.statistics.large_pool, precedence)
+        self.private_pools = PrivatePools(
+            lambda pool_id: PrivatePool(pool_id, self.statistics, precedence)
+        )
+        self._pools_count_as_captures = pools_count_as_captures
+        self._captures = 0
         self.reserve = Reserve(memory, self.statistics, self.history)
         self.memory_fraction = self.settings.per_process_memory_fraction
         self._awaiting_free: list[Block] = []
+        self._awaiting_capture: list[Block] = []
         self._oom_observers: list[OutOfMemoryObserver] = []
         self._lock = RLock()
         self._inside = False
@@ -147,10 +158,28 @@ class CachingAllocator:
         """torch.cuda.memory_reserved: what was taken from the driver."""
         return self.reserve.reserved_bytes
 
+    def largest_free_bytes(self) -> int:
+        """Return the largest size that may be available, as `cacheInfo` does for cuDNN.
+
+        That is the driver's free memory, or a cached block if that is larger.
+        """
+        with self._lock:
+            cached = [
+                blocks[-1][0]
+                for pool in (self.small_pool, self.large_pool)
+                for blocks in pool.cached.values()
+                if blocks
+            ]
+        return max(self.memory.free_bytes, *cached, 0)
+
     @property
     def awaiting_free(self) -> tuple[Block, ...]:
         """Blocks that were freed while another stream used them, and not looked at since."""
-        return tuple(self._awaiting_free)
+        return (*self._awaiting_free, *self._awaiting_capture)
+
+    def block_pools(self) -> list[BlockPool]:
+        """List the halves of the default pool and of all private ones."""
+        return [self.large_pool, self.small_pool, *self.private_pools.block_pools()]
 
     def stats(self) -> dict[str, Any]:
         """Return the statistics as `torch._C._cuda_memoryStats(device)` does."""
@@ -179,6 +208,13 @@ class CachingAllocator:
         """Call `tracker` with every event from now on, whether or not history is recorded."""
         self.history.add_tracker(tracker)
 
+    def annotate(self, address: int, text: str, context: Any = None) -> None:
+        """Record a text about the allocation at an address; nothing if none begins there."""
+        for segment in self.reserve.segments.values():
+            for block in segment.blocks():
+                if block.address == address and block.allocated:
+                    self.history.annotate(block, text, context)
+
     def add_oom_observer(self, observer: OutOfMemoryObserver) -> None:
         """Have an observer called before each error is raised, as
         torch._C._cuda_attach_out_of_memory_observer does."""
@@ -203,13 +239,17 @@ class CachingAllocator:
             raise _entered_twice(f"allocate {size_bytes} bytes")
         self._inside = True
         try:
-            if self._awaiting_free:
+            if (self._awaiting_free or self._awaiting_capture) and not self._is_capturing():
                 self._process_events(context)
             block_bytes = round_request(size_bytes, self._divisions)
-            pool = self.small_pool if block_bytes <= SMALL_BLOCK_BYTES else self.large_pool
+            is_small = block_bytes <= SMALL_BLOCK_BYTES
+            pool = self.small_pool if is_small else self.large_pool
+            if self.private_pools.routes:
+                pool = self.private_pools.pool_for(is_small, stream) or pool
             block = self._best_fit(pool, block_bytes, stream)
             if block is None:
                 block = self._obtain(pool, block_bytes, stream, size_bytes, context)
+                pool = block.segment.pool
             return self._hand_out(block, pool, block_bytes, size_bytes, context)
         finally:
             self._inside = False
@@ -241,8 +281,9 @@ class CachingAllocator:
             if stream == block.segment.stream:
                 return
             if block.stream_uses is None:
-                block.stream_uses = set()
-            block.stream_uses.add(stream)
+                block.stream_uses = {}
+            captured = block.stream_uses.get(stream, False) or self._is_capturing()
+            block.stream_uses[stream] = captured
 
     def synchronize(self, context: Any = None) -> None:
         """Look at what the streams have done: blocks that waited for one become free.
@@ -253,10 +294,79 @@ class CachingAllocator:
         with self._exclusive():
             self._process_events(context)
 
-    def empty_cache(self, context: Any = None) -> None:
-        """Give the driver every segment and page that nobody uses: torch.cuda.empty_cache."""
+    def empty_cache(self, context: Any = None, pool_id: PoolId = DEFAULT_POOL_ID) -> None:
+        """Free every segment and page that nothing uses: torch.cuda.empty_cache.
+
+        Those of private pools stay as long as a graph or a memory pool uses the pool. While a graph
+        is captured, those of the default pool stay, too.
+
+        Args:
+            context: as of `malloc`.
+            pool_id: free only those of this private pool.
+        """
         with self._exclusive():
-            self._release_cached_blocks(context)
+            self._release_cached_blocks(context, pool_id)
+
+    # What CUDA graphs and memory pools do
+
+    def create_or_retain_pool(self, pool_id: PoolId) -> None:
+        """Make a private pool, or count one user more of it (`createOrIncrefPool`)."""
+        with self._lock:
+            self.private_pools.create_or_retain(pool_id)
+
+    def release_pool(self, pool_id: PoolId) -> None:
+        """Count one user less of a private pool (`releasePool`)."""
+        with self._lock:
+            self.private_pools.release(pool_id)
+
+    def pool_use_count(self, pool_id: PoolId) -> int:
+        """Return how many users a private pool has (`getPoolUseCount`)."""
+        with self._lock:
+            return self.private_pools.find(pool_id).use_count
+
+    def set_use_on_oom(self, pool_id: PoolId, use_on_oom: bool) -> None:
+        """Serve other requests from a private pool before running out (`setUseOnOOM`), or not."""
+        with self._lock:
+            if use_on_oom:
+                self.private_pools.used_on_oom.add(pool_id)
+            else:
+                self.private_pools.used_on_oom.discard(pool_id)
+
+    def set_no_split(self, pool_id: PoolId) -> None:
+        """Keep the blocks of a private pool whole (`setNoSplit`)."""
+        with self._lock:
+            self.private_pools.set_no_split(pool_id)
+
+    def begin_allocate_to_pool(self, pool_id: PoolId, accepts: Accepts) -> None:
+        """Serve allocations from a private pool, which gets a user (`beginAllocateToPool`).
+
+        Args:
+            pool_id: the pool; it is made if it does not exist.
+            accepts: called with the stream of each allocation; whether it is one of these.
+        """
+        with self._lock:
+            self.private_pools.begin(pool_id, accepts)
+
+    def end_allocate_to_pool(self, pool_id: PoolId) -> None:
+        """Serve no more allocations from a private pool; its user stays (`endAllocateToPool`)."""
+        with self._lock:
+            self.private_pools.end(pool_id)
+
+    def begin_capture(self) -> None:
+        """Note that a CUDA graph is captured: streams cannot be asked until `end_capture`."""
+        with self._lock:
+            self._captures += 1
+
+    def end_capture(self) -> None:
+        """Note that the capture of a CUDA graph has ended."""
+        with self._lock:
+            self._captures -= 1
+
+    def _is_capturing(self) -> bool:
+        """Return whether streams cannot be asked, so that nothing may wait for them."""
+        if self._captures:
+            return True
+        return self._pools_count_as_captures and bool(self.private_pools.routes)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -286,7 +396,9 @@ class CachingAllocator:
             messages.TOO_LARGE_TO_LOOK_FOR, requested_bytes=size_bytes, segment_bytes=size_bytes
         )
 
-    def _best_fit(self, pool: BlockPool, block_bytes: int, stream: int) -> Block | None:
+    def _best_fit(
+        self, pool: BlockPool, block_bytes: int, stream: int, *, skip_expandable: bool = False
+    ) -> Block | None:
         """The smallest cached block of the stream that is large enough, out of the cache.
 
         It is a miss, with no further search, when that block may not be split for this request.
@@ -299,7 +411,7 @@ class CachingAllocator:
             return None
         block = cached[index][-1]
         if block.segment.expandable:
-            index = self._best_expandable(cached, index)
+            index = self._best_expandable(cached, index, skip_expandable)
             if index == len(cached):
                 return None
             block = cached[index][-1]
@@ -312,13 +424,13 @@ class CachingAllocator:
         block.free = False
         return block
 
-    def _best_expandable(self, cached: list[CachedBlock], index: int) -> int:
+    def _best_expandable(self, cached: list[CachedBlock], index: int, skip: bool) -> int:
         """Find the block to take when the best fit lies in an expandable segment.
 
         Such a block counts as large as it could grow. With the setting turned off since, blocks of
         expandable segments are passed over.
         """
-        if not self._expandable:
+        if skip or not self._expandable:
             while index < len(cached) and cached[index][-1].segment.expandable:
                 index += 1
             return index
@@ -338,7 +450,7 @@ class CachingAllocator:
         tally = pool.tally
         segment = block.segment
         was_split = block.previous is not None or block.next is not None
-        if should_split(
+        if (pool.owner is None or pool.owner.splits) and should_split(
             block.size_bytes, block_bytes, self._max_split_bytes, expandable=self._expandable
         ):
             remaining = block
@@ -361,7 +473,9 @@ class CachingAllocator:
         block.requested_bytes = requested_bytes
         block.context = context
         if self.history.active:
-            self.history.record("alloc", block.address, requested_bytes, segment.stream, context)
+            self.history.record(
+                "alloc", block.address, requested_bytes, segment.stream, context, pool.id
+            )
         total.block_taken(block.size_bytes, requested_bytes)
         tally.block_taken(block.size_bytes, requested_bytes)
         if block.size_bytes >= self._max_split_bytes:
@@ -385,13 +499,15 @@ class CachingAllocator:
                 block.requested_bytes,
                 segment.stream,
                 context or block.context,
+                segment.pool.id,
             )
         if size_bytes >= self._max_split_bytes:
             self.statistics.oversize_allocations.decrease(1)
         if block.stream_uses:
             total.free_requested(size_bytes)
             tally.free_requested(size_bytes)
-            self._awaiting_free.append(block)
+            waiting = self._awaiting_capture if self._is_capturing() else self._awaiting_free
+            waiting.append(block)
         else:
             total.block_freed(size_bytes, block.requested_bytes)
             tally.block_freed(size_bytes, block.requested_bytes)
@@ -406,14 +522,34 @@ class CachingAllocator:
                 return
             self.free(block, context)
 
-    def _process_events(self, context: Any) -> None:
-        """Every stream is done: cache the blocks that waited for one."""
+    def _process_events(self, context: Any, only: PrivatePool | None = None) -> None:
+        """Every stream is done: cache the blocks that waited for one.
+
+        Of blocks that waited for the end of a capture, streams that the captured work used are
+        done with it, so those that no other stream used come first.
+
+        Args:
+            only: a private pool; other blocks go on waiting.
+        """
+        deferred, self._awaiting_capture = self._awaiting_capture, []
+        for block in deferred:
+            if block.stream_uses is None or all(block.stream_uses.values()):
+                self._complete(block, context)
+            else:
+                self._awaiting_free.append(block)
         finished, self._awaiting_free = self._awaiting_free, []
         for block in finished:
-            block.stream_uses = None
-            for tally in (self.statistics.all, block.segment.pool.tally):
-                tally.free_completed(block.size_bytes, block.requested_bytes)
-            self._cache(block, context)
+            if only is None or block.segment.pool.owner is only:
+                self._complete(block, context)
+            else:
+                self._awaiting_free.append(block)
+
+    def _complete(self, block: Block, context: Any) -> None:
+        """Cache a block that no stream uses any more."""
+        block.stream_uses = None
+        for tally in (self.statistics.all, block.segment.pool.tally):
+            tally.free_completed(block.size_bytes, block.requested_bytes)
+        self._cache(block, context)
 
     def _cache(self, block: Block, context: Any) -> None:
         """Put a block that nobody uses into its pool, merged with its free neighbours."""
@@ -426,6 +562,7 @@ class CachingAllocator:
                 block.requested_bytes,
                 segment.stream,
                 context or block.context,
+                pool.id,
             )
         block.context = None
         pieces = 0
@@ -447,19 +584,38 @@ class CachingAllocator:
     def _obtain(
         self, pool: BlockPool, block_bytes: int, stream: int, requested_bytes: int, context: Any
     ) -> Block:
-        """Get a block from the driver; when it has nothing left, after giving back the cache."""
+        """Get a block from the driver; when it has nothing left, after giving back the cache.
+
+        Before that, from a memory pool that is used on out-of-memory.
+        """
         if self._collects_garbage:
             self._collect_garbage(context)
         block = self._from_driver(pool, block_bytes, stream, requested_bytes, context)
+        if block is None:
+            block = self._from_other_pool(pool, block_bytes, stream)
         if block is None and self._release_oversize(pool, block_bytes, stream, context):
             block = self._from_driver(pool, block_bytes, stream, requested_bytes, context)
-        if block is None:
+        if block is None and not self._is_capturing():
             self._release_cached_blocks(context)
             self.statistics.num_alloc_retries += 1
             block = self._from_driver(pool, block_bytes, stream, requested_bytes, context)
         if block is None:
-            self._run_out(block_bytes, stream, requested_bytes, context)
+            self._run_out(pool, block_bytes, stream, requested_bytes, context)
         return block
+
+    def _from_other_pool(self, pool: BlockPool, block_bytes: int, stream: int) -> Block | None:
+        """Find a cached block in a memory pool that is used on out-of-memory.
+
+        Source: `try_mempool_fallback`, which finds no blocks of expandable segments.
+        """
+        if pool.owner is None:
+            for pool_id in table_order(self.private_pools.used_on_oom):
+                other = self.private_pools.find(pool_id)
+                half = other.small if pool.is_small else other.large
+                block = self._best_fit(half, block_bytes, stream, skip_expandable=True)
+                if block is not None:
+                    return block
+        return None
 
     def _from_driver(
         self, pool: BlockPool, block_bytes: int, stream: int, requested_bytes: int, context: Any
@@ -510,24 +666,49 @@ class CachingAllocator:
             lambda block: self._release(block, context),
         )
 
-    def _release_cached_blocks(self, context: Any) -> None:
-        """Give back all that nobody uses, after waiting for every stream."""
+    def _release_cached_blocks(self, context: Any, pool_id: PoolId = DEFAULT_POOL_ID) -> None:
+        """Free every unused segment, after waiting for every stream.
+
+        Of private pools, only of those without users.
+        """
+        if pool_id == DEFAULT_POOL_ID and not self._is_capturing():
+            self._wait_for_streams(context)
+            self._release_all(self.large_pool, context)
+            self._release_all(self.small_pool, context)
+        for each in table_order(self.private_pools.freeable):
+            pool = self.private_pools.freeable[each]
+            if pool_id != DEFAULT_POOL_ID:
+                if each != pool_id:
+                    continue
+                self._wait_for_streams(context, pool)
+            self._release_all(pool.small, context)
+            self._release_all(pool.large, context)
+            if pool.device_allocs == 0:
+                self.private_pools.forget(each)
+
+    def _wait_for_streams(self, context: Any, only: PrivatePool | None = None) -> None:
         self.statistics.num_sync_all_streams += 1
-        self._process_events(context)
-        for pool in (self.large_pool, self.small_pool):
-            release_all(
-                pool,
-                lambda block: self._release(block, context),
-                lambda block: self.reserve.unmap(block, context),
-            )
+        self._process_events(context, only)
+
+    def _release_all(self, pool: BlockPool, context: Any) -> None:
+        release_all(
+            pool,
+            lambda block: self._release(block, context),
+            lambda block: self.reserve.unmap(block, context),
+        )
 
     def _run_out(
-        self, block_bytes: int, stream: int, requested_bytes: int, context: Any
+        self,
+        pool: BlockPool,
+        block_bytes: int,
+        stream: int,
+        requested_bytes: int,
+        context: Any,
     ) -> NoReturn:
         free_bytes = self.memory.free_bytes
         size_bytes = segment_size(block_bytes, self._large_segment_bytes)
         if self.history.active:
-            self.history.record("oom", free_bytes, block_bytes, stream, context)
+            self.history.record("oom", free_bytes, block_bytes, stream, context, pool.id)
         self.statistics.num_ooms += 1
         allowed_bytes = self._allowed_bytes
         limit_bytes = self.memory.total_bytes if allowed_bytes is None else allowed_bytes
@@ -543,6 +724,7 @@ class CachingAllocator:
             allowed_bytes=self._allowed_bytes,
             allocated_bytes=self.allocated_bytes,
             reserved_bytes=self.reserved_bytes,
+            private_free_bytes=self.private_pools.free_bytes(),
         )
         return OutOfDeviceMemory(message, requested_bytes=requested_bytes, segment_bytes=size_bytes)
 

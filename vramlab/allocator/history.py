@@ -10,7 +10,12 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vramlab.allocator.statistics import DEFAULT_POOL_ID, PoolId
+
+if TYPE_CHECKING:
+    from vramlab.allocator.blocks import Block
 
 SKIPPABLE = frozenset(
     {
@@ -33,13 +38,15 @@ class AllocatorEvent(NamedTuple):
 
     Attributes:
         action: alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map,
-            segment_unmap, oom or snapshot.
+            segment_unmap, oom, snapshot or annotate.
         address: where; of an oom the bytes that the driver still had free; of a snapshot 0.
         size_bytes: how much; of an alloc and a free what the program asked for.
         stream: the stream of the block.
         time_us: the clock's answer.
         context: what the caller gave with the allocation or free, if contexts are kept.
-        user_metadata: the text that was set for the allocations at that time.
+        user_metadata: the text that was set for the allocations at that time; of an annotate its
+            own.
+        pool_id: the memory pool of the block.
     """
 
     action: str
@@ -49,6 +56,7 @@ class AllocatorEvent(NamedTuple):
     time_us: int
     context: Any
     user_metadata: str
+    pool_id: PoolId = DEFAULT_POOL_ID
 
 
 class History:
@@ -105,7 +113,15 @@ class History:
     def _look_active(self) -> None:
         self.active = self.enabled or bool(self._trackers)
 
-    def record(self, action: str, address: int, size_bytes: int, stream: int, context: Any) -> None:
+    def record(
+        self,
+        action: str,
+        address: int,
+        size_bytes: int,
+        stream: int,
+        context: Any,
+        pool_id: PoolId = DEFAULT_POOL_ID,
+    ) -> None:
         """Tell the trackers, and keep the event if recording is on."""
         event = AllocatorEvent(
             action,
@@ -115,11 +131,28 @@ class History:
             self._clock_us(),
             context if self._keeps_context else None,
             self.user_metadata,
+            pool_id,
         )
         for tracker in self._trackers:
             tracker(event)
         if self.enabled and action not in self._skipped:
             self._events.append(event)
+
+    def annotate(self, block: Block, text: str, context: Any) -> None:
+        """Keep a text about a block that was allocated before, if recording is on."""
+        if self.enabled:
+            self._events.append(
+                AllocatorEvent(
+                    "annotate",
+                    block.address,
+                    block.requested_bytes,
+                    block.segment.stream,
+                    self._clock_us(),
+                    context if self._keeps_context else None,
+                    text,
+                    block.segment.pool.id,
+                )
+            )
 
     def events(self) -> list[AllocatorEvent]:
         """List the events that are kept, oldest first."""

@@ -30,14 +30,17 @@ def check(allocator: CachingAllocator) -> None:
             )
         end = address + segment.size_bytes
         _check_tiling(segment)
-    for pool in (allocator.small_pool, allocator.large_pool):
+    pools = allocator.block_pools()
+    for pool in pools:
         _check_cache(allocator, pool)
-        _check_tally(pool.tally, list(_blocks(allocator, pool)), _pool_name(pool))
-    _check_tally(
-        allocator.statistics.all,
-        [*_blocks(allocator, allocator.small_pool), *_blocks(allocator, allocator.large_pool)],
-        "all",
-    )
+    for tally, name in (
+        (allocator.statistics.all, "all"),
+        (allocator.statistics.small_pool, "small_pool"),
+        (allocator.statistics.large_pool, "large_pool"),
+    ):
+        counted = [pool for pool in pools if name in ("all", _half(pool))]
+        _check_tally(tally, [b for pool in counted for b in _blocks(allocator, pool)], name)
+    _check_private_pools(allocator)
     _check_reserve(allocator)
 
 
@@ -46,8 +49,12 @@ def _equal(what: str, found: object, expected: object) -> None:
         raise AllocatorInvariantError(f"{what}: {found}, but the blocks say {expected}")
 
 
-def _pool_name(pool: BlockPool) -> str:
+def _half(pool: BlockPool) -> str:
     return "small_pool" if pool.is_small else "large_pool"
+
+
+def _pool_name(pool: BlockPool) -> str:
+    return _half(pool) if pool.owner is None else f"{_half(pool)} of private pool {pool.id}"
 
 
 def _blocks(allocator: CachingAllocator, pool: BlockPool) -> Iterator[Block]:
@@ -118,6 +125,23 @@ def _check_tally(tally: Tally, blocks: list[Block], name: str) -> None:
         free_bytes + tally.active_bytes.current,
         tally.reserved_bytes.current,
     )
+
+
+def _check_private_pools(allocator: CachingAllocator) -> None:
+    pools = allocator.private_pools.pools
+    for pool_id, reserve in allocator.statistics.private_pools.items():
+        pool = pools.get(pool_id)
+        halves = () if pool is None else (pool.small, pool.large)
+        sizes = {"all": 0, "small_pool": 0, "large_pool": 0}
+        for half in halves:
+            for block in _blocks(allocator, half):
+                size_bytes = block.size_bytes if block.mapped else 0
+                sizes["all"] += size_bytes
+                sizes[_half(half)] += size_bytes
+        found = {name: counter.current for name, counter in reserve.counters().items()}
+        _equal(f"reserved bytes of private pool {pool_id}", found, sizes)
+    unused = {pool_id for pool_id, pool in pools.items() if pool.use_count == 0}
+    _equal("private pools without users", set(allocator.private_pools.freeable), unused)
 
 
 def _check_reserve(allocator: CachingAllocator) -> None:

@@ -27,6 +27,7 @@ def out_of_memory(
     allowed_bytes: int | None,
     allocated_bytes: int,
     reserved_bytes: int,
+    private_free_bytes: int = 0,
 ) -> str:
     """Word an out-of-memory error.
 
@@ -39,7 +40,14 @@ def out_of_memory(
         segment_bytes: what the driver was asked for.
         allowed_bytes: the limit that a memory fraction below 1 sets, if any.
         allocated_bytes, reserved_bytes: the allocator's.
+        private_free_bytes: the free blocks of private pools, which PyTorch counts as allocated.
     """
+    taken_bytes = allocated_bytes + private_free_bytes
+    private = (
+        f"with {format_bytes(private_free_bytes)} allocated in private pools (e.g., CUDA Graphs), "
+        if private_free_bytes
+        else ""
+    )
     allowed = "" if allowed_bytes is None else f"{format_bytes(allowed_bytes)} allowed; "
     return (
         f"CUDA out of memory. Tried to allocate {format_bytes(segment_bytes)}. "
@@ -48,7 +56,7 @@ def out_of_memory(
         f"Including non-PyTorch memory, this process has "
         f"{format_bytes(memory.used_by_process_bytes)} memory in use. "
         f"{allowed}"
-        f"Of the allocated memory {format_bytes(allocated_bytes)} is allocated by PyTorch, "
-        f"and {format_bytes(reserved_bytes - allocated_bytes)} is reserved by PyTorch but "
+        f"Of the allocated memory {format_bytes(taken_bytes)} is allocated by PyTorch, {private}"
+        f"and {format_bytes(reserved_bytes - taken_bytes)} is reserved by PyTorch but "
         f"unallocated. {_ADVICE}"
     )

@@ -12,7 +12,7 @@ from typing import Any
 from vramlab.allocator.blocks import Block, BlockPool, Segment
 from vramlab.allocator.device_memory import DeviceMemory
 from vramlab.allocator.history import History
-from vramlab.allocator.statistics import Statistics
+from vramlab.allocator.statistics import PrivateReserve, Statistics
 from vramlab.cuda_rules.rounding import round_up
 from vramlab.cuda_rules.sizes import SMALL_SEGMENT_BYTES
 
@@ -66,6 +66,9 @@ class Reserve:
             self._statistics.num_device_alloc += 1
         else:
             self._statistics.num_device_free += 1
+        if pool.owner is not None:
+            private = self._statistics.private_pools.setdefault(pool.id, PrivateReserve())
+            private.change(size_bytes, pool.is_small)
 
     def add_segment(
         self, pool: BlockPool, stream: int, size_bytes: int, context: Any
@@ -76,11 +79,13 @@ class Reserve:
             return None
         segment = self.segments[address] = Segment(pool, stream, address, size_bytes)
         segment.first.segment_context = context
+        if pool.owner is not None:
+            pool.owner.device_allocs += 1
         self._reserved(pool, size_bytes)
         self._statistics.all.segment.increase(1)
         pool.tally.segment.increase(1)
         if self._history.active:
-            self._history.record("segment_alloc", address, size_bytes, stream, context)
+            self._history.record("segment_alloc", address, size_bytes, stream, context, pool.id)
         return segment.first
 
     def release_segment(self, block: Block, context: Any) -> None:
@@ -90,6 +95,8 @@ class Reserve:
         pool.remove(block)
         self.memory.free(block.address)
         del self.segments[block.address]
+        if pool.owner is not None:
+            pool.owner.device_allocs -= 1
         self._reserved(pool, -block.size_bytes)
         self._statistics.all.segment.decrease(1)
         pool.tally.segment.decrease(1)
@@ -100,6 +107,7 @@ class Reserve:
                 block.size_bytes,
                 segment.stream,
                 context or block.segment_context,
+                pool.id,
             )
 
     def expand(
@@ -124,6 +132,8 @@ class Reserve:
                 return None
             block = unmapped  # it absorbed the free block before it
         pool.remove(block)
+        if pool.owner is not None:
+            pool.owner.device_allocs += 1
         return block
 
     def _lowest_room(self, pool: BlockPool, stream: int, size_bytes: int) -> Block | None:
@@ -175,7 +185,9 @@ class Reserve:
         pool.add(block)
         self._reserved(pool, mapped_bytes)
         if self._history.active:
-            self._history.record("segment_map", address, mapped_bytes, segment.stream, context)
+            self._history.record(
+                "segment_map", address, mapped_bytes, segment.stream, context, pool.id
+            )
         if block.previous is None and block.segment_context is None:
             block.segment_context = context
         return True
@@ -207,6 +219,8 @@ class Reserve:
         pool.absorb_neighbours(block)
         pool.add_unmapped(block)
         self.memory.unmap_pages(stop - start)
+        if pool.owner is not None:
+            pool.owner.device_allocs -= 1
         self._reserved(pool, start - stop)
         if self._history.active:
             self._history.record(
@@ -215,6 +229,7 @@ class Reserve:
                 stop - start,
                 segment.stream,
                 context or block.segment_context,
+                pool.id,
             )
         if not block.is_split:
             pool.remove_unmapped(block)

@@ -47,7 +47,8 @@ class AllocatorSettings:
         throw_on_cudamalloc_oom: refuse at once what is over that share, and keep the cache.
         backend: native, or cudaMallocAsync (which is not modelled).
         release_lock_on_cudamalloc: no effect on memory.
-        graph_capture_record_stream_reuse: no effect outside the capture of CUDA graphs.
+        graph_capture_record_stream_reuse: no effect outside the capture of CUDA graphs, which a
+            virtual GPU refuses with it.
         pinned_use_cuda_host_register, pinned_num_register_threads, pinned_use_background_threads,
         pinned_reserve_segment_bytes, pinned_free_catch_all, pinned_max_round_threshold_bytes,
         pinned_max_cached_size_bytes: about the host's memory; no effect on the GPU's.

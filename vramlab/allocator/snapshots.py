@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 from vramlab.allocator.blocks import Block, Segment
 from vramlab.allocator.history import AllocatorEvent
 from vramlab.allocator.settings import AllocatorSettings
+from vramlab.allocator.statistics import DEFAULT_POOL_ID, PoolId
 
 if TYPE_CHECKING:
     from vramlab.allocator.caching import CachingAllocator
 
 Frames = list[dict[str, Any]]
 """A stack, innermost call first: dicts with `filename`, `line` and `name`."""
-
-DEFAULT_POOL_ID = (0, 0)
-"""The memory pool of everything that no CUDA graph and no MemPool owns."""
 
 
 def frames_are_context(context: Any) -> Frames:
@@ -31,18 +29,22 @@ def frames_are_context(context: Any) -> Frames:
 
 
 def segments(
-    allocator: CachingAllocator, to_frames: Callable[[Any], Frames] = frames_are_context
+    allocator: CachingAllocator,
+    to_frames: Callable[[Any], Frames] = frames_are_context,
+    pool_id: PoolId = DEFAULT_POOL_ID,
 ) -> list[dict[str, Any]]:
     """List the segments of one allocator, by address.
 
     An expandable segment appears once for each stretch of it that is mapped.
 
     Args:
+        pool_id: the private pool whose segments are wanted; without one, all segments.
         to_frames: turns a context, as given to `malloc`, into stack frames.
     """
     found = [
         _segment(allocator.device, segment, stretch, to_frames)
         for segment in allocator.reserve.segments.values()
+        if pool_id in (DEFAULT_POOL_ID, segment.pool.id)
         for stretch in _mapped_stretches(segment)
     ]
     return sorted(found, key=lambda segment: int(segment["address"]))
@@ -59,6 +61,7 @@ def snapshot(
     allocators: Sequence[CachingAllocator],
     include_traces: bool = True,
     to_frames: Callable[[Any], Frames] = frames_are_context,
+    pool_id: PoolId = DEFAULT_POOL_ID,
 ) -> dict[str, Any]:
     """Take a snapshot of a machine, one allocator a GPU, as `torch._C._cuda_memorySnapshot` does.
 
@@ -68,11 +71,11 @@ def snapshot(
     device_traces: list[list[dict[str, Any]]] = []
     for allocator in allocators:
         device_traces.append(traces(allocator, to_frames) if include_traces else [])
-        own = segments(allocator, to_frames)
+        own = segments(allocator, to_frames, pool_id)
         all_segments += own
         if allocator.history.active:
             active_bytes = sum(segment["active_size"] for segment in own)
-            allocator.history.record("snapshot", 0, active_bytes, 0, None)
+            allocator.history.record("snapshot", 0, active_bytes, 0, None, pool_id)
     return {
         "segments": all_segments,
         "device_traces": device_traces,
@@ -106,7 +109,7 @@ def _segment(
         "requested_size": sum(block.requested_bytes for block in active),
         "stream": segment.stream,
         "segment_type": "small" if segment.pool.is_small else "large",
-        "segment_pool_id": DEFAULT_POOL_ID,
+        "segment_pool_id": segment.pool.id,
         "is_expandable": segment.expandable,
         "frames": _frames(blocks[0].segment_context, to_frames),
         "blocks": [_block(block, to_frames) for block in blocks],
@@ -140,7 +143,7 @@ def _trace_entry(event: AllocatorEvent, to_frames: Callable[[Any], Frames]) -> d
         "time_us": event.time_us,
         "compile_context": "N/A",
         "user_metadata": event.user_metadata,
-        "pool_id": DEFAULT_POOL_ID,
+        "pool_id": event.pool_id,
     }
     if event.context is not None:
         entry["frames"] = to_frames(event.context)
@@ -149,18 +152,23 @@ def _trace_entry(event: AllocatorEvent, to_frames: Callable[[Any], Frames]) -> d
 
 def _settings(settings: AllocatorSettings | None) -> dict[str, Any]:
     settings = settings or AllocatorSettings()
-    limit = settings.max_split_size_bytes
     return {
         "PYTORCH_CUDA_ALLOC_CONF": settings.text,
-        "max_split_size": -1 if limit is None else limit,
+        "max_split_size": _or_no_limit(settings.max_split_size_bytes),
         "garbage_collection_threshold": settings.garbage_collection_threshold,
         "expandable_segments": settings.expandable_segments,
         "pinned_num_register_threads": settings.pinned_num_register_threads,
         "release_lock_on_cudamalloc": settings.release_lock_on_cudamalloc,
         "pinned_use_cuda_host_register": settings.pinned_use_cuda_host_register,
         "graph_capture_record_stream_reuse": settings.graph_capture_record_stream_reuse,
+        "max_round_threshold": _or_no_limit(settings.pinned_max_round_threshold_bytes),
+        "max_cached_size": _or_no_limit(settings.pinned_max_cached_size_bytes),
         "roundup_power2_divisions": {
             str(1 << interval): steps
             for interval, steps in enumerate(settings.roundup_power2_divisions)
         },
     }
+
+
+def _or_no_limit(limit_bytes: int | None) -> int:
+    return -1 if limit_bytes is None else limit_bytes

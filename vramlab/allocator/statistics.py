@@ -23,6 +23,13 @@ POOLED = (
 """Names of the numbers kept per pool, in the order in which torch lists them."""
 
 
+PoolId = tuple[int, int]
+"""What PyTorch calls a memory pool: `MempoolId_t`."""
+
+DEFAULT_POOL_ID: PoolId = (0, 0)
+"""The memory pool of everything that no CUDA graph and no MemPool owns."""
+
+
 class Counter:
     """A number that rises and falls: where it stands, how high it was, how much came and went.
 
@@ -158,10 +165,34 @@ class Tally:
         self.inactive_split_bytes.change(size_bytes)
 
 
+class PrivateReserve:
+    """What is reserved for one private pool, as `reserved_bytes` of `Tally` counts it for all."""
+
+    __slots__ = ("all", "large_pool", "small_pool")
+
+    def __init__(self) -> None:
+        self.all = Counter()
+        self.small_pool = Counter()
+        self.large_pool = Counter()
+
+    def change(self, size_bytes: int, is_small: bool) -> None:
+        """Count memory that came from the driver, or (negative) went back to it."""
+        self.all.change(size_bytes)
+        (self.small_pool if is_small else self.large_pool).change(size_bytes)
+
+    def counters(self) -> dict[str, Counter]:
+        return {
+            "all": self.all,
+            "small_pool": self.small_pool,
+            "large_pool": self.large_pool,
+        }
+
+
 class Statistics:
     """All numbers of one allocator.
 
     Attributes:
+        private_pools: what is reserved for each private pool that ever had memory.
         num_alloc_retries: cache flushes because the driver had no memory left.
         num_ooms: out-of-memory errors.
         num_sync_all_streams: times that the allocator waited for every stream.
@@ -177,6 +208,7 @@ class Statistics:
         self.large_pool = Tally()
         self.oversize_allocations = Counter()
         self.oversize_segments = Counter()
+        self.private_pools: dict[PoolId, PrivateReserve] = {}
         self.max_split_size_bytes = max_split_size_bytes
         self._reset_events()
 
@@ -191,7 +223,12 @@ class Statistics:
     def _counters(self) -> list[Counter]:
         tallies = (self.all, self.small_pool, self.large_pool)
         pooled = [counter for tally in tallies for counter in tally.counters().values()]
-        return [*pooled, self.oversize_allocations, self.oversize_segments]
+        private = [
+            counter
+            for reserve in self.private_pools.values()
+            for counter in reserve.counters().values()
+        ]
+        return [*pooled, *private, self.oversize_allocations, self.oversize_segments]
 
     def reset_peaks(self) -> None:
         """Let every peak become what stands now, as torch.cuda.reset_peak_memory_stats does."""
@@ -228,5 +265,8 @@ class Statistics:
             **pooled,
             "oversize_allocations": self.oversize_allocations.as_dict(),
             "oversize_segments": self.oversize_segments.as_dict(),
-            "reserved_bytes_by_private_pools": {},
+            "reserved_bytes_by_private_pools": {
+                pool_id: {name: each.as_dict() for name, each in reserve.counters().items()}
+                for pool_id, reserve in self.private_pools.items()
+            },
         }

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vramlab.cuda_rules.rounding import ceil_div
+from vramlab.cuda_rules.rounding import ceil_div, power_of_two_below
 from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.cuda_rules.tensor_iterator import Reduction
 
@@ -40,11 +40,6 @@ class SharedOutputs:
 
     staging_bytes: int
     semaphores_bytes: int
-
-
-def _power_of_two_below(number: int) -> int:
-    """Round down to a power of two; 1 for 0."""
-    return 1 << max(number.bit_length() - 1, 0)
 
 
 def shared_outputs(
@@ -87,8 +82,8 @@ def shared_outputs(
 
     # The block: x along the fastest dimension, y along the other.
     max_threads //= output_vector
-    most_x = _power_of_two_below(min(width, max_threads))
-    most_y = _power_of_two_below(min(height, max_threads))
+    most_x = power_of_two_below(min(width, max_threads))
+    most_y = power_of_two_below(min(height, max_threads))
     block_x = min(most_x, _WARP)
     block_y = min(most_y, max_threads // block_x)
     block_x = min(most_x, max_threads // block_y)

@@ -11,3 +11,8 @@ def ceil_div(number: int, divisor: int) -> int:
 def round_up(number: int, multiple: int) -> int:
     """Round up to the next multiple."""
     return -(-number // multiple) * multiple
+
+
+def power_of_two_below(number: int) -> int:
+    """Round down to a power of two; 1 for 0."""
+    return 1 << max(number.bit_length() - 1, 0)

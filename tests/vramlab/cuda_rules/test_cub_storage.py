@@ -77,8 +77,8 @@ def test_a_sort_within_segments_keeps_a_second_copy() -> None:
 
 
 def test_other_keys_are_refused() -> None:
-    with pytest.raises(ValueError, match="keys of 2 B are sorted in another way: give 4 or 8"):
-        radix_sort_bytes(10, 2, 2, A100)
+    with pytest.raises(ValueError, match="keys of 3 bytes: a radix sort has keys of 1, 2, 4 or 8"):
+        radix_sort_bytes(10, 3, 2, A100)
 
 
 def test_a_scan_keeps_a_state_of_each_tile_and_of_32_more() -> None:
