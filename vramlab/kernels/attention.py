@@ -165,24 +165,69 @@ def cudnn_attention(call: Call, *_: object, **__: object) -> Iterable[Step]:
         yield Take(256, "cuDNN's workspace")
 
 
+_SEED_ON_GPU = (2, 14)
+"""The first PyTorch whose memory-efficient kernels have them there without dropout, which reads
+neither; as the native engine shows it for 2.14.1 and 2.15.0."""
+
+
 @rule(
     "aten._scaled_dot_product_efficient_attention.default",
     takes="a float32 output if the head size is above 128 and inputs are 16-bit; its seed and "
-    "offset are on the host; bfloat16 is refused before compute capability 8.0",
+    "offset are on the host up to PyTorch 2.13, and later with dropout, unless a CUDA graph is "
+    "captured; bfloat16 is refused before compute capability 8.0",
     source=_EFFICIENT + "/kernel_forward.h and attention.cu beside it",
 )
 def efficient_attention(
-    call: Call, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
+    call: Call,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    *_: object,
+    **__: object,
 ) -> Iterable[Step]:
+    is_on_gpu = call.context.torch_version >= _SEED_ON_GPU and dropout_p == 0
     if query.dtype == torch.bfloat16 and call.context.model.compute_capability < _AMPERE:
+        if is_on_gpu:
+            yield from (Take(8, "seed"), Take(8, "offset"))
         raise RuntimeError("cutlassF: no kernel found to launch!")
-    yield Output(0)
-    yield Output(2, storage_bytes=0)
-    yield Output(3, storage_bytes=0)
+    if attn_bias is not None and attn_bias.dtype != query.dtype:
+        raise RuntimeError("invalid dtype for bias - should match query's dtype")
+    if is_on_gpu or call.context.is_capturing():
+        yield from (Output(2), Output(3), Output(0))
+    else:
+        yield from (Output(0), Output(2, storage_bytes=0), Output(3, storage_bytes=0))
     yield Output(1)
     if max(query.shape[-1], value.shape[-1]) > 128 and query.element_size() == 2:
         output_numel = query.shape[0] * query.shape[1] * query.shape[2] * value.shape[-1]
         yield Take(4 * output_numel, "output in float32")
+
+
+@rule(
+    "aten._efficient_attention_forward.default",
+    takes="the same",
+    source=_EFFICIENT + "/kernel_forward.h and attention.cu beside it",
+    status=Status.FROM_SOURCE,
+)
+def efficient_attention_by_query(
+    call: Call,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    cu_seqlens_q: Tensor | None,
+    cu_seqlens_k: Tensor | None,
+    max_seqlen_q: int | None,
+    max_seqlen_k: int | None,
+    dropout_p: float,
+    *_: object,
+    **__: object,
+) -> Iterable[Step]:
+    """Yield the steps of the kernel that both ops call, here with queries before heads."""
+    query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+    return efficient_attention(call, query, key, value, bias, True, dropout_p)
 
 
 _ROOMY = ((8, 0), (9, 0), (10, 0))
@@ -275,6 +320,34 @@ def efficient_attention_backward(
     yield Take(4 * batch * heads * round_up(workspace_numel, 4), "workspace")
     yield Give("sums of gradient times output")
     yield Give("its sums")
+
+
+@rule(
+    "aten._efficient_attention_backward.default",
+    takes="the same",
+    source=_EFFICIENT + "/kernel_backward.h and attention_backward.cu beside it",
+    status=Status.FROM_SOURCE,
+)
+def efficient_attention_backward_by_query(call: Call, *args: Any, **_: object) -> Iterable[Step]:
+    """Yield the steps of the kernel that both ops call, here with queries before heads."""
+    grad_out, query, key, value, bias, out = args[:6]
+    logsumexp, dropout_p, philox_seed, philox_offset = args[10:14]
+    gradient, query, key, value, out = (
+        each.transpose(1, 2) for each in (grad_out, query, key, value, out)
+    )
+    return efficient_attention_backward(
+        call,
+        gradient,
+        query,
+        key,
+        value,
+        bias,
+        out,
+        logsumexp,
+        philox_seed,
+        philox_offset,
+        dropout_p,
+    )
 
 
 def _key_splits(batch_heads: int, key_blocks: int) -> int:

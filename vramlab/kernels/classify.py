@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from enum import Enum
 
 import torch
@@ -25,8 +26,6 @@ WORKSPACE_UNKNOWN = (
     "aten._convolution",
     "aten.convolution_overrideable",
     "aten.convolution_backward_overrideable",
-    "aten.native_batch_norm_backward",
-    "aten._native_batch_norm_legit",
     "aten._batch_norm_with_update",
     "aten.batch_norm_backward",
     "aten.cudnn_batch_norm",
@@ -130,7 +129,6 @@ PLAIN = (
     "aten.constant_pad_nd",
     "aten.repeat",
     "aten.flip",
-    "aten.roll",
     "aten.select_backward",
     "aten.slice_backward",
     "aten.diagonal_backward",
@@ -215,11 +213,10 @@ def _is_element_wise(func: OpOverload) -> bool:
     )
 
 
-_RESOLVED: list[frozenset[OpOverload]] = []
-
-
-def _resolved() -> list[frozenset[OpOverload]]:
-    if not _RESOLVED:
-        for names in (WORKSPACE_UNKNOWN, PLAIN):
-            _RESOLVED.append(frozenset(each for name in names for each in overloads(name)))
-    return _RESOLVED
+@functools.cache
+def _resolved() -> tuple[frozenset[OpOverload], frozenset[OpOverload]]:
+    unknown, plain = (
+        frozenset(each for name in names for each in overloads(name))
+        for names in (WORKSPACE_UNKNOWN, PLAIN)
+    )
+    return unknown, plain

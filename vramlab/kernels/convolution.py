@@ -1,28 +1,42 @@
 """Rules of convolutions: copies in one memory format, workspaces, the gradient of the bias.
 
 Which kernels run is PyTorch's choice (`backend`). How large cuDNN's workspace is, cuDNN decides
-(`vramlab.cudnn`), and the rules take what `KernelContext.cudnn` answers; nothing where that is not
-known.
+(`vramlab.cudnn`): the rules say only that it computes (`Convolve`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import torch
 from torch import Tensor
 
-from vramlab.cudnn.problems import ALIGNMENT, Convolution, Operation
+from vramlab.cudnn.problems import ALIGNMENT, Convolution, Operation, strides_of
 from vramlab.kernels.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_call, zeros
-from vramlab.kernels.operands import nbytes
+from vramlab.kernels.operands import contiguous, has_strides_of_channels_last, nbytes
 from vramlab.kernels.reductions import reduction_steps
-from vramlab.kernels.registry import CUBLAS, OUTPUTS, Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.registry import (
+    OUTPUTS,
+    Call,
+    Convolve,
+    Give,
+    Output,
+    Status,
+    Step,
+    Take,
+    rule,
+)
+from vramlab.kernels.slow_convolution import SlowConvolution
 
 _SOURCE = "aten/src/ATen/native/Convolution.cpp and cudnn/ConvShared.cpp, PyTorch 2.13"
+_INPUT = "copy of the input in the memory format"
+_WEIGHT = "copy of the weight in the memory format"
+_GRADIENT = "copy of the gradient in the memory format"
+_IMAGE = "copy of the input for the gradient of the weight"
 _DTYPES = {F32: "f32", F16: "f16", BF16: "bf16", F64: "f64"}
-_WORKSPACE = "cuDNN's workspace"
 
 
 class Backend(Enum):
@@ -82,6 +96,8 @@ def _is_fast_depthwise(
     Source: `use_cudnn_depthwise` and `check_cudnn_depthwise_workload_with_filter` in
     aten/src/ATen/native/Convolution.cpp, PyTorch 2.13.
     """
+    if input.dim() == 5:
+        return False
     batch, channels, height, width = _as_image(input)[0]
     _, _, filter_height, filter_width = _as_image(weight)[0]
     step_down, step = (1, *stride)[-2:]
@@ -102,23 +118,23 @@ def _is_fast_depthwise(
 
 
 def memory_format(input: Tensor, weight: Tensor) -> torch.memory_format:
-    """Give the memory format in which a convolution works, and in which all its results are.
+    """Give the memory format in which a convolution works, and in which its output is.
 
     Channels last where input or weight is. PyTorch's own depthwise kernels, which know no other
-    than contiguous tensors, step aside then. With one spatial dimension it is the format of the
-    images of height 1 that PyTorch makes of them: input that is a transposed (N, length, C) is
-    channels last, and stays so.
+    than contiguous tensors, step aside then. Input of one spatial dimension is made contiguous
+    first.
 
     Args:
         input: (N, C, ...), of one to three spatial dimensions.
         weight: of as many dimensions.
 
     Source: cudnn_conv_suggest_memory_format in aten/src/ATen/native/ConvUtils.h, and
-    use_cudnn_depthwise and view4d in Convolution.cpp, PyTorch 2.13.
+    use_cudnn_depthwise and _convolution in Convolution.cpp, PyTorch 2.13.
     """
     if F64 in (input.dtype, weight.dtype):
         return torch.contiguous_format
-    if not any(_is_channels_last(*_as_image(tensor)) for tensor in (input, weight)):
+    tensors = (weight,) if input.dim() == 3 else (input, weight)
+    if not any(has_strides_of_channels_last(*_as_image(tensor)) for tensor in tensors):
         return torch.contiguous_format
     return torch.channels_last_3d if input.dim() == 5 else torch.channels_last
 
@@ -132,95 +148,160 @@ def _as_image(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (*sizes[:2], 1, sizes[2]), (*strides[:2], height, strides[2])
 
 
-def _is_channels_last(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Tell whether strides are those of channels last, and of nothing else.
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor of a convolution as PyTorch's C++ code has it, which copies some.
 
-    Source: is_channels_last_strides_2d_s4 and _3d_s5 in c10/core/MemoryFormat.h, PyTorch 2.13.
+    Attributes:
+        what: the name of its copy.
+        sizes: with two spatial dimensions or more.
+        strides: of as many dimensions.
+        element_bytes: of one element.
+        alignment: of its address; blocks begin at multiples of 512 bytes.
     """
-    least = 0
-    if strides[1] == 0:
-        return False
-    for dim in (1, *reversed(range(2, len(sizes))), 0):
-        if sizes[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
-            return False
-        least = strides[dim] * max(sizes[dim], 1)
-    return True
+
+    what: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    element_bytes: int
+    alignment: int = ALIGNMENT
+
+    @classmethod
+    def of(cls, what: str, tensor: Tensor) -> _Operand:
+        alignment = math.gcd(tensor.storage_offset() * tensor.element_size(), ALIGNMENT)
+        return cls(what, *_as_image(tensor), tensor.element_size(), alignment)
+
+    @property
+    def is_empty(self) -> bool:
+        return 0 in self.sizes
+
+    @property
+    def suggests_channels_last(self) -> bool:
+        """Whether `suggest_memory_format` says so: strides fit channels last and nothing else."""
+        return has_strides_of_channels_last(self.sizes, self.strides)
+
+    def new(self, what: str, channels_last: bool) -> _Operand:
+        """Return a dense tensor of these sizes."""
+        strides = strides_of(self.sizes, channels_last)
+        return _Operand(what, self.sizes, tuple(strides), self.element_bytes)
+
+    def to(self, channels_last: bool) -> Generator[Step, None, _Operand]:
+        """Yield the copy that `to(memory_format)` makes, if any; return its result."""
+        if self.suggests_channels_last == channels_last:
+            return self
+        yield Take(math.prod(self.sizes) * self.element_bytes, self.what)
+        return self.new(self.what, channels_last)
+
+    def contiguous(self, channels_last: bool) -> Generator[Step, None, _Operand]:
+        """Yield the copy that `contiguous(memory_format)` makes, if any; return its result."""
+        copy = self.new(self.what, channels_last)
+        fits = all(
+            size == 1 or stride == wanted
+            for size, stride, wanted in zip(self.sizes, self.strides, copy.strides, strict=True)
+        )
+        if fits or self.is_empty:
+            return self
+        yield Take(math.prod(self.sizes) * self.element_bytes, self.what)
+        return copy
 
 
-def is_in_format(tensor: Tensor, wanted: torch.memory_format) -> bool:
-    """Tell whether a tensor lies in a format; one with a single spatial dimension as an image."""
-    if tensor.dim() != 3 or wanted is torch.contiguous_format:
-        return tensor.is_contiguous(memory_format=wanted)
-    sizes, strides = _as_image(tensor)
-    return all(
-        size == 1 or stride == expected
-        for size, stride, expected in zip(sizes, strides, channels_last_strides(sizes), strict=True)
+@dataclass(frozen=True)
+class _Geometry:
+    """How filters move, with two spatial dimensions or more."""
+
+    dtype: torch.dtype
+    padding: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        weight: Tensor,
+        padding: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+    ) -> _Geometry:
+        spatial = weight.dim() - 2
+
+        def of_each(values: Sequence[int], before: int) -> tuple[int, ...]:
+            each = tuple(values) if len(values) == spatial else tuple(values) * spatial
+            return (before, *each) if spatial == 1 else each
+
+        return cls(weight.dtype, of_each(padding, 0), of_each(stride, 1), of_each(dilation, 1))
+
+    def suggests_channels_last(self, one: _Operand, other: _Operand) -> bool:
+        """Whether cuDNN works in channels last: `cudnn_conv_suggest_memory_format`."""
+        either = one.suggests_channels_last or other.suggests_channels_last
+        return self.dtype != F64 and either
+
+    def compute(
+        self,
+        operation: Operation,
+        image: _Operand,
+        weight: _Operand,
+        output: _Operand,
+        channels_last: bool,
+    ) -> Iterator[Step]:
+        """Yield the convolution that cuDNN computes; none where there is nothing to compute."""
+        operands = (image, weight, output)
+        if any(operand.is_empty for operand in operands):
+            return
+        of_image, of_weight, of_output = (operand.alignment for operand in operands)
+        cudnn = torch.backends.cudnn
+        convolution = Convolution(
+            operation,
+            _DTYPES[self.dtype],
+            image.sizes,
+            weight.sizes,
+            output.sizes,
+            padding=self.padding,
+            stride=self.stride,
+            dilation=self.dilation,
+            channels_last=channels_last,
+            deterministic=cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+            allow_tf32=self.dtype != F32 or cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
+            alignments=(of_image, of_weight, of_output),
+        )
+        yield Convolve(convolution, cudnn.benchmark)
+
+
+def _image(input: Tensor) -> Generator[Step, None, _Operand]:
+    """Yield the copy of an input of one spatial dimension whose channels are innermost."""
+    image = _Operand.of("copy of the input", input)
+    if input.dim() == 3:
+        image = yield from image.contiguous(False)
+    return replace(image, what=_INPUT)
+
+
+def gradient_formats(
+    grad_output: Tensor, input: Tensor, weight: Tensor
+) -> tuple[torch.memory_format, torch.memory_format]:
+    """Give the memory formats of the gradients of input and weight, as cuDNN writes them.
+
+    Args:
+        grad_output: the gradient of the output.
+        input: (N, C, ...), of one to three spatial dimensions.
+        weight: of as many dimensions.
+
+    Source: cudnn_convolution_backward and what it calls, in
+    aten/src/ATen/native/cudnn/ConvShared.cpp, PyTorch 2.13.
+    """
+    how = _Geometry(weight.dtype, (), (), ())
+    gradient, image = _Operand.of("", grad_output), _Operand.of("", input)
+    if input.dim() == 3:
+        image = image.new("", channels_last=False)
+    if gradient.suggests_channels_last != image.suggests_channels_last:
+        gradient = gradient.new("", image.suggests_channels_last)
+    last = torch.channels_last_3d if input.dim() == 5 else torch.channels_last
+    filters = _Operand.of("", weight)
+    of_input = how.suggests_channels_last(gradient, filters)
+    image_last = how.suggests_channels_last(image, filters)
+    of_weight = how.suggests_channels_last(gradient, image.new("", image_last))
+    return (
+        last if of_input else torch.contiguous_format,
+        last if of_weight else torch.contiguous_format,
     )
-
-
-def channels_last_strides(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Give the strides of (N, C, ...) with its channels innermost."""
-    strides, step = [0] * len(sizes), 1
-    for dim in (1, *reversed(range(2, len(sizes))), 0):
-        strides[dim] = step
-        step *= sizes[dim]
-    return tuple(strides)
-
-
-def _in_format(tensor: Tensor, wanted: torch.memory_format, what: str) -> Iterator[Step]:
-    """Yield the copy that brings a tensor into a convolution's memory format."""
-    if not is_in_format(tensor, wanted):
-        yield Take(nbytes(tensor), f"copy of {what} in the memory format")
-
-
-def _workspace(
-    call: Call,
-    operation: Operation,
-    image: Tensor,
-    weight: Tensor,
-    output: Tensor,
-    padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    wanted: torch.memory_format,
-) -> Iterator[Step]:
-    """Yield what cuDNN takes while it computes, and gives back."""
-    if call.context.cudnn is None or 0 in (image.numel(), weight.numel(), output.numel()):
-        return
-    spatial = weight.dim() - 2
-
-    def of_each(values: Sequence[int], before: int) -> tuple[int, ...]:
-        each = tuple(values) if len(values) == spatial else tuple(values) * spatial
-        return (before, *each) if spatial == 1 else each
-
-    cudnn = torch.backends.cudnn
-    tensors = (image, weight, output)
-    image_sizes, weight_sizes, output_sizes = (_as_image(tensor)[0] for tensor in tensors)
-    convolution = Convolution(
-        operation,
-        _DTYPES[weight.dtype],
-        image_sizes,
-        weight_sizes,
-        output_sizes,
-        padding=of_each(padding, 0),
-        stride=of_each(stride, 1),
-        dilation=of_each(dilation, 1),
-        channels_last=wanted is not torch.contiguous_format,
-        deterministic=cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
-        allow_tf32=weight.dtype != F32 or cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
-        alignments=tuple(  # type: ignore[arg-type]
-            _alignment(tensor) if is_in_format(tensor, wanted) else ALIGNMENT for tensor in tensors
-        ),
-    )
-    size_bytes = call.context.cudnn(convolution, is_timed=cudnn.benchmark)
-    if size_bytes:
-        yield Take(size_bytes, _WORKSPACE)
-        yield Give(_WORKSPACE)
-
-
-def _alignment(tensor: Tensor) -> int:
-    """By how much a tensor's address can be divided: blocks begin at multiples of 512 bytes."""
-    return math.gcd(tensor.storage_offset() * tensor.element_size(), ALIGNMENT)
 
 
 @rule(
@@ -243,45 +324,29 @@ def convolution(
     groups: int,
 ) -> Iterable[Step]:
     by = _backend_of(call, input, weight, stride, dilation, transposed, output_padding, groups)
-    wanted = torch.contiguous_format if by is Backend.SLOW else memory_format(input, weight)
-    yield from _in_format(input, wanted, "the input")
-    yield OUTPUTS
-    yield from _in_format(weight, wanted, "the weight")
     (output,) = call.outputs
-    if by is Backend.SLOW and output is not None and input.dim() == 4 and groups == 1:
-        yield from _by_products(weight, output, stride, padding, transposed)
-    if by is Backend.CUDNN and output is not None:
+    assert output is not None
+    how = _Geometry.of(weight, padding, stride, dilation)
+    image = yield from _image(input)
+    filters = _Operand.of(_WEIGHT, weight)
+    last = by is Backend.CUDNN and how.suggests_channels_last(image, filters)
+    image = yield from image.contiguous(last)
+    if by is Backend.SLOW:
+        how_slow = (stride, padding, dilation, transposed, groups)
+        slow = SlowConvolution(call, input, weight, output, *how_slow)
+        yield from slow.forward(bias is not None)
+        return
+    yield OUTPUTS
+    filters = yield from filters.contiguous(last)
+    if by is Backend.CUDNN:
         if weight.dtype == BF16 and call.context.model.compute_capability < (8, 0):
             # Depthwise and channels last: PyTorch asks cuDNN, which computes no bfloat16 there.
             raise RuntimeError("GET was unable to find an engine to execute this computation")
-        how = (padding, stride, dilation, wanted)
+        result = _Operand.of("", output).new("", last)
         if transposed:
-            yield from _workspace(call, "input", output, weight, input, *how)
+            yield from how.compute("input", result, filters, image, last)
         else:
-            yield from _workspace(call, "forward", input, weight, output, *how)
-
-
-def _by_products(
-    weight: Tensor,
-    output: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    transposed: bool,
-) -> Iterator[Step]:
-    """Yield the columns of one image that are multiplied with the filters, and cuBLAS's workspace.
-
-    Source: slow_conv2d_forward and slow_conv2d_backward in
-    aten/src/ATen/native/cuda/ConvolutionMM2d.cu, PyTorch 2.13. Dilated, transposed and grouped
-    convolutions are taken to do without.
-    """
-    if transposed:
-        return
-    steps = (*weight.shape[2:], *stride)
-    if any(each != 1 for each in steps) or any(padding):
-        columns = weight.numel() // weight.size(0) * output.shape[2:].numel()
-        yield Take(columns * weight.element_size(), "columns")
-    yield CUBLAS
-    yield Give("columns")
+            yield from how.compute("forward", image, filters, result, last)
 
 
 def _backend_of(
@@ -321,31 +386,27 @@ def convolution_backward(
     output_mask: Sequence[bool],
 ) -> Iterable[Step]:
     by = _backend_of(call, input, weight, stride, dilation, transposed, output_padding, groups)
-    wanted = torch.contiguous_format if by is Backend.SLOW else memory_format(input, weight)
-    is_slow = by is Backend.SLOW and input.dim() == 4 and groups == 1
-    how = (padding, stride, dilation, wanted)
-    image, output = (grad_output, input) if transposed else (input, grad_output)
-    if output_mask[1]:
-        yield from _in_format(input, wanted, "the input")
-    yield from _in_format(grad_output, wanted, "the gradient")
-    if output_mask[0]:
-        yield Output(0)
-        yield from _in_format(weight, wanted, "the weight")
-        if by is Backend.CUDNN:
-            operation: Operation = "forward" if transposed else "input"
-            yield from _workspace(call, operation, image, weight, output, *how)
-        if is_slow:
-            yield from _by_products(weight, grad_output, stride, padding, transposed)
-        yield Give("copy of the weight in the memory format")
-    if output_mask[1]:
-        yield Output(1)
-        if by is Backend.CUDNN:
-            yield from _workspace(call, "weight", image, weight, output, *how)
-        if is_slow:
-            yield from _by_products(weight, grad_output, stride, padding, transposed)
-    yield Give("copy of the gradient in the memory format")
-    yield Give("copy of the input in the memory format")
     bias_gradient = call.outputs[2]
+    if by is Backend.SLOW:
+        yield from contiguous(input, "the input")
+        how_slow = (stride, padding, dilation, transposed, groups)
+        slow = SlowConvolution(call, input, weight, grad_output, *how_slow)
+        yield from slow.backward(
+            None if bias_gradient is None else nbytes(bias_gradient), output_mask
+        )
+        return
+    operands = (
+        _Operand.of(_GRADIENT, grad_output),
+        (yield from _image(input)),
+        _Operand.of(_WEIGHT, weight),
+    )
+    if by is Backend.CUDNN:
+        how = _Geometry.of(weight, padding, stride, dilation)
+        yield from _cudnn_backward(*operands, how, transposed, output_mask)
+    elif by is Backend.DEPTHWISE:
+        yield from _depthwise_backward(*operands, output_mask)
+    else:
+        yield from (Output(index) for index in (0, 1) if output_mask[index])
     if bias_gradient is not None:
         yield Output(2)
         dims = [dim for dim in range(grad_output.dim()) if dim != 1]
@@ -357,6 +418,80 @@ def convolution_backward(
             4 if grad_output.element_size() < 8 else 8,
             grad_output.dtype,
         )
+
+
+def _cudnn_backward(
+    gradient: _Operand,
+    image: _Operand,
+    weight: _Operand,
+    how: _Geometry,
+    transposed: bool,
+    output_mask: Sequence[bool],
+) -> Iterator[Step]:
+    """Yield what cuDNN's gradients take.
+
+    Source: convolution_backward in aten/src/ATen/native/Convolution.cpp;
+    cudnn_convolution_backward and cudnn_convolution_transpose_backward in
+    cudnn/ConvShared.cpp, PyTorch 2.13.
+    """
+    if output_mask[1]:
+        image = yield from image.contiguous(how.suggests_channels_last(image, weight))
+    last = image.suggests_channels_last
+    kept = replace(gradient, what=f"{_GRADIENT}, for both gradients")
+    kept = yield from (kept.contiguous(last) if transposed else kept.to(last))
+    gradient = replace(kept, what=_GRADIENT)
+    if output_mask[0]:
+        yield Output(0)
+        last = how.suggests_channels_last(gradient, weight)
+        result = image.new("", last)
+        filters = yield from weight.contiguous(last)
+        copy = yield from gradient.contiguous(last)
+        if transposed:
+            yield from how.compute("forward", copy, filters, result, last)
+        else:
+            yield from how.compute("input", result, filters, copy, last)
+        yield Give(_GRADIENT)
+        yield Give(_WEIGHT)
+    if output_mask[1]:
+        small, large = (image, gradient) if transposed else (gradient, image)
+        small, large = replace(small, what=_GRADIENT), replace(large, what=_IMAGE)
+        last = how.suggests_channels_last(small, large)
+        small = yield from small.contiguous(last)
+        large = yield from large.contiguous(last)
+        yield Output(1)
+        yield from how.compute("weight", large, weight.new("", last), small, last)
+        yield Give(_IMAGE)
+        yield Give(_GRADIENT)
+    yield Give(kept.what)
+    yield Give(_INPUT)
+
+
+def _depthwise_backward(
+    gradient: _Operand, image: _Operand, weight: _Operand, output_mask: Sequence[bool]
+) -> Iterator[Step]:
+    """Yield what the gradients of PyTorch's own depthwise kernels take.
+
+    Of images the weight's gradient comes first; of volumes both come before any copy, and copies
+    stay until the gradient of the bias is there.
+
+    Source: conv_depthwise2d_backward_cuda_out in aten/src/ATen/native/cuda/DepthwiseConv2d.cu and
+    conv_depthwise3d_backward_cuda_out in DepthwiseConv3d.cu, PyTorch 2.13.
+    """
+    if len(image.sizes) == 5:
+        yield from (Output(index) for index in (0, 1) if output_mask[index])
+        for operand in (gradient, image, weight):
+            yield from operand.contiguous(False)
+        return
+    yield from gradient.contiguous(False)
+    if output_mask[1]:
+        yield from image.contiguous(False)
+        yield Output(1)
+        yield Give(_INPUT)
+    if output_mask[0]:
+        yield from weight.contiguous(False)
+        yield Output(0)
+        yield Give(_WEIGHT)
+    yield Give(_GRADIENT)
 
 
 # Calls that ask a real GPU.

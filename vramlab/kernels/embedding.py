@@ -11,7 +11,17 @@ from vramlab.cuda_rules.cub import key_bits, radix_sort_bytes, scan_bytes, uniqu
 from vramlab.cuda_rules.rounding import ceil_div, round_up
 from vramlab.kernels.calls import BF16, F32, I64, Ids, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.operands import contiguous, flat_stride, nbytes, opmath_bytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Step, Take, rule
+from vramlab.kernels.registry import (
+    OUTPUTS,
+    Call,
+    Give,
+    KernelContext,
+    Output,
+    Status,
+    Step,
+    Take,
+    rule,
+)
 
 _ONE_KERNEL_UP_TO = 3072  # indices
 _ROWS_PER_THREAD = 10
@@ -20,6 +30,8 @@ _SORTS_BY_USED_BITS = (2, 13)
 _FUSED_BLOCKS_PER_MULTIPROCESSOR = 4
 _MOST_THREADS = 1024
 _WARP = 32
+_LARGEST = 2
+"""The mode of bags that take the largest number."""
 
 
 @rule(
@@ -55,18 +67,67 @@ def embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> Iterable[Step]:
-    """Add each token's gradients at once if there are few, else sort them by token before.
-
-    Known limitation: the storage of the two scans of `scale_grad_by_freq` is not counted.
-    """
-    count, width, index_bytes = indices.numel(), grad_output.shape[-1], indices.element_size()
-    model = call.context.model
+    """Add each token's gradients at once if there are few, else sort them by token before."""
     yield from contiguous(indices, "the indices")
     yield from contiguous(grad_output, "the gradient")
-    if count <= _ONE_KERNEL_UP_TO and not scale_grad_by_freq:
+    if indices.numel() <= _ONE_KERNEL_UP_TO and not scale_grad_by_freq:
         yield OUTPUTS
         return
+    yield from _sums_by_token(call, grad_output, indices, num_weights, scale_grad_by_freq)
 
+
+@rule(
+    "aten._embedding_bag_dense_backward.default",
+    takes="as embedding_dense_backward of many indices; of the largest, nothing",
+    source="aten/src/ATen/native/cuda/EmbeddingBag.cu and EmbeddingBackwardKernel.cu, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def embedding_bag_dense_backward(
+    call: Call,
+    grad: Tensor,
+    indices: Tensor,
+    offset2bag: Tensor,
+    bag_size: Tensor,
+    maximum_indices: Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    *_: object,
+) -> Iterable[Step]:
+    yield from contiguous(grad, "the gradient")
+    if mode == _LARGEST or not indices.numel():
+        yield OUTPUTS
+        return
+    yield from contiguous(indices, "the indices")
+    yield from _sums_by_token(call, grad, indices, num_weights, scale_grad_by_freq, of_bags=True)
+
+
+@rule(
+    "aten._embedding_bag.default",
+    "aten._embedding_bag_forward_only.default",
+    takes="nothing; bags' sizes and which index belongs to which come before the result",
+    source="aten/src/ATen/native/cuda/EmbeddingBag.cu, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def embedding_bag(call: Call, *_: object, **__: object) -> Iterable[Step]:
+    yield Output(2)
+    yield Output(1)
+    yield OUTPUTS
+
+
+def _sums_by_token(
+    call: Call,
+    gradient: Tensor,
+    indices: Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    *,
+    of_bags: bool = False,
+) -> Iterator[Step]:
+    """Sort indices, and sum the rows of each token in parts; those of bags never at once."""
+    width = gradient.shape[-1]
+    count, index_bytes = indices.numel(), indices.element_size()
+    model = call.context.model
     yield Take(count * index_bytes, "sorted indices")
     yield Take(count * index_bytes, "their places before")
     yield Take(count * index_bytes, "places in order")
@@ -78,6 +139,9 @@ def embedding_dense_backward(
     yield Give("places in order")
     if scale_grad_by_freq:
         yield Take(count * index_bytes, "how often each index is there")
+        for _direction in range(2):
+            yield Take(scan_bytes(count, index_bytes), "storage of a scan")
+            yield Give("storage of a scan")
 
     yield OUTPUTS
     yield Take(count * index_bytes, "where each token begins")
@@ -95,12 +159,12 @@ def embedding_dense_backward(
     yield Take(8, "number of partial sums")
     rows = partial_rows(count, num_weights)
     yield Take(rows * index_bytes, "indices of each partial sum")
-    accumulated_bytes = opmath_bytes(grad_output.dtype)
-    if not _adds_at_once(call.context, tokens, rows, width):
+    accumulated_bytes = opmath_bytes(gradient.dtype)
+    if of_bags or not _adds_at_once(call.context, tokens, rows, width):
         yield Take(rows * width * accumulated_bytes, "partial sums")
         return
     yield Take(rows * index_bytes, "token of each partial sum")
-    if grad_output.element_size() != accumulated_bytes:
+    if gradient.element_size() != accumulated_bytes:
         yield Take(num_weights * width * accumulated_bytes, "sums")
 
 

@@ -11,7 +11,7 @@ from vramlab.cuda_rules.rounding import ceil_div
 from vramlab.kernels.calls import BF16, F32, OpCall, Several, asks, aten, op_call, zeros
 from vramlab.kernels.operands import is_dense, opmath_bytes
 from vramlab.kernels.reductions import norm_steps
-from vramlab.kernels.registry import OUTPUTS, Call, Output, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Output, Status, Step, Take, rule
 
 _CHUNK = 65536  # numbers that one block of a multi-tensor kernel reads
 
@@ -29,8 +29,9 @@ def _is_fast(tensors: Sequence[Tensor]) -> bool:
 
 @rule(
     "aten._foreach_norm.Scalar",
-    takes="a partial norm for each 65536 numbers of the largest tensor, for every tensor",
-    source="aten/src/ATen/native/cuda/ForeachReduceOp.cu, PyTorch 2.13",
+    takes="a partial norm for each 65536 numbers of each tensor, and where those of each begin; up "
+    "to PyTorch 2.14 as many for every tensor as the largest has",
+    source="aten/src/ATen/native/cuda/ForeachReduceOp.cu, PyTorch 2.13; of 2.15, the native engine",
 )
 def foreach_norm(
     call: Call, self: Sequence[Tensor], ord: float = 2, dtype: torch.dtype | None = None
@@ -42,9 +43,13 @@ def foreach_norm(
             yield Output(index)
             yield from norm_steps(call.context, tensor, result, None)
         return
-    chunks = max(ceil_div(tensor.numel(), _CHUNK) for tensor in self)
+    chunks = [ceil_div(tensor.numel(), _CHUNK) for tensor in self]
     partial_bytes = opmath_bytes(dtype or self[0].dtype)
-    yield Take(len(self) * chunks * partial_bytes, "partial norms")
+    if call.context.torch_version < (2, 15):
+        yield Take(len(self) * max(chunks) * partial_bytes, "partial norms")
+    else:
+        yield Take(8 * (len(self) + 1), "where partial norms begin")
+        yield Take(sum(chunks) * partial_bytes, "partial norms")
     yield OUTPUTS
 
 
@@ -54,9 +59,19 @@ def foreach_norm(
     source="aten/src/ATen/native/cuda/Dropout.cu, PyTorch 2.13",
 )
 def dropout(call: Call, input: Tensor, p: float, train: bool | None) -> Iterable[Step]:
-    if train is not False and p != 1:
+    if train is False or p != 1:
         yield Output(1)
     yield OUTPUTS
+
+
+@rule(
+    "aten._efficientzerotensor.default",
+    takes="nothing at all: it stands for zeros that are never written",
+    source="aten/src/ATen/native/TensorFactories.cpp, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def efficient_zeros(call: Call, size: Sequence[int], **_: object) -> Iterable[Step]:
+    yield Output(0, 0)
 
 
 # Calls that ask a real GPU.

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vramlab.gpu.torch_internals import schema_of
 from vramlab.kernels.calls import BF16, F16, F32, Ids, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.copies import copies, copying
 from vramlab.kernels.operands import contiguous, nbytes
 from vramlab.kernels.reductions import whole_sum
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
@@ -79,11 +80,28 @@ def _reduced_last(call: Call, self: Tensor, reduction: int) -> Iterator[Step]:
 def binary_cross_entropy(
     call: Call, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
 ) -> Iterable[Step]:
+    return _reduced_in_place(call, self.numel(), reduction)
+
+
+def _reduced_in_place(call: Call, numel: int, reduction: int) -> Iterator[Step]:
+    """Make the loss of each element in the result, and write its sum over the first of them."""
     result = _result(call)
-    yield Output(0, storage_bytes=nbytes(self))
+    yield Output(0, storage_bytes=numel * result.element_size())
     if reduction != _NO_REDUCTION:
         yield Take(result.element_size(), "reduced loss")
-        yield from whole_sum(call.context, self.numel(), self.dtype)
+        yield from whole_sum(call.context, numel, result.dtype)
+
+
+@rule(
+    "aten.soft_margin_loss.default",
+    takes="a result as large as its input, as binary cross-entropy has it; what the mean takes",
+    source="aten/src/ATen/native/Loss.cpp and cuda/Reduce.cuh, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def soft_margin_loss(
+    call: Call, self: Tensor, target: Tensor, reduction: int = 1
+) -> Iterable[Step]:
+    return _reduced_in_place(call, _each_numel(self, target), reduction)
 
 
 @rule(
@@ -159,19 +177,131 @@ def softmax_backward(
     yield from contiguous(output, "the output")
 
 
-@rule(
+_LOSS_CU = "aten/src/ATen/native/cuda/Loss.cu, PyTorch 2.13"
+
+copying(
     "aten.nll_loss_forward.default",
-    "aten.nll_loss_backward.default",
-    takes="a contiguous copy of targets or weights that are not",
-    source="aten/src/ATen/native/cuda/Loss.cu, PyTorch 2.13",
+    order="outputs, self, target, weight",
+    source=_LOSS_CU,
+    status=Status.RECORDED,
 )
-def nll_loss(call: Call, *arguments: object, **_: object) -> Iterable[Step]:
-    # forward: input, target, weight, ...; backward: gradient, input, target, weight, ...
-    start = 1 if len(call.outputs) == 2 else 2
+copying(
+    "aten.nll_loss_backward.default",
+    order="outputs, target, self, grad_output, weight",
+    source=_LOSS_CU,
+)
+copying(
+    "aten.multi_margin_loss_backward.default",
+    order="outputs, self, grad_output, target, weight",
+    source="aten/src/ATen/native/cuda/MultiMarginLoss.cu, PyTorch 2.13",
+)
+copying(
+    "aten.multilabel_margin_loss_backward.default",
+    order="outputs, self, target, is_target, grad_output",
+    source="aten/src/ATen/native/cuda/MultiLabelMarginCriterion.cu, PyTorch 2.13",
+)
+
+
+@rule(
+    "aten.nll_loss2d_forward.default",
+    takes="a contiguous copy of weights that are not; if it is reduced, of input and target too",
+    source="aten/src/ATen/native/cuda/NLLLoss2d.cu, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def nll_loss2d(
+    call: Call,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+) -> Iterable[Step]:
+    yield Output(1)
+    order = "outputs, weight" if reduction == _NO_REDUCTION else "outputs, self, weight, target"
+    yield from copies(call, order, (self, target, weight))
+
+
+@rule(
+    "aten.nll_loss2d_backward.default",
+    takes="a contiguous copy of weights that are not; of a reduced loss, of the target too",
+    source="aten/src/ATen/native/cuda/NLLLoss2d.cu, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def nll_loss2d_backward(
+    call: Call,
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Iterable[Step]:
+    order = "outputs, weight" if reduction == _NO_REDUCTION else "outputs, target, weight"
+    return copies(call, order, (grad_output, self, target, weight))
+
+
+@rule(
+    "aten.multi_margin_loss.default",
+    takes="contiguous copies of operands that are not; the loss of each row if it is reduced, and "
+    "what its sum takes",
+    source="aten/src/ATen/native/cuda/MultiMarginLoss.cu and Reduce.cuh, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def multi_margin_loss(
+    call: Call,
+    self: Tensor,
+    target: Tensor,
+    p: float = 1,
+    margin: float = 1,
+    weight: Tensor | None = None,
+    reduction: int = 1,
+) -> Iterable[Step]:
+    order = "outputs, self, target, weight" if self.dim() == 2 else "outputs, self, weight"
+    yield from copies(call, order, (self, target, p, margin, weight))
+    if reduction != _NO_REDUCTION and self.dim() == 2:
+        yield Take(self.size(0) * self.element_size(), _EACH_LOSS)
+        yield from whole_sum(call.context, self.size(0), self.dtype)
+
+
+@rule(
+    "aten.multilabel_margin_loss_forward.default",
+    takes="contiguous copies of operands that are not; the loss of each row if it is reduced, and "
+    "what its sum takes",
+    source="aten/src/ATen/native/cuda/MultiLabelMarginCriterion.cu and Reduce.cuh, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def multilabel_margin_loss(
+    call: Call, self: Tensor, target: Tensor, reduction: int
+) -> Iterable[Step]:
+    yield from contiguous(self, "the input")
+    yield from contiguous(target, "the target")
+    yield Output(1)
+    is_reduced = reduction != _NO_REDUCTION and self.dim() == 2
+    if is_reduced:
+        yield Take(self.size(0) * self.element_size(), _EACH_LOSS)
     yield OUTPUTS
-    for each, what in zip(arguments[start : start + 2], ("targets", "weights"), strict=True):
-        if isinstance(each, Tensor):
-            yield from contiguous(each, what)
+    if is_reduced:
+        yield from whole_sum(call.context, self.size(0), self.dtype)
+
+
+@rule(
+    "aten.rrelu_with_noise.default",
+    takes="in training, contiguous copies of input and slopes that are not",
+    source="aten/src/ATen/native/cuda/RreluWithNoise.cu, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def rrelu(
+    call: Call,
+    self: Tensor,
+    noise: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    *_: object,
+    **__: object,
+) -> Iterable[Step]:
+    return copies(call, "outputs, self, noise" if training else "outputs", (self, noise))
 
 
 CTC_LISTS = 3

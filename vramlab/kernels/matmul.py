@@ -14,12 +14,14 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from vramlab.gpu.torch_internals import storage_id
 from vramlab.kernels.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_call, zeros
-from vramlab.kernels.registry import CUBLAS, CUBLASLT, OUTPUTS, Call, Status, Step, Take, rule
+from vramlab.kernels.registry import CUBLAS, CUBLASLT, OUTPUTS, Call, Give, Status, Step, Take, rule
 
 _BLAS_CPP = "aten/src/ATen/native/cuda/Blas.cpp, PyTorch 2.13"
 _SHARED_WORKSPACE = (2, 12)
 """From here on, cuBLASLt's handle is cuBLAS's, and takes no workspace before a call wants one."""
+_FUSES_MATRICES = (2, 15)
 
 
 def is_readable(matrix: Tensor) -> bool:
@@ -69,7 +71,7 @@ def _clone(tensor: Tensor, what: str) -> Take:
     return Take(tensor.numel() * tensor.element_size(), f"contiguous clone of {what}")
 
 
-def _matrix_clones(result: Tensor, left: Tensor, right: Tensor) -> Iterator[Step]:
+def _matrix_clones(result: Tensor, left: Tensor, right: Tensor) -> Iterator[Take]:
     """Yield what cublasCommonArgs clones, in its order."""
     if not is_readable(result):
         yield _clone(result, "the result")
@@ -108,11 +110,12 @@ def fuses_bias(
     """Tell whether `addmm` hands its bias to cuBLASLt rather than copying it into the result first.
 
     Source: isInputCompliesAddmmCudaLt in Blas.cpp, PyTorch 2.13, for CUDA 12.1 and later. That a
-    single row is handed over in 2.11 is from the recording of an H200, that it is not in 2.10 from
-    the native engine.
+    single row is handed over in 2.11 is from the recording of an H200, that it is not in 2.10, and
+    is again in 2.15, from the native engine.
     """
     (result,) = call.outputs
-    is_old = call.context.torch_version < (2, 10)
+    release = call.context.torch_version
+    takes_one_row = release < (2, 10) or release == (2, 11) or release >= (2, 15)
     is_row = (
         bias.is_contiguous()
         and (bias.dim() == 1 or sum(size != 1 for size in bias.shape) == 1)
@@ -125,15 +128,43 @@ def fuses_bias(
         and (is_row or (activation and bias.dim() == 2))
         and left.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
         and min(right.shape) > 1
-        and (left.shape[0] > 1 or call.context.torch_version == (2, 11) or is_old)
+        and (left.shape[0] > 1 or takes_one_row)
     )
+
+
+def fuses_matrix(call: Call, self: Tensor, right: Tensor, beta: complex) -> bool:
+    """Tell whether `addmm` lets cuBLASLt read the matrix that it adds, and copies nothing.
+
+    As the native engine shows it for PyTorch 2.15.0, in float16 and bfloat16 alone.
+    """
+    (result,) = call.outputs
+    return (
+        call.context.torch_version >= _FUSES_MATRICES
+        and call.context.environment.get("DISABLE_ADDMM_CUDA_LT") != "1"
+        and result is not None
+        and beta != 0
+        and self.dtype == result.dtype
+        and result.dtype in (torch.float16, torch.bfloat16)
+        and self.shape == result.shape
+        and all(has_dense_rows(matrix) for matrix in (self, result))
+        and storage_id(self.untyped_storage()) != storage_id(result.untyped_storage())
+        and min(right.shape) > 1
+    )
+
+
+def has_dense_rows(matrix: Tensor) -> bool:
+    """Tell whether each row lies unbroken, and none over another."""
+    return matrix.stride(1) == 1 and matrix.stride(0) >= matrix.shape[1]
 
 
 @rule(
     "aten.addmm.default",
+    "aten.addmm.dtype",
+    "aten.addmm.dtype_out",
     "aten.addmm.out",
     "aten.addmm_.default",
-    takes="as mm; the workspace is cuBLASLt's when it adds the bias itself",
+    takes="as mm; the workspace is cuBLASLt's when it adds the bias itself, from PyTorch 2.15 on "
+    "also a matrix of 16-bit numbers",
     source=_BLAS_CPP,
 )
 def addmm(
@@ -141,10 +172,10 @@ def addmm(
     self: Tensor,
     mat1: Tensor,
     mat2: Tensor,
-    *,
+    *_: object,
     beta: complex = 1,
     activation: bool = False,
-    **_: object,
+    **__: object,
 ) -> Iterable[Step]:
     """Let cuBLAS take its workspace: document 001's first forward pass leaves one behind."""
     (result,) = call.outputs
@@ -153,7 +184,31 @@ def addmm(
         return
     yield from _matrix_clones(result, mat1, mat2)
     is_fused = beta == 1 and fuses_bias(call, self, mat1, mat2, activation=activation)
+    is_fused |= not activation and fuses_matrix(call, self, mat2, beta)
     yield CUBLASLT if is_fused else CUBLAS
+
+
+@rule(
+    "aten.addbmm.default",
+    "aten.addbmm.out",
+    "aten.addbmm_.default",
+    takes="what `addmm_` takes for each pair of matrices",
+    source="`addbmm_impl_` in aten/src/ATen/native/LinearAlgebra.cpp, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def addbmm(
+    call: Call, self: Tensor, batch1: Tensor, batch2: Tensor, *_: object, **__: object
+) -> Iterable[Step]:
+    """Add one product after the other to the result."""
+    (result,) = call.outputs
+    yield OUTPUTS
+    if result is None or result.numel() == 0 or batch1.shape[2] == 0:
+        return
+    for left, right in zip(batch1, batch2, strict=True):
+        clones = list(_matrix_clones(result, left, right))
+        yield from clones
+        yield CUBLAS
+        yield from (Give(step.what) for step in clones)
 
 
 @rule(

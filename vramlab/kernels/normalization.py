@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 
 import torch
 from torch import Tensor
 
+from vramlab.cuda_rules.rounding import ceil_div, power_of_two_below
 from vramlab.kernels.calls import BF16, F32, OpCall, Zeros, asks, aten, op_call, zeros
-from vramlab.kernels.operands import contiguous, opmath_bytes
-from vramlab.kernels.reductions import whole_column_sum
+from vramlab.kernels.copies import copies
+from vramlab.kernels.operands import (
+    contiguous,
+    flat_stride,
+    in_format,
+    nbytes,
+    opmath_bytes,
+    suggested_format,
+)
+from vramlab.kernels.reductions import variance_steps, whole_column_sum
 from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _LAYER_NORM_CU = "aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13"
 _GROUP_NORM_CU = "aten/src/ATen/native/cuda/group_norm_kernel.cu, PyTorch 2.13"
-_MOST_IMAGES_OF_CUDNN = 65535
+_MOST_IMAGES, _MOST_IMAGES_IN_TRAINING = 65535, 880801
+"""The largest batches that cuDNN normalizes."""
+_MOST_NUMBERS = 2**31 - 1
 _EXACT_MOMENTS = (2, 13)
 """From here on, group norm of 16 bits keeps means and deviations in float32 as well."""
 _LONG_BATCH = 64 * 1024
@@ -37,10 +49,69 @@ def partial_gradient_rows(rows: int, columns: int, multiprocessors: int) -> int:
     return min(_MOST_BLOCKS // blocks_across, math.ceil(rows / _BLOCK_ROWS))
 
 
+_BATCH_NORM_CU = "aten/src/ATen/native/cuda/Normalization.cu and .cuh, PyTorch 2.13"
+_MOMENTS_OF_CHANNELS = 4
+"""Numbers of each channel that a block hands over: mean, sum of squares, and how many; backward 2.
+"""
+
+
+class Form(Enum):
+    """Which kernels of batch normalization read a tensor (`batch_norm_choose_impl`)."""
+
+    CONTIGUOUS = "channel by channel"
+    CHANNELS_LAST = "position by position"
+    GENERAL = "in any layout, by kernels for elements and a reduction"
+
+
+def _form(tensor: Tensor) -> Form:
+    if tensor.numel() > _MOST_NUMBERS:
+        return Form.GENERAL
+    if tensor.is_contiguous():
+        return Form.CHANNELS_LAST if tensor.stride(1) == 1 else Form.CONTIGUOUS
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        return Form.CHANNELS_LAST
+    return Form.GENERAL
+
+
+def _is_last(tensor: Tensor) -> bool:
+    """Return whether channels lie innermost (`batch_norm_use_channels_last_kernels`)."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    wanted = formats.get(tensor.dim())
+    if wanted is not None and tensor.is_contiguous(memory_format=wanted):
+        return True
+    return tensor.is_contiguous() and tensor.stride(1) == 1
+
+
+def _are_contiguous(*tensors: Tensor | None) -> bool:
+    return all(tensor is None or tensor.is_contiguous() for tensor in tensors)
+
+
+def _shared_sums(input: Tensor, number_bytes: int, numbers: int) -> Iterator[Step]:
+    """Yield what blocks hand over to each other that sum up channels that lie innermost.
+
+    Source: flexible_launch_configs in Normalization.cuh, PyTorch 2.13.
+    """
+    channels = input.size(1)
+    rows = input.numel() // channels
+    of_thread, widest, threads, most, least = 16, 32, 512, 128, 8
+    across = min(power_of_two_below(channels), widest)
+    down = min(power_of_two_below(ceil_div(rows, of_thread)), threads // across)
+    if across * down != threads:
+        across = min(power_of_two_below(channels), threads // down)
+    blocks = min(ceil_div(rows, down * of_thread), most)
+    if blocks >= least:
+        yield Take(numbers * channels * blocks * number_bytes, "sums of blocks")
+        yield Take(4 * ceil_div(channels, across), "semaphores")
+        yield Give("semaphores")
+        yield Give("sums of blocks")
+
+
 @rule(
     "aten.native_batch_norm.default",
-    takes="nothing; in evaluation, cuDNN saves no moments",
-    source="_select_batch_norm_backend in aten/src/ATen/native/Normalization.cpp, PyTorch 2.13",
+    "aten._native_batch_norm_legit.default",
+    takes="in channels last, sums of blocks; of an input in neither format, a copy in float32 if "
+    "it has 16 bits, what the variance takes, and a number for a weight or bias that is missing",
+    source=_BATCH_NORM_CU,
     status=Status.FROM_SOURCE,
 )
 def batch_norm(
@@ -53,28 +124,246 @@ def batch_norm(
     training: bool,
     *_: object,
 ) -> Iterable[Step]:
-    """Yield the result, and the moments of each channel that are saved with it.
+    """Yield the result, and the moments of each channel that are saved with it."""
+    yield from _normalized(call, input, weight, bias, training)
 
-    Known limitation: in training, cuDNN's workspace is not counted.
+
+@rule(
+    "aten._native_batch_norm_legit.no_stats",
+    takes="as native_batch_norm",
+    source=_BATCH_NORM_CU,
+    status=Status.FROM_SOURCE,
+)
+def batch_norm_without_statistics(
+    call: Call,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    *_: object,
+) -> Iterable[Step]:
+    yield from _normalized(call, input, weight, bias, training)
+
+
+@rule(
+    "aten._batch_norm_with_update.default",
+    takes="nothing where cuDNN does it; else as native_batch_norm",
+    source=_BATCH_NORM_CU,
+    status=Status.FROM_SOURCE,
+)
+def batch_norm_with_update(
+    call: Call,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    *_: object,
+) -> Iterable[Step]:
+    if is_cudnns(input, weight, bias, running_mean, running_var, training=True):
+        yield OUTPUTS
+    else:
+        yield from _normalized(call, input, weight, bias, training=True)
+
+
+def is_cudnns(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    *,
+    training: bool,
+) -> bool:
+    """Return whether cuDNN computes a batch normalization.
+
+    Source: `_select_batch_norm_backend` in aten/src/ATen/native/Normalization.cpp, PyTorch 2.13.
     """
-    yield Output(0)
-    if not training and _is_cudnns(input, weight, bias, running_mean, running_var):
-        yield Output(1, 0)
-        yield Output(2, 0)
-    yield OUTPUTS
-
-
-def _is_cudnns(input: Tensor, weight: Tensor | None, *others: Tensor | None) -> bool:
-    """Tell whether cuDNN does it, in evaluation."""
+    statistics = [each is not None for each in (running_mean, running_var)]
     return (
         torch.backends.cudnn.enabled
         and weight is not None
-        and all(other is not None for other in others)
+        and bias is not None
+        and (all(statistics) or (training and not any(statistics)))
         and torch.bfloat16 not in (input.dtype, weight.dtype)
         and (input.dtype != torch.float16 or weight.dtype == torch.float32)
         and input.dim() >= 3
-        and input.shape[0] <= _MOST_IMAGES_OF_CUDNN
-        and input.numel() < 2**31 - 1
+        and input.size(0) <= (_MOST_IMAGES_IN_TRAINING if training else _MOST_IMAGES)
+        and input.numel() < _MOST_NUMBERS
+    )
+
+
+def _normalized(
+    call: Call, input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool
+) -> Iterator[Step]:
+    """Yield what PyTorch's own kernels take (`batch_norm_cuda_out`)."""
+    yield OUTPUTS
+    form = _form(input)
+    number_bytes = opmath_bytes(input.dtype)
+    if training and input.numel():
+        if form is Form.CHANNELS_LAST:
+            yield from _shared_sums(input, number_bytes, _MOMENTS_OF_CHANNELS)
+        elif form is Form.GENERAL:
+            yield from _moments(call, input, number_bytes)
+    if form is Form.GENERAL or (form is Form.CHANNELS_LAST and not _are_contiguous(weight, bias)):
+        for each, what in ((weight, "weight"), (bias, "bias")):
+            if each is None:
+                yield Take(number_bytes, f"number for a {what}")
+
+
+def _moments(call: Call, input: Tensor, number_bytes: int) -> Iterator[Step]:
+    """Yield what `var_mean` takes: it reads float16 as it is, and casts bfloat16 to float32.
+
+    Source: make_reduction for two results in aten/src/ATen/native/ReduceOpsUtils.h, PyTorch 2.13.
+    """
+    outputs = [each for each in call.outputs[1:3] if each is not None]
+    whole = "input in float32"
+    if input.dtype == torch.bfloat16:
+        yield Take(input.numel() * number_bytes, whole)
+        input = torch.empty_like(input, dtype=outputs[0].dtype)
+    dims = [dim for dim in range(input.dim()) if dim != 1]
+    yield from variance_steps(call.context, input, outputs, dims)
+    yield Give(whole)
+
+
+@rule(
+    "aten.native_batch_norm_backward.default",
+    takes="where channels lie innermost, sums of each channel and of blocks; a copy of an input or "
+    "gradient that is no row of positions; a number for a weight that is missing",
+    source=_BATCH_NORM_CU,
+    status=Status.FROM_SOURCE,
+)
+def batch_norm_backward(
+    call: Call,
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_invstd: Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> Iterable[Step]:
+    """Reduce and write the gradient in one kernel, unless channels lie innermost."""
+    reduces = train or output_mask[1] or output_mask[2]
+    if reduces and output_mask[0] and has_one_kernel_backward(input):
+        yield from _as_rows(input, "the input")
+        yield from _as_rows(grad_out, "the gradient")
+        yield OUTPUTS
+        return
+    number_bytes = opmath_bytes(input.dtype)
+    if save_mean is not None and save_mean.numel():
+        number_bytes = save_mean.element_size()
+    if save_invstd is None or not save_invstd.numel():
+        yield Take(input.size(1) * number_bytes, "deviations of channels")
+    read = (weight, save_mean, save_invstd)
+    if reduces:
+        yield from _reduced(
+            call, grad_out, input, weight, number_bytes, _are_contiguous(*read), output_mask[0]
+        )
+    form = _form(input)
+    if form is not _form(grad_out):
+        form = Form.GENERAL
+    in_general = form is Form.GENERAL or (form is Form.CHANNELS_LAST and not _are_contiguous(*read))
+    if output_mask[0] and train and weight is None and in_general:
+        yield Take(number_bytes, "number for a weight")
+    yield OUTPUTS
+
+
+def has_one_kernel_backward(input: Tensor) -> bool:
+    """Return whether the gradients come of one kernel, which knows no channels last."""
+    return not _is_last(input) and input.numel() <= _MOST_NUMBERS
+
+
+def _reduced(
+    call: Call,
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    number_bytes: int,
+    are_contiguous: bool,
+    with_sums: bool,
+) -> Iterator[Step]:
+    """Yield sums of each channel, and the gradients of weight and bias.
+
+    Where channels lie innermost, the kernel makes both gradients, wanted or not.
+    """
+    channels = input.size(1)
+    at_once = _is_last(grad_out) and _is_last(input) and are_contiguous
+    if not at_once:
+        yield from _as_rows(input, "the input")
+        yield from _as_rows(grad_out, "the gradient")
+    if at_once or with_sums:
+        yield Take(channels * number_bytes, "sums of the gradient")
+        yield Take(channels * number_bytes, "sums of gradient times input")
+    for index in (1, 2):
+        if call.outputs[index] is not None:
+            yield Output(index)
+        elif at_once and weight is not None:
+            yield Take(channels * weight.element_size(), "gradient that is not wanted")
+    if at_once:
+        yield from _shared_sums(input, number_bytes, 2)
+    yield Give("rows of the gradient")
+    yield Give("rows of the input")
+
+
+def _as_rows(tensor: Tensor, what: str) -> Iterator[Step]:
+    """Yield the copy that `reshape({N, C, -1})` makes, if it makes one."""
+    if tensor.dim() > 2 and tensor.numel() and flat_stride(tensor[0, 0]) is None:
+        yield Take(nbytes(tensor), f"rows of {what}")
+
+
+@rule(
+    "aten.cudnn_batch_norm_backward.default",
+    takes="a copy of a gradient that is not in the input's memory format",
+    source="aten/src/ATen/native/cudnn/BatchNorm.cpp, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def cudnn_batch_norm_backward(
+    call: Call, input: Tensor, grad_output: Tensor, *arguments: object
+) -> Iterable[Step]:
+    return copies(call, "grad_output as input, outputs", (input, grad_output))
+
+
+@rule(
+    "aten.batch_norm_backward.default",
+    takes="as cudnn_batch_norm_backward where cuDNN does it; else as native_batch_norm_backward",
+    source=_BATCH_NORM_CU,
+    status=Status.FROM_SOURCE,
+)
+def new_batch_norm_backward(
+    call: Call,
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_var: Tensor | None,
+    update: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+    reserve: Tensor,
+) -> Iterable[Step]:
+    # The bias is as the weight is: it is not among the arguments.
+    if update and is_cudnns(input, weight, weight, running_mean, running_var, training=True):
+        yield from in_format(grad_out, suggested_format(input), "the gradient")
+        yield OUTPUTS
+        return
+    yield from batch_norm_backward(
+        call,
+        grad_out,
+        input,
+        weight,
+        running_mean,
+        running_var,
+        save_mean,
+        save_var,
+        update,
+        eps,
+        output_mask,
     )
 
 
@@ -233,10 +522,10 @@ def group_norm_backward(
 ) -> Iterable[Step]:
     """Sum up each sample and channel before the gradients of input, weight and bias.
 
-    Known limitation: with one position per channel another kernel runs, not modelled here.
+    With one position per channel, the gradient has no coefficients of its own.
     """
     yield OUTPUTS
-    if HxW == 1 or not input.numel():
+    if not input.numel():
         return
     per_channel = N * C * opmath_bytes(input.dtype)
     per_group = N * group * opmath_bytes(input.dtype)
@@ -245,7 +534,7 @@ def group_norm_backward(
     if output_mask[0]:
         yield Take(per_group, "coefficients of the input")
         yield Take(per_group, "constants")
-        if weight is not None:
+        if weight is not None and HxW != 1:
             yield Take(per_channel, "coefficients of the gradient")
 
 

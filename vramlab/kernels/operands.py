@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -29,6 +29,34 @@ def contiguous(tensor: Tensor | None, what: str) -> Iterator[Step]:
     """Yield the copy that `Tensor.contiguous()` makes, if it makes one."""
     if tensor is not None and not tensor.is_contiguous():
         yield Take(nbytes(tensor), f"contiguous copy of {what}")
+
+
+def in_format(tensor: Tensor | None, wanted: torch.memory_format, what: str) -> Iterator[Step]:
+    """Yield the copy that `Tensor.contiguous(memory_format=wanted)` makes, if it makes one."""
+    if tensor is not None and not tensor.is_contiguous(memory_format=wanted):
+        yield Take(nbytes(tensor), f"contiguous copy of {what}")
+
+
+def suggested_format(tensor: Tensor) -> torch.memory_format:
+    """Return the format that strides suggest, as `Tensor::suggest_memory_format` does."""
+    if tensor.dim() in (4, 5) and has_strides_of_channels_last(tensor.shape, tensor.stride()):
+        return torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
+    return torch.contiguous_format
+
+
+def has_strides_of_channels_last(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether strides are those of channels last, and of nothing else.
+
+    Source: is_channels_last_strides_2d_s4 and _3d_s5 in c10/core/MemoryFormat.h, PyTorch 2.13.
+    """
+    least = 0
+    if strides[1] == 0:
+        return False
+    for dim in (1, *reversed(range(2, len(sizes))), 0):
+        if sizes[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
+            return False
+        least = strides[dim] * max(sizes[dim], 1)
+    return True
 
 
 def flat_stride(tensor: Tensor) -> int | None:

@@ -4,75 +4,131 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from vramlab.kernels.calls import BF16, F32, I64, OpCall, asks, aten, op_call, zeros
-from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Step, Take, rule
+from vramlab.kernels.copies import copies, copying, is_channels_last
+from vramlab.kernels.registry import Call, Status, Step, rule
 
-_SOURCE = "aten/src/ATen/native/cuda/DilatedMaxPool2d.cu and AveragePool2d.cu, PyTorch 2.13"
+_CUDA = "aten/src/ATen/native/cuda"
 
-
-def _in_suggested_format(tensor: Tensor, like: Tensor, what: str) -> Iterator[Step]:
-    """Yield the copy that brings `tensor` into the memory format of `like`."""
-    channels_last = (
-        like.dim() == 4
-        and not like.is_contiguous()
-        and like.is_contiguous(memory_format=torch.channels_last)
-    )
-    there = (
-        tensor.is_contiguous(memory_format=torch.channels_last)
-        if channels_last
-        else tensor.is_contiguous()
-    )
-    if not there:
-        yield Take(nbytes(tensor), f"contiguous copy of {what}")
-
-
-@rule(
-    "aten.max_pool2d_with_indices.default",
-    "aten.avg_pool2d.default",
-    takes="a contiguous copy of an input that is not",
-    source=_SOURCE,
+_POOLS: tuple[tuple[Status, str, str, tuple[str, ...]], ...] = (
+    (
+        Status.RECORDED,
+        "outputs, self as self",
+        "DilatedMaxPool2d.cu and AveragePool2d.cu",
+        ("aten.max_pool2d_with_indices.default", "aten.avg_pool2d.default"),
+    ),
+    (
+        Status.RECORDED,
+        "outputs, self as self, grad_output as self, indices as self",
+        "DilatedMaxPool2d.cu",
+        ("aten.max_pool2d_with_indices_backward.default",),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "outputs, self as self, grad_output as self",
+        "AveragePool2d.cu",
+        ("aten.avg_pool2d_backward.default",),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "outputs, self as self",
+        "DilatedMaxPool3d.cu",
+        ("aten.max_pool3d_with_indices.default",),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "outputs, grad_output as self, indices as self",
+        "DilatedMaxPool3d.cu",
+        ("aten.max_pool3d_with_indices_backward.default",),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "outputs, self",
+        "AveragePool3d.cu and AdaptiveMaxPooling3d.cu",
+        ("aten.avg_pool3d.default", "aten.adaptive_max_pool3d.default"),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "outputs, grad_output",
+        "AveragePool3d.cu, AdaptiveMaxPooling3d.cu and AdaptiveAveragePooling3d.cu",
+        (
+            "aten.avg_pool3d_backward.default",
+            "aten.adaptive_max_pool3d_backward.default",
+            "aten._adaptive_avg_pool3d_backward.default",
+        ),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "self, outputs",
+        "AdaptiveAveragePooling3d.cu",
+        ("aten._adaptive_avg_pool3d.default",),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "outputs, grad_output, indices, output 0",
+        "AdaptiveMaxPooling2d.cu",
+        ("aten.adaptive_max_pool2d_backward.default",),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "grad_output, outputs",
+        "FractionalMaxPool2d.cu",
+        ("aten.fractional_max_pool2d_backward.default",),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "outputs",
+        "FractionalMaxPool2d.cu and FractionalMaxPool3d.cu",
+        (
+            "aten.fractional_max_pool2d.default",
+            "aten.fractional_max_pool3d.default",
+            "aten.fractional_max_pool3d_backward.default",
+        ),
+    ),
+    (
+        Status.FROM_SOURCE,
+        "self, indices, outputs",
+        "MaxUnpooling.cu",
+        ("aten.max_unpool2d.default", "aten.max_unpool3d.default"),
+    ),
 )
-def pool(call: Call, self: Tensor, *_: object, **__: object) -> Iterable[Step]:
-    yield OUTPUTS
-    yield from _in_suggested_format(self, self, "the input")
 
-
-@rule(
-    "aten.max_pool2d_with_indices_backward.default",
-    "aten.avg_pool2d_backward.default",
-    takes="a contiguous copy of a gradient or input that is not",
-    source=_SOURCE,
-)
-def pool_backward(
-    call: Call, grad_output: Tensor, self: Tensor, *_: object, **__: object
-) -> Iterable[Step]:
-    yield OUTPUTS
-    yield from _in_suggested_format(grad_output, self, "the gradient")
-    yield from _in_suggested_format(self, self, "the input")
+for _status, _order, _file, _ops in _POOLS:
+    copying(*_ops, order=_order, source=f"{_CUDA}/{_file}, PyTorch 2.13", status=_status)
 
 
 @rule(
     "aten._adaptive_avg_pool2d.default",
-    takes="a contiguous copy of an input that is not, before its output",
-    source="aten/src/ATen/native/cuda/AdaptiveAveragePooling.cu, PyTorch 2.13",
+    takes="a contiguous copy of a batch that is not, before its output",
+    source=f"{_CUDA}/AdaptiveAveragePooling.cu, PyTorch 2.13",
 )
 def adaptive_pool(call: Call, self: Tensor, output_size: Sequence[int]) -> Iterable[Step]:
-    yield from _in_suggested_format(self, self, "the input")
-    yield OUTPUTS
+    """Read one image, without a batch, as it is."""
+    order = "self as self, outputs" if self.dim() == 4 else "outputs"
+    return copies(call, order, (self, output_size))
 
 
 @rule(
     "aten._adaptive_avg_pool2d_backward.default",
-    takes="a contiguous copy of a gradient that is not",
-    source="aten/src/ATen/native/cuda/AdaptiveAveragePooling.cu, PyTorch 2.13",
+    takes="a contiguous copy of a gradient that is not; none of channels last",
+    source=f"{_CUDA}/AdaptiveAveragePooling.cu, PyTorch 2.13",
 )
 def adaptive_pool_backward(call: Call, grad_output: Tensor, self: Tensor) -> Iterable[Step]:
-    yield OUTPUTS
-    yield from _in_suggested_format(grad_output, self, "the gradient")
+    order = "outputs" if is_channels_last(self) else "outputs, grad_output"
+    return copies(call, order, (grad_output, self))
+
+
+@rule(
+    "aten.adaptive_max_pool2d.default",
+    takes="contiguous copies of a batch that is not, and of its outputs",
+    source=f"{_CUDA}/AdaptiveMaxPooling2d.cu, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def adaptive_max_pool(call: Call, self: Tensor, output_size: Sequence[int]) -> Iterable[Step]:
+    order = "outputs, output 0, output 1, self" if self.dim() == 4 else "outputs"
+    return copies(call, order, (self, output_size))
 
 
 # Calls that ask a real GPU.

@@ -36,7 +36,7 @@ from vramlab.kernels.calls import (
     zeros,
 )
 from vramlab.kernels.operands import flat_stride, is_dense, opmath_bytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Status, Step, Take, rule
 
 _REDUCE_CUH = "aten/src/ATen/native/cuda/Reduce.cuh, PyTorch 2.13"
 _HALVES = (torch.float16, torch.bfloat16)
@@ -335,6 +335,39 @@ def flat_reduction(
 
 
 @rule(
+    "aten.aminmax.default",
+    takes=f"{_TAKES}, of both together",
+    source="aten/src/ATen/native/cuda/ReduceAMinMaxKernel.cu and Reduce.cuh, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def aminmax(
+    call: Call, self: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> Iterable[Step]:
+    outputs = [output for output in call.outputs if output is not None]
+    yield OUTPUTS
+    partial_bytes = 2 * self.element_size()
+    yield from reduction_steps(call.context, self, outputs, dim, partial_bytes, self.dtype)
+
+
+@rule(
+    "aten.renorm.default",
+    "aten.renorm_.default",
+    takes="the norm of each part, and its factor where that is of another dtype",
+    source="aten/src/ATen/native/Normalization.cpp, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def renorm(call: Call, self: Tensor, p: float, dim: int, maxnorm: float) -> Iterable[Step]:
+    yield OUTPUTS
+    kept = dim % self.dim()
+    dtype = torch.float32 if self.dtype in _HALVES else self.dtype
+    norm = self.new_empty([n if at == kept else 1 for at, n in enumerate(self.shape)], dtype=dtype)
+    yield Take(norm.numel() * dtype.itemsize, "norms")
+    yield from norm_steps(call.context, self, norm, [at for at in range(self.dim()) if at != kept])
+    if dtype != self.dtype:
+        yield Take(norm.numel() * self.element_size(), "factors")
+
+
+@rule(
     "aten.max.dim",
     "aten.max.dim_max",
     "aten.min.dim",
@@ -405,6 +438,9 @@ def any_all(
     (result,) = call.outputs
     assert result is not None
     yield OUTPUTS
+    if self.numel() == 1:  # copied
+        yield Take(0 if self.dtype == torch.bool else 1, "input as bool")
+        return
     is_bool = call.context.torch_version >= _PARTIAL_BOOLS_SINCE
     partial_bytes = 1 if is_bool else self.element_size()
     yield from reduction_steps(call.context, self, [result], dim, partial_bytes, self.dtype)
@@ -431,8 +467,15 @@ def variance(
 ) -> Iterable[Step]:
     outputs = [output for output in call.outputs if output is not None]
     yield OUTPUTS
+    yield from variance_steps(call.context, self, outputs, dim)
+
+
+def variance_steps(
+    context: KernelContext, self: Tensor, outputs: Sequence[Tensor], dim: Sequence[int] | None
+) -> Iterator[Step]:
+    """Yield what a variance takes, and a mean beside it, once its results are there."""
     partial_bytes = _welford_bytes(self.dtype)
-    yield from reduction_steps(call.context, self, outputs, dim, partial_bytes, outputs[0].dtype)
+    yield from reduction_steps(context, self, outputs, dim, partial_bytes, outputs[0].dtype)
 
 
 def norm_steps(

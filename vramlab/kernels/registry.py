@@ -9,6 +9,7 @@ order in which the kernel asks the allocator, because the order decides which bl
     Output(0)                       the op's output 0 is allocated here
     OUTPUTS                         every output not yet named is allocated here, in order
     CUBLAS, CUBLASLT                the library's workspace is needed here (see cublas.py)
+    Convolve(convolution)           cuDNN computes here (see vramlab.cudnn.plans)
 
 A rule is a plain function of the call and of the op's own arguments, under the op's own names:
 
@@ -41,12 +42,6 @@ class Status(Enum):
     FROM_SOURCE = "read from PyTorch's source, not yet confirmed on a GPU"
 
 
-class AnswersConvolutions(Protocol):
-    """Who says what cuDNN takes, such as `vramlab.cudnn.workspaces.Workspaces`."""
-
-    def __call__(self, convolution: Convolution, *, is_timed: bool = False) -> int | None: ...
-
-
 @dataclass(frozen=True)
 class KernelContext:
     """Where an op runs.
@@ -57,7 +52,7 @@ class KernelContext:
         environment: the environment variables that kernels read (CUBLAS_WORKSPACE_CONFIG, ...).
         cublas_workspace_bytes: set by `torch.backends.cuda.cublas_workspace_size`, or None.
         cublaslt_workspace_bytes: set by `torch.backends.cuda.cublaslt_workspace_size`, or None.
-        cudnn: answers what cuDNN takes for a convolution, or None: nobody does.
+        is_capturing: reports whether a CUDA graph is captured on the current stream.
     """
 
     model: CudaGpuFacts
@@ -65,7 +60,7 @@ class KernelContext:
     environment: Mapping[str, str] = field(default_factory=dict)
     cublas_workspace_bytes: int | None = None
     cublaslt_workspace_bytes: int | None = None
-    cudnn: AnswersConvolutions | None = None
+    is_capturing: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)
@@ -113,6 +108,19 @@ class Output:
     storage_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class Convolve:
+    """cuDNN computes: PyTorch chooses one of its plans, and allocates a workspace while it runs.
+
+    Attributes:
+        convolution: what is computed.
+        benchmark: `torch.backends.cudnn.benchmark`.
+    """
+
+    convolution: Convolution
+    benchmark: bool
+
+
 class Marker(Enum):
     """Steps without an argument."""
 
@@ -125,7 +133,7 @@ OUTPUTS = Marker.OUTPUTS
 CUBLAS = Marker.CUBLAS
 CUBLASLT = Marker.CUBLASLT
 
-Step = Take | Give | Output | Marker
+Step = Take | Give | Output | Convolve | Marker
 RuleFunction = Callable[..., Iterable[Step]]
 F = TypeVar("F", bound=RuleFunction)
 
@@ -229,6 +237,20 @@ def overloads(name: str) -> Iterator[OpOverload]:
             yield getattr(packet, each)
 
 
+def freed_after(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield steps of an op inside another, and free the temporaries it still has at its end."""
+    held: list[str] = []
+    for step in steps:
+        if isinstance(step, Take) and step.size_bytes:
+            held.append(step.what)
+        elif isinstance(step, Give) and step.what in held:
+            held.reverse()
+            held.remove(step.what)
+            held.reverse()
+        yield step
+    yield from map(Give, reversed(held))
+
+
 class Allocates(Protocol):
     """Who carries out the steps. Handles are opaque to `replay`."""
 
@@ -239,6 +261,8 @@ class Allocates(Protocol):
     def output(self, index: int, storage_bytes: int | None) -> None: ...
 
     def workspace(self, library: Marker) -> None: ...
+
+    def convolve(self, step: Convolve) -> None: ...
 
 
 def replay(steps: Iterable[Step], output_count: int, target: Allocates) -> None:
@@ -267,6 +291,8 @@ def replay(steps: Iterable[Step], output_count: int, target: Allocates) -> None:
             elif step is OUTPUTS:
                 while waiting:
                     target.output(waiting.pop(0), None)
+            elif isinstance(step, Convolve):
+                target.convolve(step)
             else:
                 target.workspace(step)
         while waiting:

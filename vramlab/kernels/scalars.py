@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import torch
 from torch import Tensor
 
 from vramlab.kernels.calls import OpCall, asks, aten, op_call, zeros
-from vramlab.kernels.registry import OUTPUTS, Call, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Status, Step, Take, rule
 
 
 @rule(
@@ -20,6 +21,20 @@ def power_of_number(call: Call, self: complex, exponent: Tensor, **_: object) ->
     yield OUTPUTS
     if self != 1:
         yield Take(8, "base")
+
+
+@rule(
+    "aten.pow.Tensor_Scalar",
+    "aten.pow_.Scalar",
+    takes="the base in the dtype that it has in common with the exponent, if that is another",
+    source="aten/src/ATen/native/Pow.cpp, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def power(call: Call, self: Tensor, exponent: complex) -> Iterable[Step]:
+    common = torch.result_type(self, exponent)
+    if self.dtype != common:
+        yield Take(self.numel() * common.itemsize, "base in the common dtype")
+    yield OUTPUTS
 
 
 # Calls that ask a real GPU.

@@ -8,7 +8,7 @@ copies.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -59,8 +59,9 @@ def _rounds_of_each_thread(sizes: Sequence[int], chunks: int, model: CudaGpuFact
     "aten._chunk_cat.default",
     "aten._chunk_cat.out",
     "fsdp.chunk_cat.default",
-    takes="8 B for each block of the kernel, and 48 B for each tensor and 16 more",
-    source=f"get_chunk_cat_metadata in {_SOURCE}",
+    takes="8 B for each block of the kernel, and 48 B for each tensor and 16 more; of tensors that "
+    "are not contiguous, each that is padded",
+    source=f"get_chunk_cat_metadata in {_SOURCE}, and TensorShape.cpp above it",
     status=Status.FROM_SOURCE,
 )
 def chunk_cat(
@@ -68,15 +69,72 @@ def chunk_cat(
 ) -> Iterable[Step]:
     first = tensors[0]
     result = first if out is None else out
-    widens = (first.dtype, result.dtype) == (torch.bfloat16, torch.float32)
-    if all(map(is_dense, tensors)) and (first.dtype == result.dtype or widens):
-        dim %= first.dim()
-        blocks = 0
+    dim %= first.dim()
+    if not all(each.is_contiguous() for each in tensors):
         for tensor in tensors:
-            rows = ceil_div(tensor.shape[dim], num_chunks)
-            chunk_bytes = rows * math.prod(tensor.shape[dim + 1 :]) * result.element_size()
-            blocks += ceil_div(chunk_bytes, _TILE_BYTES)
+            yield from _padded(tensor, dim, num_chunks)
+        if out is None:
+            yield OUTPUTS
+        return
+    if out is None:
+        yield OUTPUTS
+    widens = (first.dtype, result.dtype) == (torch.bfloat16, torch.float32)
+    if first.dtype == result.dtype or widens:
+        blocks = _blocks_of_chunks(tensors, dim, num_chunks, result)
         # Of each: address, sizes, number of blocks, and where bytes and blocks begin; their ends.
         yield Take(8 * (6 * len(tensors) + 2 + blocks), _WHERE)
+
+
+def _padded(tensor: Tensor, dim: int, num_chunks: int) -> Iterator[Step]:
+    """Yield the copy of a tensor that has chunks of one size, if it makes one (`_pad_chunk`)."""
+    before, size, after = tensor.shape[:dim], tensor.shape[dim], tensor.shape[dim + 1 :]
+    rows = ceil_div(size, num_chunks)
+    try:
+        tensor.view(*before, num_chunks, rows * math.prod(after))
+    except RuntimeError:  # of another number of elements, or its strides do not allow it
+        numel = math.prod((*before, num_chunks * rows, *after))
+        yield Take(numel * tensor.element_size(), "padded tensor")
+
+
+def _blocks_of_chunks(tensors: Sequence[Tensor], dim: int, num_chunks: int, result: Tensor) -> int:
+    """Count the kernel's blocks: one for each tile of what each chunk gets of each tensor."""
+    blocks = 0
+    for tensor in tensors:
+        rows = ceil_div(tensor.shape[dim], num_chunks)
+        chunk_bytes = rows * math.prod(tensor.shape[dim + 1 :]) * result.element_size()
+        blocks += ceil_div(chunk_bytes, _TILE_BYTES)
+    return blocks
+
+
+@rule(
+    "fsdp.chunk_cat_mixed_dtype.default",
+    takes="what packing gradients of one dtype takes; of several, 16 B less where all are copied "
+    "or widened to float32, else casts of those that have another dtype than the result",
+    source="chunk_cat_mixed_dtype_cuda in torch/csrc/distributed/fsdp/ChunkCat.cu, PyTorch 2.15",
+    status=Status.FROM_SOURCE,
+)
+def chunk_cat_mixed_dtype(
+    call: Call, tensors: Sequence[Tensor], dim: int, num_chunks: int, *, out: Tensor
+) -> Iterable[Step]:
+    first = tensors[0]
+    if all(tensor.dtype == first.dtype for tensor in tensors):
+        yield from chunk_cat(call, tensors, dim, num_chunks, out=out)
+        return
+    copied = {out.dtype, torch.bfloat16} if out.dtype == torch.float32 else {out.dtype}
+    numbers = 6 * len(tensors) + _blocks_of_chunks(tensors, dim, num_chunks, out)
+    if dim == 0 and all(
+        tensor.dtype in copied and tensor.dim() and tensor.numel() and tensor.is_contiguous()
+        for tensor in tensors
+    ):
+        yield Take(8 * numbers, _WHERE)
+        return
+    casts = [
+        Take(tensor.numel() * out.element_size(), f"gradient {index} in the result's dtype")
+        for index, tensor in enumerate(tensors)
+        if tensor.dtype != out.dtype
+    ]
+    yield from casts
+    if all(tensor.is_contiguous() for tensor in tensors):
+        yield Take(8 * (numbers + 2), _WHERE)
         yield Give(_WHERE)
-    yield OUTPUTS
+    yield from (Give(cast.what) for cast in casts)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import torch
 from torch import Tensor
 
 from vramlab.cuda_rules.cub import merge_sort_bytes, unique_by_key_bytes
 from vramlab.gpu.torch_internals import sparse_parts
 from vramlab.kernels.operands import contiguous, nbytes
-from vramlab.kernels.registry import Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
 
 _INDEX_BYTES = 8
 _FEWEST_SORTED = 2  # entries
@@ -103,3 +104,18 @@ def sparse_addmm(
 
 def _is_by_columns(matrix: Tensor) -> bool:
     return matrix.stride() == (1, matrix.shape[0])
+
+
+@rule(
+    "aten.sparse_mask.default",
+    takes="of a dense tensor: a one, and its values at the places of the mask",
+    source="`sparse_mask` in aten/src/ATen/native/sparse/SparseTensor.cpp and SparseBinaryOp"
+    "IntersectionCommon.h, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def sparse_mask(call: Call, self: Tensor, mask: Tensor) -> Iterable[Step]:
+    if self.layout is torch.strided:
+        _, values = sparse_parts(mask)
+        yield Take(self.element_size(), "one")
+        yield Take(values.numel() * self.element_size(), "values of the dense tensor")
+    yield OUTPUTS

@@ -119,3 +119,30 @@ def test_scattered_operands_are_copied_first(takes: Takes) -> None:
     gradient, indices = meta(64, 8).t(), tokens(16)[::2]
     backward = aten.embedding_dense_backward.default
     assert takes(backward, gradient, indices, 100, -1, False) == [8 * 8, 8 * 64 * 4]
+
+
+def test_bags_are_summed_by_token_however_few_they_are(takes: Takes) -> None:
+    """20 indices of 10 rows: sorted as those of many are; of the largest, nothing is summed."""
+    backward = aten._embedding_bag_dense_backward.default
+    bags = (tokens(20), tokens(4), torch.empty(4, 6, dtype=torch.int64, device="meta"))
+    for mode, scales in ((0, False), (1, True)):
+        found = takes(backward, meta(4, 6), tokens(20), *bags, 10, scales, mode, None, gpu=A100)
+        counted = [160, 1279, 1279] if scales else []  # how often each is there, by two scans
+        partial_rows_bytes = (20 // 10 + 10) * 8
+        assert found == [
+            *[160] * 3,
+            1,
+            *counted,
+            160,
+            8,
+            160,
+            1279,
+            80,
+            80,
+            1279,
+            8,
+            partial_rows_bytes,
+            partial_rows_bytes // 8 * 6 * 4,
+        ]
+    assert takes(backward, meta(4, 6), tokens(20), *bags, 10, False, 2, None) == []
+    assert takes(backward, meta().expand(4, 6), tokens(20), *bags, 10, False, 2, None) == [96]

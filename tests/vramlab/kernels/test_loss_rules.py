@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from kernel_events import Events, meta
 
@@ -116,6 +117,18 @@ def test_adaptive_pooling_copies_before_its_output(events: Events) -> None:
 
 def takes_of(happened: list[tuple[str, int]]) -> list[int]:
     return [size for kind, size in happened if kind == "take"]
+
+
+@pytest.mark.parametrize("reduction", [NONE, MEAN])
+def test_soft_margin_loss(events: Events, reduction: int) -> None:
+    """One number has the memory of all."""
+    each_bytes = 4 * 8 * 10
+    reduced = [("take", 4), ("give", 4)] if reduction else []
+    scores = meta(8, 10)
+    assert events(aten.soft_margin_loss.default, scores, scores, reduction) == [
+        ("output", (0, each_bytes)),
+        *reduced,
+    ]
 
 
 def test_ctc_loss_has_three_lists_of_the_batch(events: Events) -> None:

@@ -84,12 +84,19 @@ def test_addmm_hands_a_bias_to_cublaslt(
 
 
 @pytest.mark.parametrize(
-    ("version", "library"), [((2, 10), CUBLAS), ((2, 11), CUBLASLT), ((2, 12), CUBLAS)]
+    ("version", "library"),
+    [
+        ((2, 10), CUBLAS),
+        ((2, 11), CUBLASLT),
+        ((2, 12), CUBLAS),
+        ((2, 14), CUBLAS),
+        ((2, 15), CUBLASLT),
+    ],
 )
-def test_one_row_of_input_is_handed_to_cublaslt_in_one_version(
+def test_one_row_of_input_is_handed_to_cublaslt_in_some_versions(
     events: Events, version: tuple[int, int], library: tuple[str, str]
 ) -> None:
-    """2.10 by the native engine, 2.11 by a recording of an H200, 2.12 and later by the source."""
+    """2.11 by a recording of an H200, 2.12 by the source, others by the native engine."""
     one_row = (LINEAR[0], meta(1, 4), LINEAR[2])
     assert events(aten.addmm.default, *one_row, version=version) == [OUT, library]
 
@@ -150,3 +157,48 @@ def test_matrix_times_vector(events: Events) -> None:
 
 def test_dot_uses_cublas(events: Events) -> None:
     assert events(aten.dot.default, meta(4), meta(4)) == [OUT, CUBLAS]
+
+
+def added_matrix(
+    dtype: torch.dtype = torch.float16, rows: int = 64, columns: int = 32, inner: int = 16
+) -> tuple[torch.Tensor, ...]:
+    """The matrix, and the two whose product it is added to."""
+    sizes = ((rows, columns), (rows, inner), (inner, columns))
+    return tuple(meta(*size, dtype=dtype) for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("version", "arguments", "options", "library"),
+    [
+        ((2, 15), added_matrix(), {}, CUBLASLT),
+        ((2, 15), added_matrix(), {"beta": 2, "alpha": 2}, CUBLASLT),
+        ((2, 15), added_matrix(), {"beta": 0}, CUBLAS),  # the matrix is not read
+        ((2, 15), added_matrix(torch.bfloat16, rows=2), {}, CUBLASLT),
+        ((2, 15), added_matrix(torch.float32), {}, CUBLAS),
+        ((2, 15), added_matrix(inner=1), {}, CUBLAS),
+        ((2, 15), added_matrix(columns=1), {}, CUBLAS),
+        ((2, 15), (meta(32, 64, dtype=torch.float16).t(), *added_matrix()[1:]), {}, CUBLAS),
+        ((2, 15), (meta(64, 1, dtype=torch.float16), *added_matrix()[1:]), {}, CUBLAS),
+        ((2, 15), (meta(64, 96, dtype=torch.float16)[:, :32], *added_matrix()[1:]), {}, CUBLASLT),
+        ((2, 14), added_matrix(), {}, CUBLAS),
+    ],
+)
+def test_a_matrix_of_halves_is_added_by_cublaslt_from_2_15_on(
+    events: Events,
+    version: tuple[int, int],
+    arguments: tuple[torch.Tensor, ...],
+    options: dict[str, int],
+    library: tuple[str, str],
+) -> None:
+    assert events(aten.addmm.default, *arguments, version=version, **options) == [OUT, library]
+
+
+def test_a_result_in_place_is_no_matrix_that_cublaslt_adds(events: Events) -> None:
+    assert events(aten.addmm_.default, *added_matrix(), version=(2, 15)) == [OUT, CUBLAS]
+
+
+def test_products_of_a_batch_are_added_one_after_the_other(events: Events) -> None:
+    """3 matrices of 64 rows of 16 float32, every second number: 64 * 16 * 4 = 4,096 B each."""
+    left, right = meta(3, 64, 32)[:, :, ::2], meta(3, 16, 32)
+    each = [("take", 4096), CUBLAS, ("give", 4096)]
+    assert events(aten.addbmm.default, meta(64, 32), left, right) == [OUT, *3 * each]

@@ -1,4 +1,4 @@
-"""Layer, RMS and group normalization."""
+"""Layer, RMS, group and batch normalization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from kernel_events import A100, Events, meta
 
-from vramlab.kernels.normalization import partial_gradient_rows
+from vramlab.kernels.normalization import is_cudnns, partial_gradient_rows
 
 aten = torch.ops.aten
 Takes = Callable[..., list[int]]
@@ -120,37 +120,165 @@ def test_group_norm_backward(takes: Takes) -> None:
     assert takes(backward, *arguments, [False, True, True]) == [channels, channels]
 
 
+def test_group_norm_backward_of_one_position(takes: Takes) -> None:
+    """The gradient has no coefficients of its own."""
+    input, statistics = meta(8, 32), meta(8, 4)
+    arguments = (input, input, statistics, statistics, meta(32), 8, 32, 1, 4)
+    backward = aten.native_group_norm_backward.default
+    channels, groups = 8 * 32 * 4, 8 * 4 * 4
+    assert takes(backward, *arguments, [True, True, True]) == [channels, channels, groups, groups]
+    assert takes(backward, *arguments, [False, True, True]) == [channels, channels]
+
+
 @pytest.mark.parametrize(
-    ("changes", "saves"),
+    ("changes", "is_its"),
     # As PyTorch 2.11.0 and 2.13.0 do on the native engine.
     [
-        ({}, False),
+        ({}, True),
         ({"training": True}, True),
-        ({"dtype": torch.float16}, False),
-        ({"dtype": torch.float16, "weights": torch.float16}, True),
-        ({"dtype": torch.bfloat16}, True),
-        ({"dtype": torch.float64, "weights": torch.float64}, False),
-        ({"shape": (4, 64)}, True),
-        ({"shape": (4, 64, 3)}, False),
-        ({"shape": (65536, 64, 1, 1)}, True),
-        ({"affine": False}, True),
+        ({"dtype": torch.float16}, True),
+        ({"dtype": torch.float16, "weights": torch.float16}, False),
+        ({"dtype": torch.bfloat16}, False),
+        ({"dtype": torch.float64, "weights": torch.float64}, True),
+        ({"shape": (4, 64)}, False),
+        ({"shape": (4, 64, 3)}, True),
+        ({"shape": (65536, 64, 1, 1)}, False),
+        ({"shape": (65536, 64, 1, 1), "training": True}, True),
+        ({"affine": False}, False),
+        ({"statistics": False}, False),
+        ({"statistics": False, "training": True}, True),
     ],
 )
-def test_cudnn_saves_no_moments_in_evaluation(
-    events: Events, changes: dict[str, Any], saves: bool
-) -> None:
+def test_cudnn_normalizes_some_batches(changes: dict[str, Any], is_its: bool) -> None:
     case = {"shape": (4, 64, 8, 8), "dtype": torch.float32, "weights": torch.float32}
-    case |= {"training": False, "affine": True, **changes}
-    moments = [meta(64) for _ in range(2)]
+    case |= {"training": False, "affine": True, "statistics": True, **changes}
+    moments = [meta(64) if case["statistics"] else None for _ in range(2)]
     weights = [meta(64, dtype=case["weights"]) if case["affine"] else None for _ in range(2)]
-    found = events(
-        aten.native_batch_norm.default,
-        meta(*case["shape"], dtype=case["dtype"]),
-        *weights,
-        *moments,
-        case["training"],
-        0.1,
-        1e-5,
-    )
-    kept = [1, 2] if saves else [(1, 0), (2, 0)]  # of so many bytes
-    assert found == [("output", 0), *(("output", each) for each in kept)]
+    input = meta(*case["shape"], dtype=case["dtype"])
+    assert is_cudnns(input, *weights, *moments, training=case["training"]) is is_its
+
+
+BATCH, IMAGE, VOLUME = (64, 96), (4, 8, 6, 6), (4, 8, 3, 4, 4)
+OUTPUTS = [("output", 0), ("output", 1), ("output", 2)]
+
+
+def last(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    wanted = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    return meta(*shape, dtype=dtype).to(memory_format=wanted)
+
+
+@pytest.mark.parametrize(
+    ("input", "affine", "training", "taken"),
+    [
+        (meta(*BATCH), False, True, []),
+        (meta(*IMAGE), False, True, []),
+        (last(*IMAGE), False, True, []),
+        # in neither format: numbers instead of weight and bias
+        (meta(*IMAGE).transpose(2, 3), False, False, [4, 4]),
+        (last(*VOLUME), False, True, [4, 4]),
+        (last(*VOLUME), True, True, []),
+        # var_mean casts bfloat16: 4 x 8 x 3 x 4 x 4 numbers of 4 bytes
+        (last(*VOLUME, dtype=torch.bfloat16), True, True, [6144]),
+        (last(*VOLUME, dtype=torch.bfloat16), True, False, []),
+        (last(*VOLUME, dtype=torch.float16), True, True, []),
+        # 32 channels across, 16 down, each 16 of 70,000 rows: 274 blocks, at most 128, with 4
+        # numbers of each channel
+        (meta(70_000, 32), True, True, [4 * 32 * 128 * 4, 4]),
+        # 7 blocks of 256 rows do not share
+        (meta(7 * 256, 32), True, True, []),
+        (meta(8 * 256, 32), True, True, [4 * 32 * 8 * 4, 4]),
+    ],
+)
+def test_own_kernels_of_batch_norm(
+    takes: Takes, input: torch.Tensor, affine: bool, training: bool, taken: list[int]
+) -> None:
+    weight, statistics = (meta(input.size(1)) if affine else None), meta(input.size(1))
+    how = (weight, weight, statistics, statistics, training, 0.1, 1e-5)
+    assert takes(aten.native_batch_norm.default, input, *how) == taken
+    assert takes(aten._native_batch_norm_legit.default, input, *how) == taken
+
+
+@pytest.mark.parametrize(
+    ("gradient", "input", "affine", "training", "expected"),
+    [
+        # one kernel
+        (meta(*IMAGE), meta(*IMAGE), True, True, OUTPUTS),
+        (meta().expand(IMAGE), meta(*IMAGE), True, True, OUTPUTS),
+        (
+            meta(*IMAGE).transpose(2, 3),
+            meta(*IMAGE),
+            True,
+            True,
+            [("take", 4608), *OUTPUTS, ("give", 4608)],
+        ),
+        # rows of channels: sums of 96 channels, the gradients of weight and bias, that of the input
+        (
+            meta(*BATCH),
+            meta(*BATCH),
+            True,
+            True,
+            [
+                ("take", 384),
+                ("take", 384),
+                ("output", 1),
+                ("output", 2),
+                ("output", 0),
+                ("give", 384),
+                ("give", 384),
+            ],
+        ),
+        # no weight; and with an expanded gradient, a number in its place
+        (
+            meta(*BATCH),
+            meta(*BATCH),
+            False,
+            True,
+            [("take", 384), ("take", 384), ("output", 0), ("give", 384), ("give", 384)],
+        ),
+        (
+            meta().expand(BATCH),
+            meta(*BATCH),
+            False,
+            True,
+            [
+                ("take", 384),
+                ("take", 384),
+                ("take", 4),
+                ("output", 0),
+                ("give", 4),
+                ("give", 384),
+                ("give", 384),
+            ],
+        ),
+        (meta().expand(BATCH), meta(*BATCH), False, False, [("output", 0)]),
+    ],
+)
+def test_own_kernels_of_batch_norm_backward(
+    events: Events,
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    affine: bool,
+    training: bool,
+    expected: list[tuple[str, int]],
+) -> None:
+    weight, statistics = (meta(input.size(1)) if affine else None), meta(input.size(1))
+    moments = [statistics] * 4
+    backward = aten.native_batch_norm_backward.default
+    mask = [True, affine, affine]
+    arguments = (gradient, input, weight, *moments, training, 1e-5, mask)
+    assert events(backward, *arguments) == expected
+
+
+def test_cudnn_wants_the_gradient_as_the_input_is(takes: Takes) -> None:
+    """4 x 8 x 6 x 6 numbers of 4 bytes; the new op gives up its update to PyTorch's own kernels."""
+    backward = aten.cudnn_batch_norm_backward.default
+    weight, reserve = meta(8), meta(0, dtype=torch.uint8)
+    rest = (weight, weight, weight, weight, weight, 1e-5, reserve)
+    assert takes(backward, last(*IMAGE), last(*IMAGE), *rest) == []
+    assert takes(backward, last(*IMAGE), meta(*IMAGE), *rest) == [4608]
+    assert takes(backward, meta(*IMAGE), meta().expand(IMAGE), *rest) == [4608]
+    new = aten.batch_norm_backward.default
+    for update, taken in ((True, [4608]), (False, [])):
+        settings = (update, 1e-5, [True, True, True], reserve)
+        expanded = meta().expand(IMAGE)
+        assert takes(new, expanded, meta(*IMAGE), *[weight] * 5, *settings) == taken

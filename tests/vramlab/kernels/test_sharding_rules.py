@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from kernel_events import A100, T4, Events, meta
 
@@ -40,11 +41,11 @@ def test_scattered_parts_are_ordinary_copies(takes: Takes) -> None:
 def test_packing_takes_a_number_for_each_block(events: Events) -> None:
     """Gradients of 1000 x 3 and of 7, for 8 ranks: 125 rows of 12 B and one of 4: a tile each.
 
-    Before the result is there: 6 numbers for each, where bytes and blocks begin, and the blocks.
+    After the result: 6 numbers for each, where bytes and blocks begin, and the blocks.
     """
     gradients = [meta(1000, 3), meta(7)]
     size = 8 * (6 * 2 + 2 + 1 + 1)
-    expected = [("take", size), ("give", size), ("output", 0)]
+    expected = [("output", 0), ("take", size), ("give", size)]
     assert events(aten._chunk_cat.default, gradients, 0, 8) == expected
 
 
@@ -54,6 +55,23 @@ def test_packing_may_widen_bfloat16_alone(takes: Takes) -> None:
     widened = [meta(8, 2048, dtype=torch.bfloat16)]
     assert takes(chunk_cat, widened, 0, 8, out=packed) == [8 * (6 + 2 + 4)]
     assert takes(chunk_cat, [meta(8, 2048, dtype=torch.float16)], 0, 8, out=packed) == []
+    assert takes(chunk_cat, [meta(2048, 8).t()], 0, 8, out=packed) == []
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.ops.fsdp, "chunk_cat_mixed_dtype"), reason="PyTorch before 2.15"
+)
+def test_packing_gradients_of_several_dtypes(takes: Takes) -> None:
+    """Of 8 x 2048 numbers and of 8: for each of 8 ranks 4 tiles, and one."""
+    chunk_cat = torch.ops.fsdp.chunk_cat_mixed_dtype.default
+    bfloat16, float32 = meta(8, 2048, dtype=torch.bfloat16), meta(8)
+    packed = meta(8, 2049)
+    assert takes(chunk_cat, [bfloat16, float32], 0, 8, out=packed) == [8 * (6 * 2 + 4 + 1)]
+    assert takes(chunk_cat, [bfloat16], 0, 8, out=meta(8, 2048)) == [8 * (6 + 2 + 4)]
+    # float16 is cast first.
+    float16 = meta(8, 2048, dtype=torch.float16)
+    expected = [8 * 2048 * 4, 8 * (6 * 2 + 2 + 4 + 1)]
+    assert takes(chunk_cat, [float16, float32], 0, 8, out=packed) == expected
 
 
 def test_fsdps_own_ops_have_the_same_rules_once_they_are_there() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from kernel_events import A100, Events, meta
 
+from vramlab import catalogue
 from vramlab.cuda_rules.cub import radix_sort_bytes, scan_bytes, segmented_sort_bytes
 
 aten = torch.ops.aten
@@ -27,8 +28,18 @@ def test_short_rows_are_sorted_in_place(events: Events) -> None:
 def test_one_long_row_is_sorted_by_radix(takes: Takes) -> None:
     storage = radix_sort_bytes(50_257, 4, 8, A100)
     assert takes(aten.sort.default, meta(50_257), gpu=A100) == [8 * 50_257, storage]
-    # Keys of 16 bits are sorted in another way, whose storage is not known.
-    assert takes(aten.sort.default, meta(50_257, dtype=torch.bfloat16)) == [8 * 50_257]
+    storage = radix_sort_bytes(50_257, 2, 8, A100)
+    sizes = takes(aten.sort.default, meta(50_257, dtype=torch.bfloat16), gpu=A100)
+    assert sizes == [8 * 50_257, storage]
+
+
+def test_keys_of_one_and_two_bytes_are_counted_by_block_before_hopper() -> None:
+    # 108 multiprocessors x 8 blocks x 5, 128 digits each, and 5,632 more, of 8 bytes; keys, values
+    counts = 8 * (108 * 8 * 5 * 128 + 5632)
+    assert radix_sort_bytes(102_400, 2, 8, A100) == counts + 10 * 102_400 + 255
+    # in Hopper's one sweep: two digits of 256 counts, 19 tiles of 5,632, keys, values, two counters
+    sweep = 2 * 256 * 8 + 19 * 256 * 4 + 10 * 102_400 + 256
+    assert radix_sort_bytes(102_400, 2, 8, catalogue.find("H200")) == sweep + 255
 
 
 def test_a_few_long_rows_are_sorted_as_one(takes: Takes) -> None:
@@ -113,7 +124,8 @@ def test_adding_by_index_looks_at_the_range_unless_told_not_to(takes: Takes) -> 
     sort = 1  # one tile
     unchecked = takes(aten._index_put_impl_.default, table, [index], values, True, True)
     assert unchecked == [128, 128, 128, 128, 128, sort]
-    assert takes(aten.index_put_.default, table, [index], values, True) == [8, 8, *unchecked]
+    # the smallest and the largest index, and whether each is in range
+    assert takes(aten.index_put_.default, table, [index], values, True) == [8, 8, 1, 1, *unchecked]
 
 
 def test_a_value_for_all_rows_is_expanded(takes: Takes) -> None:
