@@ -70,30 +70,40 @@ def attach(
 
     Raises:
         UnknownGPUError: no GPU of that name is in the catalogue.
-        RuntimeError: a real GPU was insisted on, and there is none, or a virtual one hides it.
+        RuntimeError: a real GPU was insisted on, and there is none, or a virtual one hides it; or
+            another thread has a virtual one attached.
+        ValueError: a count below 1, or VRAMLAB_GPU names no number of GPUs.
     """
-    detach()
+    with ATTACHED.lock:
+        if ATTACHED.for_program is not None:
+            ATTACHED.check_thread()
+        detach()
+        gpu = _attach(name, count, virtual, values)
+    if not quiet:
+        print(describe(gpu))
+    return gpu
+
+
+def _attach(name: str | None, count: int | None, virtual: bool | None, values: bool) -> AttachedGPU:
     wanted = os.environ.get(ENVIRONMENT)
     if wanted and virtual is None:
         if wanted.lower() == "real":
             virtual = False
         else:
             virtual = True
-            name, _, number = wanted.partition(":")
-            count = int(number) if number else count
+            name, given = _named_by_environment(wanted)
+            count = count if given is None else given
     insists = virtual is False
     if virtual is None:
         virtual = not torch.cuda.is_available() or torch.cuda.device_count() < (count or 1)
-    gpu = _attach_virtual(name, count, values) if virtual else _attach_machines(insists)
-    if not quiet:
-        print(describe(gpu))
-    return gpu
+    return _attach_virtual(name, count, values) if virtual else _attach_machines(insists)
 
 
 def detach() -> None:
     """Take away the virtual GPU that `attach()` has attached. Without one, nothing happens."""
-    if ATTACHED.for_program is not None:
-        ATTACHED.for_program.detach()
+    with ATTACHED.lock:
+        if ATTACHED.for_program is not None:
+            ATTACHED.for_program.detach()
 
 
 def attached() -> AttachedGPU | None:
@@ -127,9 +137,24 @@ def describe(gpu: AttachedGPU) -> str:
     return f"{kind}: {times}{gpu.name}, {total_bytes / GIB:.2f} GiB, PyTorch {torch.__version__}"
 
 
+def _named_by_environment(wanted: str) -> tuple[str, int | None]:
+    """Read `T4` or `T4:4`: the GPU's name, and how many there are to be."""
+    name, colon, number = wanted.partition(":")
+    if not colon:
+        return name, None
+    if not number.isascii() or not number.isdecimal() or int(number) < 1:
+        raise ValueError(
+            f"invalid {ENVIRONMENT}={wanted!r}: after the colon stands how many GPUs there are, "
+            f"for example {ENVIRONMENT}={name}:2"
+        )
+    return name, int(number)
+
+
 def _attach_virtual(name: str | None, count: int | None, values: bool) -> VirtualGPU:
     model = catalogue.find(name or DEFAULT)
-    ATTACHED.for_program = VirtualGPU(model.name, count or 1, values=values).attach()
+    ATTACHED.for_program = VirtualGPU(
+        model.name, 1 if count is None else count, values=values
+    ).attach()
     return ATTACHED.for_program
 
 

@@ -116,7 +116,7 @@ def _in_library(path: str) -> tuple[CodeOwner, str] | None:
     if name := _name_in_packages(path):
         is_torch = _first_part(name) in _PYTORCH
         return (CodeOwner.PYTORCH if is_torch else CodeOwner.PACKAGE), name
-    for folder in (sysconfig.get_path("stdlib"), os.path.dirname(os.__file__)):
+    for folder in _folders_of_python():
         if name := _below_either(path, folder):
             return CodeOwner.PYTHON, name
     return None
@@ -147,6 +147,12 @@ def _installed_in(folder: str) -> frozenset[str]:
     records = [distribution.read_text("RECORD") for distribution in distributions(path=[folder])]
     lines = [line for record in records for line in (record or "").splitlines()]
     return frozenset(line.partition(",")[0].partition("/")[0] for line in lines)
+
+
+@cache
+def _folders_of_python() -> tuple[str, ...]:
+    """The folders of the standard library."""
+    return sysconfig.get_path("stdlib"), os.path.dirname(os.__file__)
 
 
 @cache

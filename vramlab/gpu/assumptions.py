@@ -29,6 +29,7 @@ from vramlab.gpu.torch_internals import (
     disable_current_modes,
     engine_run_backward,
 )
+from vramlab.torch_versions import NEWEST, OLDEST, text
 
 aten = torch.ops.aten
 
@@ -106,8 +107,8 @@ def check() -> None:
                 "It counts references (sys.getrefcount, Tensor._use_count), and "
                 f"{platform.python_implementation()} {platform.python_version()} with PyTorch "
                 f"{torch.__version__} counts otherwise than the versions that vramlab is tested "
-                "with, Python 3.11 and PyTorch 2.11 to 2.13. Use one of these, and please report "
-                "this message."
+                f"with, CPython and PyTorch {text(OLDEST)} to {text(NEWEST)}. Use one of these, "
+                "and please report this message."
             )
 
 

@@ -7,7 +7,8 @@ virtual GPU is attached are attributes of `Replaced`, or C functions of `CUDA_FU
     from vramlab.gpu.torch_internals import OpOverload, Replaced, current_graph_task_id
     patches.set(*Replaced.NVTX.at, value)
 
-They are looked up when they are first imported from here. `check()` looks for all of them at once.
+They are looked up when they are first imported from here. `self_check.check()` looks for all of
+them at once, and compares their arguments with those that `Internal.arguments` has.
 
 The oldest version that is looked at is the oldest that vramlab supports: most names are older.
 """
@@ -19,9 +20,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.torch_versions import KNOWN_RELEASES, NEWEST, OLDEST, Version, parse
+from vramlab.torch_versions import text as version_text
 
 if TYPE_CHECKING:
     from torch._C import DisableTorchFunction, DispatchKey, DispatchKeySet, Generator, StorageBase
@@ -59,8 +61,12 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import FakeProcessGroup
     from torch._C._nn import _parse_to as parse_to
     from torch._dynamo.eval_frame import OptimizedModule
+    from torch._library.custom_ops import OPDEFS as PYTHON_OPS
     from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-    from torch._prims_common import is_non_overlapping_and_dense_or_false
+    from torch._prims_common import (
+        compute_elementwise_output_strides,
+        is_non_overlapping_and_dense_or_false,
+    )
     from torch._utils import _flatten_dense_tensors as flatten_dense_tensors
     from torch._utils import _unflatten_dense_tensors as unflatten_dense_tensors
     from torch.autograd.graph import _engine_run_backward as engine_run_backward
@@ -86,13 +92,8 @@ if TYPE_CHECKING:
     from torch.utils._pytree import tree_leaves, tree_map
 
     make_subclass: Callable[..., torch.Tensor]
+    storage_address: Callable[[torch.Tensor], int]
     storage_use_count: Callable[[int], int]
-
-Version = tuple[int, int]
-
-OLDEST: Version = (2, 11)
-NEWEST: Version = (2, 13)
-"""The versions of PyTorch, (major, minor), in which every name here has been looked for."""
 
 
 class Found(Enum):
@@ -117,6 +118,10 @@ class Internal:
         found: where it is there.
         owner: makes the object whose attribute the last part of the path is, where the path does
             not lead to it: attributes of instances.
+        arguments: of a function that vramlab calls, those that it passes; of one that it replaces,
+            those that the replacement accepts. Written as parameters, such as `device, *, optional`
+            for one by position and one by keyword. None: not compared, because it is no function or
+            everything is passed on.
     """
 
     path: str
@@ -125,6 +130,7 @@ class Internal:
     until: Version | None = None
     found: Found = Found.ALWAYS
     owner: Callable[[], Any] | None = None
+    arguments: str | None = None
 
     @property
     def at(self) -> tuple[Any, str]:
@@ -137,7 +143,7 @@ class Internal:
         try:
             return (_resolve(before) if self.owner is None else self.owner()), name
         except (AttributeError, ImportError) as error:
-            raise UnsupportedOnVirtualGPU(_complain([self])) from error
+            raise UnsupportedOnVirtualGPU(complaint([self])) from error
 
     def value(self) -> Any:
         """Look up what the name stands for now.
@@ -148,10 +154,13 @@ class Internal:
         try:
             return getattr(*self.at) if self.owner is not None else _resolve(self.path)
         except (AttributeError, ImportError) as error:
-            raise UnsupportedOnVirtualGPU(_complain([self])) from error
+            raise UnsupportedOnVirtualGPU(complaint([self])) from error
 
     def is_there(self) -> bool:
         """Tell whether this PyTorch has the name."""
+        before, _, name = self.path.rpartition(".")
+        if before == "torch._C":  # quickly: no import is tried of the many that CPU builds lack
+            return hasattr(torch._C, name)
         try:
             self.value()
         except UnsupportedOnVirtualGPU:
@@ -188,120 +197,206 @@ READ: Mapping[str, Internal] = {
     ),
     "StorageBase": Internal("torch._C.StorageBase", "asks storages for what C++ knows of them"),
     "TorchDispatchModeKey": Internal(
-        "torch._C._TorchDispatchModeKey", "tells FakeTensorMode from other modes"
+        "torch._C._TorchDispatchModeKey", "distinguishes FakeTensorMode from other modes"
     ),
     "current_autograd_node": Internal(
-        "torch._C._current_autograd_node", "names the node for which the engine allocates"
+        "torch._C._current_autograd_node",
+        "names the node for which the engine allocates",
+        arguments="",
     ),
     "current_graph_task_id": Internal(
-        "torch._C._current_graph_task_id", "tells the backward pass, where it is not -1"
+        "torch._C._current_graph_task_id",
+        "is not -1 during a backward pass",
+        arguments="",
     ),
     "dispatch_dump": Internal(
-        "torch._C._dispatch_dump", "tells structured kernels, whose errors name them otherwise"
+        "torch._C._dispatch_dump",
+        "marks structured kernels, whose errors use another name",
+        arguments="name",
     ),
     "dispatch_get_all_op_names": Internal(
-        "torch._C._dispatch_get_all_op_names", "tells the ops that only TorchScript has"
+        "torch._C._dispatch_get_all_op_names",
+        "marks the ops that only TorchScript has",
+        arguments="",
     ),
     "dispatch_has_kernel_for_dispatch_key": Internal(
-        "torch._C._dispatch_has_kernel_for_dispatch_key", "tells which ops have a kernel of a key"
+        "torch._C._dispatch_has_kernel_for_dispatch_key",
+        "shows which ops have a kernel for a dispatch key",
+        arguments="name, key",
     ),
     "dispatch_tls_is_dispatch_key_included": Internal(
-        "torch._C._dispatch_tls_is_dispatch_key_included", "switches autocast's kernels on"
+        "torch._C._dispatch_tls_is_dispatch_key_included",
+        "switches autocast's kernels on",
+        arguments="key",
     ),
     "dispatch_tls_set_dispatch_key_included": Internal(
-        "torch._C._dispatch_tls_set_dispatch_key_included", "switches autocast's kernels on"
+        "torch._C._dispatch_tls_set_dispatch_key_included",
+        "switches autocast's kernels on",
+        arguments="key, included",
     ),
-    "get_dispatch_mode": Internal("torch._C._get_dispatch_mode", "tells whether tensors are fake"),
+    "get_dispatch_mode": Internal(
+        "torch._C._get_dispatch_mode",
+        "shows whether tensors are fake",
+        arguments="key",
+    ),
     "get_sdp_priority_order": Internal(
-        "torch._C._get_sdp_priority_order", "chooses a kernel of attention as PyTorch does"
+        "torch._C._get_sdp_priority_order",
+        "chooses a kernel of attention as PyTorch does",
+        arguments="",
     ),
     "get_sequence_nr": Internal(
-        "torch._C._autograd._get_sequence_nr", "tells which autograd nodes an op has made"
+        "torch._C._autograd._get_sequence_nr",
+        "shows which autograd nodes an op created",
+        arguments="",
     ),
     "push_saved_tensors_hooks": Internal(
         "torch._C._autograd._push_saved_tensors_default_hooks",
         "listens to the hooks of saved tensors",
+        arguments="pack, unpack",
     ),
     "len_torch_dispatch_stack": Internal(
-        "torch._C._len_torch_dispatch_stack", "tells whether another mode has to see an op"
+        "torch._C._len_torch_dispatch_stack",
+        "shows whether another mode has to see an op",
+        arguments="",
     ),
     "parse_to": Internal("torch._C._nn._parse_to", "reads the arguments of `Tensor.to`"),
+    "storage_address": Internal(
+        "torch._C._storage_address",
+        "is the `storage_id` of a tensor that has no object for it",
+        arguments="tensor",
+    ),
     "storage_use_count": Internal(
-        "torch._C._storage_Use_Count", "tells who holds a gradient besides the autograd engine"
+        "torch._C._storage_Use_Count",
+        "counts what refers to a gradient besides the autograd engine",
+        arguments="address",
     ),
     "swap_tensor_impl": Internal(
         "torch._C._swap_tensor_impl", "moves parameters that stay the same Python objects"
     ),
     "engine_run_backward": Internal(
-        "torch.autograd.graph._engine_run_backward", "tells frames of the engine by its code"
+        "torch.autograd.graph._engine_run_backward",
+        "identifies the autograd engine's frames by its code",
     ),
     # torch: ops, trees, memory formats, modes
     "HigherOrderOperator": Internal("torch._ops.HigherOrderOperator", "the type of such ops"),
     "OpOverload": Internal("torch._ops.OpOverload", "the type of ops"),
     "OpOverloadPacket": Internal("torch._ops.OpOverloadPacket", "the type of ops by one name"),
+    "compute_elementwise_output_strides": Internal(
+        "torch._prims_common.compute_elementwise_output_strides",
+        "lays out what element-wise ops make of expanded operands",
+        arguments="*tensors",
+    ),
     "is_non_overlapping_and_dense_or_false": Internal(
         "torch._prims_common.is_non_overlapping_and_dense_or_false",
-        "tells whether a gradient may be added up in place",
+        "decides whether a gradient may be accumulated in place",
+        arguments="tensor",
     ),
     "flatten_dense_tensors": Internal(
-        "torch._utils._flatten_dense_tensors", "makes the buffers that DataParallel sends"
+        "torch._utils._flatten_dense_tensors",
+        "makes the buffers that DataParallel sends",
+        arguments="tensors",
     ),
     "unflatten_dense_tensors": Internal(
-        "torch._utils._unflatten_dense_tensors", "makes views of the buffers that came"
+        "torch._utils._unflatten_dense_tensors",
+        "makes views of the buffers that came",
+        arguments="flat, tensors",
     ),
     "get_function_mode_stack": Internal(
-        "torch.overrides._get_current_function_mode_stack", "puts the function mode below others"
+        "torch.overrides._get_current_function_mode_stack",
+        "puts the function mode below others",
+        arguments="",
     ),
     "pop_function_mode": Internal(
-        "torch.overrides._pop_mode", "puts the function mode below others"
+        "torch.overrides._pop_mode",
+        "puts the function mode below others",
+        arguments="",
     ),
     "push_function_mode": Internal(
-        "torch.overrides._push_mode", "puts the function mode below others"
+        "torch.overrides._push_mode",
+        "puts the function mode below others",
+        arguments="mode",
     ),
     "TorchDispatchMode": Internal(
         "torch.utils._python_dispatch.TorchDispatchMode", "sees every op below autograd"
     ),
     "disable_current_modes": Internal(
-        "torch.utils._python_dispatch._disable_current_modes", "runs ops that nobody shall see"
+        "torch.utils._python_dispatch._disable_current_modes",
+        "runs ops that no mode should see",
+        arguments="",
     ),
     "get_dispatch_mode_stack": Internal(
         "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
         "puts the dispatch mode below others",
+        arguments="",
     ),
     "pop_dispatch_mode": Internal(
-        "torch.utils._python_dispatch._pop_mode", "puts the dispatch mode below others"
+        "torch.utils._python_dispatch._pop_mode",
+        "puts the dispatch mode below others",
+        arguments="key",
     ),
     "push_dispatch_mode": Internal(
-        "torch.utils._python_dispatch._push_mode", "puts the dispatch mode below others"
+        "torch.utils._python_dispatch._push_mode",
+        "puts the dispatch mode below others",
+        arguments="mode",
     ),
     "is_traceable_wrapper_subclass": Internal(
         "torch.utils._python_dispatch.is_traceable_wrapper_subclass",
         "finds the tensors inside of DTensor and its like",
+        arguments="tensor",
     ),
-    "tree_leaves": Internal("torch.utils._pytree.tree_leaves", "finds tensors in arguments"),
-    "tree_map": Internal("torch.utils._pytree.tree_map", "replaces tensors in arguments"),
+    "tree_leaves": Internal(
+        "torch.utils._pytree.tree_leaves",
+        "finds tensors in arguments",
+        arguments="tree",
+    ),
+    "tree_map": Internal(
+        "torch.utils._pytree.tree_map",
+        "replaces tensors in arguments",
+        arguments="function, tree",
+    ),
     "make_subclass": Internal("torch.Tensor._make_subclass", "copies a tensor of any class"),
     "Broadcast": Internal(
         "torch.nn.parallel._functions.Broadcast", "copies parameters as DataParallel does"
     ),
     # torch.cuda
     "get_device_index": Internal(
-        "torch.cuda._utils._get_device_index", "reads a device as torch.cuda does"
+        "torch.cuda._utils._get_device_index",
+        "reads a device as torch.cuda does",
+        arguments="device, *, optional",
     ),
     "get_nvml_device_index": Internal(
-        "torch.cuda._get_nvml_device_index", "asks NVML for the GPU that torch.cuda uses"
+        "torch.cuda._get_nvml_device_index",
+        "asks NVML for the GPU that torch.cuda uses",
+        arguments="device",
     ),
     "when_cuda_starts": Internal(
-        "torch.cuda._lazy_call", "begins a history when the program first uses CUDA"
+        "torch.cuda._lazy_call",
+        "begins a history when the program first uses CUDA",
+        arguments="function",
     ),
-    "dump_snapshot": Internal("torch.cuda.memory._dump_snapshot", "writes a snapshot to a file"),
+    "PYTHON_OPS": Internal(
+        "torch._library.custom_ops.OPDEFS", "finds ops that a program has defined in Python"
+    ),
+    "dump_snapshot": Internal(
+        "torch.cuda.memory._dump_snapshot",
+        "writes a snapshot to a file",
+        arguments="path",
+    ),
     "record_memory_history": Internal(
-        "torch.cuda.memory._record_memory_history", "records allocations"
+        "torch.cuda.memory._record_memory_history",
+        "records allocations",
+        arguments="enabled, *, context, stacks, clear_history",
     ),
     "set_memory_metadata": Internal(
-        "torch.cuda.memory._set_memory_metadata", "marks stages in recorded allocations"
+        "torch.cuda.memory._set_memory_metadata",
+        "marks stages in recorded allocations",
+        arguments="metadata",
     ),
-    "memory_snapshot": Internal("torch.cuda.memory._snapshot", "reads recorded allocations"),
+    "memory_snapshot": Internal(
+        "torch.cuda.memory._snapshot",
+        "reads recorded allocations",
+        arguments="",
+    ),
     # torch.distributed
     "AsyncCollectiveTensor": Internal(
         "torch.distributed._functional_collectives.AsyncCollectiveTensor",
@@ -329,18 +424,30 @@ class Replaced:
         "keeps answering for devices in backward passes",
     )
     MODULE_APPLY = Internal("torch.nn.Module._apply", "sees parameters that moved")
-    REDUCE_TENSOR = Internal("torch.Tensor._reduce_ex_internal", "saves tensors without values")
+    REDUCE_TENSOR = Internal(
+        "torch.Tensor._reduce_ex_internal",
+        "saves tensors without values",
+        arguments="tensor, protocol",
+    )
     MAKE_WRAPPER = Internal(
         "torch.Tensor._make_wrapper_subclass", "makes DTensor and its like where C++ has tensors"
     )
     SHARE_STORAGE = Internal("torch.UntypedStorage._share_cuda_", "refuses to share with processes")
     GROUP_TENSORS = Internal(
-        "torch._C._group_tensors_by_device_and_dtype", "tells GPUs apart in foreach optimizers"
+        "torch._C._group_tensors_by_device_and_dtype",
+        "distinguishes GPUs in foreach optimizers",
+        arguments="lists, with_indices=False",
     )
     C_GETATTR = Internal(
         "torch._C.__getattr__", "says which C functions are not modelled", found=Found.NEVER
     )
     HAS_CUDA = Internal("torch._C._has_cuda", "tells programs that PyTorch is built with CUDA")
+    FROM_DLPACK = Internal(
+        "torch._C._from_dlpack",
+        "takes tensors of a GPU from capsules",
+        arguments="capsule",
+    )
+    HAS_CUDNN = Internal("torch._C._has_cudnn", "tells programs that PyTorch is built with cuDNN")
     USE_FLATTENED_WEIGHTS = Internal(
         "torch._use_cudnn_rnn_flatten_weight", "lets recurrent layers keep weights in one buffer"
     )
@@ -351,27 +458,75 @@ class Replaced:
     BROADCAST_FUNCTION = Internal(
         "torch.nn.parallel._functions.Broadcast", "makes zeros for parameters without gradient"
     )
-    BROADCAST = Internal("torch._C._broadcast", "copies between GPUs", found=Found.IN_CUDA_BUILDS)
+    BROADCAST = Internal(
+        "torch._C._broadcast",
+        "copies between GPUs",
+        found=Found.IN_CUDA_BUILDS,
+        arguments="tensor, devices",
+    )
     BROADCAST_COALESCED = Internal(
-        "torch._C._broadcast_coalesced", "copies between GPUs", found=Found.IN_CUDA_BUILDS
+        "torch._C._broadcast_coalesced",
+        "copies between GPUs",
+        found=Found.IN_CUDA_BUILDS,
+        arguments="tensors, devices, buffer_bytes",
     )
     SCATTER = Internal("torch._C._scatter", "copies between GPUs", found=Found.IN_CUDA_BUILDS)
     GATHER = Internal("torch._C._gather", "copies between GPUs", found=Found.IN_CUDA_BUILDS)
     # torch.cuda
-    EXCHANGE_DEVICE = Internal("torch.cuda._exchange_device", "changes the current device")
+    EXCHANGE_DEVICE = Internal(
+        "torch.cuda._exchange_device",
+        "changes the current device",
+        arguments="device",
+    )
     MAYBE_EXCHANGE_DEVICE = Internal(
-        "torch.cuda._maybe_exchange_device", "changes the current device"
+        "torch.cuda._maybe_exchange_device",
+        "changes the current device",
+        arguments="device",
     )
     CUDART = Internal("torch.cuda._cudart", "answers for CUDA's runtime")
     INITIALIZED = Internal("torch.cuda._initialized", "is True once a GPU has been used")
     QUEUED_CALLS = Internal("torch.cuda._queued_calls", "keeps calls until a GPU is used")
     CACHED_DEVICE_COUNT = Internal("torch.cuda._cached_device_count", "counts the GPUs")
-    IS_IN_BAD_FORK = Internal("torch.cuda._is_in_bad_fork", "lets processes that are forked go on")
+    IS_IN_BAD_FORK = Internal(
+        "torch.cuda._is_in_bad_fork",
+        "lets processes that are forked go on",
+        arguments="",
+    )
     GET_DEVICE_PROPERTIES = Internal(
         "torch.cuda._get_device_properties", "describes a GPU", found=Found.ONCE_INITIALIZED
     )
     IS_CAPTURING = Internal(
-        "torch.cuda.graphs._cuda_isCurrentStreamCapturing", "tells that no CUDA graph is captured"
+        "torch.cuda.graphs._cuda_isCurrentStreamCapturing",
+        "reports whether a CUDA graph is captured",
+    )
+    CUDA_GRAPH = Internal("torch._C._CUDAGraph", "the class that `torch.cuda.CUDAGraph` extends")
+    GRAPH_POOL_HANDLE = Internal("torch._C._graph_pool_handle", "names private pools")
+    GRAPH_POOL_HANDLE_OF_GRAPHS = Internal(
+        "torch.cuda.graphs._graph_pool_handle", "names private pools"
+    )
+    ALLOCATOR_STATE = Internal(
+        "torch._C._cuda_CUDAAllocator_AllocatorState",
+        "is imported where torch.compiler marks steps",
+        found=Found.IN_CUDA_BUILDS,
+    )
+    CACHE_TENSORS = Internal(
+        "torch._C._set_cached_tensors_enabled",
+        "is imported where torch.compiler marks steps",
+        found=Found.IN_CUDA_BUILDS,
+    )
+    MEM_POOL = Internal("torch._C._MemPool", "the class that `torch.cuda.MemPool` extends")
+    BEGIN_ALLOCATE_OF_THREAD = Internal(
+        "torch.cuda.memory._cuda_beginAllocateCurrentThreadToPool",
+        "allocates from a private pool in one thread",
+    )
+    BEGIN_ALLOCATE = Internal(
+        "torch.cuda.memory._cuda_beginAllocateToPool", "allocates from a private pool"
+    )
+    END_ALLOCATE = Internal(
+        "torch.cuda.memory._cuda_endAllocateToPool", "allocates no longer from a private pool"
+    )
+    RELEASE_POOL = Internal(
+        "torch.cuda.memory._cuda_releasePool", "counts one user less of a private pool"
     )
     NVTX = Internal("torch.cuda.nvtx._nvtx", "lets programs set NVTX's marks")
     # torch.distributed
@@ -387,26 +542,35 @@ class Replaced:
     REGISTER_BACKEND = Internal(
         "torch.distributed.ProcessGroup._register_backend",
         "registers a group for the device behind GPUs",
+        arguments="group, device, kind, backend=None",
     )
     VERIFY_PARAMS = Internal(
         "torch.distributed._verify_params_across_processes",
         "compares DistributedDataParallel's parameters",
+        arguments="group, params, logger=None",
     )
     SET_SEQUENCE_NUMBER = Internal(
         "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group",
         "numbers collectives, which the fake process group refuses",
+        arguments="group",
     )
     INIT_GPU_CONTEXT = Internal(
-        "torch._subclasses.fake_tensor.init_gpu_context", "starts no real CUDA for fake tensors"
+        "torch._subclasses.fake_tensor.init_gpu_context",
+        "starts no real CUDA for fake tensors",
+        arguments="device",
     )
 
 
 CUDA_PREFIX = "_cuda_"
+_IN_CUDA_BUILDS = (CUDA_PREFIX, "_cudnn_", "_host_")
 """How the names of the C functions begin that only a PyTorch with CUDA has."""
 
 _SINCE: Mapping[str, Version] = {
     "_accelerator_emptyHostCache": (2, 12),
     "_cuda_cudaCachingAllocator_is_enabled": (2, 12),
+    "_cuda_annotateMemory": (2, 14),
+    "_cuda_memoryMetadataSupported": (2, 14),
+    "_cuda_hasPrimaryContext": (2, 15),
 }
 
 CUDA_FUNCTIONS: Mapping[str, Internal] = {
@@ -414,7 +578,7 @@ CUDA_FUNCTIONS: Mapping[str, Internal] = {
         f"torch._C.{name}",
         purpose,
         since=_SINCE.get(name, OLDEST),
-        found=Found.IN_CUDA_BUILDS if name.startswith(CUDA_PREFIX) else Found.ALWAYS,
+        found=Found.IN_CUDA_BUILDS if name.startswith(_IN_CUDA_BUILDS) else Found.ALWAYS,
     )
     for name, purpose in {
         "_cuda_init": "initializes CUDA",
@@ -423,10 +587,17 @@ CUDA_FUNCTIONS: Mapping[str, Internal] = {
         "_cuda_setDevice": "changes the current device",
         "_cuda_exchangeDevice": "changes the current device, and tells the one before",
         "_cuda_maybeExchangeDevice": "does so, where a negative index changes nothing",
-        "_cuda_canDeviceAccessPeer": "tells whether GPUs can read each other's memory: all can",
+        "_cuda_hasPrimaryContext": "reports whether a GPU has a CUDA context",
+        "_cuda_canDeviceAccessPeer": "reports whether GPUs can read each other's memory: all can",
         "_cuda_getArchFlags": "tells which GPUs PyTorch is compiled for: those of the machine",
-        "_cuda_isCurrentStreamCapturing": "tells whether a CUDA graph is captured: never",
-        "_cuda_isInBadFork": "tells whether CUDA was initialized before a fork",
+        "_cuda_isCurrentStreamCapturing": "reports whether a CUDA graph is captured",
+        "_cuda_beginAllocateToPool": "allocates from a private pool",
+        "_cuda_beginAllocateCurrentStreamToPool": "allocates from a private pool on one stream",
+        "_cuda_beginAllocateCurrentThreadToPool": "allocates from a private pool in one thread",
+        "_cuda_endAllocateToPool": "allocates no longer from a private pool",
+        "_cuda_releasePool": "counts one user less of a private pool",
+        "_host_emptyCache": "frees cached pinned memory: none is cached",
+        "_cuda_isInBadFork": "reports whether CUDA was initialized before a fork",
         "_cuda_ipc_collect": "frees memory that other processes shared: there is none",
         "_cuda_sleep": "lets a GPU wait: no time passes",
         "_cuda_get_sync_debug_mode": "tells whether synchronizing is warned of: it is not",
@@ -445,13 +616,19 @@ CUDA_FUNCTIONS: Mapping[str, Internal] = {
         "_cuda_getAllocatorBackend": "names the allocator: native",
         "_cuda_cudaCachingAllocator_raw_alloc": "allocates without a tensor",
         "_cuda_cudaCachingAllocator_raw_delete": "frees what was allocated without a tensor",
-        "_cuda_cudaCachingAllocator_is_enabled": "tells whether memory is cached: always",
+        "_cuda_cudaCachingAllocator_is_enabled": "reports whether memory is cached: always",
         "_cuda_cudaCachingAllocator_enable": "switches caching off: refused",
         "_cuda_memorySnapshot": "tells segments, blocks and recorded events",
         "_cuda_record_memory_history": "records allocations",
         "_cuda_setMemoryMetadata": "puts a text on allocations to come",
         "_cuda_getMemoryMetadata": "tells that text",
+        "_cuda_memoryMetadataSupported": "reports whether such texts are recorded: they are",
+        "_cuda_annotateMemory": "records a text about an allocation",
         "_cuda_clearCublasWorkspaces": "frees cuBLAS's workspaces",
+        "_cuda_get_cudnn_benchmark_limit": "reports how many plans of cuDNN's are timed",
+        "_cuda_set_cudnn_benchmark_limit": "changes that",
+        "_cuda_get_conv_benchmark_empty_cache": "reports whether the cache is emptied after that",
+        "_cudnn_set_conv_benchmark_empty_cache": "changes that",
         "_cuda_attach_out_of_memory_observer": "calls a function before an error is raised",
         "_get_accelerator": "names the accelerator: cuda",
         "_accelerator_getAccelerator": "names the accelerator: cuda",
@@ -492,11 +669,12 @@ class _Reached:
         "calls the kernel of a dispatch key",
         owner=lambda: torch.ops.aten.add.Tensor,
     )
-    STORAGE_ID = Internal(
-        "torch.UntypedStorage._cdata", "tells storages apart, whatever views them"
+    STORAGE_ID = Internal("torch.UntypedStorage._cdata", "identifies a storage, whatever views it")
+    GENERATOR_ID = Internal(
+        "torch.Generator._cdata", "identifies a random number generator, whatever refers to it"
     )
-    USE_COUNT = Internal("torch.Tensor._use_count", "tells who holds a gradient")
-    VERSION = Internal("torch.Tensor._version", "tells that a saved tensor was changed in place")
+    USE_COUNT = Internal("torch.Tensor._use_count", "counts what refers to a gradient")
+    VERSION = Internal("torch.Tensor._version", "shows that a saved tensor was changed in place")
     INDICES = Internal("torch.Tensor._indices", "finds the storages of a sparse tensor")
     VALUES = Internal("torch.Tensor._values", "finds the storages of a sparse tensor")
     COALESCED = Internal("torch.Tensor._coalesced_", "makes sparse tensors like those of CUDA")
@@ -504,8 +682,16 @@ class _Reached:
     ACCUMULATE_HOOKS = Internal(
         "torch.Tensor._post_accumulate_grad_hooks", "keeps hooks when modules move"
     )
+    PARAMETERS = Internal(
+        "torch.nn.Module._parameters", "sees the parameters of modules", owner=torch.nn.Module
+    )
+    BUFFERS = Internal(
+        "torch.nn.Module._buffers", "sees the buffers of modules", owner=torch.nn.Module
+    )
     SEQUENCE_NUMBER = Internal(
-        "torch.autograd.graph.Node._sequence_nr", "finds the line that made an autograd node"
+        "torch.autograd.graph.Node._sequence_nr",
+        "finds the line that made an autograd node",
+        arguments="node",
     )
     ENGINE = Internal(
         "torch.autograd.Variable._execution_engine", "runs backward what clears its queue"
@@ -516,46 +702,62 @@ class _Reached:
     )
     SETTINGS = Internal(
         "torch._dynamo.config.codegen_config",
-        "tells whether Dynamo's settings were changed",
+        "shows whether Dynamo's settings were changed",
         found=Found.WHEN_IMPORTED,
     )
     DEFAULT_DEVICE = Internal(
-        "torch.utils._device.CURRENT_DEVICE", "tells torch.set_default_device's device"
+        "torch.utils._device.CURRENT_DEVICE", "is the device of torch.set_default_device"
     )
     DEVICE_CONTEXT = Internal(
         "torch._GLOBAL_DEVICE_CONTEXT", "leaves the mode of torch.set_default_device lowest"
     )
-    DESTROY_LIBRARY = Internal("torch.library.Library._destroy", "takes kernels away again")
+    DESTROY_LIBRARY = Internal(
+        "torch.library.Library._destroy",
+        "takes kernels away again",
+        arguments="library",
+    )
     SCRIPT_TYPE = Internal("torch.ScriptObject._type", "finds the process group of a collective")
     # torch.distributed
     DEFAULT_GROUP = Internal(
-        "torch.distributed.distributed_c10d._get_default_group", "finds the group that is meant"
+        "torch.distributed.distributed_c10d._get_default_group",
+        "finds the group that is meant",
+        arguments="",
     )
     OBJECT_DEVICE = Internal(
         "torch.distributed.distributed_c10d._get_object_coll_device",
-        "tells where a collective of objects takes memory",
+        "decides where a collective of objects allocates memory",
+        arguments="group",
     )
     NOT_IN_GROUP = Internal(
         "torch.distributed.distributed_c10d._rank_not_in_group",
         "leaves groups alone that this rank is not in",
+        arguments="group",
     )
     RESOLVE_GROUP = Internal(
-        "torch.distributed.distributed_c10d._resolve_process_group", "finds a group by its name"
+        "torch.distributed.distributed_c10d._resolve_process_group",
+        "finds a group by its name",
+        arguments="name",
     )
     GROUP_BACKEND = Internal(
-        "torch.distributed.ProcessGroup._get_backend", "tells whether other ranks run"
+        "torch.distributed.ProcessGroup._get_backend",
+        "shows whether other ranks run",
+        arguments="group, device",
     )
     GROUP_DEVICES = Internal(
         "torch.distributed.ProcessGroup._device_types", "registers each device once"
     )
     REBUILD_BUCKETS = Internal(
-        "torch.distributed.Reducer._rebuild_buckets", "tells the GPU of DDP's buckets"
+        "torch.distributed.Reducer._rebuild_buckets", "shows the GPU of DDP's buckets"
     )
     MAKE_FAKE_GROUP = Internal(
-        "torch._C._distributed_c10d.FakeProcessGroup._create_internal", "makes a rank of any world"
+        "torch._C._distributed_c10d.FakeProcessGroup._create_internal",
+        "makes a rank of any world",
+        arguments="rank, size",
     )
     WORK_OF_FUTURE = Internal(
-        "torch._C._distributed_c10d._create_work_from_future", "answers collectives that are done"
+        "torch._C._distributed_c10d._create_work_from_future",
+        "answers collectives that are done",
+        arguments="future",
     )
     GROUP_TIMEOUT = Internal(
         "torch._C._distributed_c10d.Backend.Options._timeout", "passes NCCL's timeout on to gloo"
@@ -569,6 +771,7 @@ class _Reached:
         "torch.distributed.tensor.debug._clear_sharding_prop_cache",
         "forgets meshes that are gone",
         found=Found.WHEN_IMPORTED,
+        arguments="",
     )
 
 
@@ -582,14 +785,34 @@ def plain_name_of(op: OpOverload) -> str:
     return op._opname
 
 
+@functools.cache
+def in_place_form(op: OpOverload) -> OpOverload:
+    """Find the op that does the same in its first operand, such as aten.mul_.Tensor."""
+    packet = getattr(getattr(torch.ops, op.namespace), f"{op._opname}_")
+    form: OpOverload = getattr(packet, op._overloadname)
+    return form
+
+
 def kernel_of(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
     """Find the kernel of an op that is registered for a dispatch key."""
     return functools.partial(op._op_dk, key)
 
 
+def kernel_in_python(definition: Any) -> Callable[..., Any] | None:
+    """Return the function that `torch.library.custom_op` runs on CUDA, of such an op."""
+    kernels: Mapping[str | None, Callable[..., Any]] = getattr(definition, "_backend_fns", {})
+    return kernels.get("cuda") or kernels.get(None)
+
+
 def storage_id(storage: torch.UntypedStorage) -> int:
     """Get a number that a storage has for itself: the address of C++'s object."""
     return storage._cdata
+
+
+def generator_id(generator: torch.Generator) -> int:
+    """Get a number that a generator has for itself: the address of C++'s object."""
+    number: int = generator._cdata  # type: ignore[attr-defined]
+    return number
 
 
 def use_count(tensor: torch.Tensor) -> int:
@@ -628,10 +851,36 @@ def keep_hooks(tensor: Any) -> None:
             setattr(tensor, name, hooks)
 
 
+def own_parameters(module: torch.nn.Module) -> Iterable[torch.nn.Parameter | None]:
+    """Return the parameters of a module without those of its submodules."""
+    return module._parameters.values()
+
+
+def own_buffers(module: torch.nn.Module) -> Iterable[torch.Tensor | None]:
+    """Return the buffers of a module without those of its submodules."""
+    return module._buffers.values()
+
+
+def apply_to_tensors(
+    module: torch.nn.Module, function: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Replace the parameters and buffers of a module and its submodules, as `.cuda()` does."""
+    module._apply(function)
+
+
 def sequence_number_of(node: Any) -> int:
     """Get the number of an autograd node: the engine runs the highest first."""
     number: int = node._sequence_nr()
     return number
+
+
+def saved_by_node(node: Any, name: str) -> Any:
+    """Return what an autograd node has saved under a name; None where it has saved nothing.
+
+    Numbers below 0, such as dim=-1, come as unsigned ones of 64 bits.
+    """
+    value = getattr(node, f"_saved_{name}", None)
+    return value - 2**64 if isinstance(value, int) and value >= 2**63 else value
 
 
 def execution_engine() -> Any:
@@ -653,6 +902,15 @@ def default_device_mode() -> Any:
 def mode_key_of(mode: TorchDispatchMode) -> Any:
     """Tell which place a dispatch mode has below the stack; None if it is on the stack."""
     return getattr(mode, "_mode_key", None)
+
+
+def kernel_on_cuda(op: OpOverload) -> Any:
+    """Find the kernel that an op has for GPUs, to be called by `call_boxed`; None if it has none.
+
+    Also None before PyTorch 2.10, which does not tell.
+    """
+    find = getattr(torch.library, "get_kernel", None)
+    return None if find is None else find(op, "CUDA")
 
 
 def destroy(library: torch.library.Library) -> None:
@@ -759,53 +1017,51 @@ def internals() -> Iterator[Internal]:
     yield from CUDA_FUNCTIONS.values()
 
 
-def missing() -> list[Internal]:
-    """List the names that this PyTorch should have and does not, but in modules that come later."""
-    version = _version()
+def missing(everywhere: bool = False) -> list[Internal]:
+    """List the names that this PyTorch should have and does not.
+
+    Args:
+        everywhere: also in modules that PyTorch imports when they are needed.
+    """
+    found = (Found.ALWAYS, Found.WHEN_IMPORTED) if everywhere else (Found.ALWAYS,)
     return [
         each
         for each in internals()
-        if each.found is Found.ALWAYS
-        and (torch.distributed.is_available() or not each.path.startswith(_DISTRIBUTED))
-        and each.is_in(version)
-        and not each.is_there()
+        if each.found in found and is_expected(each) and not each.is_there()
     ]
 
 
-@functools.cache
-def check() -> None:
-    """Look for every name, once in a process: PyTorch may change them in any version.
-
-    Raises:
-        UnsupportedOnVirtualGPU: names are missing: which, what for, who had them, what to do.
-    """
-    if not_there := missing():
-        raise UnsupportedOnVirtualGPU(_complain(not_there))
+def is_expected(internal: Internal) -> bool:
+    """Tell whether the installed PyTorch is of a version, and built so, that has the name."""
+    distributed = torch.distributed.is_available() or not internal.path.startswith(_DISTRIBUTED)
+    return distributed and internal.is_in(installed_version())
 
 
-def _complain(not_there: list[Internal]) -> str:
-    lines = [
-        f"  {each.path}, which {each.purpose}; last seen in PyTorch {_text(each.until or NEWEST)}"
-        for each in not_there
-    ]
+def complaint(not_there: Sequence[Internal], changed: Iterable[object] = ()) -> str:
+    """Say which private names a PyTorch lacks, which take other arguments, and what to do."""
+    lines = []
+    if not_there:
+        lines.append(f"vramlab uses private names that PyTorch {torch.__version__} does not have:")
+    for each in not_there:
+        last = version_text(each.until or NEWEST)
+        lines.append(f"  {each.path}, which {each.purpose}; last seen in PyTorch {last}")
+    if changes := [f"  {each}" for each in changed]:
+        lines.append(f"These take other arguments in PyTorch {torch.__version__}:")
     return "\n".join(
         [
-            f"vramlab uses private names that PyTorch {torch.__version__} does not have:",
             *lines,
-            f"Install a PyTorch that vramlab knows: pip install 'torch>={_text(OLDEST)},"
-            f"<{NEWEST[0]}.{NEWEST[1] + 1}'. If you have one, please report this message.",
+            *changes,
+            f"Install a PyTorch that vramlab knows (pip install 'torch{KNOWN_RELEASES}'), or a "
+            "newer vramlab (pip install --upgrade vramlab). If you have both, please report this.",
         ]
     )
 
 
-def _text(version: Version) -> str:
-    return ".".join(map(str, version))
-
-
-def _version() -> Version:
-    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    assert found is not None
-    return int(found[1]), int(found[2])
+def installed_version() -> Version:
+    """Return the (major, minor) of the installed PyTorch."""
+    version = parse(torch.__version__)
+    assert version is not None
+    return version
 
 
 def _resolve(path: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import warnings
 from contextlib import ExitStack
 from types import TracebackType
@@ -16,7 +15,7 @@ from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.catalogue import GPUModel
 from vramlab.errors import UnknownTorchVersionError
-from vramlab.gpu import assumptions, torch_internals
+from vramlab.gpu import assumptions, self_check
 from vramlab.gpu.attached_gpus import ATTACHED
 from vramlab.gpu.core import modes, warning_lines
 from vramlab.gpu.core.dispatcher import Dispatcher
@@ -35,9 +34,12 @@ from vramlab.gpu.stand_ins import (
     cpp_extension,
     cuda_tensor_types,
     data_parallel_comm,
+    dlpack,
     dynamo,
     foreach_grouping,
+    function_modes,
     generators,
+    graphs,
     multiprocessing,
     nan_sentinel,
     nvml,
@@ -53,7 +55,8 @@ from vramlab.gpu.stand_ins import (
     triton,
 )
 from vramlab.gpu.stand_ins.tensor_overrides import TensorOverrides
-from vramlab.gpu.torch_internals import destroy
+from vramlab.gpu.torch_internals import destroy, installed_version
+from vramlab.torch_versions import KNOWN_RULES, NEWEST, OLDEST, OLDEST_RULES, Version, parse, text
 from vramlab.units import MIB
 
 
@@ -69,6 +72,7 @@ STAND_INS: tuple[StandIn, ...] = (
     autograd_queue.install,
     torch_c.install,
     storages.install,
+    dlpack.install,
     shared_host_tensors.install,
     data_parallel_comm.install,
     serialization.install,
@@ -80,7 +84,9 @@ STAND_INS: tuple[StandIn, ...] = (
     triton.install,
     _distributed,
     generators.install,
+    graphs.install,
     foreach_grouping.install,
+    function_modes.install,
     swap_tensors.install,
     nan_sentinel.install,
     multiprocessing.install,
@@ -100,8 +106,8 @@ HOST_VALUES_BELOW_BYTES = 16 * MIB
 it is moved, takes no more memory than a laptop has."""
 
 
-OLDEST_RULES = (1, 13)
-"""The oldest PyTorch whose published measurements the virtual GPU has been held against."""
+MOST_GPUS = 2**7
+"""Source: `DeviceIndex` is an int8_t in c10/core/Device.h, PyTorch 2.13."""
 
 
 class VirtualGPU:
@@ -120,16 +126,17 @@ class VirtualGPU:
         on_value: what a program gets where it reads a value that does not exist: "error" says what
             to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`); to `math`
             that nan passes for a number, as in a healthy run; "zero" answers 0 in its place.
-        torch_version: the PyTorch whose rules are meant, from "1.13" on; by default the installed.
+        torch_version: the PyTorch whose rules are meant, one of `torch_versions.KNOWN_RULES`; by
+            default the installed one, or the newest known one if the installed one is newer.
         alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; by default those of the
             environment variable that PyTorch reads (`AllocatorSettings.from_environment`).
         host_values_below_bytes: host tensors from this size on hold no values.
 
     Raises:
         UnknownGPUError: no GPU of that name.
-        UnknownTorchVersionError: a torch_version that is none.
+        UnknownTorchVersionError: a torch_version that is none, or whose rules are not known.
         AllocatorConfigError: settings that cannot be understood.
-        ValueError: a count below 1.
+        ValueError: a count below 1, or above 128.
 
     Known limitations:
         - `torch_version` chooses the rules: what kernels and libraries take, which kernels are
@@ -140,7 +147,8 @@ class VirtualGPU:
         - Kernel images and library handles that CUDA loads on first use are not counted: what NVML
           reports is the context of the catalogue plus reserved memory.
         - Ops in the backward pass run on the current stream, not on the stream of their forward.
-        - CUDA graphs, memory pools and torch.compile's own kernels are not modelled.
+        - torch.compile's own kernels are not modelled, nor the CUDA graphs of its mode
+          "reduce-overhead".
         - What kernels take inside an op is known by rules (`vramlab.kernels`); `gpu.unreviewed()`
           lists the ops of a run that were counted by their outputs only.
     """
@@ -158,6 +166,8 @@ class VirtualGPU:
     ) -> None:
         if count < 1:
             raise ValueError(f"count={count}: a machine with a virtual GPU has at least one")
+        if count > MOST_GPUS:
+            raise ValueError(f"count={count}: PyTorch numbers at most {MOST_GPUS} GPUs")
         if alloc_conf is None:
             settings = AllocatorSettings.from_environment(os.environ)
         else:
@@ -178,7 +188,7 @@ class VirtualGPU:
         self.machine = Machine(
             [self.model] * count,
             settings,
-            _rules_of(str(torch.__version__) if torch_version is None else torch_version),
+            _installed_rules() if torch_version is None else _rules_of(torch_version),
         )
         self.dispatcher = Dispatcher(
             self.machine,
@@ -223,17 +233,25 @@ class VirtualGPU:
         """Make this the machine's GPU until `detach()`. A GPU attached before sleeps until then.
 
         GPUs can be detached in any order. Of those that remain, the one attached last is awake.
+        Attaching is process-wide: a thread may attach several GPUs, one inside the other, but not
+        while another thread has one attached.
 
         Raises:
-            RuntimeError: it is attached already.
-            UnsupportedOnVirtualGPU: PyTorch has not the private names that are needed, or what is
-                assumed of CPython and PyTorch does not hold.
+            RuntimeError: it is attached already, or another thread has a GPU attached.
+            UnsupportedOnVirtualGPU: PyTorch is too old, its private names are not those that are
+                needed, or what is assumed of CPython and PyTorch does not hold.
         """
-        if self in ATTACHED:
-            raise RuntimeError(f"{self!r} is attached already")
-        torch_internals.check()
-        with dynamo.without_dynamo():
-            assumptions.check()
+        with ATTACHED.lock:
+            if self in ATTACHED:
+                raise RuntimeError(f"{self!r} is attached already")
+            ATTACHED.check_thread()
+            self_check.check()
+            with dynamo.without_dynamo():
+                assumptions.check()
+            self._attach()
+        return self
+
+    def _attach(self) -> None:
         with ExitStack() as undo:  # of what is done, should the rest fail
             if (outer := ATTACHED.newest) is not None:
                 undo.callback(outer._wake)
@@ -243,12 +261,17 @@ class VirtualGPU:
             self._wake()
             ATTACHED.add(self)
             undo.pop_all()
-        return self
 
     def detach(self) -> None:
-        """Take the GPU away: PyTorch is again as it was before `attach()`."""
-        if self not in ATTACHED:
-            return
+        """Take the GPU away: PyTorch is again as it was before `attach()`.
+
+        Any thread may do so.
+        """
+        with ATTACHED.lock:
+            if self in ATTACHED:
+                self._detach()
+
+    def _detach(self) -> None:
         was_awake = ATTACHED.newest is self
         ATTACHED.remove(self)
         with ExitStack() as then:
@@ -307,20 +330,32 @@ class VirtualGPU:
             gpu.machine.thread_ends()
 
 
-def _rules_of(torch_version: str) -> tuple[int, int]:
+def _installed_rules() -> Version:
+    """Return the (major, minor) whose rules the installed PyTorch follows, as far as known."""
+    return min(installed_version(), NEWEST)
+
+
+def _rules_of(torch_version: str) -> Version:
     """Read (major, minor) of a version such as "2.11" or "2.13.0+cpu"; warn of one that is too old.
 
     Raises:
-        UnknownTorchVersionError: it is none.
+        UnknownTorchVersionError: it is none, or its rules are not known.
     """
-    found = re.match(r"(\d+)\.(\d+)(?!\d)", torch_version)
-    if found is None:
+    version = parse(torch_version)
+    if version is None:
         raise UnknownTorchVersionError(
-            f'torch_version={torch_version!r} is no version of PyTorch: write it like "2.11"'
+            f"torch_version={torch_version!r} is no version of PyTorch: write it like "
+            f'"{text(OLDEST)}"'
         )
-    version = int(found[1]), int(found[2])
+    if version == installed_version():
+        return _installed_rules()
+    if version > OLDEST_RULES and version not in KNOWN_RULES:
+        known = ", ".join(map(text, KNOWN_RULES))
+        raise UnknownTorchVersionError(
+            f"unknown torch_version {torch_version!r}: the rules of these are known: {known}"
+        )
     if version < OLDEST_RULES:
-        oldest = ".".join(map(str, OLDEST_RULES))
+        oldest = text(OLDEST_RULES)
         warnings.warn(
             f"torch_version={torch_version!r} is older than what the virtual GPU has been held "
             f"against: its rules are those of PyTorch {oldest} and later, and what autograd keeps "

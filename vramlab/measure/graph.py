@@ -19,7 +19,6 @@ Known limitations: nodes inside of an in-place op on a view (CopySlices) cannot 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import itertools
@@ -27,7 +26,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType, FunctionType, ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -35,7 +34,7 @@ from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
     Replaced,
     push_saved_tensors_hooks,
-    storage_id,
+    storage_address,
 )
 from vramlab.measure.tensors import plain_tensors
 from vramlab.source_files import CodeOwner, owner_of
@@ -49,6 +48,9 @@ _ITEMS = 1024
 
 class GraphObserver(Protocol):
     """Who wants to know what autograd saves."""
+
+    def wants_saved(self) -> bool:
+        """Return whether it wants to hear of what the backward pass that begins needs."""
 
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Hear of tensors that a backward pass needs, each with the name of its op."""
@@ -80,7 +82,8 @@ def nodes_of(roots: Iterable[torch.Tensor]) -> Iterator[Any]:
 
 def kept_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Give what one node keeps, as (what the op calls it, tensor); nothing once it has run."""
-    for name in _names_of_saved(node):
+    kind = _kind_of(node)
+    for name in kind.saved:
         try:
             saved = getattr(node, name)
         except RuntimeError:
@@ -88,16 +91,20 @@ def kept_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
         for one in saved if isinstance(saved, (list, tuple)) else (saved,):
             for tensor in _tensors_in(getattr(one, "data", None)):
                 yield name.removeprefix(_SAVED), tensor
-    for name, value in getattr(node, "__dict__", {}).items():  # ctx.x = x in a custom function
-        for tensor in _tensors_in(value):
-            yield name, tensor
+    if kind.has_attributes:
+        for name, value in vars(node).items():  # ctx.x = x in a custom function
+            for tensor in _tensors_in(value):
+                yield name, tensor
 
 
 def storages_of(tensor: torch.Tensor) -> Iterator[int]:
     """Give a number for each storage that stands behind a tensor."""
-    for plain in plain_tensors(tensor):
-        with contextlib.suppress(NotImplementedError, RuntimeError):  # a layout that has none
-            yield storage_id(plain.untyped_storage())
+    is_plain = type(tensor) in _PLAIN_TENSORS and tensor.layout is torch.strided
+    for plain in (tensor,) if is_plain else plain_tensors(tensor):
+        try:
+            yield storage_address(plain)
+        except (NotImplementedError, RuntimeError):  # a layout that has none
+            continue
 
 
 def saved_in(roots: Iterable[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
@@ -110,9 +117,9 @@ def saved_in(roots: Iterable[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
     found: dict[int, tuple[str, torch.Tensor]] = {}
     with DisableTorchFunction():
         for node in nodes_of(roots):
-            leaf = getattr(node, "variable", None)  # of an AccumulateGrad
-            if isinstance(leaf, torch.Tensor):
-                leaves.update(storages_of(leaf))
+            if _kind_of(node).is_leaf:
+                leaves.update(storages_of(node.variable))
+                continue
             for _, tensor in kept_by(node):
                 for key in storages_of(tensor):
                     found.setdefault(key, (node.name(), tensor))
@@ -195,9 +202,9 @@ def _replace(place: tuple[Any, str], wrap: Callable[[Any], Any]) -> None:
     _replaced.append((owner, name, before, ours))
 
 
-def _tell(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+def _tell(tensors: Iterable[tuple[str, torch.Tensor]], observers: Iterable[GraphObserver]) -> None:
     known = list(tensors)
-    for observer in _observers:
+    for observer in observers:
         observer.saved(known)
 
 
@@ -206,7 +213,8 @@ def _telling_of_backward(run: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(run)
     def tell_and_run(roots: Any, *args: Any, **kwargs: Any) -> Any:
-        _tell(saved_in(root for root in roots if isinstance(root, torch.Tensor)))
+        if wanting := [observer for observer in _observers if observer.wants_saved()]:
+            _tell(saved_in(root for root in roots if isinstance(root, torch.Tensor)), wanting)
         is_outermost = _thread.depth == 0
         _thread.depth += 1
         try:
@@ -229,27 +237,39 @@ def _enter_hooks(hooks: Any) -> None:
     def pack(tensor: torch.Tensor) -> Any:
         packed = hooks.pack_hook(tensor)
         if _observers:
-            _tell(("packed", kept) for kept in _tensors_in(packed))
+            _tell((("packed", kept) for kept in _tensors_in(packed)), _observers)
         return packed
 
     def unpack(packed: Any) -> torch.Tensor:
         tensor: torch.Tensor = hooks.unpack_hook(packed)
         if _observers:
-            _tell([("unpacked", tensor)])
+            _tell([("unpacked", tensor)], _observers)
         return tensor
 
     push_saved_tensors_hooks(pack, unpack)
 
 
-_names: dict[type, tuple[str, ...]] = {}
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
-def _names_of_saved(node: Any) -> tuple[str, ...]:
-    """The attributes of a node that hold what it saves; each C++ node has a type of its own."""
+class _Kind(NamedTuple):
+    """What nodes of one type have; each C++ node has a type of its own."""
+
+    saved: tuple[str, ...]  # attributes that hold what it saves
+    is_leaf: bool  # an AccumulateGrad
+    has_attributes: bool
+
+
+_kinds: dict[type, _Kind] = {}
+
+
+def _kind_of(node: Any) -> _Kind:
     kind = type(node)
-    if kind not in _names:
-        _names[kind] = tuple(name for name in dir(kind) if name.startswith(_SAVED))
-    return _names[kind]
+    if (found := _kinds.get(kind)) is None:
+        saved = tuple(name for name in dir(kind) if name.startswith(_SAVED))
+        is_leaf = "variable" in vars(kind)
+        found = _kinds[kind] = _Kind(saved, is_leaf, bool(kind.__dictoffset__))
+    return found
 
 
 _NOT_SEARCHED = (str, bytes, int, float, type, ModuleType, FunctionType, torch.nn.Module)

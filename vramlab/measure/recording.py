@@ -136,6 +136,10 @@ class Recording:
             )
         return self._timeline
 
+    def wants_saved(self) -> bool:
+        """Say yes: part of `graph.GraphObserver`."""
+        return True
+
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """See where tensors are that a backward pass needs: part of `graph.GraphObserver`."""
         self._counted = self._count()

@@ -97,7 +97,7 @@ def _requests(trace: Trace) -> list[tuple[int, frozenset[int]]]:
 
 
 def possibly_allocated(trace: Trace, stage: str) -> tuple[int, int] | None:
-    """Tell how many bytes the blocks in use at a stage's end have, at least and at most.
+    """Return how many bytes the blocks in use at a stage's end have, at least and at most.
 
     Where segments lie decides only what is not split off them: up to 1 MiB of a block of more than
     1 MiB, and nothing of others. Source: `round_size` and `should_split` in

@@ -127,6 +127,8 @@ class _Processes:
         if answer.get("bad_fork"):  # slower: every process imports everything anew
             self._context = multiprocessing.get_context("spawn")
             answer = self._run(MACHINE, TIMEOUT_S)
+        if "machine" not in answer and self._target.virtual:
+            raise NoGPUError(f"there is no such virtual GPU: {answer['error']}")
         if "machine" not in answer:
             raise NoGPUError(
                 "there is no GPU on this machine that PyTorch can use, and a recording is made of "

@@ -115,7 +115,13 @@ def _complaint(item: pytest.Item, request: Request, summary: Summary) -> str:
         for limit in request.limits
         if device.context_bytes and not limit.holds(_figure(device, limit.what))
     ]
-    return "\n".join([*broken, "", _report(summary)]) if broken else ""
+    unsure = [
+        f"{limit} is not sure: {summary.outcome}, because {reason.text}"
+        for limit in request.limits
+        for reason in summary.reasons
+        if limit.comparison[0] in ("=", ">" if reason.at_most else "<")
+    ]
+    return "\n".join([*broken, *unsure, "", _report(summary)]) if broken or unsure else ""
 
 
 def _figure(device: DeviceUse, what: str) -> int:
@@ -138,7 +144,8 @@ def _against_golden(item: pytest.Item, summary: Summary) -> str:
     if not path.exists():
         return f"There is no golden file {path}: run pytest --vram-update, look at it and commit it"
     difference = compare_reports(read_report(path), as_golden(summary))
-    if not any(device.sizes_changed for device in difference.devices):
+    sizes_changed = any(device.sizes_changed for device in difference.devices)
+    if not (sizes_changed or difference.new_reasons):
         return ""  # a line that moved from one function to another is no news
     advice = f"If this is meant: pytest --vram-update {item.nodeid}"
     return "\n\n".join([f"Not what {path} says.", as_text(difference), advice])

@@ -171,6 +171,19 @@ class TestAttach:
         gpu = vramlab.attach("T4", count=2, virtual=True, quiet=True)  # by name: as for grading
         assert (gpu.name, gpu.count) == ("T4", 2)
 
+    @pytest.mark.parametrize("wanted", ["T4:x", "T4:0", "T4:", "T4:-1", "T4:1.5", "T4:2:3"])
+    def test_the_environment_has_to_name_a_number(
+        self, wanted: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(attachment.ENVIRONMENT, wanted)
+        with pytest.raises(
+            ValueError, match=f"invalid VRAMLAB_GPU='{wanted}': .* VRAMLAB_GPU=T4:2"
+        ):
+            vramlab.attach(quiet=True)
+        monkeypatch.delenv(attachment.ENVIRONMENT)
+        with pytest.raises(ValueError, match="count=0"):
+            vramlab.attach("T4", 0, virtual=True, quiet=True)
+
     def test_the_environment_may_insist_on_a_real_one(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 import torch
@@ -65,9 +67,12 @@ def unchanged() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _used_before() -> None:
-    """Load what torch and Python load when a GPU is first used."""
+    """Load what torch and Python load when a GPU, or a mode of others, is first used."""
     with VirtualGPU("T4"):
         train_a_little()
+    for make in OTHERS.values():
+        with make():
+            torch.ones(2).sin()
 
 
 def newest(gpus: Sequence[VirtualGPU], gone: set[int]) -> VirtualGPU | None:
@@ -180,15 +185,109 @@ def test_a_thread_may_attach_what_another_detaches() -> None:
             first.detach()
             assert worker.do(lambda: is_there(None))
             second.attach()
+            with pytest.raises(RuntimeError, match="attached by thread 'MainThread'"):
+                worker.do(first.attach)
+            assert is_there(second)
+            second.detach()
             worker.do(first.attach)
             assert worker.do(lambda: is_there(first))
-            assert is_there(first)
-            second.detach()
-            assert worker.do(lambda: is_there(first))
+            with pytest.raises(RuntimeError, match="attaching is process-wide"):
+                second.attach()
+            with pytest.raises(RuntimeError, match="attaching is process-wide"):
+                vramlab.attach("L4", virtual=True, quiet=True)
             worker.do(first.detach)
         assert worker.do(state_of_thread) == before
     finally:
         worker.home()
+
+
+def test_what_another_thread_detaches_leaves_no_modes() -> None:
+    worker = Worker()
+    try:
+        for detach in (lambda gpu: gpu.detach, lambda gpu: lambda: gpu.__exit__(None, None, None)):
+            with unchanged():
+                before = state_of_thread()
+                gpu = VirtualGPU("T4").attach()
+                worker.do(detach(gpu))
+                assert state_of_thread() == before
+                assert is_there(None)
+    finally:
+        worker.home()
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_threads_that_attach_at_the_same_time(count: int) -> None:
+    """Each thread either has its GPU in turn, or gets an error that names the cause."""
+    barrier = threading.Barrier(count)
+    results: list[Any] = []
+
+    def work() -> None:
+        barrier.wait(10)
+        try:
+            with VirtualGPU("T4") as gpu:
+                for _ in range(20):
+                    x = torch.ones(1 << 16, device="cuda")
+                results.append((x.is_cuda, gpu.machine.devices[0].allocator.allocated_bytes))
+        except Exception as error:
+            results.append(error)
+
+    with unchanged():
+        threads = [threading.Thread(target=work) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert is_there(None)
+        assert vramlab.attached() is None
+    refused = [result for result in results if isinstance(result, RuntimeError)]
+    assert len(results) == count > len(refused)
+    assert all("attaching is process-wide" in str(error) for error in refused)
+    # 2**16 numbers of 4 B: the new tensor is there before the old one goes
+    assert {result for result in results if result not in refused} == {(True, 2**18)}
+
+
+def test_threads_attach_one_after_the_other() -> None:
+    with unchanged():
+        for name in ("T4", "L4"):
+            thread = threading.Thread(target=VirtualGPU(name).attach)
+            thread.start()
+            thread.join()
+        # A thread that has ended holds no other back, and any thread may detach its GPU.
+        assert [gpu.name for gpu in ATTACHED] == ["T4", "L4"]
+        with VirtualGPU("V100-16GB") as third:
+            assert is_there(third)
+        for gpu in ATTACHED:
+            gpu.detach()
+        assert is_there(None)
+
+
+def test_a_mock_that_outlives_the_gpu_brings_nothing_back() -> None:
+    """`mock.patch` sets again what it found: a patch of ours, which then does nothing."""
+    with mock.patch.object(threading.Thread, "start"):
+        pass
+    starting = mock.patch("threading.Thread.start", autospec=True)
+    submitting = mock.patch("concurrent.futures.ThreadPoolExecutor.submit", autospec=True)
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    try:
+        gpu = VirtualGPU("T4").attach()
+        starting.start(), submitting.start()
+        gpu.detach()
+        starting.stop(), submitting.stop()
+        seen: list[Any] = []
+        before = threading.Thread(target=lambda: None).run
+        thread = threading.Thread(target=lambda: seen.append(state_of_thread()))
+        thread.start()
+        assert thread.run.__func__ is before.__func__  # type: ignore[attr-defined]
+        thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            seen.append(pool.submit(state_of_thread).result())
+        threading.Thread.start, ThreadPoolExecutor.submit = start, submit  # type: ignore
+        thread = threading.Thread(target=lambda: seen.append(state_of_thread()))
+        thread.start()
+        thread.join()
+        assert seen == seen[-1:] * 3
+    finally:
+        threading.Thread.start, ThreadPoolExecutor.submit = start, submit  # type: ignore
 
 
 class Functions(TorchFunctionMode):

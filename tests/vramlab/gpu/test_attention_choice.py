@@ -126,6 +126,12 @@ def test_choices(name: str, call: dict[str, Any], backend: SDPBackend) -> None:
             out.sum().backward()
 
 
+def test_since_2_14_efficient_attention_takes_grouped_queries() -> None:
+    for version, backend in (("2.13", MATH), ("2.14", EFFICIENT)):
+        with VirtualGPU("A100-40GB", torch_version=version) as gpu:
+            assert attend(gpu, FP32, key_heads=2, enable_gqa=True)[0] == backend
+
+
 @pytest.mark.parametrize(("torch_version", "backend"), [("2.11", CUDNN), ("2.13", FLASH)])
 def test_by_now_cudnn_drops_out_sixteenths_only(torch_version: str, backend: SDPBackend) -> None:
     with VirtualGPU("H100", torch_version=torch_version) as gpu:
@@ -265,3 +271,74 @@ def test_a_causal_mask_begins_as_ones_that_go_before_it_is_used() -> None:
         ("alloc", 4),
         ("alloc", mask),
     ]
+
+
+def events_of_attention(*shapes: tuple[int, ...], **options: Any) -> list[tuple[str, int]]:
+    """What attention allocates and frees, by requested sizes."""
+    q, k, v = (
+        torch.zeros(shape, dtype=options.get("dtype", BF16), device="cuda", requires_grad=True)
+        for shape in shapes
+    )
+    torch.cuda.memory._record_memory_history("all", context=None)
+    options.pop("dtype", None)
+    output = functional.scaled_dot_product_attention(q, k, v, **options)
+    (trace,) = torch.cuda.memory._snapshot()["device_traces"]
+    torch.cuda.memory._record_memory_history(None)
+    del output
+    return [
+        (event["action"].partition("_")[0], event["size"])
+        for event in trace
+        if event["action"] in ("alloc", "free_completed")
+    ]
+
+
+# Batch, heads, queries, head size, keys; the mask's shape and dtype; what is copied of the mask.
+MASKS: dict[str, tuple[tuple[int, ...], tuple[int, ...], torch.dtype, int | None]] = {
+    # 77 keys to 80, for each query of each batch: the heads share it
+    "of batches": ((3, 8, 1030, 8, 77), (3, 1, 1030, 77), torch.bool, 3 * 1030 * 80 * 2),
+    "of padding": ((3, 8, 700, 80, 77), (3, 1, 1, 77), torch.bool, 3 * 80 * 2),
+    "of rows": ((2, 8, 700, 80, 77), (700, 77), BF16, 700 * 80 * 2),
+    "of heads": ((3, 2, 77, 40, 77), (1, 2, 77, 77), BF16, 2 * 77 * 80 * 2),
+    # 1 key to 8, 257 to 264, 100 to 104
+    "of one key": ((3, 8, 200, 96, 1), (3, 8, 200, 1), BF16, 3 * 8 * 200 * 8 * 2),
+    "of everything": ((2, 4, 257, 32, 257), (2, 4, 257, 257), BF16, 2 * 4 * 257 * 264 * 2),
+    "of 4 over": ((2, 2, 100, 40, 100), (2, 2, 100, 100), BF16, 2 * 2 * 100 * 104 * 2),
+    # rows that begin at multiples of 8 elements already
+    "aligned": ((2, 4, 100, 40, 24), (2, 1, 100, 24), BF16, None),
+    "aligned, of rows": ((1, 4, 16, 8, 200), (16, 200), BF16, None),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_is_padded_to_8_before_heads_share_it(name: str) -> None:
+    """Sizes are those of PyTorch 2.13's CUDA build on the native engine."""
+    (batch, heads, queries, size, keys), shape, dtype, copied_bytes = MASKS[name]
+    with VirtualGPU("A100-40GB"):
+        if dtype == torch.bool:
+            mask = torch.ones(shape, dtype=dtype, device="cuda")
+        else:
+            mask = torch.zeros(shape, dtype=dtype, device="cuda")
+        of_keys = (batch, heads, keys, size)
+        events = events_of_attention(
+            (batch, heads, queries, size), of_keys, of_keys, attn_mask=mask
+        )
+    added_bytes = mask.numel() * 2
+    expected = [] if dtype != torch.bool else [2, 2, added_bytes]  # 0, -inf, and either for each
+    expected += [] if copied_bytes is None else [copied_bytes]
+    expected += [batch * heads * queries * size * 2]  # the output
+    allocated = [size for action, size in events if action == "alloc"]
+    assert allocated[: len(expected)] == expected
+    assert len(allocated) <= len(expected) + 1  # and the sums, if they are kept
+
+
+def test_attention_of_ordinary_ops_lets_go_in_the_order_of_cpp() -> None:
+    """As the native engine shows: the last product, the float32 copies of operands, the weights.
+
+    The copy of the values and the scaled queries are kept for the backward pass.
+    """
+    with VirtualGPU("A100-40GB"), sdpa_kernel(MATH):
+        events = events_of_attention((1, 2, 64, 8), (1, 2, 80, 8), (1, 2, 80, 16))
+    product, keys, queries = 2 * 64 * 16 * 4, 2 * 80 * 8 * 4, 2 * 64 * 8 * 4
+    weights = 2 * 64 * 80 * 2
+    freed = [size for action, size in events if action == "free"]
+    assert freed[-4:] == [product, keys, queries, weights]

@@ -257,7 +257,7 @@ class TestGradScaler:
         model = nn.Linear(8, 8).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with torch.autocast("cuda", dtype=FP16):
-            loss = model(matrix()).sum()
+            loss = model(torch.rand(8, 8, device="cuda")).sum()
         scaler.scale(loss).backward()
         if clip:
             scaler.unscale_(optimizer)

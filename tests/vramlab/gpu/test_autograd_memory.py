@@ -381,7 +381,11 @@ def test_gradients_of_large_host_tensors_hold_no_values(gpu: VirtualGPU) -> None
     small = torch.zeros(2, requires_grad=True)
     (small.cuda() * 2).sum().backward()
     assert small.grad is not None
-    assert small.grad.isnan().all()  # a host tensor with values has a gradient with values
+    assert small.grad.tolist() == [2, 2]  # a host tensor with values has a gradient with values
+    unknown = torch.zeros(2, requires_grad=True)
+    (unknown.cuda() * torch.rand(2, device="cuda")).sum().backward()
+    assert unknown.grad is not None
+    assert unknown.grad.isnan().all()
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,62 @@ def got(name: str, other: str, common: str, method: str) -> str:
     )
 
 
+def mixes() -> dict[str, Callable[[Tensor, Tensor], object]]:
+    return {
+        "alone": lambda x, y: x + 1,
+        "with another": lambda x, y: y @ x,
+        "in place": lambda x, y: x.mul_(2),
+        "view": lambda x, y: x.view(-1),
+        "copied into": lambda x, y: x.copy_(y),
+        "copied from": lambda x, y: y.copy_(x),
+        "of another dtype": lambda x, y: x.half(),
+        "concatenated": lambda x, y: torch.cat([y, x]),
+        "alike": lambda x, y: torch.empty_like(x),
+        "known values": lambda x, y: torch.where(x > 0, y, y),
+    }
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("name", mixes())
+def test_tensors_of_two_virtual_gpus_do_not_mix(name: str, values: bool) -> None:
+    with VirtualGPU("T4", values=values) as first:
+        x = torch.ones(8, 8, device="cuda")
+        before = first.machine.devices[0].allocator.allocated_bytes
+        with VirtualGPU("A100-40GB", values=values):
+            y = torch.ones(8, 8, device="cuda")
+            held = torch.cuda.memory_allocated()
+            with pytest.raises(RuntimeError, match=r"'T4'\) is used while VirtualGPU\('A100-40GB'"):
+                mixes()[name](x, y)
+            assert torch.cuda.memory_allocated() == held
+            moved = x.cpu().cuda() + y  # over the host, as between two machines
+            assert torch.cuda.memory_allocated() == held + 512
+            del moved, y
+            assert first.machine.devices[0].allocator.allocated_bytes == before
+        assert (x + 1).is_cuda  # the first one is awake again
+
+
+def test_a_backward_pass_belongs_to_the_gpu_of_its_forward_pass() -> None:
+    with VirtualGPU("T4"):
+        loss = torch.ones(8, 8, device="cuda", requires_grad=True).sin().sum()
+        with VirtualGPU("L4"), pytest.raises(RuntimeError, match="is another machine"):
+            loss.backward()
+
+
+def test_tensors_of_a_gpu_that_is_gone_do_not_mix_either() -> None:
+    with VirtualGPU("T4"):
+        x = torch.ones(8, device="cuda")
+    with VirtualGPU("A100-40GB"), pytest.raises(RuntimeError, match="is another machine"):
+        x + 1
+
+
+def test_tensors_of_a_gpu_that_is_attached_again_are_at_home() -> None:
+    with VirtualGPU("T4"):
+        x = torch.ones(8, device="cuda")
+    with VirtualGPU("T4"):
+        assert (x + 1).device == torch.device("cuda", 0)
+        assert torch.cuda.memory_allocated() == 0  # the sum is gone, and x was never here
+
+
 C, G, H = "cpu", "cuda:0", "cuda:1"
 
 # op(host, gpu 0, gpu 1, host indices) -> what it says

@@ -220,7 +220,8 @@ def test_nothing_of_it_stays(gpu: VirtualGPU, world: World) -> None:
 
 def peak_of_pipeline(schedule: type[ScheduleGPipe | Schedule1F1B], rank: int) -> int:
     """Peak of a step of eight micro-batches on stage `rank` of four, beyond what was there."""
-    layer = nn.Linear(1024, 1024, bias=False).cuda()
+    linear = nn.Linear(1024, 1024, bias=False)
+    layer = nn.Sequential(linear, nn.ReLU()).cuda()  # ReLU saves its output, of each micro-batch
     example = torch.zeros(8, 1024, device="cuda")
     received = example.detach().requires_grad_()
     shapes = {"input_args": (received if rank else example,), "output_args": (received,)}
@@ -234,7 +235,7 @@ def peak_of_pipeline(schedule: type[ScheduleGPipe | Schedule1F1B], rank: int) ->
     before_bytes = allocated()
     step = schedule(stage, 8, loss_fn=lambda out, _: out.sum()).step
     step(*call.get("args", ()), **call.get("kwargs", {}))
-    assert layer.weight.grad is not None
+    assert linear.weight.grad is not None
     return torch.cuda.max_memory_allocated() - before_bytes
 
 

@@ -159,6 +159,12 @@ def expanded(x: Tensor, keep: list[Any]) -> Tensor:
     return y.sum() + y.mean() + y.tanh().sum()
 
 
+def with_sums_of_a_nodes_own(x: Tensor, keep: list[Any]) -> Tensor:
+    y = x * 2
+    deviation, mean = torch.std_mean(y)
+    return torch.atan2(y, x.detach() + 3) + y.tanh() + (y - mean) / deviation
+
+
 def checkpointed(x: Tensor, keep: list[Any]) -> Tensor:
     y = x * 2
     return checkpoint(lambda y: y.tanh() + y, y, use_reentrant=False) + y.sigmoid()
@@ -207,6 +213,7 @@ PROGRAMS: dict[str, Program] = {
         a_view_is_kept,
         with_an_own_function,
         expanded,
+        with_sums_of_a_nodes_own,
         checkpointed,
         checkpointed_in_a_nested_pass,
     )

@@ -309,3 +309,20 @@ def test_memory_is_counted_each_time() -> None:
         assert torch.cuda.memory_allocated() == 4 * 4096
         with pytest.raises(RuntimeError, match="size of tensor a"):
             x + torch.zeros(1000, device="cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("op", [aten.mul.Tensor, aten.div.Tensor, aten.masked_fill.Scalar])
+def test_an_expanded_operand_does_not_decide_the_layout(
+    op: OpOverload, dtype: torch.dtype, gpu: vramlab.VirtualGPU
+) -> None:
+    """TensorIterator passes strides of 0 over: PyTorch's own CUDA code gives these strides."""
+    expanded = torch.zeros((), dtype=dtype, device="cuda").expand(3, 4)
+    if op is aten.masked_fill.Scalar:
+        assert op(expanded, expanded != 0, 1).stride() == (4, 1)
+        rows = torch.zeros(4, 1, dtype=dtype, device="cuda").expand(4, 3).t()
+        assert rows.contiguous().stride() == (4, 1)
+        return
+    by_columns = torch.zeros(4, 3, dtype=dtype, device="cuda").t()
+    assert op(expanded, by_columns).stride() == (1, 3)
+    assert op(by_columns, expanded).stride() == (1, 3)

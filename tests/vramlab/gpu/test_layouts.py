@@ -67,3 +67,13 @@ def test_what_strides_decide_is_counted() -> None:
         after_bytes = torch.cuda.memory_stats()["requested_bytes.all.current"]
         assert after_bytes - before_bytes == copies * output_bytes
         del output, flat
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_of_nothing_returns_a_copy(training: bool) -> None:
+    """1000 numbers of 4 bytes round up to 4096 bytes; a mask of 1000 bytes to 1024."""
+    x = torch.zeros(1000, device="cuda")
+    before = torch.cuda.memory_allocated()
+    kept, _ = torch.native_dropout(x, 0.0, training)
+    assert kept.data_ptr() != x.data_ptr()
+    assert torch.cuda.memory_allocated() - before == 4096 + 1024

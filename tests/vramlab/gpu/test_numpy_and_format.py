@@ -74,3 +74,11 @@ def test_other_tensors_are_formatted_as_tensors(nan_gpu: VirtualGPU) -> None:
     with pytest.raises(TypeError, match="unsupported format string"):
         f"{row:.2f}"
     assert reads(nan_gpu) == {}
+
+
+def test_a_parameter_with_values_can_be_printed() -> None:
+    with VirtualGPU("T4", values=True):
+        for device in ("cpu", "cuda"):
+            parameter = torch.nn.Parameter(torch.ones(2, device=device))
+            text = "Parameter containing:\ntensor([1., 1.], requires_grad=True)"
+            assert repr(parameter) == text

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from vramlab.errors import UnknownTorchVersionError
 from vramlab.gpu import VirtualGPU
-from vramlab.gpu.virtual_gpu import OLDEST_RULES
+from vramlab.torch_versions import NEWEST, OLDEST_RULES
 from vramlab.units import MIB
 
 SIZE_BYTES = 4 * MIB  # of 1024 x 1024 floats
@@ -109,7 +109,9 @@ def test_a_version_before_the_oldest_is_told(version: str) -> None:
     assert str(torch.__version__) in str(caught[0].message)
 
 
-@pytest.mark.parametrize("version", [None, "1.13", "2.0.1", "2.11", "2.13.0+cpu", "2.15.0a0+git1"])
+@pytest.mark.parametrize(
+    "version", [None, "1.13", "2.0.1", "2.11", "2.13.0+cpu", "2.15.0", str(torch.__version__)]
+)
 def test_others_are_not(version: str | None) -> None:
     gpu = VirtualGPU("T4", torch_version=version)
     assert gpu.machine.torch_version >= OLDEST_RULES
@@ -121,3 +123,11 @@ def test_what_is_no_version_is_an_error(version: str) -> None:
         UnknownTorchVersionError, match=r"is no version of PyTorch: write it like \"2\.11\""
     ):
         VirtualGPU("T4", torch_version=version)
+
+
+@pytest.mark.parametrize("version", ["7.1", "2.1", "2.1.0", "2.99", "3.0", "1.14"])
+def test_rules_that_are_not_known_are_an_error(version: str) -> None:
+    with pytest.raises(UnknownTorchVersionError) as error:
+        VirtualGPU("T4", torch_version=version)
+    known = str(error.value).partition("known: ")[2].split(", ")
+    assert known == ["1.13", "2.0", *(f"2.{minor}" for minor in range(5, NEWEST[1] + 1))]

@@ -69,6 +69,20 @@ def test_encoders_keep_padding_without_values(nan_gpu: VirtualGPU) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # of PyTorch 2.12
+def test_the_profiler_runs_with_the_activity_of_cuda_alone(gpu: VirtualGPU) -> None:
+    x = torch.ones(4, device="cuda")
+    cuda = torch.profiler.ProfilerActivity.CUDA
+    assert cuda in torch.profiler.supported_activities()
+    with (
+        pytest.warns(UserWarning, match="records the host's part only"),
+        torch.profiler.profile(activities=[cuda]) as profile,
+    ):
+        x.add(1)
+    assert all(event.device_time_total == 0 for event in profile.key_averages())
+    with torch.autograd.profiler.emit_nvtx():
+        x.add(1)
+
+
 def test_the_profiler_records_the_hosts_part(gpu: VirtualGPU) -> None:
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with (

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu import VirtualGPU
 from vramlab.gpu.stand_ins.rank_alone import StoreOfRankAlone, waiting_for_nobody
 
 
@@ -40,6 +42,10 @@ def test_its_store_has_what_others_would_have_written() -> None:
     assert store.get("mine") == b"written"
     assert len(store.get("of the first rank")) == 128  # of which NCCL's identifiers are
     assert store.check(["of another rank"])
+    assert not store.check(["exception_dump"])  # none of them asks for records of a failure
+    store.set("remote_error:0", b"ours")
+    assert store.check(["remote_error:0"])
+    assert not store.check(["remote_error:1"])
     store.wait(["of another rank"])
     assert (store.add("arrived", 1), store.add("arrived", 1)) == (1, 2)
     assert store.clone().get("mine") == b"written"
@@ -52,3 +58,39 @@ def test_a_world_of_one_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with waiting_for_nobody(), pytest.raises(ValueError, match="MASTER_ADDR"):
         dist.init_process_group("gloo")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_states_of_generators_are_broadcast(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Accelerate does: what other ranks send has no values, and changes nothing."""
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with VirtualGPU("T4", 2):
+        dist.init_process_group("nccl")
+        try:
+            torch.cuda.set_device(rank)
+            for generator in (torch.Generator(), torch.Generator("cuda"), torch.default_generator):
+                generator.manual_seed(7)
+                before = generator.get_state()
+                state = before.to("cuda")
+                dist.broadcast(state, 0)
+                state = state.cpu()
+                if generator is torch.default_generator:
+                    torch.set_rng_state(state)
+                else:
+                    generator.set_state(state)
+                assert generator.get_state().tolist() == before.tolist()
+            state = torch.cuda.get_rng_state().to("cuda")
+            dist.broadcast(state, 0)
+            torch.cuda.set_rng_state(state.cpu())
+            # A state with values is set.
+            other = torch.Generator().manual_seed(8)
+            torch.set_rng_state(other.get_state())
+            assert torch.get_rng_state().tolist() == other.get_state().tolist()
+        finally:
+            dist.destroy_process_group()
+
+
+def test_remote_procedure_calls_are_refused_plainly() -> None:
+    with VirtualGPU("T4"), pytest.raises(UnsupportedOnVirtualGPU, match=r"torch\.distributed\.rpc"):
+        torch.distributed.rpc.init_rpc("worker", rank=0, world_size=1)

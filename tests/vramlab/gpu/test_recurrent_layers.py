@@ -65,6 +65,20 @@ def test_weights_lie_in_one_buffer_and_gradients_in_another() -> None:
         assert len({g.untyped_storage().data_ptr() for g in gradients if g is not None}) == 1
 
 
+@pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3)])
+def test_without_biases_gradients_are_copied_out_of_the_buffer(
+    kind: type[nn.RNNBase], gates: int
+) -> None:
+    """Source: `_cudnn_rnn_backward_weight` in aten/src/ATen/native/cudnn/RNN.cpp, PyTorch 2.13."""
+    with VirtualGPU("A100-40GB"):
+        layer = kind(3, 5, 2, bias=False).cuda()
+        layer(torch.zeros(7, 2, 3, device="cuda"))[0].sum().backward()
+        gradients = [weight.grad for weight in layer.parameters() if weight.grad is not None]
+        # gates x 5 numbers of 4 B, of 3 inputs, then of 5 inputs or states: each alone
+        sizes = [gradient.untyped_storage().nbytes() for gradient in gradients]
+        assert sizes == [gates * 5 * 3 * 4] + 3 * [gates * 5 * 5 * 4]
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_the_forward_pass_keeps_its_reserve(kind: type[nn.RNNBase], batch_first: bool) -> None:
@@ -122,7 +136,7 @@ def test_before_ampere_a_step_in_bfloat16_keeps_its_gates(
     """A step keeps products with input and state, what the kernel computed, h and an LSTM's c.
 
     The states before the first step are a tensor each; after the last, they are stacked, and the
-    last h is nobody's then.
+    last h is not held by anything then.
     """
     steps, batch, hidden = 3, 8, 160
     u = batch * hidden

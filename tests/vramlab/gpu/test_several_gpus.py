@@ -179,3 +179,22 @@ def test_events_streams_and_devices_go_together(four: VirtualGPU) -> None:
             event.record()
             assert event.device == torch.device("cuda", index)
     assert torch.cuda.current_device() == 0
+
+
+def test_what_cpp_makes_is_where_the_operands_are(gpus: VirtualGPU) -> None:
+    """A number of `torch.where` is a tensor of 4 B, 512 B allocated, beside as much of the result.
+
+    Before, nothing but copies ran on that GPU, and the last kernel on another.
+    """
+    mask = torch.ones(4, dtype=torch.bool).to("cuda:1")
+    x = torch.ones(4).to("cuda:1")
+    torch.ones(1, device="cuda:0")
+    before = torch.cuda.memory_allocated(1)
+    torch.cuda.reset_peak_memory_stats(1)
+    result = torch.where(mask, x, 2.0)
+    assert result.device == torch.device("cuda:1")
+    assert torch.cuda.max_memory_allocated(1) - before == 2 * 512
+    torch.cuda.reset_peak_memory_stats(1)
+    of_meta = torch.empty(4, device="meta")
+    assert torch.where(of_meta > 0, of_meta, 2.0).is_meta
+    assert torch.cuda.max_memory_allocated(1) == torch.cuda.memory_allocated(1)

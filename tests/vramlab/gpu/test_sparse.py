@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vramlab.cuda_rules.cub import merge_sort_bytes
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu import VirtualGPU
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
@@ -87,3 +88,58 @@ def test_values_are_right_where_they_are_computed() -> None:
         matrix = torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse().cuda()
         product = torch.mm(matrix, torch.ones(2, 2, device="cuda"))
         assert product.cpu().tolist() == [[2.0, 2.0], [3.0, 3.0]]
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("index", [0, 1])
+def test_products_are_where_their_operands_are(index: int, values: bool) -> None:
+    """C++ makes zeros to add to, after ops elsewhere: on the host, and on the other GPU."""
+    with VirtualGPU("T4", 2, values=values):
+        places, entries = torch.tensor([[0, 1, 1], [2, 0, 2]]), torch.tensor([2.0, 3.0, 4.0])
+        matrix = torch.sparse_coo_tensor(places, entries, (2, 3)).to(f"cuda:{index}")
+        dense = torch.ones(3, 4, device=f"cuda:{index}", requires_grad=True)
+        for device in ("cpu", "meta", f"cuda:{1 - index}"):
+            torch.ones(2, device=device) + 1
+            product = torch.sparse.mm(matrix, dense)
+            torch.ones(2, device=device) + 1
+            product.sum().backward()
+            assert dense.grad is not None
+            assert {product.get_device(), dense.grad.get_device()} == {index}
+        assert torch.cuda.max_memory_allocated(1 - index) == 2 * 512
+        if values:
+            assert product.tolist() == [[2.0] * 4, [7.0] * 4]
+            assert dense.grad.tolist() == [[3 * 3.0] * 4, [0.0] * 4, [3 * 6.0] * 4]
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_a_sparse_tensor_is_made_on_the_gpu(values: bool) -> None:
+    with VirtualGPU("T4", values=values):
+        places = torch.stack((torch.arange(EDGES), torch.arange(EDGES)))
+        made = torch.sparse_coo_tensor(
+            places, torch.ones(EDGES), (EDGES, EDGES), device="cuda", requires_grad=True
+        )
+        assert made.is_cuda
+        assert made.requires_grad
+        assert made.shape == (EDGES, EDGES)
+        assert torch.cuda.memory_allocated() == 212_480 + VALUES
+        # Without a size, which is read from the indices; and of lists.
+        assert torch.sparse_coo_tensor(places, torch.ones(EDGES), device="cuda").is_cuda
+        listed = torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), device="cuda:0")
+        assert (listed @ torch.ones(2, 3, device="cuda")).shape == (2, 3)
+        assert torch.sparse_coo_tensor((2, 3), device="cuda").shape == (2, 3)
+        host = torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], (2, 2))
+        assert host.device.type == "cpu"
+        assert torch.sparse_coo_tensor(places, torch.ones(EDGES), device="cpu").is_cpu
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("made_on", ["the GPU", "the GPU by its parts", "the host"])
+def test_compressed_tensors_are_refused_plainly(gpu: VirtualGPU, made_on: str) -> None:
+    rows, columns, entries = torch.tensor([0, 1, 3]), torch.tensor([2, 0, 2]), torch.ones(3)
+    parts = (rows, columns, entries)
+    if made_on == "the GPU by its parts":
+        parts = (rows.cuda(), columns.cuda(), entries.cuda())
+    options = {"device": "cuda"} if made_on == "the GPU" else {}
+    with pytest.raises(UnsupportedOnVirtualGPU, match=r"torch\.sparse_coo"):
+        torch.sparse_csr_tensor(*parts, size=(2, 3), **options).cuda()
+    assert torch.sparse_csr_tensor(rows, columns, entries, size=(2, 3)).to_dense().sum() == 3

@@ -77,3 +77,28 @@ def test_one_that_has_its_gradients_in_cpp_is_refused_with_what_to_install(tmp_p
     assert ran.returncode == 1
     assert "operator torchvision::nms does not exist" in ran.stderr
     assert "The wheel of torchvision is made for PyTorch's CUDA build" in ran.stderr
+
+
+NET = """\
+import torchvision
+from torch import nn
+def build():
+    assert torchvision.extension._has_ops()
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2))
+"""
+
+
+def test_a_plan_of_a_model_that_imports_it(tmp_path: Path) -> None:
+    (make(tmp_path) / "_autograd_registrations.py").touch()
+    (tmp_path / "net.py").write_text(NET)
+    words = ["--input", "float32[B,3,8,8]", "--target", "int64[B]", "--loss", "cross_entropy"]
+    ran = subprocess.run(
+        [warm_python(), "-m", "vramlab", "plan", "net.py:build", *words],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "It fits" in ran.stdout

@@ -64,10 +64,10 @@ def test_what_is_not_known_stays_a_read(
 @pytest.mark.parametrize(
     "change",
     [
-        lambda x: x[0].fill_(False),
-        lambda x: x.copy_(torch.tensor([True, False, True])),
+        lambda x: x[0].copy_(unknown()[0]),
         lambda x: x.copy_(unknown()),
-        lambda x: x.__setitem__(0, False),
+        lambda x: x.__setitem__(0, unknown()[0]),
+        lambda x: x.masked_fill_(unknown(), False),
         lambda x: x.bernoulli_(),
         lambda x: x.logical_and_(unknown()),
     ],

@@ -188,3 +188,100 @@ def test_the_host_stays_the_host(values_gpu: VirtualGPU) -> None:
     assert there.new_zeros(3, device="cpu").device.type == "cpu"
     assert there.to("cpu", torch.float64).device.type == "cpu"
     assert torch.cuda.memory_allocated() == 512
+
+
+MADE_BY_TORCH: dict[str, Callable[[Tensor], Tensor]] = {
+    # From C++: it makes tensors of its own by the options of an operand.
+    "one_hot": lambda x: nn.functional.one_hot(x.long()),
+    "one_hot, all classes": lambda x: nn.functional.one_hot(x.long(), 9),
+    "combinations": torch.combinations,
+    "quantile": lambda x: x.quantile(0.25),
+    "matrix_rank": lambda x: torch.linalg.matrix_rank(torch.outer(x, x)),
+    # From Python: it asks an operand for its device.
+    "fractional pooling": lambda x: (
+        nn.functional.fractional_max_pool2d(x.repeat(4).view(1, 1, 4, 4), 2, output_size=2)
+        .sum(dtype=torch.float64)
+        .ge(0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MADE_BY_TORCH)
+def test_what_torch_makes_for_itself_lies_where_the_operands_do(name: str) -> None:
+    program, x = MADE_BY_TORCH[name], torch.tensor([3.0, 0.0, 2.0, 1.0])
+    expected = program(x)
+    with VirtualGPU("T4", values=True):
+        result = program(x.cuda())
+        assert result.is_cuda
+        assert result.cpu().equal(expected)
+
+
+def test_what_hooks_make_is_where_the_program_says() -> None:
+    places = []
+
+    def look(value: Tensor) -> Tensor:
+        places.append(torch.zeros(1, device="cpu").device.type)
+        return value
+
+    with VirtualGPU("T4", values=True):
+        weight = torch.ones(2, 2, device="cuda", requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(look, look):
+            y = nn.functional.linear(weight, weight)  # saves both, from within C++
+        y.register_hook(look)
+        y.sum().backward()
+    assert places == ["cpu"] * 5
+
+
+DRAWING: dict[str, Callable[[], Tensor]] = {
+    "dropout": lambda: nn.functional.dropout(torch.ones(64, device="cuda"), 0.5),
+    "rand": lambda: torch.rand(64, device="cuda"),
+    "normal_": lambda: torch.empty(64, device="cuda").normal_(),
+    "randperm": lambda: torch.randperm(64, device="cuda"),
+    "multinomial": lambda: torch.ones(64, device="cuda").multinomial(8),
+}
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_ops_draw_from_the_generator_of_their_gpu(name: str) -> None:
+    draw = DRAWING[name]
+    with VirtualGPU("T4", count=2, values=True):
+        host, other = torch.get_rng_state(), torch.cuda.get_rng_state(1)
+        state = torch.cuda.get_rng_state()
+        first, second = draw(), draw()
+        assert not first.equal(second)
+        torch.cuda.set_rng_state(state)
+        assert draw().equal(first)
+        assert torch.get_rng_state().equal(host)
+        assert torch.cuda.get_rng_state(1).equal(other)
+
+
+def test_a_seed_is_that_of_all_generators_whenever_it_is_set() -> None:
+    torch.manual_seed(3)
+    with VirtualGPU("T4", values=True):
+        assert torch.cuda.initial_seed() == 3
+        first = torch.rand(4, device="cuda")
+        torch.manual_seed(3)
+        torch.rand(4)  # draws from the CPU's
+        assert torch.rand(4, device="cuda").equal(first)
+
+
+def test_the_first_draw_has_the_seed_and_the_second_goes_on() -> None:
+    """The seed waits until the GPU is used, which the first draw is: it must not be set again."""
+    torch.manual_seed(1)
+    expected = [torch.rand(3), torch.rand(3)]
+    for _ in range(2):  # the second GPU begins with the seed that it is given again
+        with VirtualGPU("T4", values=True):
+            torch.manual_seed(1)
+            found = [torch.rand(3, device="cuda").cpu() for _ in range(2)]
+        assert all(map(torch.equal, found, expected))
+
+
+def test_what_hooks_of_torch_pin_is_on_the_host() -> None:
+    """ReLU saves its output of 4 MiB: in pinned memory it is not the GPU's."""
+    with VirtualGPU("T4", values=True):
+        x = torch.ones(2**20, device="cuda", requires_grad=True)
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            y = torch.relu(x).relu()
+        assert torch.cuda.memory_allocated() == 2 * 2**22  # x and y
+        y.sum().backward()
+        assert x.grad is not None

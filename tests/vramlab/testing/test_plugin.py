@@ -66,7 +66,7 @@ def test_limits_and_golden_files(tmp_path: Path) -> None:
     assert "cuda:0: peak < 12.00 MiB does not hold: 12,582,912 bytes" in first.stdout
     assert "test_memory.py:6 weights" in first.stdout  # the line that holds it
     assert "The test put nothing on a cuda device" in first.stdout
-    golden = tmp_path / "vram" / "test_memory" / "test_golden-cuda-1.json"
+    golden = golden_path(module, "test_golden[cuda:1]")
     unused, used = json.loads(golden.read_text())["devices"]
     assert unused["context_bytes"] == 0
     assert used["peak_allocated_bytes"] == 2 * MIB * 4  # float32
@@ -77,6 +77,49 @@ def test_limits_and_golden_files(tmp_path: Path) -> None:
     assert outcomes(second) == {"test_golden[cuda:0]", "test_golden[cuda:1]"}
     assert "allocated at most    8.00   12.00       +4.00" in second.stdout
     assert "There is no golden file" in second.stdout
+
+
+UNSURE = """
+import pytest, torch
+
+def loop():
+    x = torch.rand(2**20, device="cuda").cos()
+    while x.sum() < 3:
+        x = x + x
+
+@pytest.mark.vram(gpu="T4", peak="<= 1 GiB")
+def test_at_most():
+    loop()
+
+@pytest.mark.vram(gpu="T4", peak=">= 1 MiB")
+def test_at_least():
+    loop()
+
+@pytest.mark.vram(gpu="T4")
+def test_golden():
+    LOOP
+"""
+
+
+def test_a_bound_holds_only_where_nothing_that_decides_it_is_unknown(tmp_path: Path) -> None:
+    module = tmp_path / "test_memory.py"
+    module.write_text(UNSURE.replace("LOOP", "loop()"), encoding="utf-8")
+    first = run_pytest(tmp_path, "--vram-update")
+    assert outcomes(first) == {"test_at_most"}, first.stdout + first.stderr
+    assert (
+        "peak <= 1024.00 MiB is not sure: at least, because test_memory.py:6 (while" in first.stdout
+    )
+    golden = json.loads(golden_path(module, "test_golden").read_text())
+    assert golden["outcome"] == "at least"
+    assert outcomes(run_pytest(tmp_path, "-k", "golden")) == set()
+    text = "x = torch.rand(2**20, device='cuda').cos()"
+    module.write_text(UNSURE.replace("LOOP", text), encoding="utf-8")
+    # as much is needed, and it has become sure: what is written down is made by --vram-update
+    run_pytest(tmp_path, "--vram-update", "-k", "golden")
+    module.write_text(UNSURE.replace("LOOP", f"{text}\n    while x.sum() < 3: x = x + x"))
+    third = run_pytest(tmp_path, "-k", "golden")
+    assert outcomes(third) == {"test_golden"}
+    assert "note: now at least, because test_memory.py (" in third.stdout
 
 
 @pytest.mark.parametrize(
@@ -124,6 +167,13 @@ def test_a_mark_has_a_gpu_and_limits() -> None:
     assert request.limits == (Limit("peak", "<=", GIB),)
     with pytest.raises(VramlabError, match="does not take 'T4'"):
         Request.of(("T4",), {})
+
+
+def test_no_two_tests_have_one_golden_file() -> None:
+    parameters = ("1", "-1", "1-", "a/b", "a-b", "a:b", "a--b", "a b", "[a]", "")
+    names = [f"test_f[{each}]" for each in parameters]
+    names += ["test_f", "TestA::test_f", "test_a::test_f", "test_f-1", "test_f::1", "TestA[test_f]"]
+    assert len({golden_path(Path("test_x.py"), name) for name in names}) == len(names)
 
 
 def test_golden_files_lie_beside_the_tests() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 from vramlab.errors import OutOfDeviceMemory
+from vramlab.gpu.core.backward_nodes import ENGINE, run_in_node
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.higher_order import in_eager
+from vramlab.gpu.core.ops_in_python import kernel_of_program
 from vramlab.gpu.core.storage_record import wraps
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
@@ -17,6 +21,7 @@ from vramlab.gpu.torch_internals import (
     OpOverload,
     TorchDispatchMode,
     TorchDispatchModeKey,
+    current_graph_task_id,
     get_dispatch_mode,
 )
 
@@ -29,13 +34,20 @@ class AllocationMode(TorchDispatchMode):
 
     Args:
         served: that of the GPU that is awake, or None while none is.
+        around_python: entered around a kernel that the program has written in Python, so that it
+            sees tensors as the program does.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, served: Callable[[], Dispatcher | None]) -> None:
+    def __init__(
+        self,
+        served: Callable[[], Dispatcher | None],
+        around_python: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
         super().__init__()
         self._served = served
+        self._around_python = around_python
 
     def retire(self) -> None:
         """Pass everything by from now on."""
@@ -61,12 +73,17 @@ class AllocationMode(TorchDispatchMode):
                 return in_eager(func)(*args, **(kwargs or {}))
         if any(map(wraps, types)):  # a DTensor, say: it makes ops on the tensors that it holds
             return NotImplemented
-        if (path := dispatcher.path_of(func)) is not None:
-            with self:
+        if (path := dispatcher.path_of(func, args, kwargs or {})) is not None:
+            in_python = kernel_of_program(func) is not None
+            with self, self._around_python() if in_python else nullcontext():
                 return path(*args, **(kwargs or {}))
         # In the backward pass the function mode is still on; kernels must see tensors as they are.
         with DisableTorchFunction():
             try:
+                if current_graph_task_id() != -1 and sys._getframe(1).f_code is ENGINE:
+                    result = run_in_node(dispatcher, func, args, kwargs or {})
+                    if result is not NotImplemented:
+                        return result
                 return dispatcher.run(func, args, kwargs or {})
             except OutOfDeviceMemory as error:
                 raise torch.OutOfMemoryError(str(error)) from error

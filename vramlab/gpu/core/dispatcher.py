@@ -12,22 +12,36 @@ data, read values or depend on them are not computations, and have handlers of t
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from types import FrameType
 from typing import Any
 
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.errors import device_mismatch, is_written_to, no_kernel, raise_as_on_cpu
+from vramlab.gpu.core.captured_ops import PAGEABLE_COPY, captured
+from vramlab.gpu.core.errors import (
+    device_mismatch,
+    is_written_to,
+    no_kernel,
+    other_machine,
+    raise_as_on_cpu,
+)
 from vramlab.gpu.core.inferred_shapes import INFERRED
 from vramlab.gpu.core.kernel_steps import KernelSteps
 from vramlab.gpu.core.machine import AUTOGRAD_THREAD, Machine
 from vramlab.gpu.core.observers import Observer
-from vramlab.gpu.core.op_table import OPS, OpSpec
+from vramlab.gpu.core.op_table import OPS, OpSpec, written_by
+from vramlab.gpu.core.ops_in_python import kernel_of_program
+from vramlab.gpu.core.shadows import DECIDING
 from vramlab.gpu.core.storage_record import (
     ATTRIBUTE,
     HOST,
+    SHADOWS,
     StorageRecord,
     has_values,
     mark_as_host,
@@ -46,6 +60,14 @@ from vramlab.gpu.torch_internals import (
     sparse_parts,
 )
 from vramlab.kernels import replay
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+_CALLERS_IN_TORCH = (
+    *("vramlab.gpu.", "torch.functional", "torch.nn.functional"),
+    *("torch._decomp.", "torch._refs.", "torch._prims."),
+)
+"""Where functions of torch are called that are written in C++, and where those in Python are."""
 
 
 class Dispatcher:
@@ -74,15 +96,24 @@ class Dispatcher:
         self.seen: dict[OpOverload, int] = {}
         self._paths: dict[OpOverload, Callable[..., Any] | None] = {}
 
-    def path_of(self, func: OpOverload) -> Callable[..., Any] | None:
+    def path_of(
+        self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Callable[..., Any] | None:
         """Return what takes apart an op that consists of others; None where it is run as it is.
 
         Autograd takes it apart. In inference mode, from a nested tensor and from an operator that
-        takes functions it comes whole, and the allocations are those of its parts.
+        takes functions it comes whole, and the allocations are those of its parts. What CUDA makes
+        of others is taken apart on a GPU; on the host it is run as it is.
         """
         if func not in self._paths:
             self._paths[func] = self._take_apart(func, OPS[func])
-        return self._paths[func]
+        path = self._paths[func]
+        if path is not None and path is self._made_of(func, OPS[func]):
+            device_index = self.find_device_index(func, args, kwargs)
+            if device_index is None or device_index == HOST:
+                return None
+            self.machine.thread.recent = device_index
+        return path
 
     def _take_apart(self, func: OpOverload, spec: OpSpec) -> Callable[..., Any] | None:
         if spec.handler is not None:
@@ -90,13 +121,25 @@ class Dispatcher:
         if spec.cuda_path is not None:
             key = DispatchKey.Meta if self.backing_device.type == "meta" else DispatchKey.CPU
             return kernel_of(func, key)
+        if (made_of := self._made_of(func, spec)) is not None:
+            return made_of
         if spec.cuda_kernel is not None and self.backing_device.type == "meta":
             return None
         return func.decompose if spec.is_composite else None
 
+    def _made_of(self, func: OpOverload, spec: OpSpec) -> Callable[..., Any] | None:
+        """Return what runs the parts of an op on a GPU: ours, or the program's own in Python."""
+        if self.backing_device.type != "meta":
+            return None
+        if spec.made_of is not None or spec.cuda_kernel is not None or spec.rule is not None:
+            return spec.made_of
+        return kernel_of_program(func)
+
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one op: compute on the backing device, allocate on the GPU."""
         handler = OPS[func].handler or Dispatcher.run_plain
+        if self.machine.captures:
+            handler = captured(handler)
         if not (observers := self.machine.observers):
             return handler(self, func, args, kwargs)
         begun: list[Observer] = []
@@ -136,22 +179,56 @@ class Dispatcher:
     ) -> Any:
         """Run a kernel on GPU `device_index`."""
         self.count_call(func, device_index)
-        if spec.mutates:
-            for tensor in tensors_in(args, kwargs):
+        is_meta = self.backing_device.type == "meta"
+        is_known = is_meta and spec.computes and _have_shadows(args, kwargs)
+        if spec.written and not is_known and is_meta:
+            for tensor in written_by(spec, args, kwargs):
                 if (record := record_of(tensor)) is not None:
                     record.forget_values()
-        if spec.skips and self.backing_device.type == "meta" and spec.rule is None:
-            return None
-        if spec.check is not None:
-            spec.check(*args)
-        if self.backing_device.type == "meta":
-            result = INFERRED.infer(spec, func, args, kwargs, self.compute)
-            if spec.layout is not None:
-                result = spec.layout(args, result)
+        if spec.skips and spec.rule is None and is_meta:
+            result: Any = None
         else:
-            result = self.compute(func, args, kwargs)
-        self.allocate_outputs(func, args, kwargs, result, device_index)
+            if spec.check is not None:
+                spec.check(*args)
+            if is_meta:
+                result = INFERRED.infer(spec, func, args, kwargs, self.compute)
+                if spec.layout is not None:
+                    result = spec.layout(args, result)
+            elif spec.draws and kwargs.get("generator") is None:
+                # The first use of a GPU sets the seed that was chosen before.
+                with drawing_from(self.machine.use(device_index).generator):
+                    result = self.compute(func, args, kwargs)
+            else:
+                result = self.compute(func, args, kwargs)
+            self.allocate_outputs(func, args, kwargs, result, device_index)
+        if spec.fill is not None and is_meta:
+            remember(result, spec.fill(args))
+        elif is_known:
+            written = list(written_by(spec, args, kwargs))
+            SHADOWS.follow(func, spec.base_name, args, kwargs, result, written)
+        elif spec.base_name in DECIDING and is_meta:
+            SHADOWS.decide(spec.base_name, args, result)
         return result
+
+    def work_where(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+        """Note where the operands of a function of torch are, by the first: there C++ works.
+
+        Those of classes that handle functions of torch themselves are not asked.
+
+        Returns:
+            The index of the GPU, or None if the operands are elsewhere, or there are none.
+        """
+        for tensor in chain(args[:1], tensors_in(args, kwargs)):  # most calls end at the first
+            if type(tensor) not in _PLAIN:
+                continue
+            record = record_of(tensor)
+            if record is None and tensor.is_meta:
+                self.machine.thread.recent = None
+                return None
+            if record is not None and record.device_index != HOST:
+                self.machine.thread.recent = record.device_index
+                return record.device_index
+        return None
 
     def count_call(self, func: OpOverload, device_index: int) -> None:
         """Note that an op runs on GPU `device_index`."""
@@ -178,8 +255,7 @@ class Dispatcher:
                 steps = spec.rule.steps(
                     self.machine.devices[device_index].kernel_context, func, args, kwargs, outputs
                 )
-                with KernelSteps(self, device_index, outputs) as kernel:
-                    replay(steps, len(outputs), kernel)
+                replay(steps, len(outputs), KernelSteps(self, device_index, outputs))
             if spec.resizes:
                 for output in outputs:
                     if output is not None:
@@ -213,17 +289,16 @@ class Dispatcher:
     ) -> Any:
         """Run a factory, on a GPU or on the host."""
         if device == self.backing_device:
-            device = self._guess_device_meant(func, args)
+            # Pinned memory is the host's: torch's own hooks offload into it (`save_on_cpu`).
+            pinned = kwargs.get("pin_memory") and device.type == "cpu"
+            device = device if pinned else self._guess_device_meant(func, args)
         if device.type == "cuda":
             device_index = self.index_of(device)
             kwargs = {**kwargs, "device": self.backing_device}
             kwargs.pop("pin_memory", None)
             if "generator" in kwargs and self.backing_device.type == "meta":
                 kwargs["generator"] = None
-            result = self.run_kernel(spec, func, args, kwargs, device_index)
-            if spec.fill is not None:
-                remember(result, spec.fill(args))
-            return result
+            return self.run_kernel(spec, func, args, kwargs, device_index)
         if device.type == "cpu":
             return self.create_on_host(func, args, kwargs)
         return func(*args, **kwargs)
@@ -236,10 +311,12 @@ class Dispatcher:
         through the function mode, and is known (`user_named_backing_device`). Else, in this order:
 
         1. the device of the op's own operands, where it has any;
-        2. the GPU of the op that the thread ran before (`ThreadState.recent`). That is the guess:
-           a factory without operands that C++ calls is a step of something that runs on one GPU.
+        2. the GPU of the operands of the function of torch that the program has called, or else of
+           the op that the thread ran before (`ThreadState.recent`). That is the guess: a factory
+           without operands that C++ calls is a step of something that runs on one GPU.
            Where the CPU stands behind the GPUs, which is what programs use by default, only in the
-           backward pass and in code that is known to mean the GPU (`cpp_means_gpu`);
+           backward pass, in code that is known to mean the GPU (`cpp_means_gpu`), and in a function
+           of torch that was given tensors of the GPU, unless it has called code of the program;
         3. the backing device itself: no op has run on a GPU, or the last one ran elsewhere.
         """
         thread = self.machine.thread
@@ -250,6 +327,7 @@ class Dispatcher:
             self.backing_device.type == "meta"
             or thread.cpp_means_gpu
             or current_graph_task_id() != -1
+            or (thread.has_operands_on_gpu and _is_called_by_torch())
         ):
             device_index = thread.recent
         if device_index is None:
@@ -303,7 +381,9 @@ class Dispatcher:
         """Run an op on host tensors of which at least one holds no values: nor will its result."""
         if schema_of(func).is_mutable:
             if not any(tensor.is_meta for tensor in tensors_in(args[:1])):
-                return args[0]  # host memory whose values are unknown before and after
+                for tensor in tensors_in(args[:1]):  # host memory whose values are unknown now
+                    mark_as_host(tensor).overwritten = True
+                return args[0]
             # Of several, as foreach ops change, some may have values: unknown, too.
             changed = args[0] if isinstance(args[0], torch.Tensor) else _without_values(args[0])
             args = (changed, *(_without_values(a) for a in args[1:]))
@@ -367,7 +447,8 @@ class Dispatcher:
 
         Raises:
             RuntimeError: the operands are on different devices, in torch's words. A CPU tensor of
-                no dimensions may go with tensors of any GPU, as on CUDA.
+                no dimensions may go with tensors of any GPU, as on CUDA. Or one is on a GPU of
+                another `VirtualGPU`.
         """
         device_index: int | None = None
         stranger = False
@@ -378,6 +459,12 @@ class Dispatcher:
                 stranger = stranger or tensor.dim() > 0 or is_written_to(tensor, func, args, kwargs)
                 if where == HOST and device_index is None and not has_values(tensor):
                     device_index = HOST
+            elif (
+                record is not None
+                and record.machine is not self.machine
+                and not self.machine.is_like(record.machine)
+            ):
+                raise other_machine(record, self.machine)
             elif device_index is None or device_index == HOST:
                 device_index = where
             elif where != device_index:
@@ -386,6 +473,35 @@ class Dispatcher:
             raise device_mismatch(func, args, kwargs)
         return device_index
 
+    def host_waits_for(self, tensor: torch.Tensor) -> None:
+        """Note that the host waits for what a tensor's GPU does, if the tensor is on one.
+
+        Raises:
+            torch.AcceleratorError: the current stream there is captured into a CUDA graph.
+        """
+        if self.machine.captures:
+            record = record_of(tensor)
+            if record is not None and record.device_index >= 0:
+                self.machine.captures.wait_for(self.machine.capture_on(record.device_index))
+
+    def crosses_to_host(
+        self, device_index: int, host: torch.Tensor | None, non_blocking: bool
+    ) -> None:
+        """Note a copy between GPU `device_index` and host memory; None: memory that is not pinned.
+
+        Raises:
+            RuntimeError: the current stream of the GPU is captured, and host memory is pageable.
+            torch.AcceleratorError: the host would have to wait for the stream.
+        """
+        capture = self.machine.capture_on(device_index)
+        if capture is None:
+            return
+        record = None if host is None else record_of(host)
+        if record is None or not record.pinned:
+            raise RuntimeError(PAGEABLE_COPY)
+        if not non_blocking:
+            self.machine.captures.wait_for(capture)
+
     def handle_owner(self) -> object:
         """Say whose library handle is used: on CUDA the backward pass has a thread of its own."""
         if current_graph_task_id() != -1:
@@ -393,10 +509,50 @@ class Dispatcher:
         return threading.get_ident()
 
 
+def _is_called_by_torch() -> bool:
+    """Return whether torch itself calls the op that is dispatched, and no hook in between."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "__torch_dispatch__":
+        frame = frame.f_back
+    while frame is not None and (
+        frame.f_code.co_name == "__torch_dispatch__" or frame.f_globals["__name__"] == "torch._ops"
+    ):
+        frame = frame.f_back
+    return frame is not None and frame.f_globals["__name__"].startswith(_CALLERS_IN_TORCH)
+
+
+@contextmanager
+def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
+    """Let kernels of the CPU draw from a GPU's generator, and leave the CPU's as it is.
+
+    Not every op takes a generator, so the CPU's has the state of the GPU's meanwhile.
+    """
+    if generator is None:
+        yield
+        return
+    default = torch.default_generator
+    before = default.get_state()
+    default.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(default.get_state())
+        default.set_state(before)
+
+
+def _have_shadows(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether all operands on GPUs have shadows; what is only written to need not."""
+    for tensor in tensors_in(args):
+        record = record_of(tensor)
+        if tensor.is_meta if record is None else record.shadow is None:
+            return False
+    return not kwargs or _have_shadows([v for k, v in kwargs.items() if k != "out"], {})
+
+
 def _give_back(
     outputs: Sequence[torch.Tensor | None], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Give back the outputs that a kernel had when it failed, as C++ does on its way out.
+    """Free the outputs that a kernel had when it failed, as C++ does on its way out.
 
     The exception's traceback still refers to them, for as long as a program keeps it.
     """

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from vramlab.errors import NoValuesError, UnsupportedOnVirtualGPU
 from vramlab.gpu.core.op_table import is_written
-from vramlab.gpu.core.storage_record import HOST, record_of
+from vramlab.gpu.core.storage_record import HOST, StorageRecord, record_of
 from vramlab.gpu.core.tensors import tensors_in
 from vramlab.gpu.torch_internals import OpOverload, dispatch_dump, schema_of
+
+if TYPE_CHECKING:
+    from vramlab.gpu.core.machine import Machine
 
 
 def device_name(tensor: torch.Tensor) -> str:
@@ -52,6 +55,17 @@ def device_mismatch(
     return RuntimeError(
         f"Expected all tensors to be on the same device, but got {name} is on {other}, different "
         f"from other tensors on {devices[0]} (when checking argument in method {_wrapper(func)})"
+    )
+
+
+def other_machine(record: StorageRecord, attached: Machine) -> RuntimeError:
+    """Say that a tensor is on a GPU of another `VirtualGPU` than the one that is attached."""
+    assert record.machine is not None
+    return RuntimeError(
+        f"a tensor of VirtualGPU({record.machine.devices[0].model.name!r}) is used while "
+        f"VirtualGPU({attached.devices[0].model.name!r}) is attached, which is another machine: "
+        "copy the tensor with .cpu() and then .cuda(), or attach one VirtualGPU with several GPUs "
+        "(count=2)"
     )
 
 

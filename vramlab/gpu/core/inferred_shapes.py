@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from vramlab.gpu import torch_internals
 from vramlab.gpu.core.op_table import OpSpec
 from vramlab.gpu.core.tensors import tensors_in
 from vramlab.gpu.torch_internals import OpOverload, len_torch_dispatch_stack, schema_of
@@ -108,6 +109,8 @@ class InferredShapes:
             return compute(func, args, kwargs)
         before = [*map(_state, tensors_in(args, kwargs))]
         result = compute(func, args, kwargs)
+        if _is_iterated(spec, func):
+            result = _as_iterated(args, result)
         is_same = before == [*map(_state, tensors_in(args, kwargs))]
         if len(self._known) >= _MOST:
             self._known.clear()
@@ -175,7 +178,7 @@ def _key_of(arg: Any, numbers_count: bool = True) -> Any:
 
 
 def _is_regular(spec: OpSpec, func: OpOverload) -> bool:
-    """Tell whether shapes alone decide what an op returns: new tensors, or what it has changed."""
+    """Check whether shapes alone decide what an op returns: new tensors, or what it has changed."""
     schema = schema_of(func)
     return (
         func.namespace in _NAMESPACES
@@ -186,6 +189,43 @@ def _is_regular(spec: OpSpec, func: OpOverload) -> bool:
             each.alias_info is None or each.alias_info.is_write
             for each in (*schema.arguments, *schema.returns)
         )
+    )
+
+
+def _is_iterated(spec: OpSpec, func: OpOverload) -> bool:
+    """Return whether TensorIterator lays out what an op makes.
+
+    Copies are laid out as they are asked to be, and masked_fill fills a contiguous one.
+    """
+    return (
+        torch.Tag.pointwise in func.tags
+        and spec.base_name != "masked_fill"
+        and all(each.name != "memory_format" for each in schema_of(func).arguments)
+    )
+
+
+def _as_iterated(args: Sequence[Any], result: Any) -> Any:
+    """Lay out what an element-wise op makes of expanded operands as TensorIterator does.
+
+    Meta kernels in Python convert operands first, to float32 say: what they make of an expanded one
+    has an order of its own. Source: `elementwise_type_promotion_wrapper` in
+    torch/_prims_common/wrappers.py, PyTorch 2.13.
+    """
+    if not isinstance(result, torch.Tensor):
+        return result
+    operands = [*tensors_in(args)]
+    if any(each is result for each in operands) or not any(map(_is_expanded, operands)):
+        return result
+    wide = [each.expand(result.shape) for each in operands]
+    strides = torch_internals.compute_elementwise_output_strides(*wide)
+    if tuple(strides) == result.stride():
+        return result
+    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=_META)
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    return any(
+        size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vramlab.allocator import Block
-from vramlab.kernels import Marker
+from vramlab.kernels import Convolve, Marker
 from vramlab.kernels.cublas import workspaces
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class KernelSteps:
     """Carries out the steps of a kernel's rule: an `Allocates` on one GPU."""
 
-    __slots__ = ("_borrowed", "_device_index", "_dispatcher", "_outputs")
+    __slots__ = ("_device_index", "_dispatcher", "_outputs")
 
     def __init__(
         self, dispatcher: Dispatcher, device_index: int, outputs: Sequence[torch.Tensor | None]
@@ -26,14 +26,6 @@ class KernelSteps:
         self._dispatcher = dispatcher
         self._device_index = device_index
         self._outputs = outputs
-        self._borrowed: list[Block] = []
-
-    def __enter__(self) -> KernelSteps:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for block in reversed(self._borrowed):
-            self.give(block)
 
     def take(self, size_bytes: int, what: str) -> Block:
         machine = self._dispatcher.machine
@@ -51,10 +43,11 @@ class KernelSteps:
     def workspace(self, library: Marker) -> None:
         machine = self._dispatcher.machine
         device = machine.devices[self._device_index]
+        for_the_call: list[Block] = []
         for workspace in workspaces(library, device.kernel_context):
             if not workspace.kept:
                 if workspace.size_bytes:
-                    self._borrowed.append(self.take(workspace.size_bytes, workspace.pool))
+                    for_the_call.append(self.take(workspace.size_bytes, workspace.pool))
                 continue
             handle = self._dispatcher.handle_owner(), machine.current_stream(self._device_index)
             if device.lacks_workspace(workspace, *handle):
@@ -62,3 +55,23 @@ class KernelSteps:
                     self._device_index, workspace.size_bytes, workspace.pool, is_kept=True
                 )
                 device.keep_workspace(workspace, *handle, machine.allocation_context())
+        for block in reversed(for_the_call):
+            self.give(block)
+
+    def convolve(self, step: Convolve) -> None:
+        device = self._dispatcher.machine.devices[self._device_index]
+        sizes_bytes = device.cudnn(step.convolution, benchmark=step.benchmark)
+        if sizes_bytes is not None:
+            device.plans.execute(
+                step.convolution,
+                sizes_bytes,
+                self,
+                thread=self._dispatcher.handle_owner(),
+                benchmark=step.benchmark,
+            )
+
+    def largest_bytes(self) -> int:
+        return self._dispatcher.machine.devices[self._device_index].allocator.largest_free_bytes()
+
+    def empty_cache(self) -> None:
+        self._dispatcher.machine.empty_cache()

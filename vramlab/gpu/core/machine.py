@@ -6,6 +6,7 @@ tensors and devices together, `stand_ins/torch_c.py` lets torch.cuda ask about t
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import threading
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from vramlab.allocator import (
     AllocatorSettings,
@@ -22,14 +24,22 @@ from vramlab.allocator import (
     precedence_of,
 )
 from vramlab.catalogue import GPUModel
+from vramlab.cudnn.plans import BenchmarkSettings, Plans
 from vramlab.cudnn.workspaces import Workspaces
 from vramlab.errors import OutOfDeviceMemory
+from vramlab.gpu.core.captures import Capture, Captures
 from vramlab.gpu.core.handles import HandlePool
+from vramlab.gpu.core.identities import device_uuid, visible_count
 from vramlab.gpu.core.observers import Observer, RunningOps
 from vramlab.kernels import KernelContext
 from vramlab.kernels.cublas import Workspace
 
+if TYPE_CHECKING:
+    from torch import Generator
+
 DEFAULT_STREAM = 0
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 FramesOfCaller = Callable[[Sequence[object], str], object]
 
@@ -71,8 +81,10 @@ class VirtualDevice:
         memory: the driver's side: capacity, what is free.
         allocator: PyTorch's side: segments, blocks, counters.
         cudnn: what cuDNN takes for convolutions, and who said so.
+        plans: which of cuDNN's plans threads have chosen.
         kernel_context: what the rules in `vramlab.kernels` may ask about the GPU.
         handles: cuBLAS's handles, which cuBLASLt shares.
+        generator: `torch.cuda.default_generators` has it; None until the GPU is attached.
     """
 
     def __init__(
@@ -82,18 +94,29 @@ class VirtualDevice:
         settings: AllocatorSettings,
         torch_version: tuple[int, int],
         environment: Mapping[str, str],
+        benchmarks: BenchmarkSettings,
+        is_capturing: Callable[[], bool],
     ) -> None:
         self.index = index
         self.model = model
         self.memory = DeviceMemory(model.total_bytes, ordinal=index)
         self.allocator = CachingAllocator(
-            self.memory, settings, device=index, precedence=precedence_of(torch_version)
+            self.memory,
+            settings,
+            device=index,
+            precedence=precedence_of(torch_version),
+            pools_count_as_captures=torch_version < (2, 13),
         )
         self.cudnn = Workspaces(model, torch_version)
+        self.plans = Plans(benchmarks, environment)
         self.kernel_context = KernelContext(
-            model=model, torch_version=torch_version, environment=environment, cudnn=self.cudnn
+            model=model,
+            torch_version=torch_version,
+            environment=environment,
+            is_capturing=is_capturing,
         )
         self.handles = HandlePool()
+        self.generator: Generator | None = None
         self._workspaces: dict[tuple[str, int, int], Block] = {}
 
     @property
@@ -119,11 +142,14 @@ class VirtualDevice:
         if kept is not None:
             self.allocator.free(kept)
 
-    def free_workspaces(self) -> None:
-        """Give every kept workspace back to the cache (`torch._C._cuda_clearCublasWorkspaces`)."""
-        for block in self._workspaces.values():
-            self.allocator.free(block)
-        self._workspaces.clear()
+    def free_workspaces(self, stream: int | None = None) -> None:
+        """Free every kept workspace (`torch._C._cuda_clearCublasWorkspaces`).
+
+        Args:
+            stream: only those for this stream.
+        """
+        for key in [key for key in self._workspaces if stream in (None, key[2])]:
+            self.allocator.free(self._workspaces.pop(key))
 
 
 @dataclass
@@ -133,11 +159,13 @@ class ThreadState(threading.local):
     Attributes:
         device: its current device.
         streams: its current stream on each device.
-        recent: the GPU that its latest op ran on; None if it ran on real meta tensors.
+        recent: the GPU that its latest op ran on, or that its function of torch works on; None if
+            that is about real meta tensors.
         user_named_backing_device: inside a call that itself names the device that stands behind
             GPUs: "meta", or "cpu" where values are computed.
         cpp_means_gpu: inside C++ code of PyTorch's that names the device of a GPU's tensors, and so
             the backing device.
+        has_operands_on_gpu: inside a function of torch that was given tensors of a GPU.
         answer_healthy: inside a function of PyTorch's that asks a tensor whether something is
             wrong, where in a healthy run nothing is.
     """
@@ -147,6 +175,7 @@ class ThreadState(threading.local):
     recent: int | None = None
     user_named_backing_device: bool = False
     cpp_means_gpu: bool = False
+    has_operands_on_gpu: bool = False
     answer_healthy: bool = False
 
     def naming_backing_device(self) -> AbstractContextManager[None]:
@@ -156,6 +185,10 @@ class ThreadState(threading.local):
     def answering_healthy(self) -> AbstractContextManager[None]:
         """Let what follows hear that nothing is wrong."""
         return self._while_true("answer_healthy")
+
+    def having_operands_on_gpu(self) -> AbstractContextManager[None]:
+        """Note that a function of torch that follows was given tensors of the recent GPU."""
+        return self._while_true("has_operands_on_gpu")
 
     def working_on(self, gpu: int) -> AbstractContextManager[None]:
         """Note that C++ code means this GPU where it names the backing device."""
@@ -178,14 +211,17 @@ class Machine:
     Attributes:
         torch_version: (major, minor) of the PyTorch whose rules are meant.
         devices: the GPUs, by index.
+        benchmarks: how `torch.backends.cudnn.benchmark` works.
         thread: where the calling thread stands.
         when_used: called when a GPU is used for the first time.
+        hidden_real_gpus: CUDA_VISIBLE_DEVICES when the GPUs were made.
         is_in_bad_fork: whether this process was forked from one that had used a GPU.
         observers: who is told of ops and kernels.
         out_of_memory_observers: called before an error is raised, with the device, the bytes
             asked of the driver, the bytes that may be used in all, and those that are free.
         caveats: what to know of the answers, as sentences; each once.
         skipped_kernels: kernels of the program's own that were launched and did nothing, by name.
+        captures: the streams that are captured into CUDA graphs.
     """
 
     def __init__(
@@ -196,20 +232,32 @@ class Machine:
     ) -> None:
         self.torch_version = torch_version
         environment = Environment()
+        self.benchmarks = BenchmarkSettings()
         self.devices = tuple(
-            VirtualDevice(index, model, settings, torch_version, environment)
+            VirtualDevice(
+                index,
+                model,
+                settings,
+                torch_version,
+                environment,
+                self.benchmarks,
+                functools.partial(self._is_capturing, index),
+            )
             for index, model in enumerate(models)
         )
         self.caveats: dict[str, None] = {}
         self.skipped_kernels: Counter[str] = Counter()
         self.when_used: Callable[[], None] | None = None
         self.is_in_bad_fork = False
+        self.hidden_real_gpus = os.environ.get(_VISIBLE)
+        self._count: int | None = None
         self.observers: tuple[Observer, ...] = ()
         self._frames_of_caller: FramesOfCaller | None = None
         self._running = RunningOps()
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self.thread = ThreadState()
         self._stream_ids = itertools.count(1)
+        self.captures = Captures()
 
     def current_device(self) -> int:
         """Return the index of the calling thread's current device."""
@@ -223,13 +271,40 @@ class Machine:
             self.thread.device = index
         return before
 
+    def count(self) -> int:
+        """Return how many GPUs the program sees, by a CUDA_VISIBLE_DEVICES that it has set itself.
+
+        As on a GPU, the variable is read until a GPU is used. What it was before the GPUs were
+        attached is about real ones.
+        """
+        if self._count is not None:
+            return self._count
+        text = os.environ.get(_VISIBLE)
+        if text is None or text == self.hidden_real_gpus:
+            return len(self.devices)
+        return visible_count(
+            text, [str(device_uuid(device.model, device.index)) for device in self.devices]
+        )
+
+    def is_like(self, other: Machine | None) -> bool:
+        """Return whether another machine has the same GPUs, so that its tensors may be used here.
+
+        A program that attaches the same GPU again keeps using the tensors it has.
+        """
+        return other is not None and (
+            [device.model for device in other.devices] == [device.model for device in self.devices]
+        )
+
     def device(self, index: int) -> VirtualDevice:
         """Return the GPU with this index; raise torch's own error where there is none."""
-        if not 0 <= index < len(self.devices):
+        count = self.count()
+        if not count:
+            raise RuntimeError("No CUDA GPUs are available")
+        if not 0 <= index < count:
             raise RuntimeError(
                 "CUDA error: invalid device ordinal\n"
-                f"cuda:{index} was asked for; this machine has {len(self.devices)} GPU(s), "
-                f"cuda:0 to cuda:{len(self.devices) - 1}"
+                f"cuda:{index} was asked for; this machine has {count} GPU(s), "
+                f"cuda:0 to cuda:{count - 1}"
             )
         return self.devices[index]
 
@@ -245,10 +320,18 @@ class Machine:
         """Make `stream` the calling thread's current stream on `device`."""
         self.thread.streams[device] = stream
 
+    def capture_on(self, device: int) -> Capture | None:
+        """Find the capture of the calling thread's current stream on `device`."""
+        return self.captures.of(self.current_stream(device)) if self.captures else None
+
+    def _is_capturing(self, device: int) -> bool:
+        return self.capture_on(device) is not None
+
     def use(self, index: int) -> VirtualDevice:
         """Return the GPU with this index; the first use of a GPU creates its CUDA context."""
         gpu = self.device(index)
         if gpu.memory.context_bytes == 0:
+            self._count = self.count()
             gpu.memory.context_bytes = gpu.model.context_bytes
             if self.when_used is not None:
                 self.when_used()
@@ -269,6 +352,7 @@ class Machine:
         """Take back what the libraries have lent to the calling thread."""
         for device in self.devices:
             device.handles.release(threading.get_ident())
+            device.plans.forget(threading.get_ident())
 
     def add_observer(self, observer: Observer) -> None:
         """Tell an observer of the ops that begin from now on, in all threads."""
@@ -312,24 +396,32 @@ class Machine:
             return None
         return self._frames_of_caller(self._running.ops, taking)
 
-    def malloc(self, device: int, size_bytes: int, taking: str = "") -> Block:
-        """Allocate on a device for the calling thread's current stream there.
+    def malloc(
+        self, device: int, size_bytes: int, taking: str = "", *, stream: int | None = None
+    ) -> Block:
+        """Allocate on a device.
 
         Args:
             device: its index.
             size_bytes: more than 0.
             taking: what a kernel takes for itself, as its rule calls it.
+            stream: for which stream; None: for the calling thread's current one there.
         """
+        if stream is None:
+            stream = self.current_stream(device)
         gpu = self.use(device)
         try:
-            return gpu.allocator.malloc(
-                size_bytes, self.current_stream(device), self.allocation_context(taking)
-            )
+            return gpu.allocator.malloc(size_bytes, stream, self.allocation_context(taking))
         except OutOfDeviceMemory as error:
             limit_bytes = int(gpu.memory.total_bytes * gpu.allocator.memory_fraction)
             for observer in self.out_of_memory_observers:
                 observer(device, error.segment_bytes, limit_bytes, gpu.memory.free_bytes)
             raise
+
+    def empty_cache(self) -> None:
+        """Return unused segments of every GPU to the driver, as torch.cuda.empty_cache does."""
+        for device in self.devices:
+            device.allocator.empty_cache()
 
     def free(self, device: int, block: Block) -> None:
         """Give a block back to the cache of its device."""

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
 from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.function_mode import DeviceMode, Service
+from vramlab.gpu.core.main_thread import run_in_main_thread
 from vramlab.gpu.torch_internals import (
     TorchDispatchMode,
     default_device_mode,
@@ -61,6 +63,12 @@ def device_mode() -> DeviceMode:
     return DeviceMode(served)
 
 
+def _device_mode_if_off() -> AbstractContextManager[Any]:
+    """Make a function mode unless one is on: below a function that went through it, it is off."""
+    is_on = any(isinstance(mode, DeviceMode) for mode in get_function_mode_stack())
+    return nullcontext() if is_on else device_mode()
+
+
 def _served_dispatcher() -> Dispatcher | None:
     service = _served.service
     return None if service is None else service.dispatcher
@@ -71,15 +79,20 @@ class EnteredModes:
 
     def __init__(self) -> None:
         self.is_over = False
+        self._thread = threading.current_thread()
 
     def leave(self) -> None:
-        """Take the calling thread's modes out, unless somebody else needs them.
+        """Remove the modes of the thread that entered, unless it has another reason for them.
 
-        In another thread than the one that entered, that one's modes stay until it next enters or
-        leaves. Meanwhile they serve what is attached, as in a thread that was started with them.
+        Only a thread itself can change its stacks. If another one leaves, the main thread removes
+        its modes before its next step. In any other thread they pass everything by, until it next
+        enters or leaves.
         """
         self.is_over = True
-        _thread.tidy()
+        if self._thread is threading.main_thread() is not threading.current_thread():
+            run_in_main_thread(_thread.tidy)
+        else:
+            _thread.tidy()
 
 
 class _ThreadModes(threading.local):
@@ -89,15 +102,16 @@ class _ThreadModes(threading.local):
         self.reasons: list[EnteredModes] = []
         self.undo = ExitStack()
 
-    def enter(self, is_new_thread: bool) -> EnteredModes:
+    def enter(self, sets_flags: bool) -> EnteredModes:
         self.tidy()
         if not self.reasons:
             with ExitStack() as stack:
-                function_mode, dispatch_mode = device_mode(), AllocationMode(_served_dispatcher)
+                function_mode = device_mode()
+                dispatch_mode = AllocationMode(_served_dispatcher, _device_mode_if_off)
                 stack.callback(_take_out_function_mode, function_mode)
                 _put_in_function_mode(function_mode)
                 stack.callback(_take_out_dispatch_mode, dispatch_mode)
-                _put_in_dispatch_mode(dispatch_mode, is_new_thread)
+                _put_in_dispatch_mode(dispatch_mode, sets_flags)
                 stack.callback(switch_autocast_key, switch_autocast_key(True))
                 self.undo = stack.pop_all()
         self.reasons.append(reason := EnteredModes())
@@ -114,13 +128,14 @@ _thread = _ThreadModes()
 
 def enter() -> EnteredModes:
     """Let the calling thread see the GPUs that are attached, until `leave()`."""
-    return _thread.enter(is_new_thread=False)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return _thread.enter(sets_flags=in_main_thread)
 
 
 @contextmanager
 def in_new_thread() -> Iterator[None]:
     """Let a thread other than the one that attaches see the GPUs, inside the with statement."""
-    reason = _thread.enter(is_new_thread=True)
+    reason = _thread.enter(sets_flags=False)
     try:
         yield
     finally:
@@ -167,14 +182,14 @@ def _pop_function_modes_until(
     return above
 
 
-def _put_in_dispatch_mode(mode: AllocationMode, is_new_thread: bool) -> None:
+def _put_in_dispatch_mode(mode: AllocationMode, sets_flags: bool) -> None:
     others = _leave_all_dispatch_modes()
-    if is_new_thread:
-        # The flags that TorchDispatchMode sets beside the stack are the process's: a thread that
-        # ends after the GPU is gone would set them for good.
-        push_dispatch_mode(mode)
-    else:
+    if sets_flags:
         mode.__enter__()
+    else:
+        # The flags that TorchDispatchMode sets beside the stack are the process's: a thread that
+        # ends after the GPU is gone would set them for good, or one that ends with the GPU.
+        push_dispatch_mode(mode)
     for _, come_back in others:
         come_back()
 

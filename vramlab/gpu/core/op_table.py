@@ -15,13 +15,15 @@ aten.index` prints it. The modules of `vramlab.gpu.ops` fill the table; the core
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack
 
+import torch
 from torch import Tensor
 
+from vramlab.gpu.core.tensors import tensors_in
 from vramlab.gpu.torch_internals import DispatchKey, OpOverload, schema_of
 from vramlab.kernels import TABLE, Rule
 from vramlab.kernels.registry import overloads
@@ -60,6 +62,7 @@ class Parts(TypedDict, total=False):
     fill: Fill
     cuda_path: CudaPath
     cuda_kernel: Callable[..., Any]
+    made_of: Callable[..., Any]
     autocast: AutocastPolicy
 
 
@@ -81,12 +84,17 @@ class OpSpec:
             autograd; called with a `PathContext` and the op's arguments.
         cuda_kernel: makes the outputs of an op that is one kernel on CUDA and is taken apart
             elsewhere.
+        made_of: runs the ops that CUDA makes this one of, below autograd; called with the op's
+            arguments.
         autocast: what `torch.autocast("cuda")` does with its operands.
         rule: what its kernel takes beyond its outputs.
         creates: a factory: it takes a `device`, and no tensor decides where it runs.
-        mutates: an argument is changed, so that a known value no longer is.
         resizes: an argument's storage may grow (`out=`, `resize_`, `set_`).
         skips: changes values only and has none of its own to return: nothing to do without values.
+        base_name: without namespace and overload, such as "index".
+        written: the arguments that it writes to: position and name.
+        computes: its results are decided by its operands' values alone: no view, nothing random.
+        draws: it draws random numbers.
         is_composite: it consists of other ops, has no handler, and its allocations are theirs.
     """
 
@@ -98,12 +106,16 @@ class OpSpec:
     fill: Fill | None = None
     cuda_path: CudaPath | None = None
     cuda_kernel: Callable[..., Any] | None = None
+    made_of: Callable[..., Any] | None = None
     autocast: AutocastPolicy | None = None
     rule: Rule | None = None
     creates: bool = False
-    mutates: bool = False
     resizes: bool = False
     skips: bool = False
+    base_name: str = ""
+    written: tuple[tuple[int, str], ...] = ()
+    computes: bool = False
+    draws: bool = False
     is_composite: bool = False
 
     @property
@@ -148,10 +160,15 @@ class OpTable(dict[OpOverload, OpSpec]):
             name=str(func),
             rule=TABLE.find(func),
             creates=any(argument.name == "device" for argument in schema.arguments),
-            mutates=mutates,
             resizes=name in ("resize_", "set_", "resize_as_")
             or any(argument.is_out for argument in schema.arguments),
             skips=mutates and name.startswith(("_foreach_", "_fused_")) and not schema.returns,
+            base_name=schema.name.rpartition("::")[2],
+            written=tuple(
+                (at, each.name) for at, each in enumerate(schema.arguments) if is_written(each)
+            ),
+            computes=_computes(func),
+            draws=torch.Tag.nondeterministic_seeded in func.tags,
             is_composite="handler" not in parts and _is_composite(func),
             **parts,
         )
@@ -196,6 +213,29 @@ def _is_composite(func: OpOverload) -> bool:
     )
 
 
+def _computes(func: OpOverload) -> bool:
+    """Return whether what an op returns and writes is decided by its operands' values alone."""
+    schema = schema_of(func)
+    name = schema.name.rpartition("::")[2]
+    return (
+        func.namespace in _COMPUTING
+        and not any(word in name for word in _NOT_COMPUTED)
+        and _IRREGULAR.isdisjoint(func.tags)
+        and all(each.alias_info is None or is_written(each) for each in schema.returns)
+    )
+
+
+_COMPUTING = ("aten", "prims", "torchvision")
+_IRREGULAR = {torch.Tag.nondeterministic_seeded, torch.Tag.inplace_view}
+_NOT_COMPUTED = ("empty", "resize", "set_")
+
+
+def written_by(spec: OpSpec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
+    """Yield the tensors that a call of an op writes to."""
+    for at, name in spec.written:
+        yield from tensors_in((args[at] if at < len(args) else kwargs.get(name),))
+
+
 def is_written(argument: Any) -> bool:
     """Tell whether an op writes to an argument of its schema."""
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
@@ -211,3 +251,4 @@ layout = _decorator("layout")
 make_outputs = _decorator("make_outputs")
 cuda_path = _decorator("cuda_path")
 cuda_kernel = _decorator("cuda_kernel")
+made_of = _decorator("made_of")

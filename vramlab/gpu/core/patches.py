@@ -11,6 +11,9 @@ _ABSENT = object()
 class Patches:
     """A pile of attribute changes that one call undoes, last change first.
 
+    Others may have kept a value meanwhile, as `mock.patch` does, and set it again after `undo()`.
+    Functions that are often patched by others ask `is_undone`, and then do what was there before.
+
     >>> patches = Patches()
     >>> patches.set(module, "name", value)
     >>> patches.undo()
@@ -18,6 +21,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._undo = ExitStack()
+        self.is_undone = False
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set `owner.name` to `value`; remember what its own namespace held before."""
@@ -36,4 +40,5 @@ class Patches:
 
     def undo(self) -> None:
         """Put everything back, also where putting back fails in between. Twice is harmless."""
+        self.is_undone = True
         self._undo.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import linecache
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from vramlab.gpu.torch_internals import OpOverload, current_autograd_node, schem
 from vramlab.source_files import CodeOwner, is_notebook_cell, owner_of
 
 _VRAMLAB = CodeOwner.VRAMLAB  # a member of an enum takes long to look up
+_ASSIGNS = dis.opmap["STORE_SUBSCR"]
 
 _RATHER = (
     CodeOwner.PROGRAM,
@@ -23,6 +25,8 @@ _RATHER = (
     CodeOwner.PYTHON,
 )
 """Whose line is named, if there are several."""
+
+_OF_MODES = ("__torch_function__", "__torch_dispatch__")
 
 
 class Frames:
@@ -133,6 +137,12 @@ def _cpp_name(op: OpOverload) -> str:
     return f"{name}{overload}::call"
 
 
+def line_of(code: CodeType, instruction: int) -> str:
+    """Name the line of an instruction: `train.py:42: loss.item()`."""
+    lines = (line for begin, end, line in code.co_lines() if begin <= instruction < end)
+    return _named_line(code.co_filename, next(lines, None) or 0)
+
+
 def user_line(start: FrameType | None = None) -> str:
     """Name the innermost line of the user's program: `train.py:42: loss.item()`.
 
@@ -144,10 +154,13 @@ def user_line(start: FrameType | None = None) -> str:
     frame = user_frame(start)
     if frame is None:
         return "<unknown line>"
-    filename = frame.f_code.co_filename
+    return _named_line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _named_line(filename: str, line: int) -> str:
     name = "notebook cell" if is_notebook_cell(filename) else Path(filename).name
-    text = linecache.getline(filename, frame.f_lineno).strip()
-    return f"{name}:{frame.f_lineno}: {text}".rstrip(": ")
+    text = linecache.getline(filename, line).strip()
+    return f"{name}:{line}: {text}".rstrip(": ")
 
 
 def user_frame(start: FrameType | None = None) -> FrameType | None:
@@ -167,8 +180,21 @@ def asking_frame() -> FrameType | None:
     """Find the frame that asks for what is answered now: the innermost that is no part of modes."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (
-        owner_of(frame.f_code.co_filename) is _VRAMLAB
-        or frame.f_code.co_name in ("__torch_function__", "__torch_dispatch__")
+        owner_of(frame.f_code.co_filename) is _VRAMLAB or frame.f_code.co_name in _OF_MODES
     ):
         frame = frame.f_back
     return frame
+
+
+def assigns_to_part() -> bool:
+    """Return whether C++ runs `tensor[index] = value` now: inside are frames of modes alone."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_code[frame.f_lasti] == _ASSIGNS:
+            return True
+        owner = owner_of(code.co_filename)
+        if owner not in (_VRAMLAB, CodeOwner.PYTORCH) and code.co_name not in _OF_MODES:
+            return False
+        frame = frame.f_back
+    return False

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vramlab.gpu.core.shadows import Shadow, Shadows, covers
 from vramlab.gpu.torch_internals import sparse_parts
 
 if TYPE_CHECKING:
@@ -37,22 +38,21 @@ class StorageRecord:
     Attributes:
         device_index: CUDA device index, or `HOST`.
         block: the allocator's block; None for host storages and for empty ones.
-        value: what every element of the storage is, where that is known, else None.
+        machine: the machine whose GPU it is on; None for host storages.
+        shadow: what the storage holds, where that is known (`shadows.py`), else None.
         counted_as: what every element is as if masks chose all that they can (`ops/counts.py`).
-        numbers: a copy of few whole numbers that came from the host, while they are unchanged.
         pinned: host memory that is page-locked.
         overwritten: host memory with values, over which values were copied that nobody knows.
     """
 
     __slots__ = (
-        "_machine",
         "block",
         "counted_as",
         "device_index",
-        "numbers",
+        "machine",
         "overwritten",
         "pinned",
-        "value",
+        "shadow",
     )
 
     def __init__(
@@ -60,10 +60,9 @@ class StorageRecord:
     ):
         self.device_index = device_index
         self.block = block
-        self._machine = machine
-        self.value: Scalar | None = None
+        self.machine = machine
+        self.shadow: Shadow | None = None
         self.counted_as: Scalar | None = None
-        self.numbers: torch.Tensor | None = None
         self.pinned = False
         self.overwritten = False
 
@@ -75,13 +74,13 @@ class StorageRecord:
 
     def forget_values(self) -> None:
         """Note that nobody knows any longer what the storage holds."""
-        self.value = self.counted_as = self.numbers = None
+        self.shadow = self.counted_as = None
 
     def release(self) -> None:
         """Give the block back now, instead of when the storage goes."""
         block, self.block = self.block, None
-        if block is not None and self._machine is not None:
-            self._machine.free(self.device_index, block)
+        if block is not None and self.machine is not None:
+            self.machine.free(self.device_index, block)
 
     def __del__(self) -> None:
         self.release()
@@ -132,51 +131,62 @@ def has_values(tensor: torch.Tensor) -> bool:
     return record is None or not record.overwritten
 
 
+class RecordShadows(Shadows):
+    """Shadows that are kept in the records of meta storages."""
+
+    def shadow_of(self, tensor: torch.Tensor) -> Shadow | None:
+        """Return the shadow of a tensor's storage; None where it is not known."""
+        record = record_of(tensor)
+        return None if record is None else record.shadow
+
+    def set_shadow(self, tensor: torch.Tensor, shadow: Shadow | None) -> None:
+        """Give a tensor's storage a shadow, or take it away."""
+        record = record_of(tensor)
+        if record is not None:
+            record.shadow = shadow
+            record.counted_as = None
+
+    def fill(self, tensor: torch.Tensor, value: Scalar) -> None:
+        """Note that a tensor was filled with a number; what that is in bytes, when it is asked."""
+        if covers(tensor):
+            self.set_shadow(tensor, Shadow.filled(value, tensor.dtype))
+        else:
+            super().fill(tensor, value)
+
+    def empty(self, tensor: torch.Tensor) -> Shadow:
+        """Make a shadow of all bytes of a tensor's storage."""
+        return Shadow(torch.UntypedStorage(tensor.untyped_storage().nbytes(), device=_CPU))
+
+    def is_followed(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor is dense, and has no values but those of its shadow."""
+        return (
+            tensor.is_meta
+            and tensor.layout is torch.strided
+            and not wraps(type(tensor))
+            and record_of(tensor) is not None
+        )
+
+
+SHADOWS = RecordShadows()
+"""Those of all virtual GPUs."""
+
+
 def remember(tensor: torch.Tensor, value: Scalar) -> None:
-    """Note what every element of a tensor is, as its dtype holds it, if it fills its storage."""
-    record = record_of(tensor)
-    if record is not None and tensor.untyped_storage().nbytes() == tensor.nbytes:
-        record.value = torch.tensor(value, dtype=tensor.dtype, device="cpu").item()
-        record.numbers = None
+    """Note that a tensor was filled with a number."""
+    if SHADOWS.is_followed(tensor):
+        SHADOWS.fill(tensor, value)
 
 
-def known(tensor: torch.Tensor) -> Scalar | None:
-    """Return the value of every element of a tensor, where it is known."""
+def known(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a tensor's values as a host tensor, where they are known. Do not change it."""
     if has_values(tensor):
-        return tensor.item() if tensor.numel() == 1 else None
-    record = record_of(tensor)
-    if record is None:
+        return tensor
+    return SHADOWS.known(tensor) if SHADOWS.is_followed(tensor) else None
+
+
+def known_number(tensor: torch.Tensor) -> Scalar | None:
+    """Return the value of a tensor of one element, where it is known."""
+    if tensor.numel() != 1:
         return None
-    if tensor.numel() == 1 and (numbers := known_numbers(tensor)) is not None:
-        return numbers.item()
-    return record.value
-
-
-_MOST_NUMBERS_BYTES = 2**16
-
-
-def remember_numbers(source: torch.Tensor, copied: torch.Tensor) -> None:
-    """Note few whole numbers that are copied from the host: sizes, lengths, labels.
-
-    Programs copy such numbers back to count with them, and to make tensors of those sizes.
-    """
-    record = record_of(copied)
-    if record is None or copied.layout != torch.strided or wraps(type(copied)):
-        return
-    if copied.dtype.is_floating_point or copied.dtype.is_complex:
-        return
-    storage_bytes = copied.untyped_storage().nbytes()
-    if storage_bytes != copied.nbytes or storage_bytes > _MOST_NUMBERS_BYTES:
-        return
-    flat = torch.empty(copied.numel(), dtype=copied.dtype, device="cpu")
-    flat.as_strided(copied.size(), copied.stride()).copy_(source)
-    record.numbers = flat
-
-
-def known_numbers(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the numbers of a tensor on a GPU, as a host tensor, where they are known."""
-    record = record_of(tensor)
-    numbers = None if record is None else record.numbers
-    if numbers is None or numbers.dtype != tensor.dtype:
-        return None
-    return numbers.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+    values = known(tensor)
+    return None if values is None else values.item()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from vramlab.gpu.torch_internals import tree_map
 
 _META = torch.device("meta")
 
@@ -30,6 +32,26 @@ def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] | None = None) -> 
             yield from tensors_in(arg.values())
     if kwargs:
         yield from tensors_in(kwargs.values())
+
+
+_WITHOUT_PARTS = (torch.Tensor, int, float, str, type(None), torch.device, torch.dtype)
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return arguments of an op with a function applied to all that is no list, tuple or dict.
+
+    As `torch.utils._pytree.tree_map` does, which takes ten times as long.
+
+    Args:
+        function: gives what takes the place of a leaf.
+        value: an argument, or all of them.
+    """
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([map_leaves(function, each) for each in value])
+    if kind is dict:
+        return {key: map_leaves(function, each) for key, each in value.items()}
+    return function(value) if isinstance(value, _WITHOUT_PARTS) else tree_map(function, value)
 
 
 def outputs_of(result: Any) -> Iterator[torch.Tensor | None]:

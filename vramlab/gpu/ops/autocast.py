@@ -7,7 +7,8 @@ in every attached thread; torch's own `autocast` does the rest, as it switches t
 The lists are PyTorch's; where an older one lacks an op, so does this. Source:
 AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE,
 AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE and AT_FORALL_PROMOTE in aten/src/ATen/autocast_mode.h,
-`cached_cast` in autocast_mode.cpp, PyTorch 2.13.
+`cached_cast` in autocast_mode.cpp, PyTorch 2.13. linalg_matrix_sqrth came with 2.14: what it does
+with float16 was seen on the native engine.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _list(
     logsumexp upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d
     _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d
     upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d
-    _upsample_bicubic2d_aa
+    _upsample_bicubic2d_aa linalg_matrix_sqrth
     """,
 )
 

@@ -75,16 +75,20 @@ CALLERS = (
         "positions that decoders number themselves, without a cache or a mask, are of one sequence "
         "each",
     ),
-    Caller(
-        "torch.distributed.pipelining.schedules",
-        "_PipelineSchedule._warmup_p2p",
-        None,
-        1,
-        "all stages know the shapes that they exchange: a rank alone is given them "
-        "(PipelineStage(..., input_args=..., output_args=...))",
+    *(
+        Caller(
+            "torch.distributed.pipelining.schedules",
+            f"_PipelineSchedule.{function}",
+            None,
+            1,
+            "all stages know the shapes that they exchange: a rank alone is given them "
+            "(PipelineStage(..., input_args=..., output_args=...))",
+        )
+        # The first up to PyTorch 2.14, the second since.
+        for function in ("_warmup_p2p", "_initialize_pipeline_distributed_state")
     ),
 )
-"""Source: PyTorch 2.13, transformers 5.23. Where a version lacks a function, nobody calls it."""
+"""Source: PyTorch 2.13 and 2.15, transformers 5.23. What a version lacks is not called."""
 
 _VRAMLAB = Path(__file__).parents[2]
 

@@ -14,13 +14,11 @@ from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import (
     HOST,
+    SHADOWS,
     has_values,
     known,
-    known_numbers,
     mark_as_host,
     record_of,
-    remember,
-    remember_numbers,
 )
 from vramlab.gpu.ops.counts import count_as, counted_as
 from vramlab.gpu.ops.sparse import copy_sparse
@@ -69,22 +67,30 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
         return func(*args, **kwargs)
     if source_index == HOST and target_index == HOST:
         return _within_host(dispatcher, func, source, kwargs)
+    pinned = bool(kwargs.get("pin_memory"))
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
+    non_blocking = bool(kwargs.get("non_blocking"))
     if target_index == HOST:
-        return _to_host(dispatcher, func, source, kwargs)
+        result = _to_host(dispatcher, func, source, kwargs)
+        if pinned or non_blocking:  # `_to_copy` of TensorConversions.cpp
+            mark_as_host(result).pinned = True
+        dispatcher.crosses_to_host(source_index, result, non_blocking)
+        _temporaries(dispatcher, source, result, source_index, target_index, non_blocking)
+        return result
+    dispatcher.find_device_index(func, args, {})
     carried = (
         source
         if source.device == dispatcher.backing_device
         else _on_backing_device(dispatcher, source)
     )
-    result: torch.Tensor = func(carried, **{**kwargs, "device": dispatcher.backing_device})
+    result = func(carried, **{**kwargs, "device": dispatcher.backing_device})
     if storage_id(result.untyped_storage()) == storage_id(source.untyped_storage()):
         result = result.clone()
     dispatcher.allocate_storage(result, target_index)
     if source_index != target_index:
-        _temporaries(
-            dispatcher, source, result, source_index, target_index, bool(kwargs.get("non_blocking"))
-        )
+        if source_index == HOST:
+            dispatcher.crosses_to_host(target_index, source, non_blocking)
+        _temporaries(dispatcher, source, result, source_index, target_index, non_blocking)
     _pass_value_on(source, result)
     return result
 
@@ -95,6 +101,9 @@ def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     target, source = args[0], args[1]
     non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
     target_index, source_index = device_index_of(target), device_index_of(source)
+    if target_index != HOST:
+        for tensor in (target, source):
+            dispatcher.find_device_index(func, (tensor,), {})
     if not target.is_meta or record_of(target) is not None:
         _must_have_data(source)
     if not target.is_meta and not has_values(source):
@@ -104,6 +113,9 @@ def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     else:
         func(target, source)
     if target_index != source_index:
+        if HOST in (target_index, source_index):
+            host, gpu = (target, source_index) if target_index == HOST else (source, target_index)
+            dispatcher.crosses_to_host(gpu, host, non_blocking)
         _temporaries(dispatcher, source, target, source_index, target_index, non_blocking)
     _pass_value_on(source, target)
     return target
@@ -176,11 +188,9 @@ def _to_host(
     if dispatcher.backing_device.type == "cpu":
         return func(source, **{**kwargs, "device": torch.device("cpu")})
     result: torch.Tensor = func(source, **{**kwargs, "device": torch.device("meta")})
-    if (numbers := known_numbers(source)) is not None:
-        return torch.empty_like(result, device="cpu").copy_(numbers)
-    value = known(source)
-    if value is not None and result.nbytes < dispatcher.host_values_below_bytes:
-        return torch.full(result.size(), value, dtype=result.dtype, device="cpu")
+    values = known(source)
+    if values is not None and result.nbytes < dispatcher.host_values_below_bytes:
+        return torch.empty_like(result, device="cpu").copy_(values)
     if current_graph_task_id() != -1:
         # The gradient of a host tensor with values: autograd insists on a host tensor. It has none.
         return torch.full(result.size(), float("nan"), dtype=result.dtype, device="cpu")
@@ -238,12 +248,11 @@ def _temporaries(
 
 
 def _pass_value_on(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Let the target of a copy be known as its source is."""
     record = record_of(target)
-    if target.is_meta and record is not None:
-        record.forget_values()
-        if (value := known(source)) is not None:
-            remember(target, value)
-        elif (numbers := source if has_values(source) else known_numbers(source)) is not None:
-            remember_numbers(numbers, target)
-        elif (number := counted_as(source)) is not None:
-            count_as(target, number)
+    if record is None or not SHADOWS.is_followed(target):
+        return
+    record.counted_as = None
+    SHADOWS.write(target, known(source))
+    if record.shadow is None and (number := counted_as(source)) is not None:
+        count_as(target, number)

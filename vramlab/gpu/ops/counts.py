@@ -13,14 +13,14 @@ import torch
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
-from vramlab.gpu.core.storage_record import Scalar, known, record_of
+from vramlab.gpu.core.storage_record import Scalar, record_of
 from vramlab.gpu.torch_internals import OpOverload, schema_of
 
 
 def counted_as(tensor: torch.Tensor) -> Scalar | None:
     """Return what each element of a tensor counts as if masks chose all; None if it is no count."""
     record = record_of(tensor)
-    if record is None or not tensor.is_meta or known(tensor) is not None:
+    if record is None or not tensor.is_meta or record.shadow is not None:
         return None
     return 1 if tensor.dtype == torch.bool else record.counted_as
 

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend
 from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.op_table import OPS, CudaPath, cuda_kernel, cuda_path
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.core.storage_record import record_of
+from vramlab.gpu.core.storage_record import known, record_of, remember
 from vramlab.gpu.ops.sdpa import AttentionCall, additive, choose_backend, run_attention
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
@@ -25,6 +25,8 @@ from vramlab.gpu.torch_internals import (
     OpOverloadPacket,
     kernel_of,
 )
+from vramlab.kernels.normalization import is_cudnns
+from vramlab.kernels.operands import suggested_format
 
 aten = torch.ops.aten
 
@@ -103,7 +105,7 @@ def dropout(where: PathContext, tensor: torch.Tensor, p: float, train: bool) -> 
         return tensor  # the very tensor; `decompose` would answer a copy
     if p < 1:
         return aten.native_dropout(tensor, p, True)[0]
-    return aten.dropout.default.decompose(tensor, p, train)
+    return tensor * tensor.new_zeros(())
 
 
 @cuda_path("aten.linear.default")
@@ -174,6 +176,87 @@ def _is_efficient(call: AttentionCall) -> bool:
     return call.dropout_p == 0 and choose_backend(call) == SDPBackend.EFFICIENT_ATTENTION
 
 
+@cuda_path("aten.one_hot.default")
+def one_hot(where: PathContext, self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """Scatter ones into zeros; PyTorch compares with every class where a dispatch mode is on.
+
+    Source: `one_hot` in aten/src/ATen/native/Onehot.cpp, PyTorch 2.13.
+    """
+    if where.has_values or self.dtype != torch.int64 or not self.numel():
+        return aten.one_hot.default.decompose(self, num_classes)
+    if num_classes == -1:
+        num_classes = int(self.max().item()) + 1
+    zeros = self.new_zeros([*self.shape, num_classes])
+    return zeros.scatter_(-1, self.unsqueeze(-1), 1)
+
+
+@cuda_path("aten.cross_entropy_loss.default")
+def cross_entropy(
+    where: PathContext,
+    self: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """Divide by the weights of the labels that are not ignored, which are selected.
+
+    PyTorch gathers the weights of all where a dispatch mode is on.
+
+    Source: `cross_entropy_loss_label_smoothing` in aten/src/ATen/native/LossNLL.cpp, PyTorch 2.13.
+    """
+    has_probabilities = self.shape == target.shape
+    is_smoothed_mean = label_smoothing and reduction == _MEAN and not has_probabilities
+    if weight is None or not is_smoothed_mean or where.has_values:
+        func = aten.cross_entropy_loss.default
+        return func.decompose(self, target, weight, reduction, ignore_index, label_smoothing)
+    classes = 0 if self.dim() == 1 else 1
+    logs = aten.log_softmax.int(self, classes, self.dtype)
+    loss = aten.nll_loss_nd(logs, target, weight, reduction, ignore_index)
+    shape = [1] * logs.dim()
+    shape[classes] = weight.size(0)
+    smooth = -(logs * weight.view(shape)).sum(classes)
+    is_ignored = target == ignore_index
+    smooth.masked_fill_(is_ignored, 0.0)
+    is_counted = ~is_ignored
+    if known(is_counted) is None:
+        remember(is_counted, True)
+    weights = weight.gather(0, target.masked_select(is_counted).flatten())
+    total = weights.sum()
+    del is_counted, weights
+    smooth = smooth.sum() / total
+    return (1 - label_smoothing) * loss + smooth * (label_smoothing / self.size(classes))
+
+
+_MEAN = 1
+"""`Reduction::Mean` in C++."""
+
+
+@cuda_path("aten.isclose.default")
+def isclose(
+    where: PathContext,
+    self: torch.Tensor,
+    other: torch.Tensor,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+) -> torch.Tensor:
+    """Note in place which numbers are nan in both.
+
+    Source: `isclose` in aten/src/ATen/native/TensorCompare.cpp, PyTorch 2.13.
+    """
+    if where.has_values or not equal_nan or not self.is_floating_point():
+        return aten.isclose.default.decompose(self, other, rtol, atol, equal_nan)
+    close = aten.eq.Tensor(self, other)
+    close.bitwise_or_(self.isnan().bitwise_and_(other.isnan()))
+    if rtol == 0 and atol == 0:
+        return close
+    allowed = atol + (rtol * other).abs()
+    actual = (self - other).abs()
+    return close.bitwise_or_(actual.isfinite().bitwise_and_(actual <= allowed))
+
+
 @cuda_path("aten.rms_norm.default")
 def rms_norm(
     where: PathContext,
@@ -189,6 +272,84 @@ def rms_norm(
     if where.has_values:
         return aten.rms_norm.default.decompose(tensor, normalized_shape, weight, eps)
     return aten._fused_rms_norm(tensor, normalized_shape, weight, eps)[0]
+
+
+@cuda_path("aten._batch_norm_impl_index.default")
+def batch_norm(
+    where: PathContext,
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int]:
+    """Call cuDNN where it normalizes the batch, with operands that are contiguous.
+
+    Source: `_batch_norm_impl_index` in aten/src/ATen/native/Normalization.cpp, PyTorch 2.13.
+    """
+    if input.numel() == 0:
+        return _batch_norm_of_nothing(input, weight, bias)
+    tensors = (input, weight, bias, running_mean, running_var)
+    settings = (training, momentum, eps)
+    if where.has_values or not is_cudnns(*tensors, training=training):
+        func = aten._batch_norm_impl_index.default
+        return func.decompose(*tensors, *settings, cudnn_enabled)
+    image = input.contiguous(memory_format=suggested_format(input))
+    others = (None if each is None else each.contiguous() for each in tensors[1:])
+    return *aten.cudnn_batch_norm(image, *others, *settings), 1
+
+
+def _batch_norm_of_nothing(
+    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int]:
+    """Make moments in the dtype that CUDA accumulates in, which is not the host's."""
+    channels = input.size(1) if input.dim() > 1 else 0
+    dtype = torch.promote_types(input.dtype, torch.float32)
+    moments = [input.new_empty(channels, dtype=dtype) for _ in range(2)]
+    output = input.clone()
+    if weight is not None:
+        output = output * weight[0]
+    if bias is not None:
+        output = output + bias[0]
+    return output, moments[0], moments[1], input.new_empty(0, dtype=torch.uint8), 0
+
+
+_MOST_CHANNELS_OF_SAMPLER = 1024
+_BILINEAR, _ZEROS = 0, 0
+
+
+@cuda_path("aten.grid_sampler.default")
+def grid_sampler(
+    where: PathContext,
+    input: torch.Tensor,
+    grid: torch.Tensor,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+) -> torch.Tensor:
+    """Call cuDNN where it interpolates, whose backward pass makes both gradients.
+
+    Source: cond_cudnn_grid_sampler in aten/src/ATen/native/GridSamplerUtils.h, PyTorch 2.13.
+    """
+    accepted = (torch.float32, torch.float64, torch.float16)
+    is_cudnns = (
+        torch.backends.cudnn.enabled
+        and input.dtype in accepted
+        and input.numel() > 0
+        and grid.numel() > 0
+        and (interpolation_mode, padding_mode) == (_BILINEAR, _ZEROS)
+        and align_corners
+        and input.dim() == 4
+        and input.size(1) <= _MOST_CHANNELS_OF_SAMPLER
+    )
+    if where.has_values or not is_cudnns:
+        func = aten.grid_sampler.default
+        return func.decompose(input, grid, interpolation_mode, padding_mode, align_corners)
+    return aten.cudnn_grid_sampler(input, grid)
 
 
 @cuda_path("aten.softmax.int")
@@ -273,6 +434,16 @@ def fused_rms_norm(
     halves = tensor.dtype in (torch.float16, torch.bfloat16)
     scale = tensor.new_empty(rows, dtype=torch.float32 if halves else tensor.dtype)
     return torch.empty_like(tensor, memory_format=torch.contiguous_format), scale
+
+
+@cuda_kernel("aten.mish_backward.default")
+def mish_backward(gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Make the gradient in one kernel, as that of SiLU is made.
+
+    Source: dispatch of mish_backward in aten/src/ATen/native/native_functions.yaml, PyTorch 2.13.
+    """
+    made: torch.Tensor = aten.silu_backward(gradient, tensor)
+    return made
 
 
 def _gpu_of(arg: Any) -> int | None:

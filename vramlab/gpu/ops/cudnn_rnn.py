@@ -101,12 +101,12 @@ def packed_gru(
 
 
 def _is_elsewhere(where: PathContext, operands: Sequence[Tensor]) -> bool:
-    """Tell whether the CPU computes it, or PyTorch refuses it: an operand is not on the GPU."""
+    """Return whether the CPU computes it, or PyTorch refuses it: an operand is not on the GPU."""
     return where.has_values or not all(_is_on(where.device, operand) for operand in operands)
 
 
 def _is_cudnns(device: VirtualDevice, input: Tensor, states: Sequence[Tensor]) -> bool:
-    """Tell whether cuDNN runs it, and it is known what it takes: `use_cudnn`."""
+    """Return whether cuDNN runs it, and it is known what it takes: `use_cudnn`."""
     return (
         torch.backends.cudnn.enabled
         and _computes_in(device, input.dtype)
@@ -306,11 +306,15 @@ def cudnn_rnn_backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwar
     if needs_weights:
         x = run.contiguous(run.transposed(input) if steps_first else input)
         buffer = run(aten.new_zeros.default, weight_buf, [weight_buf.numel()])
-        run.bytes_(x, workspace_bytes)
-        dw = [
-            run(aten.as_strided.default, buffer, param.size(), _strides(param), offset)
-            for param, offset in zip(weight, _offsets(weight), strict=True)
-        ]
+        workspace = run.bytes_(x, workspace_bytes)
+        if any(param.dim() == 1 for param in weight):
+            dw = [
+                run(aten.as_strided.default, buffer, param.size(), _strides(param), offset)
+                for param, offset in zip(weight, _offsets(weight), strict=True)
+            ]
+        else:  # the buffer has biases, which the layers have not: the rest is copied out of it
+            dw = [run(aten.new_empty.default, param, list(param.shape)) for param in weight]
+        del workspace
     return dx, dhx, dcx, dw
 
 

@@ -73,7 +73,7 @@ def gru_cell(where: PathContext, input: Tensor, hx: Tensor, *weights: Tensor) ->
 
 
 def _fit(gates: int, input: Tensor, hidden: Sequence[Tensor], weights: Weights) -> bool:
-    """Tell whether the shapes fit. If they do not, PyTorch's own steps have the words for it."""
+    """Return whether the shapes fit. If they do not, PyTorch's own steps have the words for it."""
     hidden_size = weights.w_hh.size(-1)
     rows = (gates * hidden_size,)
     return (

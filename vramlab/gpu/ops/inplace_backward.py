@@ -1,22 +1,17 @@
-"""Gradients that CUDA writes into zeros in place, and that autograd writes anew for us.
+"""Gradients of a tensor that was used twice, which CUDA adds up in place.
 
-`x[i]` and `x.max(dim)` give their gradient back by scattering it into zeros. Autograd's C++ code
-does so in place, except where it sees a tensor subclass or, as here, a dispatch mode: then it makes
-a second tensor. Source: `index_backward` and `value_selecting_reduction_backward` in
-torch/csrc/autograd/FunctionsManual.cpp, `isTensorSubclassLike` in ATen/TensorSubclassLikeUtils.h,
-PyTorch 2.13.
-
-The same holds where a tensor was used twice: the engine adds up its gradients, into the first of
-them if nobody else holds that one. It has done so since PyTorch 2.0, before that never. Source:
-`accumulate` and `can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp (pull request
-88339).
+The engine adds a gradient into the first of them if nothing else holds that one, unless it
+sees a tensor subclass or, as here, a dispatch mode: then it makes another tensor. It has done so
+since PyTorch 2.0, before that never. Source: `accumulate` and `can_accumulate_inplace` in
+torch/csrc/autograd/input_buffer.cpp (pull request 88339).
 
 The engine calls from C++. Python code that runs inside of a backward pass (hooks, custom functions,
-the forward pass that a checkpoint repeats) may call the same ops while the same node is running;
-what it calls is left as it is.
+the forward pass that a checkpoint repeats) may add while the same node is running; that is left as
+it is.
 
-Known limitations: a sum that a node's own C++ code makes of two temporaries looks like one of the
-engine's; and where a program calls the C++ engine without `torch.autograd`, all is out of place.
+Known limitations: a sum that a node's own C++ code makes looks like one of the engine's, unless
+`backward_paths.py` lists the node; and where a program calls the C++ engine without
+`torch.autograd`, all is out of place.
 """
 
 from __future__ import annotations
@@ -28,39 +23,19 @@ from typing import Any, NamedTuple
 import torch
 
 from vramlab.gpu import torch_internals
+from vramlab.gpu.core.backward_nodes import ENGINE, is_in_path
 from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
-from vramlab.gpu.ops.indexing import index
 from vramlab.gpu.torch_internals import (
     OpOverload,
     current_autograd_node,
-    engine_run_backward,
     storage_id,
     storage_use_count,
     use_count,
 )
 
 aten = torch.ops.aten
-
-_SELECTING = {f"{name}Backward0" for name in ("Max", "Min", "Median", "Mode", "Sort", "Topk")}
-"""Autograd's nodes that give gradients to the elements that an op has selected."""
-
-
-@handler("aten.index_put.default")
-def index_put(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Assign out of place, unless it is the gradient of `x[i]`."""
-    if _node() == "IndexBackward0" and _engine_asks():
-        return dispatcher.run(aten._index_put_impl_.default, (*args, True), kwargs)
-    return index(dispatcher, func, args, kwargs)
-
-
-@handler("aten.scatter.src")
-def scatter(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Scatter out of place, unless it is the gradient of a selection."""
-    if _node() in _SELECTING and _engine_asks():
-        return dispatcher.run(aten.scatter_.src, args, kwargs)
-    return dispatcher.run_plain(func, args, kwargs)
 
 
 @handler("aten.add.Tensor")
@@ -73,7 +48,7 @@ def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any
 
 def _accumulates(args: Any, kwargs: Any) -> bool:
     """Tell whether the engine asks for a sum, and may have it in the first operand."""
-    if kwargs or torch.is_grad_enabled() or not _node():
+    if kwargs or is_in_path() or torch.is_grad_enabled() or not _node():
         return False
     first, second = args[:2]
     return (
@@ -125,7 +100,7 @@ class _OnlyEngine:
 
 _only_engine = _OnlyEngine()
 
-_ENGINE = engine_run_backward.__code__
+_ENGINE = ENGINE
 _OP = AllocationMode.__torch_dispatch__.__code__
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vramlab.cuda_rules.rounding import round_up
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import OPS, MakeOutputs, op
 from vramlab.gpu.core.tensors import empty_meta
@@ -57,6 +58,28 @@ def _least_squares(self: Tensor, b: Tensor, *_: object, **__: object) -> Outputs
     )
 
 
+def _sampled(self: Tensor, grid: Tensor) -> Outputs:
+    return (empty_meta((*self.shape[:2], *grid.shape[1:3]), self.dtype),)
+
+
+def _gradients_of_sampler(self: Tensor, grid: Tensor, grad_output: Tensor) -> Outputs:
+    return empty_meta(self.shape, self.dtype), empty_meta(grid.shape, grid.dtype)
+
+
+def _gradients_of_attention(*args: Any, **_: object) -> tuple[Any, ...]:
+    """Make gradients of query, key and value, and of a bias that needs one, in rows of 16 numbers.
+
+    PyTorch's own lacks an argument. Source: `_efficient_attention_backward` in
+    aten/src/ATen/native/transformers/cuda/attention_backward.cu, PyTorch 2.13.
+    """
+    _, query, key, value, bias = args[:5]
+    of_bias: Tensor | None = None
+    if bias is not None and args[15]:
+        columns = bias.size(-1)
+        of_bias = empty_meta((*bias.shape[:-1], round_up(columns, 16)), bias.dtype)[..., :columns]
+    return (*(empty_meta(each.shape, each.dtype) for each in (query, key, value)), of_bias)
+
+
 def in_shapes_of_cuda(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run one of these ops: without values its results are empty tensors."""
     device_index = dispatcher.find_device_index(func, args, kwargs)
@@ -77,7 +100,6 @@ def _without_meta(make_outputs: MakeOutputs, *names: str) -> None:
 _without_meta(
     _like,
     "aten._dirichlet_grad.default",
-    "aten._masked_softmax.default",
     "aten._sample_dirichlet.default",
     "aten._standard_gamma_grad.default",
     "aten.binomial.default",
@@ -94,5 +116,8 @@ _without_meta(
     "aten.fake_quantize_per_channel_affine_cachemask.default",
     "aten.fake_quantize_per_tensor_affine_cachemask.default",
 )
+_without_meta(_sampled, "aten.cudnn_grid_sampler.default")
+_without_meta(_gradients_of_sampler, "aten.cudnn_grid_sampler_backward.default")
 _without_meta(grouped_mm.product, "aten._grouped_mm.default")
+_without_meta(_gradients_of_attention, "aten._efficient_attention_backward.default")
 _without_meta(_least_squares, "aten.linalg_lstsq.default")

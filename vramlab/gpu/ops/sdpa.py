@@ -27,7 +27,7 @@ aten = torch.ops.aten
 
 _HALF = (torch.float16, torch.bfloat16)
 _FLASH_PADDING = 8
-_MASK_ALIGNMENT = 16
+_MASK_ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -
     q, k, v = call.query, call.key, call.value
     if q.dtype in _HALF and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
         q, k, v = q.float(), k.float(), v.float()
-    to_the_end = q, k, v  # PyTorch's function holds its arguments
+    to_the_end = [q, k, v]  # PyTorch's function holds its arguments
     half_scale = math.sqrt(q.size(-1) ** -0.5 if scale is None else abs(scale))
     q = q * (-half_scale if scale is not None and scale < 0 else half_scale)
     if call.is_causal:
@@ -133,7 +133,10 @@ def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -
         attention = torch.dropout(attention, call.dropout_p, True)
     weights = attention.to(call.query.dtype)  # returned too, by PyTorch's function
     out = (attention @ v).to(call.query.dtype)
-    del weights, to_the_end
+    del attention, k, v, q  # in the order in which C++ lets them go
+    while to_the_end:
+        to_the_end.pop()
+    del weights
     return out
 
 
@@ -217,7 +220,7 @@ def _can_use_efficient(call: AttentionCall) -> bool:
         and q.size(-2) > 0
         and k.size(-2) > 0
         and all(t.stride(-1) == 1 for t in (q, k, v))
-        and _heads_match(call, gqa=False)  # until pytorch/pytorch#191085, later than 2.13
+        and _heads_match(call, gqa=call.torch_version >= (2, 14))  # pytorch/pytorch#191085
         and _same_dtype(call, dtypes)
     )
 
@@ -283,17 +286,21 @@ def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return mask
     leave_out = torch.scalar_tensor(float("-inf"), dtype=dtype, device=mask.device)
     keep = torch.scalar_tensor(0.0, dtype=dtype, device=mask.device)
-    return torch.where(mask, keep, leave_out)
+    added = torch.where(mask, keep, leave_out)
+    del keep, leave_out  # in the order in which C++ lets them go
+    return added
 
 
 def _aligned(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """Expand a mask to (B, H, L, S), with rows that begin at multiples of 16 elements."""
-    mask = mask.expand(q.size(0), q.size(1), q.size(2), k.size(2))
-    length = mask.size(-1)
-    if length % _MASK_ALIGNMENT:
-        # A whole 16 is added where some are missing, then cut off again.
-        padded = torch.nn.functional.pad(mask, (0, _MASK_ALIGNMENT - length % _MASK_ALIGNMENT))
-        return padded[..., :length]
-    if any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:3]):
-        return mask.contiguous()
-    return mask
+    """Expand a mask to (B, H, L, S), with rows that begin at multiples of 8 elements.
+
+    Source: `preprocess_mask` in aten/src/ATen/native/transformers/attention.cpp, PyTorch 2.13.
+    """
+    *steps, step = mask.stride()
+    if step != 1 or any(each % _MASK_ALIGNMENT for each in steps):
+        length = mask.size(-1)
+        # A whole 8 is added even if none is missing, then cut off again; heads that share it
+        # share one copy.
+        missing = _MASK_ALIGNMENT - length % _MASK_ALIGNMENT
+        mask = torch.nn.functional.pad(mask, (0, missing))[..., :length]
+    return mask.expand(q.size(0), q.size(1), q.size(2), k.size(2))

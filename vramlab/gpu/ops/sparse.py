@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.dispatcher import Dispatcher
-from vramlab.gpu.core.op_table import Handler, op
+from vramlab.gpu.core.op_table import Handler, handler, op
 from vramlab.gpu.core.tensors import empty_meta
 from vramlab.gpu.ops.missing_meta import in_shapes_of_cuda
 from vramlab.gpu.torch_internals import OpOverload, mark_coalesced, sparse_parts
@@ -34,6 +34,9 @@ def copy_sparse(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
     is_coo = source.layout == torch.sparse_coo
     device, dtype = kwargs.get("device"), kwargs.get("dtype") or source.dtype
     index = dispatcher.find_device_index(func, args, {})
+    named = dispatcher.machine.thread.user_named_backing_device
+    if device == dispatcher.backing_device and not named:  # C++ means the same GPU
+        device = None
     if device is None and index is not None and index >= 0:
         device = torch.device("cuda", index)
     if device is None or device.type != "cuda":
@@ -66,10 +69,14 @@ def _sparse(
     shape: Sequence[int] | None = None,
 ) -> Tensor:
     """Make a sparse tensor of these parts, as large as another one or of another shape."""
+    return _sparse_of(indices, values, like.shape if shape is None else shape, coalesced)
+
+
+def _sparse_of(indices: Tensor, values: Tensor, shape: Sequence[int], coalesced: bool) -> Tensor:
     made = aten._sparse_coo_tensor_with_dims_and_tensors.default(
-        like.sparse_dim(),
-        like.dense_dim(),
-        list(like.shape if shape is None else shape),
+        len(indices),
+        len(shape) - len(indices),
+        list(shape),
         indices,
         values,
         dtype=values.dtype,
@@ -99,6 +106,43 @@ def _when_sparse(name: str, operand: int = 0) -> Callable[[Handler], Handler]:
         return function
 
     return enter
+
+
+@handler("aten._to_sparse.default", "aten._to_sparse.sparse_dim")
+def to_sparse(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Find what is not zero, and copy its places and values; of dense dimensions, whole rows.
+
+    Source: `dense_to_sparse` in aten/src/ATen/native/TensorConversions.cpp, PyTorch 2.13.
+
+    Raises:
+        UnsupportedOnVirtualGPU: the layout is another than COO.
+    """
+    source, *rest = args
+    index = dispatcher.find_device_index(func, args, kwargs)
+    if index is None or index < 0:
+        result: Tensor = dispatcher.run_plain(func, args, kwargs)
+        return result
+    layout = kwargs.get("layout")
+    if source.layout is not torch.strided or layout not in (None, torch.sparse_coo):
+        raise UnsupportedOnVirtualGPU(
+            f"making a tensor of layout {source.layout} one of layout {layout} is not modelled by "
+            "the virtual GPU. Make it of a dense one, of layout torch.sparse_coo, or run on a real "
+            "GPU."
+        )
+    dims = rest[0] if rest else source.dim() - (kwargs.get("dense_dim") or 0)
+    places = dispatcher.run(aten.nonzero.default, (source,), {}).t()
+    if dims == source.dim():
+        indices = dispatcher.run(aten.clone.default, (places,), {})
+    else:
+        rows = places.narrow(0, 0, dims)
+        indices = dispatcher.run(aten.unique_dim.default, (rows, 1), {})[0]
+        if not indices.is_contiguous():
+            to = {"memory_format": torch.contiguous_format}
+            indices = dispatcher.run(aten.clone.default, (indices,), to)
+    chosen = dispatcher.run(aten.index.Tensor, (source, list(indices.split(1))), {})
+    values = dispatcher.run(aten.clone.default, (chosen.squeeze(0),), {})
+    del chosen, places
+    return _sparse_of(indices, values, source.shape, True)
 
 
 @_when_sparse("aten.mm.default")
@@ -149,10 +193,22 @@ def transpose(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) 
     first, second = places
     shape[first], shape[second] = shape[second], shape[first]
     made = _copied(dispatcher, source, shape, source.is_coalesced() and first == second)
-    indices, _ = sparse_parts(source)
+    indices, _ = sparse_parts(made)
+    if not indices.is_meta:  # a copy that has values
+        indices[[first, second]] = indices[[second, first]]
     row = {"dtype": indices.dtype, "device": _device_of(dispatcher, indices)}
     dispatcher.run(aten.zeros.default, ([indices.shape[1]],), row)
     return made
+
+
+@handler("aten.add_.Tensor")
+def add_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Add in place; what is added may be sparse."""
+    added = args[1]
+    if isinstance(added, Tensor) and added.layout is torch.sparse_coo:
+        return add_to_dense(dispatcher, args[0], added)
+    result: Tensor = dispatcher.run_plain(func, args, kwargs)
+    return result
 
 
 def add_to_dense(dispatcher: Dispatcher, dense: Tensor, sparse: Tensor) -> Tensor:

@@ -1,37 +1,52 @@
 """What a program gets where it reads a value of a tensor that has none.
 
-A virtual GPU backed by meta tensors keeps no values. A few are known all the same, and then the
-answer is the true one: a tensor that `torch.ones` or `full` has filled, one element, or few whole
-numbers, copied from the host, until an op changes them; what logic makes of those
-(`known_values.py`); and what a healthy run has where a program only branches on it (GradScaler
-finds no infinities). For everything else the policy decides: an error that says what to do, or,
-under `vramlab run`, nan and 0, each noted with the line of the program that asked.
+A virtual GPU computes no values. Those of small tensors are known all the same while all that they
+are made of is (`vramlab/gpu/core/shadows.py`), and then the answer is the true one. For everything
+else the policy decides: an error that says what to do, or, under `vramlab run`, nan and 0, or what
+a healthy run has where a program only branches on it (GradScaler finds no infinities). Each is
+noted with the line of the program that asked.
 """
 
 from __future__ import annotations
 
-import linecache
 from collections import Counter
 from typing import Any
 
 import torch
 
+from vramlab.gpu.core.branches import healthy_answer
+from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import no_values
 from vramlab.gpu.core.op_table import handler, op
+from vramlab.gpu.core.read_places import ReadPlaces
+from vramlab.gpu.core.shadows import UNKNOWN
 from vramlab.gpu.core.stack_frames import asking_frame, user_line
-from vramlab.gpu.core.storage_record import Scalar, has_values, known, record_of, remember
+from vramlab.gpu.core.storage_record import (
+    SHADOWS,
+    Scalar,
+    has_values,
+    known,
+    known_number,
+    remember,
+)
 from vramlab.gpu.core.value_policy import ValuePolicy
 from vramlab.gpu.ops.callers import asking
 from vramlab.gpu.ops.counts import counted_as
-from vramlab.gpu.torch_internals import OpOverload, schema_of
+from vramlab.gpu.torch_internals import OpOverload, plain_name_of, schema_of
 
 aten = torch.ops.aten
 
 # Factories, and from their arguments the value that they fill a tensor with.
-op("aten.zeros.default", fill=lambda args: 0)
-op("aten.ones.default", fill=lambda args: 1)
-op("aten.full.default", fill=lambda args: args[1])
+op(
+    "aten.zeros.default",
+    "aten.zeros_like.default",
+    "aten.new_zeros.default",
+    fill=lambda args: 0,
+)
+op("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", fill=lambda args: 1)
+op("aten.full.default", "aten.full_like.default", fill=lambda args: args[1])
+op("aten.new_full.default", fill=lambda args: args[2])
 op("aten.scalar_tensor.default", fill=lambda args: args[0])
 
 
@@ -62,19 +77,22 @@ class RefuseValues(ValuePolicy):
 class AnswerNan(ValuePolicy):
     """Reads answer nan (floating point) or 0, and are counted by the line that asked.
 
-    Counts of masks answer as if all were chosen, and what a program asserts is true, as it is in a
-    healthy run. Arrays answer 0: what takes arrays (histograms, assignments, metrics) refuses nan.
+    Counts of masks answer as if all were chosen. A truth value by which the program would raise is
+    the other one, as in a healthy run; else it is False. Arrays answer 0: what takes arrays
+    (histograms, assignments, metrics) refuses nan.
 
     Args:
         zero: answer 0 in place of nan, too.
 
     Attributes:
         reads: (what, "file:line") -> how often.
+        places: where in the code that was.
         last_line: where a value was read last.
     """
 
     def __init__(self, zero: bool = False) -> None:
         self.reads: Counter[tuple[str, str]] = Counter()
+        self.places = ReadPlaces()
         self.last_line: str | None = None
         self._zero = zero
 
@@ -82,9 +100,12 @@ class AnswerNan(ValuePolicy):
         caller = asking(tensor.dtype)
         if caller is not None and caller.answer is not None:
             return caller.answer
-        if tensor.dtype == torch.bool and what == "item()" and _is_asserted():
-            self._note(f"{what} (as it is asserted)")
-            return True
+        if tensor.dtype == torch.bool and what == "item()":
+            frame = asking_frame()
+            answer = None if frame is None else healthy_answer(frame)
+            if answer is not None:
+                self._note(f"{what} (so that nothing is raised)")
+                return answer
         number = counted_as(tensor)
         if number is not None and tensor.dtype != torch.bool:
             self._note(f"{what} (as if all were chosen)")
@@ -108,21 +129,40 @@ class AnswerNan(ValuePolicy):
         self._note("saving (shapes only)")
 
     def _note(self, what: str) -> None:
+        self.places.note(what)
         self.last_line = user_line()
         self.reads[what, self.last_line] += 1
 
 
-def _is_asserted() -> bool:
-    """Tell whether the line that asks is an `assert`.
+HEALTHY = {"isfinite": True, "isnan": False, "isinf": False}
+"""What a healthy run hears of each element of a tensor."""
 
-    Not one further out: what it calls may ask for other things, and go on until they are False
-    (`torch.nn.init.trunc_normal_`, PyTorch 2.13).
-    """
-    frame = asking_frame()
-    if frame is None:
-        return False
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).split()
-    return line[:1] == ["assert"] and line[1:2] != ["not"]
+
+class UnknownNumber(float):
+    """A nan that stands for an unknown number, and so does what is computed with it."""
+
+    def __new__(cls) -> UnknownNumber:
+        return super().__new__(cls, "nan")
+
+    def __reduce__(self) -> Any:
+        return float, ("nan",)
+
+
+def _stays_unknown(name: str) -> None:
+    computed = getattr(float, name)
+
+    def compute(self: UnknownNumber, *others: Any) -> Any:
+        result = computed(self, *others)
+        return UnknownNumber() if isinstance(result, float) else result
+
+    setattr(UnknownNumber, name, compute)
+
+
+for _operator in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    _stays_unknown(f"__{_operator}__")
+    _stays_unknown(f"__r{_operator}__")
+for _operator in ("abs", "neg", "pos"):
+    _stays_unknown(f"__{_operator}__")
 
 
 def dtype_zero(dtype: torch.dtype) -> Scalar:
@@ -133,7 +173,7 @@ def dtype_zero(dtype: torch.dtype) -> Scalar:
 def unknown(dtype: torch.dtype) -> Scalar:
     """Return what stands for an unknown value: nan, or 0 where a dtype has no nan."""
     if dtype.is_floating_point:
-        return float("nan")
+        return UnknownNumber()
     if dtype.is_complex:
         return complex("nan")
     return False if dtype == torch.bool else 0
@@ -143,9 +183,10 @@ def unknown(dtype: torch.dtype) -> Scalar:
 def item(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Scalar:
     """Read `tensor.item()`, also behind float(), int(), bool() and formatting."""
     (tensor,) = args
+    dispatcher.host_waits_for(tensor)
     if has_values(tensor):
         return func(tensor)
-    value = known(tensor)
+    value = known_number(tensor)
     return dispatcher.values.read("item()", tensor) if value is None else value
 
 
@@ -155,10 +196,13 @@ def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
     tensor, *given = args
     value: Any = given[0] if given else 0
     if isinstance(value, torch.Tensor):
-        value = known(value)
+        value = known_number(value)
     dispatcher.run_plain(func, args, kwargs)
-    if value is not None and tensor.is_meta:
-        remember(tensor, value)
+    if SHADOWS.is_followed(tensor):
+        if value is None:
+            SHADOWS.forget(tensor)
+        else:
+            SHADOWS.fill(tensor, value)
     return tensor
 
 
@@ -166,14 +210,34 @@ def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
 def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
     """Answer `torch.equal` and `torch.allclose`: shapes decide where they differ."""
     left, right = args[:2]
-    if has_values(left) and has_values(right):
-        return bool(func(*args, **kwargs))
+    _compare(dispatcher, func, args, kwargs)
+    dispatcher.host_waits_for(left)
+    values = known(left), known(right)
+    if values[0] is not None and values[1] is not None:
+        return bool(func(*values, *args[2:], **kwargs))
     if func is aten.equal.default and left.shape != right.shape:
         return False
     if dispatcher.machine.thread.answer_healthy:
         return False
     name = schema_of(func).name.removeprefix("aten::")
     return bool(dispatcher.values.truth(f"torch.{name}", True, left))
+
+
+def _compare(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
+    """Allocate what comparing two tensors on a GPU takes.
+
+    Source: `cuda_equal` in aten/src/ATen/native/cuda/Equal.cpp, `allclose` in TensorCompare.cpp,
+    PyTorch 2.13.
+    """
+    left, right = args[:2]
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if device_index is None or device_index < 0 or not left.is_meta:
+        return
+    with AllocationMode(lambda: dispatcher):
+        if func is aten.allclose.default:
+            aten.all(aten.isclose(*args, **kwargs))
+        elif left.shape == right.shape and left.numel():
+            aten.all(aten.eq(left, right))
 
 
 @handler("aten._nested_tensor_from_mask_left_aligned.default")
@@ -184,8 +248,28 @@ def left_aligned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: An
     """
     _, mask = args
     if has_values(mask):
+        dispatcher.host_waits_for(mask)
         return bool(func(*args, **kwargs))
+    _compare_lengths(dispatcher, func, args, kwargs)
+    dispatcher.host_waits_for(mask)
     return bool(dispatcher.values.truth("nn.TransformerEncoder, of its padding mask", False, mask))
+
+
+def _compare_lengths(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
+    """Allocate what comparing each length with the first position that is padded takes.
+
+    Source: `NestedTensor_nested_tensor_from_mask_left_aligned` in
+    aten/src/ATen/native/nested/NestedTensorMath.cpp, PyTorch 2.13.
+    """
+    _, mask = args
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if device_index is None or device_index < 0 or not mask.is_meta:
+        return
+    with AllocationMode(lambda: dispatcher):
+        padding = mask.new_zeros([mask.size(0), 1])
+        first_padded = torch.cat([mask, padding], 1).to(torch.int32).argmin(1)
+        lengths = mask.cumsum(1)[:, -1]
+        aten.all(aten.eq(lengths, first_padded))
 
 
 @handler("aten._assert_async.default", "aten._assert_async.msg")
@@ -198,12 +282,14 @@ def assert_async(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: An
 @handler("aten._amp_foreach_non_finite_check_and_unscale_.default")
 def unscale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
     """Unscale gradients for GradScaler: a healthy run finds no infinities."""
-    _, found_inf, _ = args
+    gradients, found_inf, _ = args
     if not found_inf.is_meta:
         func(*args, **kwargs)
         return
     dispatcher.find_device_index(func, args, kwargs)
-    remember(found_inf, 0.0)
+    name, written = plain_name_of(func), [*gradients, found_inf]
+    if SHADOWS.follow(func, name, args, kwargs, None, written) is UNKNOWN:
+        remember(found_inf, 0.0)
 
 
 @handler("aten._amp_update_scale_.default")
@@ -212,21 +298,9 @@ def update_scale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: An
 
     Source: amp_update_scale_cuda_kernel in aten/src/ATen/native/cuda/AmpKernels.cu, PyTorch 2.13.
     """
-    scale, growth_tracker, found_inf, growth_factor, backoff_factor, interval = args
-    if not scale.is_meta:
-        func(*args, **kwargs)
-        return scale
-    value, steps, infinite = known(scale), known(growth_tracker), known(found_inf)
-    if value is None or steps is None or infinite is None:
-        for tensor in (scale, growth_tracker):
-            if (record := record_of(tensor)) is not None:
-                record.forget_values()
-    elif infinite:
-        remember(scale, value * backoff_factor)
-        remember(growth_tracker, 0)
-    elif steps + 1 == interval:
-        remember(scale, value * growth_factor)
-        remember(growth_tracker, 0)
+    if args[0].is_meta:
+        SHADOWS.follow(func, plain_name_of(func), args, kwargs, None, args[:2])
     else:
-        remember(growth_tracker, steps + 1)
+        func(*args, **kwargs)
+    scale: torch.Tensor = args[0]
     return scale

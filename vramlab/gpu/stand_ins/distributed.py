@@ -22,8 +22,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
+from torch.distributed import distributed_c10d, rpc
 
+from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.machine import ThreadState
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
@@ -56,6 +57,8 @@ def install(session: Session) -> None:
     patches.set(distributed_c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
     patches.set(*Replaced.NCCL_VERSION.at, lambda: NCCL_VERSION)
     patches.set(*Replaced.NCCL_VERSION_SUFFIX.at, lambda: b"")
+    if rpc.is_available():
+        patches.set(rpc, "init_rpc", _no_rpc)
     make_group = Replaced.NEW_PROCESS_GROUP.value()
     nccl = _Gloo if has_values else _Fake
     alone = RankAlone()
@@ -98,7 +101,20 @@ def _wrapping_on(backing_device: torch.device) -> Callable[..., torch.Tensor]:
     return make_wrapper
 
 
+def _no_rpc(*args: object, **kwargs: object) -> None:
+    raise UnsupportedOnVirtualGPU(
+        "torch.distributed.rpc is not modelled by the virtual GPU: it runs functions in threads of "
+        "C++, which do not see a virtual GPU. Use torch.distributed's collectives or pipelines "
+        "(torch.distributed.pipelining), or run on a real GPU."
+    )
+
+
 # NCCL
+
+
+_NCCL_CLASSES = ("ProcessGroupNCCL", "ProcessGroupNCCL2", "ProcessGroupNCCLLazy")
+"""What `init_process_group("nccl")` makes: the first up to PyTorch 2.14, then the second. The last
+two are there since 2.14, under the names "nccl2" and "nccl-lazy"."""
 
 
 class _Options:
@@ -113,7 +129,7 @@ class _Gloo(metaclass=GroupStandIn):
 
     Options = _Options
 
-    def __new__(cls, store: Any, rank: int, size: int, options: Any) -> Any:
+    def __new__(cls, store: Any, rank: int, size: int, options: Any, device: Any = None) -> Any:
         return dist.ProcessGroupGloo(store, rank, size, timeout=timeout_of(options))
 
 
@@ -122,7 +138,7 @@ class _Fake(metaclass=GroupStandIn):
 
     Options = _Options
 
-    def __new__(cls, store: Any, rank: int, size: int, options: Any) -> Any:
+    def __new__(cls, store: Any, rank: int, size: int, options: Any, device: Any = None) -> Any:
         return make_fake_group(rank, size)
 
 
@@ -136,7 +152,8 @@ def _with_nccl(make_group: Callable[..., Any], nccl: type, alone: RankAlone) -> 
     def make(*args: Any, **kwargs: Any) -> Any:
         patches = Patches()
         patches.set(distributed_c10d, "is_nccl_available", lambda: True)
-        patches.set(distributed_c10d, "ProcessGroupNCCL", nccl)
+        for name in _NCCL_CLASSES:
+            patches.set(distributed_c10d, name, nccl)
         alone.replace_gloo(patches)
         try:
             return make_group(*args, **kwargs)

@@ -1,8 +1,9 @@
 """What stands for a number that nobody knows passes for finite, as it would be in a healthy run.
 
 `loss.item()` answers nan where reads are answered. Many programs stop there at once: `if not
-math.isfinite(loss.item()): sys.exit(1)`. So that they go on, the functions of `math` know the one
-nan that stands for the unknown from every other nan, by identity.
+math.isfinite(loss.item()): sys.exit(1)`. So that they go on, the functions of `math` and `numpy`
+know this nan, and those that are computed with it, from every other one by their type
+(`UnknownNumber`); `float(loss)`, which has to be a float, by identity.
 
 They are `math`'s own for the whole process wherever no such nan is given to programs: where reads
 are errors, where values are computed, and while no GPU is attached. PyTorch's optimizers, which are
@@ -14,29 +15,56 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
+from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.ops.values import AnswerNan
+from vramlab.gpu.ops.values import HEALTHY, AnswerNan, UnknownNumber
 
 UNKNOWN_VALUE = float("nan")
-"""The nan that stands for a number that nobody knows. Arithmetic with it gives ordinary ones."""
+"""The nan that `float(tensor)` gives."""
 
 
 def install(session: Session) -> None:
-    """Replace `math`'s questions about floats where programs are given nan."""
-    if session.has_values or not isinstance(session.values, AnswerNan):
-        return
-    patches = session.patches
-    patches.set(math, "isfinite", _answering(True, math.isfinite))
-    patches.set(math, "isnan", _answering(False, math.isnan))
-    patches.set(math, "isinf", _answering(False, math.isinf))
+    """Replace questions about floats where programs are given nan."""
+    if not session.has_values and isinstance(session.values, AnswerNan):
+        pass_for_finite(session.patches)
+
+
+def pass_for_finite(patches: Patches) -> None:
+    """Replace `math`'s and NumPy's questions about floats."""
+    for name, healthy in HEALTHY.items():
+        patches.set(math, name, _answering(healthy, getattr(math, name)))
+        if (numpy := sys.modules.get("numpy")) is not None:
+            patches.set(numpy, name, _Ufunc(healthy, getattr(numpy, name)))
+
+
+def _is_unknown(x: object) -> bool:
+    return x is UNKNOWN_VALUE or type(x) is UnknownNumber
 
 
 def _answering(healthy: bool, ask: Callable[[Any], bool]) -> Callable[[Any], bool]:
     @functools.wraps(ask)
     def answer(x: Any, /) -> bool:
-        return healthy if x is UNKNOWN_VALUE else ask(x)
+        return healthy if _is_unknown(x) else ask(x)
 
     return answer
+
+
+class _Ufunc:
+    """A function of NumPy's, with all its attributes."""
+
+    def __init__(self, healthy: bool, ask: Any) -> None:
+        self._healthy = healthy
+        self._ask = ask
+
+    def __call__(self, x: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self._healthy if _is_unknown(x) else self._ask(x, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ask, name)
+
+    def __repr__(self) -> str:
+        return repr(self._ask)

@@ -17,11 +17,11 @@ import os
 import re
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from vramlab.catalogue import GPUModel
+from vramlab.gpu.core.identities import device_uuid
 
 # The first driver for CUDA 13.0. Source: CUDA Toolkit 13.0 release notes, table 2.
 DRIVER_VERSION = "580.65.06"
@@ -45,7 +45,6 @@ _NO_INSTANCE = 0xFFFFFFFF
 
 _NVIDIA_VENDOR_ID = 0x10DE
 _FIRST_PCI_BUS = 7
-_UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "vramlab")
 
 
 class NvmlDevice(Protocol):
@@ -58,11 +57,6 @@ class NvmlDevice(Protocol):
     @property
     def used_bytes(self) -> int:
         """What this process takes of `model.total_bytes`: context and reserved memory."""
-
-
-def device_uuid(model: GPUModel, index: int) -> uuid.UUID:
-    """Make the identity of GPU `index`: the same in every process, different for every index."""
-    return uuid.uuid5(_UUID_NAMESPACE, f"{model.name}/{index}")
 
 
 def pci_bus(index: int) -> int:

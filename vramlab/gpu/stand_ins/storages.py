@@ -12,6 +12,7 @@ import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.session import Session
+from vramlab.gpu.core.shadows import Shadow
 from vramlab.gpu.core.storage_record import HOST, record_of_storage
 from vramlab.gpu.torch_internals import Replaced, StorageBase, get_device_index
 
@@ -45,8 +46,37 @@ def install(session: Session) -> None:
             block = machine.malloc(record.device_index, size_bytes) if size_bytes else None
             record.release()
             record.block = block
+        if record is not None:
+            record.forget_values()
         raw.resize_(storage, size_bytes)
         return storage
+
+    def fill_(storage: torch.UntypedStorage, value: int) -> torch.UntypedStorage:
+        record = record_of_storage(storage)
+        if record is not None:
+            record.shadow = Shadow.filled(value, torch.uint8)
+            record.counted_as = None
+        raw.fill_(storage, value)
+        return storage
+
+    def copy_(
+        storage: torch.UntypedStorage,
+        source: torch.UntypedStorage,
+        non_blocking: bool | None = None,
+    ) -> torch.UntypedStorage:
+        record = record_of_storage(storage)
+        if record is None and record_of_storage(source) is None:
+            copied: torch.UntypedStorage = original_copy_(storage, source, non_blocking)
+            return copied
+        with torch.no_grad():
+            _as_bytes(storage).copy_(_as_bytes(source))
+        return storage
+
+    def setitem(storage: torch.UntypedStorage, index: Any, value: Any) -> None:
+        if (record := record_of_storage(storage)) is not None:
+            record.forget_values()
+        else:
+            original_setitem(storage, index, value)
 
     def to(
         storage: torch.UntypedStorage, *, device: torch.device, non_blocking: bool = False
@@ -63,7 +93,7 @@ def install(session: Session) -> None:
         index = get_device_index(device, optional=True)
         return to(storage, device=torch.device("cuda", index), non_blocking=non_blocking)
 
-    original_to = cls.to
+    original_to, original_copy_, original_setitem = cls.to, cls.copy_, cls.__setitem__
     patches.set(cls, "to", to)
     patches.set(cls, "cuda", cuda)
 
@@ -78,4 +108,11 @@ def install(session: Session) -> None:
     patches.set(cls, "get_device", get_device)
     patches.set(cls, "data_ptr", data_ptr)
     patches.set(cls, "resize_", resize_)
+    patches.set(cls, "fill_", fill_)
+    patches.set(cls, "copy_", copy_)
+    patches.set(cls, "__setitem__", setitem)
     patches.set(*Replaced.SHARE_STORAGE.at, share_cuda)
+
+
+def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu.core.captures import Capture
 from vramlab.gpu.core.machine import DEFAULT_STREAM, Machine
 from vramlab.gpu.torch_internals import get_device_index
 
@@ -70,15 +71,17 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
             return 0, -5
 
         def query(self) -> bool:
-            """Tell whether the stream's work is done: always."""
+            """Return whether the stream's work is done: always."""
+            self.synchronize()
             return True
 
         def is_capturing(self) -> bool:
-            """Tell whether a CUDA graph is being captured: never, they are not modelled."""
-            return False
+            """Return whether the stream is captured into a CUDA graph."""
+            return machine.captures.of(self.stream_id) is not None
 
         def synchronize(self) -> None:
-            """Wait for the stream's work: it is done."""
+            """Wait for the stream's work: it is done, if it is not captured."""
+            machine.captures.wait_for(machine.captures.of(self.stream_id))
 
         def record_event(self, event: Any = None) -> Any:
             """Record `event`, or a new one, in this stream."""
@@ -137,6 +140,7 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
         ) -> None:
             self._enable_timing = enable_timing
             self._recorded = False
+            self._capture: Capture | None = None
             self.device: torch.device | None = None
 
         def record(self, stream: Any = None) -> None:
@@ -144,16 +148,22 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
             stream = torch.cuda.current_stream() if stream is None else stream
             self.device = stream.device
             self._recorded = True
+            self._capture = machine.captures.of(stream.stream_id)
 
         def wait(self, stream: Any = None) -> None:
-            """Make later work of `stream` wait: the event has happened."""
+            """Make later work of `stream` wait; it joins the capture that the event is of."""
+            if self._capture is not None:
+                stream = torch.cuda.current_stream() if stream is None else stream
+                machine.captures.join(stream.stream_id, self._capture)
 
         def query(self) -> bool:
             """Tell whether the event has happened: always."""
+            self.synchronize()
             return True
 
         def synchronize(self) -> None:
-            """Wait for the event."""
+            """Wait for the event: it has happened, if it is not of a capture."""
+            machine.captures.wait_for(self._capture)
 
         def elapsed_time(self, end_event: Any) -> float:
             """Milliseconds between two events: 0.0, because no time passes on a virtual GPU.

@@ -5,7 +5,6 @@ The function mode (`core/function_mode.py`) calls these in place of torch's func
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,16 +15,19 @@ from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import type_name
 from vramlab.gpu.core.function_mode import Override
+from vramlab.gpu.core.shadows import MOST_BYTES
 from vramlab.gpu.core.storage_record import (
     HOST,
     has_values,
     known,
-    known_numbers,
+    known_number,
     mark_as_host,
     record_of,
     remember,
 )
+from vramlab.gpu.core.tensors import tensors_in
 from vramlab.gpu.ops.copies import use_on_stream
+from vramlab.gpu.ops.values import UnknownNumber
 from vramlab.gpu.stand_ins.cuda_tensor_types import cuda_type
 from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN_VALUE
 from vramlab.gpu.stand_ins.swap_tensors import swap_impls
@@ -107,6 +109,9 @@ class TensorOverrides:
             tensor.isnan: self.isnan,
             torch.isinf: self.isinf,
             tensor.isinf: self.isinf,
+            torch.sparse.mm: self.sparse_mm,
+            torch.sparse_coo_tensor: self.sparse_coo_tensor,
+            **{make: self._refuse_on_gpu(make) for make in _COMPRESSED},
             torch.device: self.torch_device,
             parse_to: self.parse_to,
             **{fill: self._random_in_place(fill) for fill in _RANDOM_IN_PLACE},
@@ -149,12 +154,14 @@ class TensorOverrides:
     def repr(self, tensor: torch.Tensor, **kwargs: Any) -> str:
         record = record_of(tensor)
         if record is None or has_values(tensor):
-            return tensor.__repr__(**kwargs)
-        value = "no values" if record.value is None else str(record.value)
-        grad = ", requires_grad=True" if tensor.requires_grad else ""
+            return torch.Tensor.__repr__(tensor, **kwargs)  # not Parameter's, which asks here
+        device, grad = f", device='{record.device}'", ", requires_grad=True" * tensor.requires_grad
+        values = known(tensor)
+        if values is not None and tensor.nbytes <= MOST_BYTES:
+            shown, *dtype = repr(values.clone()).removesuffix(")").rsplit(", dtype=", 1)
+            return f"{shown}{device}{''.join(f', dtype={each}' for each in dtype)}{grad})"
         return (
-            f"tensor(<{value}>, device='{record.device}', size={tuple(tensor.shape)}, "
-            f"dtype={tensor.dtype}{grad})"
+            f"tensor(<no values>{device}, size={tuple(tensor.shape)}, dtype={tensor.dtype}{grad})"
         )
 
     # Names of devices: a number alone is a GPU's
@@ -290,23 +297,19 @@ class TensorOverrides:
         return result
 
     def setitem(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
-        """Set `tensor[index]`. For a CUDA tensor C++ keeps a number on the host.
-
-        Of a host tensor without values it takes the number for one of the program's own on meta.
-        """
-        if isinstance(value, int | float | complex) and record_of(tensor) is not None:
-            value = torch.tensor(value, dtype=tensor.dtype, device=_CPU)
+        """Set `tensor[index]` by a statement, by which `ops/indexing.py` knows it."""
         tensor[index] = value
 
     # Reading values
 
     def item(self, tensor: torch.Tensor) -> Any:
         value = tensor.item()
-        unknown = value != value and tensor.is_meta and known(tensor) is None
-        return UNKNOWN_VALUE if unknown and isinstance(value, float) else value
+        unknown = value != value and tensor.is_meta and known_number(tensor) is None
+        return UnknownNumber() if unknown and isinstance(value, float) else value
 
     def item_as_float(self, tensor: torch.Tensor) -> float:
-        return float(self.item(tensor))
+        value = self.item(tensor)
+        return UNKNOWN_VALUE if type(value) is UnknownNumber else float(value)
 
     def numpy(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
         if force:
@@ -332,12 +335,11 @@ class TensorOverrides:
             return tensor.item()
         if tensor.numel() == 0:
             return torch.empty(tensor.size(), dtype=tensor.dtype, device=_CPU).tolist()
-        if (numbers := known_numbers(tensor)) is not None:
-            return numbers.tolist()
-        value: Any = tensor.item() if tensor.numel() == 1 and record.value is not None else None
-        if value is None:
-            value = self._dispatcher.values.read("tolist()", tensor)
-        return _full(tensor, value).tolist()
+        if record.device_index != HOST:
+            self._dispatcher.crosses_to_host(record.device_index, None, non_blocking=False)
+        if (values := known(tensor)) is not None:
+            return values.tolist()
+        return _full(tensor, self._dispatcher.values.read("tolist()", tensor)).tolist()
 
     def _readable(self, tensor: torch.Tensor) -> torch.Tensor:
         """A host tensor as NumPy can have it: unknown values become what the policy answers.
@@ -362,12 +364,11 @@ class TensorOverrides:
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
                 "instead."
             )
-        value = known(tensor)
-        if value is None:
-            values = self._dispatcher.values
-            read = values.read_array if tensor.dim() else values.read
-            value = read("numpy()", tensor)
-        return _full(tensor, value)
+        if (values := known(tensor)) is not None:
+            return values.clone(memory_format=torch.contiguous_format)
+        policy = self._dispatcher.values
+        read = policy.read_array if tensor.dim() else policy.read
+        return _full(tensor, read("numpy()", tensor))
 
     def ctc_loss(
         self, log_probs: torch.Tensor, targets: torch.Tensor, *args: Any, **kwargs: Any
@@ -387,10 +388,8 @@ class TensorOverrides:
             lengths = named.get(name)
             if not isinstance(lengths, torch.Tensor):
                 continue
-            if has_values(lengths):
-                named[name] = lengths.tolist()
-            elif (numbers := known_numbers(lengths)) is not None:
-                named[name] = numbers.tolist()
+            if (values := known(lengths)) is not None:
+                named[name] = values.tolist()
             elif not self.is_meta(lengths):
                 self._dispatcher.values.assume_all("ctc_loss()", lengths)
                 named[name] = [length] * lengths.numel()
@@ -406,25 +405,23 @@ class TensorOverrides:
     # Whether all is well, which it is in a healthy run
 
     def isfinite(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._in_a_healthy_run(tensor, torch.isfinite, math.isfinite, healthy=True)
+        return self._in_a_healthy_run(tensor, torch.isfinite, healthy=True)
 
     def isnan(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._in_a_healthy_run(tensor, torch.isnan, math.isnan, healthy=False)
+        return self._in_a_healthy_run(tensor, torch.isnan, healthy=False)
 
     def isinf(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._in_a_healthy_run(tensor, torch.isinf, math.isinf, healthy=False)
+        return self._in_a_healthy_run(tensor, torch.isinf, healthy=False)
 
     def _in_a_healthy_run(
         self,
         tensor: torch.Tensor,
         ask: Callable[[torch.Tensor], torch.Tensor],
-        ask_number: Callable[[float], bool],
         healthy: bool,
     ) -> torch.Tensor:
         result = ask(tensor)
-        if result.is_meta and tensor.is_floating_point():
-            value = known(tensor)
-            remember(result, healthy if value is None else ask_number(value))  # type: ignore[arg-type]
+        if result.is_meta and tensor.is_floating_point() and known(result) is None:
+            remember(result, healthy)
         return result
 
     # Random numbers
@@ -469,6 +466,54 @@ class TensorOverrides:
                 return torch.sparse_coo_tensor(*args, dtype=tensor.dtype)
         return tensor.new(*args, **kwargs)
 
+    # Sparse tensors
+
+    def sparse_mm(self, mat1: torch.Tensor, mat2: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Multiply; C++ makes the zeros to add to where the dense matrix is.
+
+        Source: `_sparse_mm` in aten/src/ATen/native/sparse/SparseTensorMath.cpp, PyTorch 2.13.
+        """
+        record = record_of(mat2)
+        if record is None or record.device_index == HOST:
+            return torch.sparse.mm(mat1, mat2, *args, **kwargs)
+        with self._dispatcher.machine.thread.working_on(record.device_index):
+            return torch.sparse.mm(mat1, mat2, *args, **kwargs)
+
+    def sparse_coo_tensor(self, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        """Move values and then indices to the GPU, and make a sparse tensor of them.
+
+        Source: `sparse_coo_tensor_ctor` in torch/csrc/utils/tensor_new.cpp, PyTorch 2.13.
+        """
+        if _cuda_or_none(device) is None:
+            return torch.sparse_coo_tensor(*args, device=device, **kwargs)
+        parts = dict(zip(("indices", "values", "size"), args, strict=False)) | kwargs
+        requires_grad = parts.pop("requires_grad", False)
+        if "values" not in parts or parts.get("size") is None:  # the size is read from the indices
+            parts = kwargs | {"requires_grad": False}
+            made = self.to(torch.sparse_coo_tensor(*args, **parts), device)
+        else:
+            values, indices = parts.pop("values"), parts.pop("indices")
+            values = self.as_tensor(values, dtype=parts.pop("dtype", None), device=device)
+            indices = self.as_tensor(indices, dtype=torch.int64, device=device)
+            made = torch.sparse_coo_tensor(indices, values, parts.pop("size"), **parts)
+        return made.requires_grad_(requires_grad)
+
+    def _refuse_on_gpu(self, make: Callable[..., torch.Tensor]) -> Override:
+        """Make compressed sparse tensors on the host only: cuSPARSE's buffers are not known."""
+
+        def compressed(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+            records = (record_of(part) for part in tensors_in(args, kwargs))
+            on_gpu = any(record is not None and record.device_index != HOST for record in records)
+            if on_gpu or _cuda_or_none(device) is not None:
+                raise UnsupportedOnVirtualGPU(
+                    f"{make.__name__} on a GPU is not modelled by the virtual GPU, nor are "
+                    "products of such tensors. Make one of layout torch.sparse_coo "
+                    "(torch.sparse_coo_tensor), or run on a real GPU."
+                )
+            return make(*args, device=device, **kwargs)
+
+        return compressed
+
     def new_tensor(self, tensor: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
         kwargs.setdefault("dtype", tensor.dtype)
         kwargs.setdefault("device", self.device(tensor))
@@ -488,6 +533,23 @@ class TensorOverrides:
         if pinned:
             mark_as_host(made).pinned = True
         return self.to(made, device)
+
+
+_COMPRESSED = (
+    torch.sparse_compressed_tensor,
+    torch.sparse_csr_tensor,
+    torch.sparse_csc_tensor,
+    torch.sparse_bsr_tensor,
+    torch.sparse_bsc_tensor,
+)
+
+
+def _cuda_or_none(device: Any) -> torch.device | None:
+    """Read a device that names a GPU, such as "cuda" or 1; None for any other, or for None."""
+    if device is None:
+        return None
+    found = _cuda(device) if isinstance(device, int) else torch.device(device)
+    return found if found.type == "cuda" else None
 
 
 class _Transfer(torch.autograd.Function):

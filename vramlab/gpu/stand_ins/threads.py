@@ -25,6 +25,8 @@ def install(session: Session) -> None:
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
     def start_attached(thread: threading.Thread) -> None:
+        if session.patches.is_undone:
+            return start(thread)
         run = thread.run
 
         def run_attached() -> None:
@@ -34,11 +36,13 @@ def install(session: Session) -> None:
                 session.thread_ends()
 
         thread.run = run_attached  # type: ignore[method-assign]
-        start(thread)
+        return start(thread)
 
     def submit_attached(
         executor: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Future[Any]:
+        if session.patches.is_undone:
+            return submit(executor, fn, *args, **kwargs)
         return submit(executor, _call_attached, fn, *args, **kwargs)
 
     session.patches.set(threading.Thread, "start", start_attached)

@@ -10,7 +10,7 @@ Source of names and argument orders: torch/csrc/cuda/Module.cpp and torch/cuda/*
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,15 +18,20 @@ import torch
 import torch.accelerator
 import torch.backends.cudnn.rnn
 import torch.cuda
+from torch.backends import ContextProp
 
 from vramlab.allocator import snapshot
 from vramlab.allocator.history import History
+from vramlab.allocator.statistics import DEFAULT_POOL_ID
+from vramlab.cudnn.workspaces import VERSIONS
 from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
+from vramlab.gpu.core.identities import device_uuid
 from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.stack_frames import AllFrames, Frames, Lines
-from vramlab.gpu.stand_ins.nvml_library import device_uuid, pci_bus
+from vramlab.gpu.stand_ins.graphs import pool_functions
+from vramlab.gpu.stand_ins.nvml_library import pci_bus
 from vramlab.gpu.stand_ins.streams import (
     current_stream_data,
     default_stream_data,
@@ -126,13 +131,8 @@ class _Refused(type):
         raise NoStandIn(cls.why)
 
 
-_GRAPHS = "CUDA graphs are not modelled by the virtual GPU: run the captured part directly"
-
 _REFUSED = {
-    "CUDAGraph": _GRAPHS,
-    "graph_pool_handle": _GRAPHS,
     "GreenContext": "green contexts are not modelled by the virtual GPU: use the whole GPU",
-    "MemPool": "memory pools are not modelled by the virtual GPU: allocate without one",
 }
 
 
@@ -195,24 +195,36 @@ class CLayer:
         in_use = any(device.memory.context_bytes for device in self._machine.devices)
         patches.set(*Replaced.INITIALIZED.at, in_use)
         patches.set(*Replaced.QUEUED_CALLS.at, [])
-        patches.set(*Replaced.CACHED_DEVICE_COUNT.at, len(self._machine.devices))
+        patches.set(*Replaced.CACHED_DEVICE_COUNT.at, None)
+        patches.set(torch.cuda, "device_count", self._machine.count)
         patches.set(*Replaced.IS_IN_BAD_FORK.at, lambda: False)
         patches.set(*Replaced.GET_DEVICE_PROPERTIES.at, self._device_properties)
         # Recurrent layers ask, and move their weights into one buffer (`ops/cudnn_rnn.py`).
         patches.set(torch.backends.cudnn, "is_acceptable", self._is_acceptable)
+        patches.set(*Replaced.HAS_CUDNN.at, True)
+        patches.set(torch.backends.cudnn, "version", self._cudnn_version)
+        limit = ContextProp(
+            lambda: self._machine.benchmarks.limit,
+            partial(setattr, self._machine.benchmarks, "limit"),
+        )
+        patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
         patches.set(*Replaced.USE_FLATTENED_WEIGHTS.at, lambda: True)
         patches.set(torch.backends.cudnn.rnn, "get_cudnn_mode", RNN_MODES.__getitem__)
-        patches.set(*Replaced.IS_CAPTURING.at, lambda: False)
         patches.set(*Replaced.NVTX.at, _NoMarkers())
         for name in (name for name in torch.cuda.__all__ if name.endswith("Storage")):
             patches.set(torch.cuda, name, _refused_storage(getattr(torch.cuda, name)))
-        for module in (torch.cuda, torch.cuda.graphs, torch.cuda.green_contexts, torch.cuda.memory):
+        for module in (torch.cuda, torch.cuda.green_contexts):
             for name in _REFUSED.keys() & vars(module).keys():
                 refused = {"why": _REFUSED[name], "__module__": "torch.cuda"}
                 patches.set(module, name, _Refused(name, (), refused))
         patches.set(*Replaced.HAS_CUDA.at, True)
         patches.set(torch.version, "cuda", CUDA_VERSION)
         self._machine.when_used = torch.cuda.init
+
+    def _cudnn_version(self) -> int:
+        """Return the version of the cuDNN that this PyTorch comes with."""
+        known = [one for one in VERSIONS if one <= self._machine.torch_version]
+        return VERSIONS[max(known, default=min(VERSIONS))]
 
     def _is_acceptable(self, tensor: torch.Tensor) -> bool:
         """Tell whether cuDNN takes such tensors, as on a GPU; not where the CPU computes values."""
@@ -225,14 +237,16 @@ class CLayer:
         allocator = lambda device: machine.device(device).allocator  # noqa: E731
         return {
             "_cuda_init": lambda: None,
-            "_cuda_getDeviceCount": lambda: len(machine.devices),
+            "_cuda_getDeviceCount": machine.count,
             "_cuda_getDevice": machine.current_device,
             "_cuda_setDevice": self._set_device,
             "_cuda_exchangeDevice": machine.set_device,
             "_cuda_maybeExchangeDevice": machine.set_device,
+            "_cuda_hasPrimaryContext": (
+                lambda device: machine.device(device).memory.context_bytes > 0
+            ),
             "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
             "_cuda_getArchFlags": self._arch_flags,
-            "_cuda_isCurrentStreamCapturing": lambda: False,
             "_cuda_isInBadFork": lambda: machine.is_in_bad_fork,
             "_cuda_ipc_collect": lambda: None,
             "_cuda_sleep": lambda cycles: None,
@@ -244,12 +258,12 @@ class CLayer:
             "_cuda_setStream": self._set_stream,
             "_cuda_getCurrentRawStream": machine.current_stream,
             # memory
-            "_cuda_memoryStats": lambda device: allocator(device).stats(),
+            "_cuda_memoryStats": self._memory_stats,
             "_cuda_resetPeakMemoryStats": lambda device: allocator(device).reset_peak_stats(),
             "_cuda_resetAccumulatedMemoryStats": (
                 lambda device: allocator(device).reset_accumulated_stats()
             ),
-            "_cuda_emptyCache": self._empty_cache,
+            "_cuda_emptyCache": machine.empty_cache,
             "_cuda_setMemoryFraction": self._set_memory_fraction,
             "_cuda_getMemoryFraction": lambda device: allocator(device).memory_fraction,
             "_cuda_getAllocatorBackend": lambda: "native",
@@ -261,7 +275,15 @@ class CLayer:
             "_cuda_record_memory_history": self._record_memory_history,
             "_cuda_setMemoryMetadata": self._set_memory_metadata,
             "_cuda_getMemoryMetadata": lambda: self._history().user_metadata,
+            "_cuda_memoryMetadataSupported": lambda: True,
+            "_cuda_annotateMemory": self._annotate_memory,
             "_cuda_clearCublasWorkspaces": self._clear_cublas_workspaces,
+            "_cuda_get_cudnn_benchmark_limit": lambda: machine.benchmarks.limit,
+            "_cuda_set_cudnn_benchmark_limit": partial(setattr, machine.benchmarks, "limit"),
+            "_cuda_get_conv_benchmark_empty_cache": lambda: machine.benchmarks.empties_cache,
+            "_cudnn_set_conv_benchmark_empty_cache": (
+                partial(setattr, machine.benchmarks, "empties_cache")
+            ),
             "_cuda_attach_out_of_memory_observer": machine.out_of_memory_observers.append,
             # the device-neutral names of the same things
             "_get_accelerator": lambda check=None: torch.device("cuda"),
@@ -274,9 +296,11 @@ class CLayer:
             "_accelerator_setStream": lambda stream: torch.cuda.set_stream(stream),
             "_accelerator_synchronizeDevice": lambda device: self._synchronize(),
             "_accelerator_isAllocatorInitialized": lambda: True,
-            "_accelerator_emptyCache": self._empty_cache,
+            "_accelerator_emptyCache": machine.empty_cache,
             "_accelerator_emptyHostCache": lambda: None,
-            "_accelerator_getDeviceStats": lambda device: allocator(device).stats(),
+            "_host_emptyCache": lambda: None,
+            **pool_functions(machine),
+            "_accelerator_getDeviceStats": self._memory_stats,
             "_accelerator_resetPeakStats": lambda device: allocator(device).reset_peak_stats(),
             "_accelerator_resetAccumulatedStats": (
                 lambda device: allocator(device).reset_accumulated_stats()
@@ -304,7 +328,16 @@ class CLayer:
 
     def _synchronize(self) -> None:
         """Wait for the GPU. The allocator's books stay as they are, as in PyTorch."""
-        self._machine.use(self._machine.current_device())
+        index = self._machine.current_device()
+        self._machine.use(index)
+        self._machine.captures.wait_for_device(index)
+
+    def _memory_stats(self, device: int) -> dict[str, Any]:
+        """Return the allocator's statistics; of private pools since PyTorch 2.13."""
+        stats = self._machine.device(device).allocator.stats()
+        if self._machine.torch_version < (2, 13):
+            del stats["reserved_bytes_by_private_pools"]
+        return stats
 
     def _set_device(self, device: int) -> None:
         """Choose a device. CUDA is initialized from then on, as by `THCPModule_setDevice_wrap`."""
@@ -318,10 +351,6 @@ class CLayer:
     def _mem_get_info(self, index: int) -> tuple[int, int]:
         device = self._machine.use(index)
         return device.memory.free_bytes, device.model.total_bytes
-
-    def _empty_cache(self) -> None:
-        for device in self._machine.devices:
-            device.allocator.empty_cache()
 
     def _set_memory_fraction(self, fraction: float, index: int) -> None:
         self._machine.device(index).allocator.memory_fraction = fraction
@@ -368,8 +397,15 @@ class CLayer:
         compile_context: bool = False,
         global_record_annotations: bool = False,
         skip_actions: list[str] | None = None,
+        record_pinned_host_memory: bool = False,
+        record_cuda: bool = True,
     ) -> None:
-        """Start or stop the history, as `torch.cuda.memory._record_memory_history` asks."""
+        """Start or stop the history, as `torch.cuda.memory._record_memory_history` asks.
+
+        Pinned memory is the host's, and is not recorded.
+        """
+        if not record_cuda:
+            enabled = None
         kind = AllFrames if stacks == "all" else Frames
         self._machine.gather_frames(kind.of_caller if enabled and context else None)
         for device in self._machine.devices:
@@ -381,14 +417,24 @@ class CLayer:
         """Put a text on the current GPU's allocations to come."""
         self._history().user_metadata = metadata
 
+    def _annotate_memory(self, address: int, metadata: str) -> None:
+        """Record a text about the allocation that begins at an address, on whichever GPU."""
+        context = self._machine.allocation_context()
+        for device in self._machine.devices:
+            device.allocator.annotate(address, metadata, context)
+
     def _history(self) -> History:
         return self._machine.devices[self._machine.current_device()].allocator.history
 
     def _snapshot(self, mempool_id: tuple[Any, ...] | None = None) -> dict[str, Any]:
         """Make what `torch.cuda.memory._snapshot()` and `memory_snapshot()` return."""
-        include_traces = mempool_id is None or len(mempool_id) < 3 or bool(mempool_id[2])
+        first, second, *others = mempool_id or DEFAULT_POOL_ID
+        include_traces = bool(others[0]) if others else True
         allocators = [device.allocator for device in self._machine.devices]
         lines = Lines()
-        # What allocates is what frees and stays: its frames are told once, as PyTorch's code does.
+        # What allocates is what frees and stays: its frames are reported once, as in PyTorch.
         to_frames = cache(lambda context: context.told_by(lines))
-        return snapshot(allocators, include_traces, to_frames)
+        taken = snapshot(allocators, include_traces, to_frames, (first, second))
+        if self._machine.torch_version >= (2, 14):  # of pinned memory, which is not recorded
+            taken |= {"host_segments": [], "host_traces": []}
+        return taken

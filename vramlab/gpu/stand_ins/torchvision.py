@@ -11,7 +11,8 @@ torchvision 0.28. Earlier ones have their gradients in C++, and are left alone.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
@@ -59,7 +60,14 @@ _NO_CUDA = -1
 
 def install(session: Session) -> AbstractContextManager[None]:
     """Declare the ops, if torchvision finds none of its own when it is imported."""
-    return changed_when_imported({"torchvision.extension": _declare_ops_of})
+    return loading()
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Let torchvision be imported in the with statement, also where no GPU is attached."""
+    with changed_when_imported({"torchvision.extension": _declare_ops_of}):
+        yield
 
 
 def _declare_ops_of(extension: ModuleType) -> None:
