@@ -9,6 +9,7 @@ It lies there so:
         sites/triton-3.6.0-cp311/        Triton, where it was asked for
         builds/torch-2.11.0+cu130-cp311-0c224d67/
             lib/                         the substitutes
+            preloads/                    the same, where PyTorch looks for what pip installed
             build.json                   what they are for
             compiled/                    what torch.compile has written
 """
@@ -22,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from vramlab import torch_versions
 from vramlab.native import cache
 from vramlab.native.errors import NativeEngineError
 
@@ -55,6 +57,11 @@ class Build:
         return self.folder / "lib"
 
     @property
+    def preloads(self) -> Path:
+        """The folder for PYTHONPATH in which PyTorch finds the substitutes before NVIDIA's own."""
+        return preloads_beside(self.libraries)
+
+    @property
     def release(self) -> str:
         """The version without what it was built for: `2.11.0`."""
         return self.torch_version.partition("+")[0]
@@ -70,6 +77,11 @@ class Build:
         used = (self.site, self.cudnn, self.nvrtc, self.triton)
         mine = [path for path in used if path is not None and path.is_relative_to(inside)]
         return [inside / path.relative_to(inside).parts[0] for path in mine]
+
+
+def preloads_beside(libraries: Path) -> Path:
+    """Name the folder of links to libraries for PyTorch's `_preload_cuda_deps`."""
+    return libraries.parent / "preloads"
 
 
 def python_tag() -> str:
@@ -107,9 +119,16 @@ def find(version: str | None = None) -> Build:
         return fitting[-1]
     wanted = f" --torch {version}" if version else ""
     have = ", ".join(build.torch_version for build in mine) or "nothing"
+    minor = torch_versions.parse(version) if version else None
+    unknown = ""
+    if version and minor not in torch_versions.KNOWN_RULES:
+        unknown = f", and vramlab does not know that version (it knows {torch_versions.KNOWN})"
+    what_to_do = f": `vramlab native setup{wanted}`"
+    if unknown and (minor is None or minor < torch_versions.NEWEST):
+        what_to_do = ""
     raise NativeEngineError(
-        f"no PyTorch{f' {version}' if version else ''} is set up for {python_tag()} ({have} is): "
-        f"`vramlab native setup{wanted}`."
+        f"no PyTorch{f' {version}' if version else ''} is set up for {python_tag()} ({have} is)"
+        f"{unknown}{what_to_do}."
     )
 
 

@@ -27,11 +27,16 @@ ENVIRONMENT = "VRAMLAB_ENGINE"
 _WHY = "VRAMLAB_ENGINE_WHY"
 
 _COMMAND_LINE = """
-import sys
-sys.path[: not sys.flags.safe_path] = [{home!r}]
+import os, sys
+own = int(not sys.flags.safe_path)
+sys.path[:own] = sys.path[own : 2 * own]
+if {home!r} not in sys.path:
+    sys.path.insert(own + len(os.environ["PYTHONPATH"].split(os.pathsep)), {home!r})
 from vramlab.cli import main
 sys.exit(main())
 """
+"""Finds this vramlab, but behind the build's PyTorch: another may lie beside it. The first place
+in sys.path will be that of the program's folder, see `report/program.py`."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,10 @@ def _automatic(version: str | None, portable_only: str) -> Choice:
         return Choice(native=False)
     if portable_only:
         return Choice(native=False, why=f"{portable_only} is for this one alone")
-    wanted = version or _without_patch(installed_release())
+    try:
+        wanted = version or _without_patch(installed_release())
+    except NativeEngineError:  # no PyTorch is installed: the native engine has its own
+        return Choice(native=True, build=builds.find(), why="no other PyTorch is installed")
     try:
         build = builds.find(wanted)
     except NativeEngineError:

@@ -12,6 +12,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -51,6 +52,7 @@ def fetch(
     """
     folder = cache.folder() / "sites" / name
     if folder.is_dir():
+        _compile_python(folder)
         return folder
     if importlib.util.find_spec("pip") is None:
         raise NativeEngineError(
@@ -78,7 +80,21 @@ def fetch(
             )
         folder.parent.mkdir(parents=True, exist_ok=True)
         move_into_place(site, folder)
+    _compile_python(folder)
     return folder
+
+
+def _compile_python(folder: Path) -> None:
+    """Compile the Python files of what was unpacked, as pip does; unless some are compiled.
+
+    A program whose Python writes no bytecode (PYTHONDONTWRITEBYTECODE, or a cache that cannot be
+    written) compiles PyTorch's 800 files at each start otherwise. What does not compile stays.
+    """
+    has_python = next(folder.glob("*/*.py"), None) is not None
+    if has_python and next(folder.glob("*/__pycache__"), None) is None:
+        words = [sys.executable, "-m", "compileall", "-qq", "-j0", str(folder)]
+        with suppress(OSError):
+            subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _unpack(wheel: Path, site: Path) -> None:

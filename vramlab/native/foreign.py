@@ -64,7 +64,7 @@ def missing_for(package: str, build: Build) -> list[Missing]:
 
 
 def has_cuda(path: Path) -> bool:
-    """Tell whether a library is one of NVIDIA's by its name, or defines a function of theirs.
+    """Return whether a library is one of NVIDIA's by its name, or defines a function of theirs.
 
     Such as what counts or limits a GPU's memory for several programs, by functions of the same
     names. A file that does not exist, or is no library, is none.

@@ -17,7 +17,7 @@ from vramlab import catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.cudnn.description import cudnn_json
 from vramlab.native import foreign, kernel_code, report
-from vramlab.native.builds import Build
+from vramlab.native.builds import Build, preloads_beside
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.gpu import Streams, describe, described_count
 from vramlab.native.report import CORE, SubstituteCall
@@ -77,7 +77,8 @@ def environment(
     values = dict(os.environ if base is None else base)
     for folder in filter(None, (libraries or build.libraries, build.nvrtc)):
         values["LD_LIBRARY_PATH"] = _before(folder, values.get("LD_LIBRARY_PATH"))
-    for folder in filter(None, (build.triton, build.site)):
+    preloads = preloads_beside(libraries or build.libraries)
+    for folder in filter(None, (preloads, build.triton, build.site)):
         values["PYTHONPATH"] = _before(folder, values.get("PYTHONPATH"))
     if preloaded := values.pop("LD_PRELOAD", None):
         rest = [word for word in re.split("[ :]+", preloaded) if not foreign.has_cuda(Path(word))]
@@ -209,7 +210,7 @@ def try_out(build: Build, libraries: Path) -> None:
         NativeEngineError: it fails; the message has the end of what it said.
     """
     values = environment(build, catalogue.find("T4"), libraries=libraries)
-    values["PYTHONPATH"] = str(build.site)
+    values["PYTHONPATH"] = f"{build.site}{os.pathsep}{preloads_beside(libraries)}"
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRIAL, str(libraries)],

@@ -24,7 +24,7 @@ from vramlab.units import GIB
 
 _CUDNN_GRAPH = "libcudnn_graph.so.9"
 
-_NEEDED_BYTES = {
+NEEDED_BYTES = {
     "torch": 5 * GIB // 2,
     "nvidia-cudnn": 7 * GIB // 4,
     "nvidia-cuda-nvrtc": GIB // 2,
@@ -66,7 +66,7 @@ def set_up(
         site = fetch(
             f"torch==={release}",
             f"torch-{release}-{python_tag()}",
-            _NEEDED_BYTES["torch"],
+            NEEDED_BYTES["torch"],
             _problem_of_torch,
         )
     torch = torch_build(site.absolute())
@@ -87,8 +87,9 @@ def set_up(
         _find_triton(torch.site, triton, report),
     )
     if folder.is_dir():
-        if build not in builds.installed():
+        if build not in builds.installed() or not build.preloads.is_dir():
             try:
+                _link_preloads(build.libraries, torch.cuda_version)
                 builds.write(build, folder)
             except OSError as error:
                 raise cache.cannot_be_written(error) from error
@@ -98,6 +99,7 @@ def set_up(
         (temporary / "build" / "lib").mkdir(parents=True)
         macros = {"CUDA_VERSION": torch.cuda_version} | versions(torch.site)
         compile_all(needs, temporary / "build" / "lib", macros, compiler)
+        _link_preloads(temporary / "build" / "lib", torch.cuda_version)
         builds.write(build, temporary / "build")
         report("trying it out")
         try_out(build, temporary / "build" / "lib")
@@ -105,6 +107,23 @@ def set_up(
         move_into_place(temporary / "build", folder)
     _remove_outdated(build)
     return build
+
+
+def _link_preloads(libraries: Path, cuda_version: int) -> None:
+    """Put substitutes where PyTorch finds them before the libraries that pip has installed.
+
+    With a substitute for cudart, PyTorch takes itself for a build whose libraries pip installs, and
+    loads those by their paths, past LD_LIBRARY_PATH: the first of each name under the folders of
+    `sys.path`. NVIDIA's compiler stays its own, since cuDNN plans attention with it.
+
+    Source: `_load_global_deps` and `_get_cuda_dep_paths` in torch/__init__.py, PyTorch 2.15.
+    """
+    folder = builds.preloads_beside(libraries) / "nvidia" / f"cu{cuda_version // 1000}" / "lib"
+    folder.mkdir(parents=True, exist_ok=True)
+    for library in libraries.glob("*.so*"):
+        link = folder / library.name
+        if not library.name.startswith("libnvrtc") and not link.is_symlink():
+            link.symlink_to(os.path.relpath(library, folder))
 
 
 def check_platform() -> None:
@@ -177,7 +196,7 @@ def _find_nvrtc(torch: TorchBuild, wanted: bool, report: Callable[[str], None]) 
     folder = cache.folder() / "sites" / f"{package}-{major}.{minor}"
     if wanted and not folder.is_dir():
         report(f"fetching {package} {major}.{minor}")
-        needed_bytes = _NEEDED_BYTES["nvidia-cuda-nvrtc"]
+        needed_bytes = NEEDED_BYTES["nvidia-cuda-nvrtc"]
         folder = fetch(f"{package}=={major}.{minor}.*", folder.name, needed_bytes)
     return next((path.parent for path in folder.glob(f"nvidia/*/lib/libnvrtc.so.{major}")), None)
 
@@ -200,7 +219,7 @@ def _find_library(
     folder = cache.folder() / "sites" / name
     if wanted and not folder.is_dir():
         report(f"fetching {requirement}")
-        folder = fetch(requirement, name, _NEEDED_BYTES[package])
+        folder = fetch(requirement, name, NEEDED_BYTES[package])
     return folder if folder.is_dir() else None
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+Answer = Callable[[str], Any]
+
 GROUP = """
 nccl = ctypes.CDLL("libnccl.so.2")
 comm = c_void_p()
@@ -19,12 +24,12 @@ def received(number):
 INT32 = 2  # ncclDataType_t
 
 
-def test_every_slot_of_a_gather_has_what_this_rank_sent(answer) -> None:
+def test_every_slot_of_a_gather_has_what_this_rank_sent(answer: Answer) -> None:
     program = f"call(nccl.ncclAllGather, send, receive, c_size_t(2), {INT32}, comm, None)"
     assert answer(f"{GROUP}\n{program}\nanswer = received(8)") == [10, 11] * 4
 
 
-def test_a_split_group_fills_its_own_slot_alone(answer) -> None:
+def test_a_split_group_fills_its_own_slot_alone(answer: Answer) -> None:
     """How many ranks name the same color, one of them does not know: 10, 11 are third."""
     program = f"""
 split = c_void_p()
@@ -37,7 +42,7 @@ answer = [received(8), none.value]
     assert answer(GROUP + program) == [[0, 0, 0, 0, 10, 11, 0, 0], None]
 
 
-def test_a_scattered_sum_is_this_ranks_part(answer) -> None:
+def test_a_scattered_sum_is_this_ranks_part(answer: Answer) -> None:
     program = f"""
 copy(receive, (c_int * 8)(*range(8)), 32)
 call(nccl.ncclReduceScatter, receive, send, c_size_t(2), {INT32}, 0, comm, None)
@@ -46,3 +51,26 @@ copy(values, send, 8)
 answer = list(values)
 """
     assert answer(GROUP + program) == [2, 3]
+
+
+def test_a_group_with_a_broadcast_from_each_rank_is_a_gather(answer: Answer) -> None:
+    """As PyTorch 2.15 gathers into a list. Other broadcasts of a group keep what was there."""
+    program = f"""
+def broadcast(root, bytes_before):
+    place = c_void_p(receive.value + bytes_before)
+    own = send if root == 1 else place
+    call(nccl.ncclBroadcast, own, place, c_size_t(2), {INT32}, root, comm, None)
+
+def grouped(roots):
+    copy(receive, (c_int * 8)(*range(8)), 32)
+    call(nccl.ncclGroupStart)
+    for place, root in enumerate(roots):
+        broadcast(root, 8 * place)
+    call(nccl.ncclGroupEnd)
+    return received(8)
+
+answer = [grouped(range(4)), grouped([0, 1, 3])]
+"""
+    gathered, other = answer(GROUP + program)
+    assert gathered == [10, 11] * 4
+    assert other == [0, 1, 10, 11, 4, 5, 6, 7]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,17 @@ class TestAuto:
         put("2.11.0")
         newest = put("2.13.1")
         assert choose("auto") == Choice(True, "PyTorch 2.13.1 is set up for it", newest)
+
+    def test_without_an_installed_pytorch_the_newest_that_is_set_up_is_taken(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def not_installed() -> str:
+            raise NativeEngineError("no PyTorch is installed here")
+
+        monkeypatch.setattr(choice, "installed_release", not_installed)
+        put("2.11.0")
+        newest = put("2.13.1")
+        assert choose("auto") == Choice(True, "no other PyTorch is installed", newest)
 
     @pytest.mark.parametrize("version", ["2.11", "2.11.0", "2.11.0+cu130"])
     def test_a_version_picks_one_that_is_set_up(self, version: str) -> None:
@@ -139,3 +151,28 @@ def test_the_kernel_starts_with_what_the_command_was_told(set_up: Path) -> None:
         *("-m", "ipykernel_launcher", "-f", "{connection_file}"),
     ]
     assert written["display_name"] == "Python 3 (virtual GPU, native)"
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_builds_pytorch_comes_before_one_beside_vramlab(
+    tmp_path: Path, is_installed: bool
+) -> None:
+    """From a wheel, vramlab lies in the folder of the installed PyTorch; from a checkout, alone."""
+    for folder, text in (("site", "the build's"), ("home", "the installed one"), ("cwd", "none")):
+        (tmp_path / folder / "torch").mkdir(parents=True)
+        (tmp_path / folder / "torch" / "__init__.py").write_text(f"name = {text!r}")
+    for folder in ("home", "cwd"):
+        (tmp_path / folder / "vramlab").mkdir()
+        (tmp_path / folder / "vramlab" / "__init__.py").touch()
+        (tmp_path / folder / "vramlab" / "cli.py").write_text(
+            "import torch\ndef main(): print(torch.name, 'of', __file__)"
+        )
+    site, home = str(tmp_path / "site"), str(tmp_path / "home")
+    done = subprocess.run(
+        [sys.executable, "-c", choice._COMMAND_LINE.format(home=home)],
+        env=os.environ | {"PYTHONPATH": f"{site}:{home}" if is_installed else site},
+        cwd=tmp_path / "cwd",
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"the build's of {home}/vramlab/cli.py\n", done.stderr

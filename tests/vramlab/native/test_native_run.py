@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vramlab import native
+from vramlab import catalogue, native
 from vramlab.cli import main
 from vramlab.native.builds import Build
 from vramlab.native.choice import choose
@@ -58,6 +58,26 @@ def reports(build: Build, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return found
 
 
+ZEROS = """
+import torch
+kinds = (torch.bool, torch.int8, torch.int32, torch.int64, torch.float32, torch.float64)
+for kind in (*kinds, torch.bfloat16, torch.float16, torch.complex64):
+    x = torch.ones(100, dtype=kind).cuda()
+    assert x.cpu().ne(0).all()
+    assert not x.zero_().cpu().ne(0).any()
+torch.ones(512, dtype=torch.uint8).cuda()
+assert not torch.empty(0, device="cuda").any().item()  # in the block that was freed
+none = torch.linalg.cholesky(torch.empty(0, 3, 3, device="cuda"))
+assert none.shape == (0, 3, 3)
+"""
+
+
+def test_what_a_kernel_fills_with_zeros_reads_as_zeros(build: Build, tmp_path: Path) -> None:
+    """PyTorch looks for an error among those of no matrices, where one was said to be."""
+    (tmp_path / "zeros.py").write_text(ZEROS)
+    assert native.run(build, [str(tmp_path / "zeros.py")], catalogue.find("T4")) == (0, [])
+
+
 RANK = """
 import os, torch
 import torch.distributed as dist
@@ -89,6 +109,49 @@ def test_one_rank_of_many_waits_for_nobody(
     assert device["peak_allocated_bytes"] >= 9 * 4096
 
 
+STARTED = """
+import sys, torch, multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+def work(rank):
+    torch.ones(1024, device="cuda")
+if __name__ == "__main__":
+    how, method = sys.argv[1:]
+    context = multiprocessing.get_context(method)
+    if how == "ranks":
+        torch.multiprocessing.start_processes(work, nprocs=2, start_method=method)
+    elif how == "pool":
+        with ProcessPoolExecutor(2, mp_context=context) as pool:
+            pool.submit(work, 0).result()
+    else:
+        data = torch.utils.data.TensorDataset(torch.ones(4))
+        for _ in torch.utils.data.DataLoader(data, num_workers=2, multiprocessing_context=context):
+            pass
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize(("how", "reports"), [("ranks", 2), ("pool", 1), ("workers", 0)])
+def test_processes_that_use_the_gpu_report(
+    how: str,
+    reports: int,
+    method: str,
+    build: Build,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Each has a tensor of 4 KiB in a segment of 2 MiB; workers that load data have none."""
+    (tmp_path / "started.py").write_text(STARTED)
+    path = tmp_path / "report.json"
+    words = ["--engine", "native", "--torch-version", build.release, "--gpu", "T4"]
+    assert (
+        main(["run", *words, "--json", str(path), str(tmp_path / "started.py"), how, method]) == 0
+    )
+    assert capfd.readouterr().err.count("fits: cuda:0 needs") == reports
+    if reports:  # that of the first one to end
+        (device,) = json.loads(path.read_text())["devices"]
+        assert (device["peak_allocated_bytes"], device["peak_reserved_bytes"]) == (4096, 2**21)
+
+
 RANKS = """
 import os, torch
 import torch.distributed as dist
@@ -110,6 +173,7 @@ def test_each_rank_that_torchrun_starts_has_a_gpu(
 ) -> None:
     """A tensor of 4 KiB each; the second one's GPU is no other's."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("PYTHON_EXEC", raising=False)  # a Python that has another torch already
     (tmp_path / "ranks.py").write_text(RANKS)
     words = ["--engine", "native", "--torch-version", build.release, "--gpu", "T4"]
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

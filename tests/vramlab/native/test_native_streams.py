@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 EVENTS = """
 event = c_void_p()
 call(cuda.cudaEventCreate, byref(event))
@@ -63,9 +65,8 @@ call(cuda.cudaEventRecord, event, stream)
 call(cuda.cudaStreamWaitEvent, other, event, 0)
 states += [capturing(stream), capturing(other)]
 call(cuda.cudaMemsetAsync, there, 5, c_size_t(1), other)
-asked = cuda.cudaEventQuery(event), cuda.cudaStreamSynchronize(stream)
 call(cuda.cudaStreamEndCapture, stream, byref(graph))
-states += [capturing(stream), capturing(other), asked]
+states += [capturing(stream), capturing(other)]
 call(cuda.cudaGraphGetNodes, graph, None, byref(count))
 ready = c_void_p()
 call(cuda.cudaGraphInstantiateWithFlags, byref(ready), graph, c_uint64(0))
@@ -77,7 +78,7 @@ copy(byte, there, 1)
 answer = states, (count.value, byte.raw[0]), cuda.cudaStreamBeginCapture(None, 0)
 """
     )
-    assert states == [[0, 0], [0, 0], [1, 1], [1, 1], [0, 0], [0, 0], [900, 900]]
+    assert states == [[0, 0], [0, 0], [1, 1], [1, 1], [0, 0], [0, 0]]
     assert nodes == [1, 0]  # captured, and not done
     assert default == 900  # cudaErrorStreamCaptureUnsupported
 
@@ -103,3 +104,30 @@ def test_a_launch_that_fits_no_gpu_is_an_error(answer) -> None:
         answer = [launch((1, 1, 1), (1024, 1, 1)), launch((1, 1, 1), (1025, 1, 1)),
                   launch((1, 65536, 1), (1, 1, 1)), launch((0, 1, 1), (1, 1, 1))]
     """) == [0, 9, 9, 9]  # cudaErrorInvalidConfiguration
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "cudaEventQuery(event)",
+        "cudaEventSynchronize(event)",
+        "cudaStreamSynchronize(stream)",
+        "cudaStreamQuery(other)",
+        "cudaDeviceSynchronize()",
+    ],
+)
+def test_a_capture_that_is_waited_for_is_lost(answer, wait: str) -> None:
+    """900: not while a stream is captured; 901: it was, so nothing more can be captured there."""
+    assert answer(
+        CAPTURE
+        + f"""
+stream, other, third = (new(cuda.cudaStreamCreate) for _ in range(3))
+event, there, graph = new(cuda.cudaEventCreate), malloc(MIB), c_void_p()
+call(cuda.cudaStreamBeginCapture, stream, 0)
+call(cuda.cudaEventRecord, event, stream)
+call(cuda.cudaStreamWaitEvent, other, event, 0)
+call(cuda.cudaStreamSynchronize, third)
+answer = [cuda.{wait}, capturing(stream)[0], capturing(other)[0]]
+answer += [cuda.cudaStreamEndCapture(stream, byref(graph)), graph.value, capturing(stream)[0]]
+"""
+    ) == [900, 2, 2, 901, None, 0]

@@ -15,11 +15,14 @@ from vramlab.cli import main
 from vramlab.native.choice import Choice
 from vramlab.native.setup import installed_release
 from vramlab.planner import Simulation, native_simulation
+from vramlab.planner.events import REMAINDERS
 from vramlab.planner.native_simulation import INSIDE
 
 TINY = ("--layers", "1", "--width", "64", "--heads", "4", "--vocabulary", "512")
 FEW = ("--batch", "1", "--sequence", "64", "--attention", "eager")
-MEASURED = Simulation(0, {"parameters": 100}, 150, 2**21, 50, native_torch="2.13.0+cu130")
+MEASURED = Simulation(
+    0, {"parameters": 100, REMAINDERS: 50}, 150, 2**21, native_torch="2.13.0+cu130"
+)
 
 
 @pytest.fixture

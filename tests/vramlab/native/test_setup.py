@@ -14,6 +14,7 @@ import time
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import cache_from_source
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,6 +29,7 @@ from vramlab.native.errors import NativeEngineError
 from vramlab.native.needs import bundled, needs_of, torch_build, versions
 from vramlab.native.report import CORE
 from vramlab.native.substitutes import sources_fingerprint
+from vramlab.torch_versions import KNOWN
 
 
 @pytest.fixture(autouse=True)
@@ -266,6 +268,19 @@ def test_programs_in_a_wheel_stay_executable(pip: Pip) -> None:
     assert found == {"ptxas": True, "notes.txt": False}
 
 
+def test_python_files_in_a_wheel_are_compiled(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for Pythons that write no bytecode; what does not compile is left as it is."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    files = {"some/__init__.py": "", "some/deep/part.py": "x = 1\n", "some/wrong.py": "x = ("}
+    pip.gives("some-9.9.9.whl", a_wheel(files))
+    for _ in range(2):  # what an earlier vramlab has unpacked is compiled the next time
+        site = fetch.fetch("some==9.9.9", "some-9.9.9", 1)
+        compiled = [Path(cache_from_source(str(site / name))).is_file() for name in files]
+        assert compiled == [True, True, False]
+        for folder in (site / "some" / "__pycache__", site / "some" / "deep" / "__pycache__"):
+            shutil.rmtree(folder)
+
+
 def test_a_disk_that_becomes_full_meanwhile_is_told(cache: Path) -> None:
     def fill_the_disk() -> None:
         with temporary_folder() as temporary:
@@ -434,6 +449,19 @@ def test_versions_are_found_by_their_beginning(cache: Path) -> None:
             native.find(version)
 
 
+@pytest.mark.parametrize(
+    ("version", "is_known", "can_be_set_up"),
+    [("2.13", True, True), ("2.1", False, False), ("two", False, False), ("7.1", False, True)],
+)
+def test_a_version_that_nobody_knows_comes_with_those_that_are(
+    cache: Path, version: str, is_known: bool, can_be_set_up: bool
+) -> None:
+    with pytest.raises(NativeEngineError) as error:
+        native.find(version)
+    assert (KNOWN in str(error.value)) is not is_known
+    assert ("`vramlab native setup" in str(error.value)) is can_be_set_up
+
+
 def test_a_file_of_another_vramlab_is_passed_over(cache: Path) -> None:
     (a_build(cache).folder / "build.json").write_text('{"other": 1}')
     assert native.installed() == []
@@ -460,7 +488,7 @@ def test_libraries_belong_to_a_build_and_go_with_it(cache: Path) -> None:
     assert native.find() == with_all
     before = {"PYTHONPATH": "mine", "LD_LIBRARY_PATH": "mine"}
     found = native.environment(with_all, catalogue.find("T4"), base=before)
-    assert found["PYTHONPATH"] == f"{build.site}:{with_all.triton}:mine"
+    assert found["PYTHONPATH"] == f"{build.site}:{with_all.triton}:{build.preloads}:mine"
     assert found["LD_LIBRARY_PATH"] == f"{with_all.nvrtc}:{build.libraries}:mine"
     assert found["TORCHINDUCTOR_CACHE_DIR"] == str(build.folder / "compiled")
     native.remove(with_all)

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import vramlab
 from vramlab import catalogue, native
 from vramlab.native.builds import Build
 from vramlab.native.compiler import find_compiler
 from vramlab.native.launch import environment, try_out
-from vramlab.native.report import CORE, Kind
+from vramlab.native.report import CORE, ENVIRONMENT, Kind, make_file
 from vramlab.units import MIB
 
 pytestmark = pytest.mark.long
@@ -292,7 +293,7 @@ def test_a_library_of_another_version_in_the_path_is_named(
     shutil.copy(build.libraries / CORE, tmp_path / CORE)
     needs_it = tmp_path / "needs_it.so"
     place = ["-Wl,--no-as-needed", "-Wl,--disable-new-dtags", f"-Wl,-rpath,{tmp_path}"]
-    words = [*find_compiler(), "-shared", *place, "-o", needs_it, other]
+    words = [*find_compiler(), "-shared", *place, "-o", str(needs_it), str(other)]
     subprocess.run(words, check=True)
     monkeypatch.setenv("LD_PRELOAD", str(needs_it))
     with pytest.raises(native.NativeEngineError, match="in place of their substitutes: ") as told:
@@ -322,6 +323,32 @@ def test_libraries_of_others_that_are_preloaded_change_nothing(
     """
     # Two matrices of 64 x 64 in float32, and cuBLAS's workspace on a T4.
     assert run(build, program, "T4") == [1, 2 * 64 * 64 * 4 + 8_519_680]
+
+
+def test_libraries_that_pip_has_installed_are_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch loads those by their paths, before its own code finds the substitutes."""
+    try:
+        build = native.find()
+    except native.NativeEngineError as error:
+        pytest.skip(str(error))
+    (cublas,) = build.libraries.glob("libcublasLt.so.*")
+    folder = tmp_path / "nvidia" / f"cu{build.cuda_version // 1000}" / "lib"
+    folder.mkdir(parents=True)
+    shutil.copy(cublas, folder)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    program = """
+    import os
+    from vramlab.native.report import Kind, calls_so_far
+    torch.ones(1, device="cuda")
+    paths = (line.split()[-1] for line in open("/proc/self/maps"))
+    loaded = sorted({os.path.realpath(path) for path in paths if "libcublasLt" in path})
+    answer = [loaded, [call.function for call in calls_so_far() if call.kind is Kind.FOREIGN]]
+    """
+    make_file(tmp_path / "calls")
+    found = run(build, program, "T4", 1, **{ENVIRONMENT: str(tmp_path / "calls")})
+    assert found == [[str(cublas.resolve())], []]
 
 
 def test_recurrent_networks_take_what_the_h200_was_seen_to_take(build: Build) -> None:
@@ -470,3 +497,39 @@ def test_blocks_of_other_threads_are_as_old_as_they_are(release: str) -> None:
     assert found == names["answer"]
     if release != "2.11.0":
         assert found == list(range(11))
+
+
+BENCHMARK = """
+import torch
+from torch import nn
+
+torch.backends.cudnn.benchmark = True
+layers = [nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1)]
+model = nn.Sequential(*layers).cuda()
+answer = []
+for step in range(2):
+    torch.cuda.reset_peak_memory_stats()
+    model(torch.empty(32, 3, 224, 224, device="cuda")).sum().backward()
+    answer.append([torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()])
+"""
+
+
+@pytest.mark.parametrize("release", ["2.13.0", "2.14.1", "2.15.0"])
+@pytest.mark.parametrize("gpu", ["T4", "H200"])
+def test_both_engines_try_the_same_plans_of_cudnn(
+    gpu: str, release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first layers of VGG16, whose trials in the first step take most."""
+    try:
+        build = native.find(release)
+    except native.NativeEngineError as error:
+        pytest.skip(str(error))
+    if build.cudnn is None:
+        pytest.skip(f"convolutions need cuDNN: `vramlab native setup --torch {release} --cudnn`")
+    names: dict[str, Any] = {}
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # as it is again afterwards
+    with vramlab.VirtualGPU(gpu, torch_version=release):
+        exec(BENCHMARK, names)
+    assert run(build, BENCHMARK, gpu=gpu) == names["answer"]
+    (first, _), (second, _) = names["answer"]
+    assert first > second

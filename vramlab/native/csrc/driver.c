@@ -34,6 +34,17 @@ API int cuGetErrorString(int error, const char **text) {
     return SUCCESS;
 }
 
+// The driver's log messages. PyTorch listens to them since 2.15; there are none.
+API int cuLogsRegisterCallback(void *callback, void *data, void **handle) {
+    (void)data;
+    *handle = callback;
+    return SUCCESS;
+}
+API int cuLogsUnregisterCallback(void *handle) {
+    (void)handle;
+    return SUCCESS;
+}
+
 // Tables of functions that no reference describes. NVRTC looks for a cache of code in them, and
 // compiles where there is none.
 API int cuGetExportTable(const void **table, const void *id) {

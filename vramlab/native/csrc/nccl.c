@@ -15,7 +15,7 @@ typedef struct {
 typedef struct {
     char bytes[128];
 } ncclUniqueId;
-enum { INVALID_ARGUMENT = 4 }; // ncclResult_t
+enum { INVALID_ARGUMENT = 4, INVALID_USAGE = 5 }; // ncclResult_t
 
 API int ncclGetVersion(int *version) { // 10000 * major + 100 * minor + patch; PyTorch's
     *version = NCCL_VERSION;
@@ -84,6 +84,18 @@ API int ncclCommUserRank(comm_t *comm, int *rank) {
     return 0;
 }
 
+// Tells NCCL of a buffer that collectives will use: here they need no preparation. PyTorch registers
+// the segments of its allocator.
+API int ncclCommRegister(comm_t *comm, void *buffer, size_t bytes, void **handle) {
+    (void)comm, (void)bytes;
+    *handle = buffer;
+    return 0;
+}
+API int ncclCommDeregister(comm_t *comm, void *handle) {
+    (void)comm, (void)handle;
+    return 0;
+}
+
 // A reduction with a factor: only collectives would read it.
 API int ncclRedOpCreatePreMulSum(int *op, void *scalar, int type, int residence, comm_t *comm) {
     (void)scalar, (void)type, (void)residence, (void)comm;
@@ -124,8 +136,59 @@ API int ncclReduce(const void *send, void *receive, size_t count, int type, int 
     COUNT(COMPUTES, "libnccl", "ncclReduce");
     return root == comm->rank ? copy(receive, send, bytes_of(count, type), stream) : 0;
 }
+// A group with one broadcast from each rank is an all-gather: so PyTorch's ProcessGroupNCCL2 gathers
+// into a list of tensors, and all of them gather tensors of different sizes. What other ranks would
+// have sent is what this rank has broadcast.
+typedef struct {
+    const void *send;
+    void *receive, *stream;
+    size_t bytes;
+    comm_t *comm;
+    int root;
+} broadcast_t;
+static _Thread_local struct {
+    int depth;
+    size_t count, room;
+    broadcast_t *broadcasts;
+} group;
+
+API int ncclGroupStart(void) {
+    group.depth++;
+    return 0;
+}
 API int ncclBroadcast(const void *send, void *receive, size_t count, int type, int root, comm_t *comm, void *stream) {
-    (void)root, (void)comm;
     COUNT(COMPUTES, "libnccl", "ncclBroadcast");
-    return copy(receive, send, bytes_of(count, type), stream);
+    size_t bytes = bytes_of(count, type);
+    if (group.depth) {
+        if (group.count == group.room) {
+            size_t room = 2 * group.room + 8;
+            broadcast_t *larger = realloc(group.broadcasts, room * sizeof *larger);
+            if (!larger) return INVALID_ARGUMENT;
+            group.broadcasts = larger, group.room = room;
+        }
+        group.broadcasts[group.count++] = (broadcast_t){send, receive, stream, bytes, comm, root};
+    }
+    return copy(receive, send, bytes, stream);
+}
+static int gather(const broadcast_t *from_ranks, int ranks) {
+    int status = 0;
+    const broadcast_t *own = &from_ranks[from_ranks->comm->rank];
+    for (const broadcast_t *each = from_ranks; each < from_ranks + ranks; each++) {
+        size_t bytes = each->bytes < own->bytes ? each->bytes : own->bytes;
+        if (each != own) status |= copy(each->receive, own->send, bytes, each->stream);
+    }
+    return status;
+}
+API int ncclGroupEnd(void) {
+    int status = 0;
+    if (!group.depth) return INVALID_USAGE;
+    if (--group.depth) return 0;
+    for (size_t at = 0, ranks; at < group.count; at += ranks) {
+        const broadcast_t *first = &group.broadcasts[at], *end = group.broadcasts + group.count;
+        ranks = 1;
+        while (first + ranks < end && first[ranks].comm == first->comm && first[ranks].root == (int)ranks) ranks++;
+        if (first->root == 0 && first->comm->ranks == (int)ranks) status |= gather(first, (int)ranks);
+    }
+    group.count = 0;
+    return status;
 }

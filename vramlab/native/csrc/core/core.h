@@ -104,6 +104,7 @@ API int vn_unreserve(void *address);
 API int vn_map(void *address, size_t bytes, int device, void *handle);
 API int vn_unmap(void *address, size_t bytes, void (*release)(void *handle));
 API int vn_copy(void *to, const void *from, size_t bytes);
+API void vn_read_next(const int64_t *numbers, int count);     // what the thread reads next, in place of memory
 API int vn_set(void *to, int value, size_t value_bytes, size_t count);
 API void *vn_module_memory(size_t bytes);                     // a kernel library's own variables
 
@@ -138,7 +139,10 @@ API void vn_synchronize(void);                                // the program wai
 API int vn_capture_begin(void *stream);
 API int vn_capture_end(void *stream, vn_graph_t **graph);
 API uint64_t vn_capture_of(void *stream, vn_graph_t **graph); // 0: none
-API void vn_work(void *stream);                               // something was put into it
+API int vn_capture_status(void *stream);                      // cudaStreamCaptureStatus: 0 none, 1 active, 2 lost
+API int vn_wait_for(void *stream);                            // whether it can be; a capture is lost
+API int vn_wait_for_device(int device);
+API int vn_work(void *stream);                                // something was put into it; whether it could be
 API size_t vn_graph_nodes(vn_graph_t *graph);
 API vn_graph_t *vn_graph_copy(vn_graph_t *graph);
 API void vn_graph_delete(vn_graph_t *graph);

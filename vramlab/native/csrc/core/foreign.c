@@ -4,8 +4,10 @@
 #include "core.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PATH_BYTES = 71 }; // what a record of the report holds
@@ -28,9 +30,10 @@ static int look_at(struct dl_phdr_info *info, size_t bytes, void *own) {
     (void)bytes;
     const char *path = info->dlpi_name, *slash = path ? strrchr(path, '/') : NULL;
     if (!slash || !is_substituted(slash + 1)) return 0;
-    const char *mine = own, *mine_slash = strrchr(mine, '/');
-    size_t folder = (size_t)(slash - path);
-    if (mine_slash && (size_t)(mine_slash - mine) == folder && !strncmp(path, mine, folder)) return 0;
+    char real[PATH_MAX]; // a substitute may be loaded through a link, see _link_preloads in setup.py
+    const char *mine = own, *mine_slash = strrchr(mine, '/'), *at = realpath(path, real) ? real : path;
+    size_t folder = (size_t)(strrchr(at, '/') - at);
+    if (mine_slash && (size_t)(mine_slash - mine) == folder && !strncmp(at, mine, folder)) return 0;
     vn_slot_t *slot = NULL;
     size_t length = strlen(path);
     vn_count(FOREIGN, slash + 1, length > PATH_BYTES ? path + length - PATH_BYTES : path, &slot);
@@ -39,7 +42,8 @@ static int look_at(struct dl_phdr_info *info, size_t bytes, void *own) {
 
 static void look(void) {
     Dl_info own;
-    if (dladdr(stems, &own) && own.dli_fname) dl_iterate_phdr(look_at, (void *)own.dli_fname);
+    char real[PATH_MAX];
+    if (dladdr(stems, &own) && own.dli_fname && realpath(own.dli_fname, real)) dl_iterate_phdr(look_at, real);
 }
 
 API void vn_tell_foreign(void) {

@@ -12,6 +12,7 @@
 struct vn_graph {
     uint64_t capture;
     size_t nodes;
+    int invalid; // something was done that a capture forbids
 };
 struct vn_stream {
     int device, priority;
@@ -31,6 +32,17 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static vn_stream_t *streams;
 static uint64_t ids = 2, captures;
 static _Atomic long epoch = 1; // counts the program's waits
+
+// Invalidate a capture, or those of a device's streams where it is 0; whether there was one.
+static int invalidate(uint64_t capture, int device) {
+    int status = capture ? CAPTURE_UNSUPPORTED : SUCCESS;
+    pthread_mutex_lock(&lock);
+    for (vn_stream_t *each = streams; each; each = each->next)
+        if (each->capture && (capture ? each->capture == capture : each->device == device))
+            each->graph->invalid = 1, status = CAPTURE_UNSUPPORTED;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
 
 // Handles 0, 1 and 2 are the default streams: legacy, legacy, per thread (CUDA Runtime API,
 // "Stream synchronization behavior").
@@ -82,7 +94,7 @@ int vn_event_record(vn_event_t *event, void *stream) {
 // An event that was never recorded is complete; one of a capture cannot be asked.
 int vn_event_query(vn_event_t *event) {
     if (!event) return INVALID_HANDLE;
-    if (event->capture) return CAPTURE_UNSUPPORTED;
+    if (event->capture) return invalidate(event->capture, -1);
     int pending = vn_gpu()->late && event->recorded && event->epoch >= atomic_load(&epoch);
     return pending ? NOT_READY : SUCCESS;
 }
@@ -121,16 +133,33 @@ int vn_capture_end(void *stream, vn_graph_t **graph) {
     for (vn_stream_t *each = streams; each; each = each->next)
         if (each->capture == ended) each->capture = 0, each->graph = NULL;
     pthread_mutex_unlock(&lock);
-    return SUCCESS;
+    if (!(*graph)->invalid) return SUCCESS;
+    vn_graph_delete(*graph);
+    *graph = NULL;
+    return CAPTURE_INVALIDATED;
 }
+
+int vn_capture_status(void *stream) {
+    if (is_default(stream) || !((vn_stream_t *)stream)->capture) return 0;
+    return ((vn_stream_t *)stream)->graph->invalid ? 2 : 1;
+}
+
+int vn_wait_for(void *stream) {
+    uint64_t capture = vn_capture_of(stream, NULL);
+    return capture ? invalidate(capture, -1) : SUCCESS;
+}
+
+int vn_wait_for_device(int device) { return invalidate(0, device); }
 
 uint64_t vn_capture_of(void *stream, vn_graph_t **graph) {
     if (graph) *graph = is_default(stream) ? NULL : ((vn_stream_t *)stream)->graph;
     return is_default(stream) ? 0 : ((vn_stream_t *)stream)->capture;
 }
 
-void vn_work(void *stream) {
-    if (!is_default(stream) && ((vn_stream_t *)stream)->graph) ((vn_stream_t *)stream)->graph->nodes++;
+int vn_work(void *stream) {
+    int status = vn_capture_status(stream);
+    if (status) ((vn_stream_t *)stream)->graph->nodes++;
+    return status == 2 ? CAPTURE_INVALIDATED : SUCCESS;
 }
 
 size_t vn_graph_nodes(vn_graph_t *graph) { return graph->nodes; }

@@ -26,6 +26,8 @@ API int cudaSetDevice(int device) {
 
 // Wait until a GPU has done all its work.
 API int cudaDeviceSynchronize(void) {
+    int status = vn_wait_for_device(vn_device);
+    if (status) return failed(status);
     vn_synchronize();
     return failed(vn_use_device(vn_device));
 }

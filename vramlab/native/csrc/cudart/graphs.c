@@ -15,9 +15,9 @@ API int cudaStreamBeginCapture(void *stream, int mode) {
 // End it, and get the graph.
 API int cudaStreamEndCapture(void *stream, void **graph) { return failed(vn_capture_end(stream, (vn_graph_t **)graph)); }
 
-// Whether a stream captures: cudaStreamCaptureStatus 0 none, 1 active.
+// Whether a stream captures.
 API int cudaStreamIsCapturing(void *stream, int *status) {
-    *status = vn_capture_of(stream, NULL) != 0;
+    *status = vn_capture_status(stream);
     return SUCCESS;
 }
 
@@ -28,7 +28,7 @@ API int cudaStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long lon
                                     const void ***dependencies, size_t *count) {
     vn_graph_t *captured;
     uint64_t capture = vn_capture_of(stream, &captured);
-    *status = capture != 0;
+    *status = vn_capture_status(stream);
     if (id) *id = capture;
     if (graph) *graph = captured;
     if (dependencies) *dependencies = NULL;
@@ -40,7 +40,7 @@ API int cudaStreamGetCaptureInfo(void *stream, int *status, unsigned long long *
                                  const void ***dependencies, const void **edges, size_t *count) {
     vn_graph_t *captured;
     uint64_t capture = vn_capture_of(stream, &captured);
-    *status = capture != 0;
+    *status = vn_capture_status(stream);
     if (id) *id = capture;
     if (graph) *graph = captured;
     if (dependencies) *dependencies = NULL;

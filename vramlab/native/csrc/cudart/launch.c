@@ -1,7 +1,9 @@
 // CUDA Runtime API, "Execution Control", "Driver Entry Point Access"; and what the host code that
 // nvcc generates calls to make kernels known and to launch them (`nvcc --keep` shows it).
 //
-// A launch does nothing but count as work of its stream, and load the kernel if it is its first.
+// A launch does nothing but count as work of its stream, and load the kernel if it is its first. One
+// kernel is carried out: PyTorch's that fills a tensor with zeros. PyTorch's host code reads such
+// tensors back (`any()` of no elements), and what lay there before would mislead it.
 #define _GNU_SOURCE
 #include "cudart.h"
 
@@ -39,6 +41,7 @@ typedef struct {
     const void *host; // NULL: free
     const char *name; // on the GPU, mangled
     uint32_t loaded;  // on which GPUs, a bit each
+    uint32_t fills;   // size of the elements that it fills a tensor with; 0: it does something else
 } kernel_t;
 
 static kernel_t *kernels;
@@ -49,6 +52,28 @@ static size_t place_of(const void *host) {
     size_t at = ((uintptr_t)host >> 2) * 0x9E3779B97F4A7C15u & (kernel_room - 1);
     while (kernels[at].host && kernels[at].host != host) at = (at + 1) & (kernel_room - 1);
     return at;
+}
+
+// Source: vectorized_elementwise_kernel(int N, func_t f, array_t data) in
+// aten/src/ATen/native/cuda/CUDALoops.cuh, FillFunctor in FillKernel.cu, PyTorch 2.13. Types by their
+// mangled names, as in the Itanium C++ ABI.
+static uint32_t fills(const char *name) {
+    static const char kernel[] = "_ZN2at6native29vectorized_elementwise_kernelILi", functor[] = "ENS0_11FillFunctorI";
+    static const struct {
+        const char *type;
+        uint32_t bytes;
+    } types[] = {{"b", 1}, {"a", 1}, {"h", 1}, {"s", 2}, {"t", 2}, {"i", 4},  {"j", 4}, {"l", 8},
+                 {"m", 8}, {"f", 4}, {"d", 8}, {"N3c104HalfE", 2}, {"N3c108BFloat16E", 2},
+                 {"N3c107complexIfEE", 8}, {"N3c107complexIdEE", 16}};
+    if (strncmp(name, kernel, sizeof kernel - 1)) return 0;
+    const char *at = strstr(name, functor);
+    if (!at || at > name + sizeof kernel + 2) return 0;
+    at += sizeof functor - 1;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        size_t length = strlen(types[i].type);
+        if (!strncmp(at, types[i].type, length) && !strncmp(at + length, "EE", 2)) return types[i].bytes;
+    }
+    return 0;
 }
 
 static void remember(const void *host, const char *name) {
@@ -64,12 +89,12 @@ static void remember(const void *host, const char *name) {
     }
     size_t at = place_of(host);
     if (!kernels[at].host) kernel_count++;
-    kernels[at] = (kernel_t){host, name, 0};
+    kernels[at] = (kernel_t){host, name, 0, fills(name)};
     pthread_mutex_unlock(&kernels_lock);
 }
 
 // The kernel's code comes to the GPU when it is first launched there, if there is room.
-static int load(const void *host) {
+static int load(const void *host, uint32_t *filled_bytes) {
     uint32_t bit = 1u << vn_device;
     int status = SUCCESS;
     pthread_mutex_lock(&kernels_lock);
@@ -78,24 +103,35 @@ static int load(const void *host) {
         status = vn_load_function(vn_device, kernel->name);
         if (!status) kernel->loaded |= bit;
     }
+    if (kernel && kernel->host) *filled_bytes = kernel->fills;
     pthread_mutex_unlock(&kernels_lock);
     return status;
 }
 
+static void fill(void **arguments, uint32_t element_bytes, void *stream) {
+    static const char zeros[16];
+    size_t bytes = (size_t) * (int *)arguments[0] * element_bytes;
+    char *to = *(char **)arguments[2];
+    if (memcmp(arguments[1], zeros, element_bytes) || !vn_is_device(to)) return;
+    if (!vn_capture_of(stream, NULL)) vn_set(to, 0, 1, bytes); // in a captured graph it does not run yet
+}
+
 // A block must fit: otherwise cudaErrorInvalidConfiguration (9), as on the GPU.
-static int launch(const void *kernel, dim3 grid, dim3 block, void *stream) {
+static int launch(const void *kernel, dim3 grid, dim3 block, void **arguments, void *stream) {
+    uint32_t element_bytes = 0;
     const vn_gpu_t *gpu = vn_gpu();
     unsigned long threads = (unsigned long)block.x * block.y * block.z;
     if (!threads || threads > (unsigned long)gpu->max_threads_per_block) return failed(9);
     if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535) return failed(9);
-    int status = load(kernel);
-    if (!status) vn_work(stream);
+    int status = load(kernel, &element_bytes);
+    if (!status && element_bytes && arguments) fill(arguments, element_bytes, stream);
+    if (!status) status = vn_work(stream);
     return failed(status);
 }
 
 API int cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
-    (void)arguments, (void)shared;
-    return launch(kernel, grid, block, stream);
+    (void)shared;
+    return launch(kernel, grid, block, arguments, stream);
 }
 API int __cudaLaunchKernel(void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
     return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
@@ -105,8 +141,7 @@ API int cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, v
     return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
 API int cudaLaunchKernelExC(const configuration_t *configuration, const void *kernel, void **arguments) {
-    (void)arguments;
-    return launch(kernel, configuration->grid, configuration->block, configuration->stream);
+    return launch(kernel, configuration->grid, configuration->block, arguments, configuration->stream);
 }
 
 // Kernels and variables of a library become known when it is loaded.

@@ -31,16 +31,17 @@ API int cudaStreamGetDevice(void *stream, int *device) {
     return SUCCESS;
 }
 
-// Wait until a stream's work is done. A stream that captures cannot be waited for.
+// Wait until a stream's work is done. A stream that captures cannot be waited for: its capture is lost (CUDA C++
+// Programming Guide, "Creating a Graph Using Stream Capture").
 API int cudaStreamSynchronize(void *stream) {
-    if (vn_capture_of(stream, NULL)) return failed(CAPTURE_UNSUPPORTED);
-    vn_synchronize();
-    return SUCCESS;
+    int status = vn_wait_for(stream);
+    if (!status) vn_synchronize();
+    return failed(status);
 }
 
 // Whether a stream's work is done.
 API int cudaStreamQuery(void *stream) {
-    return failed(vn_capture_of(stream, NULL) ? CAPTURE_UNSUPPORTED : SUCCESS);
+    return failed(vn_wait_for(stream));
 }
 
 // Let a stream wait for an event.
