@@ -13,15 +13,16 @@ import argparse
 import importlib
 import os
 import pkgutil
+import platform
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from types import ModuleType
 from typing import Any
 
 import vramlab
-from vramlab import commands, streams
+from vramlab import commands, streams, torch_versions
 from vramlab.errors import VramlabError
 
 GROUP = "vramlab.commands"
@@ -65,6 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.name in _POSIX:
             streams.print_error("vramlab: this grades a class, which needs Linux or macOS")
             return _EXIT_USAGE
+        if error.name == "torch":
+            streams.print_error(
+                "vramlab: PyTorch is not installed in this environment, which this command needs: "
+                "pip install torch"
+            )
+            return _EXIT_USAGE
         extras = [extra for extra, names in _BROUGHT_BY.items() if error.name in names]
         if not extras:
             raise
@@ -95,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--version", action="version", version=f"vramlab {vramlab.__version__}")
+    made.add_argument("--version", action=_Versions, help="show versions for bug reports and exit")
     verbs = _Verbs(
         made.add_subparsers(
             metavar="COMMAND", required=True, help="one of these:", parser_class=VerbParser
@@ -103,6 +110,28 @@ def parser() -> argparse.ArgumentParser:
     )
     made.epilog = "\n\n".join([*(verbs.added_by(package) for package in _packages()), _BEGIN_WITH])
     return made
+
+
+class _Versions(argparse.Action):
+    """Prints what a bug report needs: read when it is asked for, and without importing torch."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *parsed: object) -> None:
+        """Print, and exit with status 0."""
+        try:
+            torch = version("torch")
+        except PackageNotFoundError:
+            torch = "not installed"
+        if installed := torch_versions.parse(torch):
+            rules = torch_versions.text(min(installed, torch_versions.NEWEST))
+            torch = f"{torch}, with the rules of {rules}"
+        print(f"vramlab {vramlab.__version__}")
+        print(f"PyTorch {torch} (known: {torch_versions.KNOWN})")
+        print(f"{platform.python_implementation()} {platform.python_version()}")
+        print(platform.platform())
+        parser.exit()
 
 
 def _packages() -> list[ModuleType]:

@@ -1,11 +1,11 @@
 """`vramlab native`: run programs with PyTorch's own CUDA code, on a GPU that is not there.
 
-$ vramlab native setup --torch 2.11.0 --cudnn
+$ vramlab native setup --cudnn
 $ vramlab native list
 $ vramlab native run --gpu H200 train.py --lr 0.1
 $ vramlab native kernel --gpu T4
 $ vramlab native check bitsandbytes
-$ vramlab native remove --torch 2.11.0
+$ vramlab native remove
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from vramlab import catalogue, streams
 from vramlab.native.kernel import DISPLAY_NAME as KERNEL_NAME
 from vramlab.native.kernel import install
+from vramlab.option_values import at_least_one
 from vramlab.units import GIB
 
 _EXIT_OK = 0
@@ -126,7 +127,9 @@ def _add_gpu(parser: argparse.ArgumentParser) -> None:
         default="A100-40GB",
         help="the GPU; see `vramlab gpus` (default: %(default)s)",
     )
-    parser.add_argument("--count", type=int, default=1, help="how many of them (default: 1)")
+    parser.add_argument(
+        "--count", type=at_least_one, default=1, help="how many of them (default: 1)"
+    )
 
 
 def _add_version(parser: argparse.ArgumentParser, text: str) -> None:

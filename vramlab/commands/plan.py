@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,11 +117,21 @@ def _add_call(group: argparse._ArgumentGroup) -> None:
 def _add_training(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--batch", type=int, help="sequences of a step, on all GPUs together")
     group.add_argument("--micro-batch", type=int, help="sequences that a GPU takes at a time")
-    group.add_argument("--sequence", type=int, help="tokens of each")
-    group.add_argument("--precision", help='such as "autocast bfloat16" or "float32"')
+    group.add_argument(
+        "--sequence", type=int, help="tokens of each (default: 1024, or the most the model takes)"
+    )
+    group.add_argument(
+        "--precision",
+        help='such as "float32" (default: "autocast bfloat16", or "autocast float16" on a GPU '
+        "without bfloat16)",
+    )
     group.add_argument("--optimizer", help="sgd, sgd with momentum, or adamw")
     group.add_argument("--implementation", choices=("loop", "foreach", "fused"))
-    group.add_argument("--attention", choices=("eager", "math", "efficient", "flash"))
+    group.add_argument(
+        "--attention",
+        choices=("eager", "math", "efficient", "flash"),
+        help="default: flash, or else efficient or math, whichever the GPU has for the precision",
+    )
     group.add_argument("--dropout", action="store_true", default=None)
     group.add_argument("--checkpointing", choices=("none", "selective", "full"))
     group.add_argument("--offload", choices=("nothing", "optimizer", "activations", "both"))
@@ -169,6 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise VramlabError(f"{_flag(name)} is for --serve")
     with lasting_imports():
         from vramlab.planner import Plan, report
+        from vramlab.planner.defaults import defaults_for
 
     sizes = _model(arguments)
     chosen: dict[str, Any] = {
@@ -176,7 +187,8 @@ def run(arguments: argparse.Namespace) -> int:
         for field in fields(Plan)
         if (value := getattr(arguments, field.name, None)) is not None
     }
-    plan = Plan(sizes, **chosen)
+    defaults = defaults_for(sizes, chosen)
+    plan = Plan(sizes, **{**chosen, **defaults})
     if arguments.inside is not None:
         stage, file = arguments.inside
         write_inside(plan, int(stage), Path(file))
@@ -184,7 +196,10 @@ def run(arguments: argparse.Namespace) -> int:
     simulate = _simulate_natively(arguments, plan)
     with working("simulating" if arguments.simulate else "planning"):
         found = report(plan, simulated=arguments.simulate, simulate=simulate)
-        text = json.dumps(as_dict(found), indent=2) if arguments.json else as_text(found)
+        if arguments.json:
+            text = json.dumps({**as_dict(found), "defaults": defaults}, indent=2)
+        else:
+            text = as_text(found, defaults)
     print(text)
     return _EXIT_FITS if found.fits else _EXIT_DOES_NOT_FIT
 
@@ -322,18 +337,32 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
         raise VramlabError(str(error)) from error
 
 
-def as_text(found: Report) -> str:
-    """Give the whole report as text."""
+def as_text(found: Report, defaults: Mapping[str, Any] | None = None) -> str:
+    """Give the whole report as text.
+
+    Args:
+        found: the report.
+        defaults: options that were chosen for this GPU and this model.
+    """
     from vramlab.planner import describe
 
     parts = [
         describe(found.plan),
+        _told(found, defaults or {}),
         str(found.table()),
         found.verdict(),
         found.value_reads(),
         str(found.changes()),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _told(found: Report, defaults: Mapping[str, Any]) -> str:
+    """Say which defaults are not the usual ones; '' if all are."""
+    if not defaults:
+        return ""
+    options = ", ".join(f'{_flag(name)} "{value}"' for name, value in defaults.items())
+    return f"Defaults for this model on {found.plan.model.name}: {options}."
 
 
 def as_dict(found: Report) -> dict[str, Any]:

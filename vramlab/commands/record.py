@@ -2,8 +2,8 @@
 
 $ vramlab record
 $ vramlab record --only 'zoo/gpt2-*' --only context
-$ vramlab record --virtual H200 --torch-version 2.11 --out /tmp/recordings
-$ vramlab record --engine native --gpu H200 --torch-version 2.11 --out /tmp/recordings
+$ vramlab record --virtual H200 --out /tmp/recordings
+$ vramlab record --engine native --gpu H200 --out /tmp/recordings
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from vramlab import catalogue
 from vramlab.errors import VramlabError
 from vramlab.native.choice import choose, is_inside, run_command
+from vramlab.option_values import at_least_one, positive
+from vramlab.torch_versions import KNOWN
 from vramlab.units import GIB
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--list", action="store_true", help="print the ids, and record nothing")
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=positive,
         default=180.0,
         metavar="SECONDS",
         help="how long one entry may take (default: %(default)g)",
@@ -77,8 +79,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--torch-version",
         metavar="VERSION",
-        help="the PyTorch whose rules a virtual GPU follows, from 1.13 on (default: the installed "
-        "one, whose autograd runs in any case), or that runs on the native engine",
+        help=f"the PyTorch whose rules a virtual GPU follows: {KNOWN} (default: the installed one, "
+        "whose autograd runs in any case), or that runs on the native engine",
     )
     parser.add_argument(
         "--engine",
@@ -92,7 +94,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the GPU that the native engine describes (see `vramlab gpus`)",
     )
     parser.add_argument(
-        "--count", type=int, default=1, help="how many of them the native engine has (default: 1)"
+        "--count",
+        type=at_least_one,
+        default=1,
+        help="how many of them the native engine has (default: 1)",
     )
     parser.set_defaults(run=run)
 

@@ -22,7 +22,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,10 @@ from vramlab.native.choice import (
     run_command,
 )
 from vramlab.native.launch import begin_again_with
+from vramlab.option_values import at_least_one, positive
 from vramlab.progress import working
 from vramlab.report.ranks import launched_on_this_machine, launched_rank
+from vramlab.torch_versions import KNOWN
 
 if TYPE_CHECKING:
     from vramlab.catalogue import GPUModel
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 _EXIT_FITS = 0
 _EXIT_DOES_NOT_FIT = 1
 _EXIT_USAGE = 2
+_EXIT_INTERRUPTED = 130
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -78,14 +81,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--multiple-of",
-        type=_at_least_one,
-        default=1,
+        type=at_least_one,
         metavar="N",
         help="for --largest: try multiples of N only (default: 1)",
     )
     parser.add_argument(
         "--count",
-        type=_at_least_one,
+        type=at_least_one,
         help="how many of them (default: 1, or as many as torchrun starts ranks on a machine)",
     )
     parser.add_argument(
@@ -103,8 +105,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--torch-version",
         metavar="VERSION",
-        help="the PyTorch whose rules to follow, such as 2.11, from 1.13 on (default: the one that "
-        "is installed, whose autograd runs in any case); on the native engine, the one that runs",
+        help=f"the PyTorch whose rules to follow: {KNOWN} (default: the installed one, whose "
+        "autograd runs in any case); on the native engine, the one that runs",
     )
     parser.add_argument(
         "--engine",
@@ -122,14 +124,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--steps",
-        type=_at_least_one,
+        type=at_least_one,
         metavar="N",
         help="stop the program after N training steps, with exit status 0: steps of its optimizers "
         "or, if it has none, backward passes with gradients of their own",
     )
     parser.add_argument(
         "--seconds",
-        type=_positive,
+        type=positive,
         metavar="S",
         help="stop the program after S seconds, with exit status 0",
     )
@@ -164,6 +166,11 @@ def run(arguments: argparse.Namespace) -> int:
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
             return _EXIT_USAGE
+        if os.path.isdir(path):
+            streams.print_error(f"vramlab: can't write {path!r}: it is a folder, name a file")
+            return _EXIT_USAGE
+    if arguments.multiple_of is not None and not arguments.largest:
+        arguments.parser.error("--multiple-of is for --largest")
     models = _models(arguments.gpu)
     if arguments.largest or len(models) > 1:
         return _run_often(arguments, words, models)
@@ -192,10 +199,14 @@ def _models(text: str) -> list[GPUModel]:
 
     Raises:
         UnknownGPUError: one of them is in no catalogue.
+        VramlabError: a name is empty.
     """
-    if text.lower() == "all":
+    names = [name.strip() for name in text.split(",")]
+    if [name.lower() for name in names] == ["all"]:
         return list(catalogue.models())
-    return [catalogue.find(name) for name in text.split(",")]
+    if "" in names:
+        raise VramlabError(f"invalid --gpu {text!r}: a name is missing; see `vramlab gpus`")
+    return list({model.name: model for model in map(catalogue.find, names)}.values())
 
 
 def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPUModel]) -> int:
@@ -208,32 +219,48 @@ def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPU
     from vramlab.sizing.gpus import smallest_that_fits, try_gpus
     from vramlab.sizing.largest import find_largest
     from vramlab.sizing.runs import run_once
+    from vramlab.sizing.server import RunServer
 
     for option in filter(partial(getattr, arguments), ("html", "snapshot")):
         raise VramlabError(f"--{option} is of one run: leave it out with --largest or several GPUs")
     if arguments.largest and len(models) > 1:
         raise VramlabError("--largest is for one GPU: name one with --gpu")
     words = words if arguments.module is None else ["-m", *words]
-    run_program = partial(run_once, _options(arguments, without=("gpu",)))
-    command = shlex.join(words)
-    with working("running it") as step:
+    options = _options(arguments, without=("gpu",))
+    command, is_whole = shlex.join(words), True
+    with ExitStack() as stack:
+        server = None
+        if hasattr(os, "fork") and not _runs_natively(arguments):
+            server = stack.enter_context(RunServer()).run
+        run_program = partial(run_once, options, run_command=server)
+        step = stack.enter_context(working("running it"))
         tell = step.tell if streams.is_terminal(sys.stderr) else _tell_log
         if arguments.largest:
-            name, multiple = arguments.largest, arguments.multiple_of
+            name, multiple = arguments.largest, arguments.multiple_of or 1
             search = find_largest(
                 run_program, models[0], words, name, multiple_of=multiple, tell=tell
             )
+            is_whole = not search.interrupted
             fits, data = search.largest is not None, text.largest_as_dict(command, search)
             table = text.largest_table(command, search)
         else:
             tried = try_gpus(run_program, words, models, tell=tell)
             fits, data = smallest_that_fits(tried) is not None, text.gpus_as_dict(command, tried)
-            table = text.gpus_table(command, tried)
+            is_whole = len(tried) == len(models)
+            table = text.gpus_table(command, tried, len(models) - len(tried))
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(data, file, indent=2, ensure_ascii=False)
     print(table)
+    if not is_whole:
+        return _EXIT_INTERRUPTED
     return _EXIT_FITS if fits else _EXIT_DOES_NOT_FIT
+
+
+def _runs_natively(arguments: argparse.Namespace) -> bool:
+    """Check whether the runs of this command are on the native engine."""
+    portable_only = f"--on-value {arguments.on_value}" if arguments.on_value else ""
+    return choose(arguments.engine, arguments.torch_version, portable_only=portable_only).native
 
 
 def _tell_log(detail: str) -> None:
@@ -259,8 +286,9 @@ def _run_on_gpu(
 ) -> int:
     with working("starting a virtual GPU"), no_garbage_collection():
         from vramlab.report.children import Children
+        from vramlab.report.crash_notice import CrashNotice
         from vramlab.report.overseer import Overseer
-        from vramlab.report.processes import Processes
+        from vramlab.report.processes import NativeGPUs, Processes
         from vramlab.report.reporter import Files, Reporter
 
         prepare = _native_engine if choice.native else _virtual_engine
@@ -272,10 +300,12 @@ def _run_on_gpu(
     written = [word for name, path in paths.items() for word in (f"--{name}", path)]
     children = Children([*_options(arguments), *written])
     files = Files(**{name: _of_rank(path) for name, path in paths.items()})
-    processes = Processes(program.command, arguments.steps, files.json)
+    native = NativeGPUs(arguments.gpu, _count(arguments)) if choice.native else None
+    processes = Processes(program.command, arguments.steps, files.json, native)
     reporter = Reporter(engine, children, processes, program.command, folder, stderr, files)
-    overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds)
-    with overseer, engine.watch, engine.attached, children, processes:
+    notice = CrashNotice(stderr, folder)
+    overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds, notice)
+    with notice, overseer, engine.watch, engine.attached, children, processes:
         reporter.begin()
         ending = program.run()
         overseer.tell(ending)
@@ -289,13 +319,18 @@ def _virtual_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:
     from vramlab.report.watch import Watch
 
     model = NotingModel.of(catalogue.find(arguments.gpu))
-    gpu = VirtualGPU(
-        model,
-        _count(arguments),
-        on_value=arguments.on_value or "nan",
-        torch_version=arguments.torch_version,
-        alloc_conf=arguments.alloc_conf,
-    )
+    try:
+        gpu = VirtualGPU(
+            model,
+            _count(arguments),
+            on_value=arguments.on_value or "nan",
+            torch_version=arguments.torch_version,
+            alloc_conf=arguments.alloc_conf,
+        )
+    except VramlabError:
+        raise
+    except ValueError as error:  # too many GPUs
+        raise VramlabError(f"invalid --count: {error}") from None
     watch = Watch(gpu, arguments.steps)
     model.forget()
     return RunningEngine(
@@ -356,17 +391,3 @@ def _of_rank(path: str) -> str:
     """Name a file that each rank writes: `report.json`, `report.rank1.json`."""
     stem, ending = os.path.splitext(path)
     return f"{stem}.rank{launched_rank()}{ending}" if launched_rank() else path
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number

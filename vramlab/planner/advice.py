@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from vramlab.planner.about import about_bytes
+from vramlab.planner.defaults import BFLOAT16_SINCE
 from vramlab.planner.estimate import Fitting, available_bytes, estimate, fitting_of
 from vramlab.planner.parts import UnevenParts
 from vramlab.planner.plan import Plan, UnsupportedPlan
@@ -35,6 +36,8 @@ class Change:
     @property
     def fitting(self) -> Fitting:
         """Whether the plan with the change fits."""
+        if self.exact:
+            return "fits" if estimate(self.plan).fits else "does not fit"
         return fitting_of(self.peak_bytes, available_bytes(self.plan))
 
     @property
@@ -128,17 +131,18 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
             "its products again: few more FLOPs",
             {"checkpointing": "selective"},
         )
+    dtype = "bfloat16" if plan.model.compute_capability >= BFLOAT16_SINCE else "float16"
     if plan.precision == "float32":
         yield (
-            "autocast to bfloat16",
+            f"autocast to {dtype}",
             "16-bit products: check that it still learns",
-            {"precision": "autocast bfloat16"},
+            {"precision": f"autocast {dtype}"},
         )
     elif plan.precision.startswith("autocast"):
         yield (
-            "bfloat16 with float32 copies",
+            f"{dtype} with float32 copies",
             "16-bit gradients and residual stream",
-            {"precision": "bfloat16, float32 master"},
+            {"precision": f"{dtype}, float32 master"},
         )
     if plan.implementation != "fused" and plan.optimizer.startswith("adam"):
         yield ("a fused optimizer", "none: the same result, faster", _FUSED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,11 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from vramlab.gpu.stand_ins import torchvision
 from vramlab.planner.custom import CustomModel, Input, UnusableModel
 from vramlab.planner.layers import keep, layer_lists
-from vramlab.planner.program import Training
+from vramlab.planner.program import Training, give_memory
 
 
+@torchvision.loading()
 def make_model(custom: CustomModel) -> nn.Module:
     """Make a custom model with the layers that are kept, without memory if it can be.
 
@@ -70,7 +71,7 @@ class CustomTraining(Training):
             from vramlab.planner.sharing import shard
 
             shard(model, layers, self._mesh["data"], plan)
-        _to_device(model, "cpu" if self._is_sharded and plan.optimizer_on_host else "cuda")
+        give_memory(model, "cpu" if self._is_sharded and plan.optimizer_on_host else "cuda")
         return model
 
     # ---- Steps ----
@@ -165,16 +166,3 @@ def _checkpoint(model: Any, layers: list[nn.Module]) -> None:
             return checkpoint(_forward, *given, use_reentrant=False, **named)
 
         layer.forward = recomputed
-
-
-def _to_device(model: nn.Module, device: str) -> None:
-    """Give a model memory; parameters that were one stay one."""
-    places: dict[nn.Parameter, list[tuple[nn.Module, str]]] = defaultdict(list)
-    for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            places[parameter].append((module, name))
-    model.to_empty(device=device)
-    for first, *others in places.values():
-        shared = getattr(*first)
-        for module, name in others:
-            setattr(module, name, shared)

@@ -1,15 +1,24 @@
-"""What a plan comes to: the peak of one rank, from steps of a few layers, extended to all."""
+"""What a plan comes to: the peak of one rank, from steps of a few layers, extended to all.
+
+All blocks that two steps allocate and free, from the making of the model on, are served by the
+allocator of a GPU as large as the plan's. So the peak is what `torch.cuda.max_memory_allocated()`
+returns after training, unsplit remainders included, and whether it fits is known, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from vramlab.errors import OutOfDeviceMemory
 from vramlab.planner.about import about_bytes
 from vramlab.planner.events import Moment, moments, peak
 from vramlab.planner.plan import Plan
+
+if TYPE_CHECKING:
+    from vramlab.allocator import CachingAllocator
 
 Fitting = Literal["fits", "may fit", "does not fit"]
 
@@ -17,6 +26,8 @@ NARROW = 0.93
 """Share of the GPU beyond which a sum of blocks may not fit: the allocator keeps remainders and
 gaps."""
 
+ROOM_BYTES = 2**46
+"""Memory of a GPU that every plan fits on."""
 
 CLOSE = 0.85
 """Share of the largest stage's peak, in closed form, from which on a stage is run, too."""
@@ -51,15 +62,17 @@ class Estimate:
     """Which steps were run for it."""
     value_reads: tuple[tuple[str, str], ...] = ()
     """Values that a custom model has read and that do not exist: how and where."""
+    runs_out: bool = False
+    """Whether the GPU's allocator runs out of memory; the peak is then that of a larger GPU."""
 
     @property
     def bytes_by_category(self) -> Mapping[str, int]:
-        """At the peak, by the names in `vramlab.planner.events.CATEGORIES`."""
+        """At the peak, by the names in `vramlab.planner.events.CATEGORIES`, and `REMAINDERS`."""
         return self.peak.bytes_by_category
 
     @property
     def peak_bytes(self) -> int:
-        """Allocated bytes at the peak, but for unsplit remainders."""
+        """The most that is allocated, as `torch.cuda.max_memory_allocated()` returns it."""
         return self.peak.total_bytes
 
     @property
@@ -68,14 +81,9 @@ class Estimate:
         return available_bytes(self.plan)
 
     @property
-    def fitting(self) -> Fitting:
-        """Whether it fits, as well as a sum of blocks can tell."""
-        return fitting_of(self.peak_bytes, self.available_bytes)
-
-    @property
     def fits(self) -> bool:
-        """Whether it fits with something to spare."""
-        return self.fitting == "fits"
+        """Whether the GPU's allocator serves all of it."""
+        return not self.runs_out and self.peak_bytes <= self.available_bytes
 
 
 def estimate(plan: Plan) -> Estimate:
@@ -98,13 +106,27 @@ def estimate(plan: Plan) -> Estimate:
 def estimate_stage(plan: Plan, stage: int) -> Estimate:
     """Trace one rank of a stage; imports torch.
 
-    Its peak is that of the second step, to the byte but for unsplit remainders
+    Its peak is that of two steps, to the byte; later ones repeat the second
     (`vramlab.planner.steps`).
     """
     from vramlab.planner.steps import step_of
 
     step = step_of(plan, stage)
-    return Estimate(plan, stage, peak(step.events), step.how, step.value_reads)
+    runs_out = False
+    try:
+        found = peak(step.events, _allocator(plan))
+    except OutOfDeviceMemory:
+        runs_out = True
+        larger = plan.but(gpu=replace(plan.model, total_bytes=ROOM_BYTES))
+        found = peak(step.events, _allocator(larger))
+    return Estimate(plan, stage, found, step.how, step.value_reads, runs_out)
+
+
+def _allocator(plan: Plan) -> CachingAllocator:
+    """Make a fresh allocator as PyTorch has it on the plan's GPU; imports torch."""
+    from vramlab.planner.tracing import gpu_of
+
+    return gpu_of(plan, plan.model).machine.use(0).allocator
 
 
 def largest_moments(plan: Plan, stage: int = 0) -> dict[str, Moment]:

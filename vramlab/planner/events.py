@@ -1,14 +1,18 @@
-"""What a training step does to memory, as the blocks that it takes and gives back, in order.
+"""What a training does to memory, as the blocks that it allocates and frees, in order.
 
-Knows nothing of torch. `vramlab.planner.tracing` makes such a list from a run, and
-`vramlab.planner.extension` makes one for more layers than have run.
+Knows nothing of torch. `vramlab.planner.tracing` makes such a list from a run,
+`vramlab.planner.extension` makes one for more layers than have run, and `peak` runs it through the
+caching allocator, which decides how large each block becomes.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from vramlab.allocator import Block, CachingAllocator
 
 GATHERED = "gathered and sent"
 """Parameters that were gathered, and buffers of what is sent and received."""
@@ -26,24 +30,32 @@ CATEGORIES = (
 )
 """As `vramlab.measure.Category` names them; what ranks gather and send stands apart."""
 
+REMAINDERS = "unsplit remainders"
+"""What blocks are larger than their rounded requests: the allocator did not split the free blocks
+that it found for them."""
+
 
 class BlockEvent(NamedTuple):
-    """One block that is taken or given back."""
+    """One block that is allocated or freed."""
 
     size_bytes: int
-    """Less than 0 where it is given back; without the rest that was not split off."""
+    """What was requested, rounded up; less than 0 where it is freed."""
     category: str
     """Which of `CATEGORIES` the block is, or another of `vramlab.measure.Category`."""
     place: str
-    """What took the block: the part of the step, and PyTorch's op or autograd's node."""
+    """What allocated the block: the part of the step, and PyTorch's op or autograd's node."""
+    stream: int = 0
+    """The CUDA stream that the block belongs to."""
+    which: int = 0
+    """Which of the live blocks alike is freed: 0 is the newest, 1 the one before; -1 the oldest."""
 
 
 STEP_BEGINS = BlockEvent(0, "", "the step begins")
-"""Stands between the blocks that are there already and the events of the step."""
+"""Stands before the events of the last step."""
 
 Events = Sequence[BlockEvent]
-"""The blocks that live when a step begins, in the order in which they came; then
-`STEP_BEGINS`; then what the step takes and gives back."""
+"""All that a training allocates and frees, from the making of the model on: a first step, then
+`STEP_BEGINS`, then a second step."""
 
 
 @dataclass(frozen=True)
@@ -53,30 +65,63 @@ class Moment:
     name: str
     """What has just taken a block: the `place` of its event."""
     bytes_by_category: Mapping[str, int]
-    """By the names in `CATEGORIES`."""
+    """By the names in `CATEGORIES`, and `REMAINDERS` where blocks have them."""
 
     @property
     def total_bytes(self) -> int:
-        """Allocated bytes, but for unsplit remainders."""
+        """Return the sum over all categories."""
         return sum(self.bytes_by_category.values())
 
+    @property
+    def blocks_bytes(self) -> int:
+        """Return the sum without unsplit remainders."""
+        return self.total_bytes - self.bytes_by_category.get(REMAINDERS, 0)
 
-def peak_bytes(events: Events) -> int:
-    """Give the most that is there at any moment of a step."""
-    position = _position_of_peak(events)
-    return sum(event.size_bytes for event in events[: position + 1])
 
+def peak(events: Events, allocator: CachingAllocator) -> Moment:
+    """Return the first moment at which most is allocated: `torch.cuda.max_memory_allocated()`.
 
-def peak(events: Events) -> Moment:
-    """Give the first moment of a step at which most is there."""
-    return _moment(events, _position_of_peak(events))
+    Args:
+        events: of a training.
+        allocator: a fresh one, which serves all of them.
+
+    Raises:
+        OutOfDeviceMemory: the allocator cannot serve them.
+    """
+    live: dict[tuple[object, ...], list[Block]] = defaultdict(list)
+    alike_of: dict[int, list[Block]] = {}  # by the identity of an event, which often comes again
+    allocated_bytes = most_bytes = found = 0
+    malloc, free = allocator.malloc, allocator.free
+    for position, event in enumerate(events):
+        size_bytes, category, place, stream, which = event
+        alike = alike_of.get(id(event))
+        if alike is None:
+            alike = alike_of[id(event)] = live[abs(size_bytes), category, place, stream]
+        if size_bytes > 0:
+            block = malloc(size_bytes, stream)
+            alike.append(block)
+            allocated_bytes += block.size_bytes
+            if allocated_bytes > most_bytes:
+                most_bytes, found = allocated_bytes, position
+        elif size_bytes < 0:
+            block = alike.pop(-1 - which)
+            allocated_bytes -= block.size_bytes
+            free(block)
+    moment = _moment(events, found)
+    remainder_bytes = most_bytes - moment.total_bytes
+    if not remainder_bytes:
+        return moment
+    return Moment(moment.name, {**moment.bytes_by_category, REMAINDERS: remainder_bytes})
 
 
 def moments(events: Events) -> dict[str, Moment]:
     """Give the largest moment of each place in a step, in the order in which places come first.
 
+    Unsplit remainders are left out: they depend on what was allocated before.
+
     Args:
-        events: of a step; what has the same `place` in all layers is one place.
+        events: of a training; its last step counts, and what has the same `place` in all layers is
+            one place.
     """
     total_bytes, most, found = 0, dict[str, int](), dict[str, int]()
     begins = events.index(STEP_BEGINS)
@@ -86,17 +131,6 @@ def moments(events: Events) -> dict[str, Moment]:
         if taken and total_bytes > most.get(event.place, 0):
             most[event.place], found[event.place] = total_bytes, position
     return {place: _moment(events, position) for place, position in found.items()}
-
-
-def _position_of_peak(events: Events) -> int:
-    begins = events.index(STEP_BEGINS)
-    total_bytes = sum(event.size_bytes for event in events[:begins])
-    most_bytes, found = total_bytes, begins
-    for position in range(begins + 1, len(events)):
-        total_bytes += events[position].size_bytes
-        if total_bytes > most_bytes:
-            most_bytes, found = total_bytes, position
-    return found
 
 
 def _moment(events: Events, position: int) -> Moment:

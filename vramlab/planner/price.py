@@ -158,13 +158,13 @@ def compared_table(plans: Plans, simulations: Mapping[str, Simulation], caption:
     rows = []
     for name, plan in plans.items():
         simulation = simulations[name]
-        predicted = estimate(plan).peak_bytes
+        predicted = estimate(plan).peak.blocks_bytes
         rows.append(
             (
                 name,
                 _gib(predicted),
-                _gib(simulation.peak_bytes) if simulation.fits else "-",
-                f"{simulation.peak_bytes - predicted:+,} B" if simulation.fits else "-",
+                _gib(simulation.blocks_bytes) if simulation.fits else "-",
+                f"{simulation.blocks_bytes - predicted:+,} B" if simulation.fits else "-",
                 _gib(simulation.allocated_bytes),
                 _gib(simulation.reserved_bytes),
                 "yes" if simulation.fits else "no",

@@ -15,6 +15,7 @@ rank's heads: who loads weights of a whole model has to sort them so.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from vramlab.gpu.torch_internals import apply_to_tensors
 from vramlab.planner.plan import Plan
 from vramlab.programs.alone import alone
 from vramlab.programs.master_weights import MasterAdamW, MasterWeights
@@ -224,7 +226,7 @@ class Training:
                 cut(model, self._mesh["tensor"], plan)
             if self._is_sharded:
                 shard(model, model.layers, self._mesh["data"], plan)
-        model.to_empty(device="cpu" if self._is_sharded and self.plan.optimizer_on_host else "cuda")
+        give_memory(model, "cpu" if self._is_sharded and self.plan.optimizer_on_host else "cuda")
         model.tie()
         return model
 
@@ -315,6 +317,29 @@ class Training:
             device="meta",
             requires_grad=True,
         )
+
+
+def give_memory(model: nn.Module, device: str) -> None:
+    """Allocate a model that is on the meta device, in the order in which `.cuda()` moves one.
+
+    Parameters that several modules share are allocated once, and stay shared.
+    """
+    places: dict[nn.Parameter, list[tuple[nn.Module, str]]] = defaultdict(list)
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            places[parameter].append((module, name))
+    allocated: dict[Tensor, Tensor] = {}
+
+    def allocate(tensor: Tensor) -> Tensor:
+        if tensor not in allocated:
+            allocated[tensor] = torch.empty_like(tensor, device=device)
+        return allocated[tensor]
+
+    apply_to_tensors(model, allocate)
+    for first, *others in places.values():
+        shared = getattr(*first)
+        for module, name in others:
+            setattr(module, name, shared)
 
 
 def loss_of(logits: Tensor, targets: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vramlab.planner.advice import Change, next_changes
 from vramlab.planner.estimate import Estimate, estimate
-from vramlab.planner.events import CATEGORIES
+from vramlab.planner.events import CATEGORIES, REMAINDERS
 from vramlab.planner.plan import Plan
 from vramlab.planner.simulation import Simulation
 from vramlab.programs.divisions import ZERO_STAGES as STAGES
@@ -15,7 +15,7 @@ from vramlab.table import Table
 from vramlab.units import format_bytes, format_mib, signed_bytes
 
 _REST = "activations and temporaries"
-_OWN = ("parameters", "optimizer states", "inputs")
+_OWN = ("parameters", "optimizer states", "inputs", REMAINDERS)
 """Categories that a simulation tells apart, too."""
 
 
@@ -38,7 +38,7 @@ class Report:
         """By simulation if there was one, else by the estimate."""
         if self.simulation is not None:
             return self.simulation.fits
-        return self.estimate.fitting != "does not fit"
+        return self.estimate.fits
 
     def verdict(self) -> str:
         """Tell whether it fits, in a sentence."""
@@ -53,12 +53,12 @@ class Report:
                 f"({needed_bytes / has_bytes:.0%})."
             )
         share = peak_bytes / has_bytes
-        if self.estimate.fitting == "does not fit":
+        if peak_bytes > has_bytes:
             return f"It does not fit: {has}, {format_bytes(peak_bytes - has_bytes)} too little."
-        if self.estimate.fitting == "may fit":
+        if not self.fits:
             return (
-                f"It may fit, at {share:.0%}: {has}, but the allocator keeps remainders and gaps. "
-                "Simulate it."
+                f"It does not fit, at {share:.0%}: {has}, but the allocator finds no free block "
+                "that is large enough."
             )
         return f"It fits, at {share:.0%}: {has}."
 
@@ -79,8 +79,8 @@ class Report:
         found = self.estimate.bytes_by_category
         rows = [
             (name, format_mib(size), f"{size / self.estimate.peak_bytes:.1%}")
-            for name in CATEGORIES
-            if (size := found[name])
+            for name in (*CATEGORIES, REMAINDERS)
+            if (size := found.get(name, 0))
         ]
         rows.append(("peak", format_mib(self.estimate.peak_bytes), "100.0%"))
         notes = (f"A training step was {self.estimate.how}.",) if self.estimate.how else ()
@@ -88,14 +88,13 @@ class Report:
 
     def _comparison(self, simulation: Simulation) -> Table:
         found, simulated = self.estimate.bytes_by_category, simulation.bytes_by_category
-        both = [(name, found[name], simulated.get(name, 0)) for name in _OWN]
-        both.append(
-            (
-                _REST,
-                self.estimate.peak_bytes - sum(size for _, size, _ in both),
-                simulation.peak_bytes - sum(size for _, _, size in both),
-            )
+        both = [(name, found.get(name, 0), simulated.get(name, 0)) for name in _OWN]
+        rest = (
+            _REST,
+            self.estimate.peak_bytes - sum(size for _, size, _ in both),
+            simulation.peak_bytes - sum(size for _, _, size in both),
         )
+        both.insert(-1, rest)
         both.append(("peak", self.estimate.peak_bytes, simulation.peak_bytes))
         return Table(
             self._caption(),
@@ -106,8 +105,7 @@ class Report:
             ),
             notes=(
                 *_engine(simulation),
-                f"Besides, {simulation.unsplit_remainder_bytes:,} B are unsplit remainders of "
-                f"blocks. Reserved at most: {format_bytes(simulation.reserved_bytes)}.",
+                f"Reserved at most: {format_bytes(simulation.reserved_bytes)}.",
                 f'"{_REST}" include gradients, workspaces, and what is gathered and sent.',
             ),
         )

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from vramlab.planner.events import REMAINDERS
+
 
 @dataclass(frozen=True)
 class Simulation:
-    """What one rank held in the second step of training on a GPU that is not there."""
+    """What one rank held in two steps of training on a virtual GPU."""
 
     stage: int
     """Of the pipeline."""
     bytes_by_category: Mapping[str, int]
-    """At the moment at which blocks are largest together, by `vramlab.planner.CATEGORIES`, without
-    unsplit remainders; empty if memory ran out."""
+    """At the peak, by `vramlab.planner.CATEGORIES`, and `REMAINDERS`; empty if memory ran out."""
     allocated_bytes: int
     """The most that was allocated; if memory ran out, until then."""
     reserved_bytes: int
-    """The most that was reserved, in both steps."""
-    unsplit_remainder_bytes: int = 0
-    """How much more was allocated at most: unsplit remainders of blocks."""
+    """The most that was reserved."""
     problem: str = ""
     """What torch said when memory ran out."""
     native_torch: str = ""
@@ -33,5 +32,15 @@ class Simulation:
 
     @property
     def peak_bytes(self) -> int:
-        """Allocated bytes at the peak but for unsplit remainders: what `estimate` answers."""
-        return sum(self.bytes_by_category.values())
+        """The most that was allocated: what `estimate` predicts."""
+        return self.allocated_bytes
+
+    @property
+    def unsplit_remainder_bytes(self) -> int:
+        """The part of the peak that is unsplit remainders of blocks."""
+        return self.bytes_by_category.get(REMAINDERS, 0)
+
+    @property
+    def blocks_bytes(self) -> int:
+        """The peak without unsplit remainders."""
+        return self.peak_bytes - self.unsplit_remainder_bytes

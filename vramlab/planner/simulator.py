@@ -9,15 +9,14 @@ import torch
 from vramlab.garbage import no_garbage_collection
 from vramlab.measure import Timeline
 from vramlab.native.values import KnownValues
-from vramlab.planner.events import peak
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import first_rank_of
 from vramlab.planner.simulation import Simulation
-from vramlab.planner.tracing import begin_of_step, events_of, gpu_of, record_steps
+from vramlab.planner.tracing import gpu_of, peak_of, record_steps
 
 
 def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:
-    """Run two steps of the first rank of a stage on a fresh virtual GPU; the second one counts.
+    """Run two steps of the first rank of a stage on a fresh virtual GPU.
 
     Whatever is attached is left alone.
 
@@ -62,12 +61,5 @@ def in_short(error: torch.OutOfMemoryError) -> str:
 
 
 def _measured(stage: int, timeline: Timeline, reserved_bytes: int) -> Simulation:
-    found = peak(events_of(timeline))
-    allocated_bytes = max(timeline.allocated_bytes[begin_of_step(timeline) :])
-    return Simulation(
-        stage,
-        found.bytes_by_category,
-        allocated_bytes,
-        reserved_bytes,
-        allocated_bytes - found.total_bytes,
-    )
+    found = peak_of(timeline)
+    return Simulation(stage, found.bytes_by_category, timeline.peak_bytes, reserved_bytes)

@@ -14,6 +14,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,8 @@ def load_function(text: str) -> Callable[..., Any]:
     if not where or not name:
         raise UnusableModel(f"{text!r}: write file.py:function or package.module:function")
     try:
-        module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
+        with _torchvision_loads():
+            module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
     except UnusableModel:
         raise
     except Exception as error:
@@ -102,6 +104,13 @@ def load_function(text: str) -> Callable[..., Any]:
         raise UnusableModel(f"{where} has no function {name!r}; it has: {there or 'none'}")
     found: Callable[..., Any] = function
     return found
+
+
+def _torchvision_loads() -> AbstractContextManager[None]:
+    """Let torchvision be imported, whose usual wheels want PyTorch's CUDA build; imports torch."""
+    from vramlab.gpu.stand_ins import torchvision
+
+    return torchvision.loading()
 
 
 def _is_own(module: Any, value: Any) -> bool:
@@ -166,8 +175,9 @@ def transformers_model(path: Path, inputs: Sequence[str] = ()) -> CustomModel:
         raise UnusableModel(f"{path} cannot be read as a config.json: {error}") from error
     if not isinstance(read, dict) or not isinstance(read.get("model_type"), str):
         raise UnusableModel(f"{path} is no configuration of transformers: it has no model_type")
-    config = _config(path, read)
-    kind = _class_of(path, config)
+    with _torchvision_loads():
+        config = _config(path, read)
+        kind = _class_of(path, config)
     if getattr(config, "is_encoder_decoder", False):
         _begin_texts(config, read)
     config.use_cache = False  # as its Trainer sets it: keys and values are kept for generating

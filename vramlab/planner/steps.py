@@ -81,7 +81,7 @@ def is_quick(plan: Plan) -> bool:
 
 @lru_cache(maxsize=32)
 def step_of(plan: Plan, stage: int = 0) -> TrainingStep:
-    """Give the second step of the first rank of a stage.
+    """Give the steps of the first rank of a stage.
 
     Layers are extended from two and three, or from three and four; where these do not do the same,
     all are run.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,15 +12,21 @@ from vramlab.garbage import no_garbage_collection
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import BlockLife, Category, Timeline, attribute, record_timeline
-from vramlab.planner.events import GATHERED, STEP_BEGINS, BlockEvent, Events
+from vramlab.planner.estimate import ROOM_BYTES
+from vramlab.planner.events import (
+    CATEGORIES,
+    GATHERED,
+    REMAINDERS,
+    STEP_BEGINS,
+    BlockEvent,
+    Events,
+    Moment,
+)
 from vramlab.planner.plan import Plan
 from vramlab.planner.program import Training, first_rank_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-ROOM_BYTES = 2**46
-"""Of the GPU on which steps are recorded: what a plan takes does not depend on whether it fits."""
 
 HOST_VALUES_BELOW_BYTES = 2**16
 """An optimizer on the host has nothing to compute but steps and rates."""
@@ -42,13 +49,12 @@ class TracedSteps(NamedTuple):
     """What was recorded of a plan's steps."""
 
     events: Events
-    """Of the second step."""
     value_reads: tuple[tuple[str, str], ...]
     """Values that the model has read and that do not exist: how and where, the first one first."""
 
 
 def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> TracedSteps:
-    """Run two steps of the first rank of a stage on a fresh virtual GPU, and record the second.
+    """Run two steps of the first rank of a stage on a fresh virtual GPU, and record them.
 
     The GPU has more memory than any plan takes. Whatever is attached is left alone.
 
@@ -111,24 +117,62 @@ def begin_of_step(timeline: Timeline) -> int:
 
 
 def events_of(timeline: Timeline) -> Events:
-    """Give the second of two recorded steps, and the blocks that are there when it begins."""
+    """Give all that was recorded of two steps, from the making of the model on."""
     begins = begin_of_step(timeline)
-    held: list[BlockEvent] = []
-    by_position: dict[int, BlockEvent] = {}
-    for block, attribution in zip(timeline.blocks, attribute(timeline), strict=True):
-        if block.freed is not None and block.freed < begins:
-            continue
-        part = timeline.stage_at(block.born + 1) or ""
-        taken = BlockEvent(
-            block.rounded_bytes, _category(block, attribution.category), _place(block, part)
-        )
-        if block.born < begins:
-            held.append(taken)
-        else:
-            by_position[block.born] = taken
+    by_position: dict[int, tuple[int, BlockEvent, bool]] = {}
+    allocations = _allocations(timeline)
+    for number, (block, event) in enumerate(zip(timeline.blocks, allocations, strict=True)):
+        by_position[block.born] = number, event, True
         if block.freed is not None:
-            by_position[block.freed] = taken._replace(size_bytes=-block.rounded_bytes)
-    return [*held, STEP_BEGINS, *(by_position[position] for position in sorted(by_position))]
+            by_position[block.freed] = number, event, False
+    live: dict[BlockEvent, list[int]] = defaultdict(list)
+    events: list[BlockEvent] = []
+    is_later = False
+    for position in sorted(by_position):
+        if position >= begins and not is_later:
+            is_later = True
+            events.append(STEP_BEGINS)
+        number, event, is_born = by_position[position]
+        alike = live[event]
+        if is_born:
+            alike.append(number)
+            events.append(event)
+        else:
+            oldest = alike.index(number)
+            del alike[oldest]
+            newest = len(alike) - oldest
+            which = newest if newest <= oldest else -1 - oldest
+            events.append(event._replace(size_bytes=-event.size_bytes, which=which))
+    return events
+
+
+def peak_of(timeline: Timeline) -> Moment:
+    """Return the first moment at which most was allocated in a recording."""
+    position = timeline.allocated_bytes.index(timeline.peak_bytes)
+    sizes = dict.fromkeys((*CATEGORIES, REMAINDERS), 0)
+    name = ""
+    for block, event in zip(timeline.blocks, _allocations(timeline), strict=True):
+        if block.lives_at(position):
+            sizes[event.category] = sizes.get(event.category, 0) + block.rounded_bytes
+            sizes[REMAINDERS] += block.remainder_bytes
+        if block.born == position - 1:
+            name = event.place
+    if not sizes[REMAINDERS]:
+        del sizes[REMAINDERS]
+    return Moment(name, sizes)
+
+
+def _allocations(timeline: Timeline) -> list[BlockEvent]:
+    """Give what each block of a timeline is, as the event that allocates it."""
+    return [
+        BlockEvent(
+            block.rounded_bytes,
+            _category(block, attribution.category),
+            _place(block, timeline.stage_at(block.born + 1) or ""),
+            block.stream,
+        )
+        for block, attribution in zip(timeline.blocks, attribute(timeline), strict=True)
+    ]
 
 
 def _category(block: BlockLife, category: Category) -> str:

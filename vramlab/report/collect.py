@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,6 +13,8 @@ import torch
 
 from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
+from vramlab.gpu.core.read_places import ReadPlace
+from vramlab.gpu.core.stack_frames import line_of
 from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
 from vramlab.native.report import SubstituteCall, calls_so_far
@@ -25,9 +28,17 @@ from vramlab.report.native_hint import foreign_library_hint, native_hint
 from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
 from vramlab.report.program import Ending
 from vramlab.report.ranks import launched_rank, rank_of_world
+from vramlab.report.reasons import (
+    reasons_of_libraries,
+    reasons_of_operators,
+    reasons_of_steps,
+    reasons_of_values,
+)
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
+from vramlab.report.value_flow import ValueFlow
 from vramlab.report.verdict import source
 from vramlab.report.watch import Watch
+from vramlab.source_files import CodeOwner, owner_of
 
 
 @dataclass(frozen=True)
@@ -60,10 +71,12 @@ class Ground:
     """The GPUs, by index."""
     value_reads: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """As in `Summary`."""
-    last_read: str | None = None
-    """As in `Summary`."""
+    read_places: tuple[ReadPlace, ...] = ()
+    """Where in the code values were read that do not exist."""
     counted_by_outputs: Mapping[str, int] = field(default_factory=dict)
     """As in `Summary`."""
+    unknown_workspaces: int = 0
+    """How many convolutions have a workspace that is not known."""
     caveats: tuple[str, ...] = ()
     """As in `Summary`."""
     substitute_calls: tuple[SubstituteCall, ...] = ()
@@ -105,6 +118,7 @@ def virtual_devices(gpu: VirtualGPU) -> tuple[UsedDevice, ...]:
 
 def native_devices(model: GPUModel, watch: HistoryWatch) -> tuple[UsedDevice, ...]:
     """Describe the memory of the GPUs of this process, which runs on the native engine."""
+    watch.count()
     return tuple(
         UsedDevice(
             index,
@@ -125,8 +139,9 @@ def virtual_ground(gpu: VirtualGPU, why: str) -> Ground:
         torch_version=".".join(map(str, gpu.machine.torch_version)),
         devices=virtual_devices(gpu),
         value_reads=_value_reads(gpu),
-        last_read=gpu.values.last_line if isinstance(gpu.values, AnswerNan) else None,
+        read_places=tuple(gpu.values.places.places) if isinstance(gpu.values, AnswerNan) else (),
         counted_by_outputs=gpu.unreviewed(),
+        unknown_workspaces=sum(device.cudnn.unknown_count for device in gpu.machine.devices),
         caveats=tuple(dict.fromkeys((*gpu.machine.caveats, *_of_cudnn(gpu)))),
         skipped_kernels=gpu.machine.skipped_kernels,
         gpu_facts=_facts_asked(gpu),
@@ -149,6 +164,7 @@ def native_ground(model: GPUModel, watch: HistoryWatch, values: KnownValues, why
         torch_version=str(torch.__version__),
         devices=native_devices(model, watch),
         value_reads=reads_by_line(values.reads),
+        read_places=tuple(values.places.places),
         substitute_calls=tuple(calls_so_far()),
     )
 
@@ -174,6 +190,18 @@ def summarize(
     out_of_memory = _ran_out(ending.error)
     failed = tuple(_out_of_memory(watch.devices))
     rank, world_size = rank_of_world()
+    flow = ValueFlow(_files_of_program)
+    devices = tuple(
+        _device_use(device, seen, out_of_memory)
+        for device, seen in zip(ground.devices, watch.devices, strict=True)
+    )
+    peak_bytes = max((device.peak_allocated_bytes for device in devices), default=0)
+    reasons = [
+        *reasons_of_values(flow.decisions(ground.read_places), folder),
+        *reasons_of_operators(watch.operators, peak_bytes),
+        *reasons_of_libraries(ground.unknown_workspaces, ground.substitute_calls),
+        *reasons_of_steps(ending.stopped_by, watch.steps.counts),
+    ]
     return Summary(
         program=program,
         folder=folder,
@@ -189,17 +217,16 @@ def summarize(
         stuck_at=ending.stuck_at,
         counts=replace(watch.steps.counts),
         ended_out_of_memory=out_of_memory,
-        devices=tuple(
-            _device_use(device, seen, out_of_memory)
-            for device, seen in zip(ground.devices, watch.devices, strict=True)
-        ),
+        devices=devices,
         out_of_memory=failed,
         value_reads={line: dict(reads) for line, reads in ground.value_reads.items()},
-        last_read=ground.last_read,
+        read_of_failure=_read_of_failure(flow, ground.read_places, ending.error),
         counted_by_outputs=dict(ground.counted_by_outputs),
         substitute_calls=ground.substitute_calls,
         skipped_kernels=dict(ground.skipped_kernels),
         caveats=ground.caveats,
+        unsure_operators=dict(watch.operators.confirmations),
+        reasons=tuple(dict.fromkeys(reasons)),
         hint=_library_hint(ground, ending.error)
         or native_hint(ending.error)
         or missing_package_hint(ending.error),
@@ -208,6 +235,32 @@ def summarize(
         world_size=world_size,
         is_told_by_first_rank=launched_rank() > 0,
     )
+
+
+def _files_of_program() -> list[str]:
+    """List the files of the program's own modules that are imported."""
+    files = (
+        getattr(module, "__file__", None)
+        for name, module in list(sys.modules.items())
+        if not name.startswith("vramlab")
+    )
+    return [file for file in files if file and owner_of(file) is CodeOwner.PROGRAM]
+
+
+def _read_of_failure(
+    flow: ValueFlow, places: Sequence[ReadPlace], error: BaseException | None
+) -> str | None:
+    """Name the line of the read that an error depends on; None: it depends on none."""
+    found = None
+    traceback = None if error is None else error.__traceback__
+    while traceback is not None:
+        if owner_of(traceback.tb_frame.f_code.co_filename) is CodeOwner.PROGRAM:
+            found = traceback
+        traceback = traceback.tb_next
+    if found is None:
+        return None
+    place = flow.leads_to(places, found.tb_frame.f_code, found.tb_lasti)
+    return None if place is None else line_of(place.code, place.instruction)
 
 
 def _library_hint(ground: Ground, error: BaseException | None) -> str | None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vramlab.errors import VramlabError
-from vramlab.report.summary import FORMAT
+from vramlab.report.summary import FORMAT, Fit
+from vramlab.report.verdict import MOST_REASONS
 from vramlab.source_files import shown_name
 from vramlab.units import parse_bytes
 
@@ -23,6 +26,16 @@ MOST_LINES = 12
 """Lines that are shown of those that changed."""
 
 ELSEWHERE = "(PyTorch itself)"
+
+
+_TOTALS = {
+    "needed_bytes": "needed on the GPU",
+    "peak_reserved_bytes": "reserved at most",
+    "peak_allocated_bytes": "allocated at most",
+}
+"""What is compared of a GPU as a whole."""
+
+_OF_GPU = ("index", "context_bytes", *_TOTALS, "category_bytes", "lines")
 
 
 class UnreadableReport(VramlabError):
@@ -88,9 +101,11 @@ class ReportDifference:
     conditions: tuple[str, ...]
     """What else is not the same, as sentences."""
     old_fits: bool | None
-    """Whether there was memory enough before."""
+    """Whether the program fitted before; None: not known."""
     new_fits: bool | None
-    """And after."""
+    """And now."""
+    new_reasons: tuple[str, ...] = ()
+    """Why the newer run may have counted too little or too much, where the older one did not."""
 
     @property
     def growth_bytes(self) -> int:
@@ -131,6 +146,10 @@ def read_report(path: Path) -> dict[str, Any]:
         raise UnreadableReport(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(report, dict) or "devices" not in report:
         raise UnreadableReport(f"{path} is no report: `vramlab run --json` writes them")
+    if report.get("format") == FORMAT and not _has_devices(report["devices"]):
+        raise UnreadableReport(
+            f"{path} is no report: a GPU in it lacks one of {', '.join(_OF_GPU)}"
+        )
     if report.get("format") != FORMAT:
         raise UnreadableReport(
             f"{path} is a report in format {report.get('format')}, and this vramlab reads {FORMAT}"
@@ -138,9 +157,22 @@ def read_report(path: Path) -> dict[str, Any]:
     return report
 
 
+def _has_devices(devices: Any) -> bool:
+    return isinstance(devices, list) and all(
+        isinstance(device, dict) and all(name in device for name in _OF_GPU) for device in devices
+    )
+
+
 def compare_reports(old: dict[str, Any], new: dict[str, Any]) -> ReportDifference:
-    """Say what has changed from an older report to a newer one."""
-    pairs = zip(_used(old), _used(new), strict=False)
+    """Say what has changed from an older report to a newer one, GPU by GPU.
+
+    A GPU that only one of them used is compared with an empty one.
+    """
+    before, after = _used(old), _used(new)
+    pairs = [
+        (before.get(index) or _unused(index), after.get(index) or _unused(index))
+        for index in sorted({*before, *after})
+    ]
     return ReportDifference(
         program=new.get("program", ""),
         devices=tuple(
@@ -150,11 +182,22 @@ def compare_reports(old: dict[str, Any], new: dict[str, Any]) -> ReportDifferenc
         conditions=tuple(_conditions(old, new)),
         old_fits=old.get("fits"),
         new_fits=new.get("fits"),
+        new_reasons=tuple(
+            text
+            for text in _reasons(new)
+            if without_lines(text) not in map(without_lines, _reasons(old))
+        ),
     )
 
 
-def _used(report: dict[str, Any]) -> list[dict[str, Any]]:
-    return [device for device in report["devices"] if device["context_bytes"]]
+def _used(report: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """The GPUs that a program used, by CUDA device index."""
+    return {device["index"]: device for device in report["devices"] if device["context_bytes"]}
+
+
+def _unused(index: int) -> dict[str, Any]:
+    """What a report says of a GPU on which there is nothing."""
+    return {"index": index, **dict.fromkeys(_TOTALS, 0), "category_bytes": {}, "lines": []}
 
 
 def _conditions(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
@@ -167,24 +210,36 @@ def _conditions(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
         before, after = old.get(name), new.get(name)
         if before is not None and after is not None and before != after:
             yield f"{words}: {before} before, {after} now"
-    before, after = len(_used(old)), len(_used(new))
-    if before != after:
-        yield f"{before} GPUs were used before, {after} now: only those of both are compared"
+    before, after = _used(old), _used(new)
+    if before.keys() != after.keys():
+        yield f"GPUs used: {_named(before)} before, {_named(after)} now"
     for when, report in (("before", old), ("now", new)):
         if report.get("fits") is False:
             yield f"memory ran out {when}, so that the peak is that of the time until then"
         elif report.get("error"):
             yield f"the program failed {when}: {str(report['error']).splitlines()[0]}"
+        word = report.get("outcome")
+        if word in (Fit.AT_LEAST, Fit.AT_MOST, Fit.ABOUT, Fit.MAY_NOT_FIT):
+            for text in _reasons(report)[:MOST_REASONS]:
+                yield f"{when} {word}, because {text}"
+
+
+def _named(indices: Iterable[int]) -> str:
+    return ", ".join(f"cuda:{index}" for index in sorted(indices)) or "none"
+
+
+def _reasons(report: dict[str, Any]) -> list[str]:
+    return [reason["text"] for reason in report.get("reasons", ())]
+
+
+def without_lines(text: str) -> str:
+    """Return a reason without the number of its line, which moves."""
+    return re.sub(r":\d+(?= |$)", "", text)
 
 
 def _device_change(
     old: dict[str, Any], new: dict[str, Any], old_folder: str, new_folder: str
 ) -> DeviceChange:
-    named = (
-        ("needed on the GPU", "needed_bytes"),
-        ("reserved at most", "peak_reserved_bytes"),
-        ("allocated at most", "peak_allocated_bytes"),
-    )
     before, after = old["category_bytes"], new["category_bytes"]
     lines_before, lines_after = _lines(old, old_folder), _lines(new, new_folder)
     lines = [
@@ -195,7 +250,7 @@ def _device_change(
     ]
     return DeviceChange(
         index=new["index"],
-        totals=tuple(SizeChange(name, old[field], new[field]) for name, field in named),
+        totals=tuple(SizeChange(name, old[field], new[field]) for field, name in _TOTALS.items()),
         categories=tuple(
             SizeChange(name, before.get(name, 0), after.get(name, 0))
             for name in dict.fromkeys([*after, *before])
@@ -221,8 +276,8 @@ def _lines(device: dict[str, Any], folder: str) -> Counter[tuple[str, str, str]]
 
 def _allowed_bytes(text: str, old_bytes: int) -> int:
     if text.strip().endswith("%"):
-        try:
-            return int(old_bytes * float(text.strip()[:-1]) / 100)
-        except ValueError:
-            raise ValueError(f"{text!r} is no share: write it like '1%'") from None
+        with suppress(ValueError, OverflowError):
+            if (share := float(text.strip()[:-1])) >= 0:
+                return int(old_bytes * share / 100)
+        raise ValueError(f"invalid growth {text!r}: write it like '1%' or '64 MiB'")
     return parse_bytes(text)

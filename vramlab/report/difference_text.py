@@ -35,7 +35,7 @@ def _headline(difference: ReportDifference) -> str:
     if difference.new_fits is False:
         return "It still does not fit." if difference.old_fits is False else "It no longer fits."
     if not difference.devices:
-        return "No GPU was used in both runs."
+        return "Neither run used a GPU."
     if not difference.changed:
         needed = difference.devices[0].needed
         return f"Nothing has changed: {format_bytes(needed.new_bytes)} are needed."
@@ -44,9 +44,9 @@ def _headline(difference: ReportDifference) -> str:
     if not needed.growth_bytes:
         return f"As much is needed as before, {format_bytes(needed.new_bytes)}, of other parts."
     word = "more" if needed.growth_bytes > 0 else "less"
-    share = abs(needed.growth_bytes) / needed.old_bytes
+    share = f" ({abs(needed.growth_bytes) / needed.old_bytes:.2%})" if needed.old_bytes else ""
     return (
-        f"cuda:{device.index} needs {format_bytes(abs(needed.growth_bytes))} {word} ({share:.2%}): "
+        f"cuda:{device.index} needs {format_bytes(abs(needed.growth_bytes))} {word}{share}: "
         f"{format_bytes(needed.new_bytes)} after {format_bytes(needed.old_bytes)}."
     )
 

@@ -49,6 +49,23 @@ class FollowedAllocator:
         for observer in self._oom_observers:
             observer(device, segment_bytes, limit_bytes, free_bytes)
 
+    def go_on_with(self, segments: list[dict[str, Any]], rules: SplitRules) -> None:
+        """Take what it holds now, after a time that was not followed.
+
+        Args:
+            segments: of this GPU, from a snapshot.
+            rules: the settings in force.
+        """
+        self._replay = Replay(segments, rules)
+        self._sizes = {
+            block["address"]: block["size"]
+            for segment in segments
+            for block in segment["blocks"]
+            if block["state"] == "active_allocated"
+        }
+        self.allocated_bytes = sum(self._sizes.values())
+        self.reserved_bytes = sum(segment["total_size"] for segment in segments)
+
     def follow(self, entry: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None:
         """Tell of one entry of the trace, and change the counters as it did.
 
@@ -68,7 +85,7 @@ class FollowedAllocator:
             self._sizes[address] = size_bytes if size is None else size
             self.allocated_bytes += self._sizes[address]
         elif action == "free_requested":
-            self.allocated_bytes -= self._sizes.pop(address)
+            self.allocated_bytes -= self._sizes.pop(address, 0)  # 0: it was there before
         elif action == "free_completed":
             self._replay.complete_free(address)
         elif action in _GROWS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,11 +28,22 @@ _MOVES = ("to_device", "to_dtype_layout")
 """What `.to(device)` and `.cuda()` call."""
 
 
+class _Stack(NamedTuple):
+    frames: Sequence[Mapping[str, Any]]  # kept, so that the ids stay theirs
+    place: Place
+    owner: Category | None  # outside of a backward pass
+
+
 class HistoryOrigins:
-    """Reads origins from entries of a history with all stacks."""
+    """Reads origins from entries of a history with all stacks.
+
+    One that PyTorch returns has one object for each frame, however many stacks it is in, and a
+    training repeats its stacks in every step.
+    """
 
     def __init__(self) -> None:
         self._reader = OriginReader()
+        self._stacks: dict[tuple[int, ...], _Stack] = {}
 
     def read(self, entry: Mapping[str, Any], backward: Place | None) -> BlockOrigin:
         """Give the origin of an allocation.
@@ -42,21 +53,31 @@ class HistoryOrigins:
             backward: the call of the backward pass that was running; None: there was none.
         """
         frames = entry.get("frames", ())
-        line, caller = place_of(frames)
+        key = tuple(map(id, frames))
+        if (stack := self._stacks.get(key)) is None:
+            stack = self._stacks[key] = self._stack(frames)
+        line, caller = stack.place
         in_backward = backward is not None
         if line is None and backward is not None:
             line, caller = backward
-        owner = self._owner(frames, in_backward)
+        owner = stack.owner
+        if owner is Category.INPUTS and in_backward:
+            owner = None
         return BlockOrigin(line, caller, in_backward, owner)
 
-    def _owner(self, frames: Sequence[Mapping[str, Any]], in_backward: bool) -> Category | None:
+    def forget(self) -> None:
+        """Let go of the frames that were read."""
+        self._stacks.clear()
+
+    def _stack(self, frames: Sequence[Mapping[str, Any]]) -> _Stack:
         origin = self._reader.read(frames)
-        if origin.kernel.rpartition("::")[2] in _KEPT_BY_LIBRARIES:
-            return Category.WORKSPACES
         outermost = origin.ops.partition(" > ")[0]
-        if not in_backward and (outermost in _MOVES or _is_factory(outermost)):
-            return Category.INPUTS
-        return None
+        owner = None
+        if origin.kernel.rpartition("::")[2] in _KEPT_BY_LIBRARIES:
+            owner = Category.WORKSPACES
+        elif outermost in _MOVES or _is_factory(outermost):
+            owner = Category.INPUTS
+        return _Stack(frames, place_of(frames), owner)
 
 
 def place_of(frames: Sequence[Mapping[str, Any]]) -> Place:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from vramlab import catalogue
+from vramlab.gpu.attached_gpus import ATTACHED
+from vramlab.gpu.stand_ins.nvml_library import DRIVER_VERSION
 from vramlab.units import MIB
 
 _COMMAND = re.compile(r"\s*nvidia-smi(?:\.exe)?(?=\s|$)([^|;&<>]*)")
@@ -20,7 +24,18 @@ _PRINT = "import sys; sys.stdout.write(sys.argv[1])"
 
 
 def _total_bytes(index: int) -> int:
-    return int(torch.cuda.get_device_properties(index).total_memory)
+    """What NVML says, which is more than CUDA does: a part is the driver's."""
+    gpu = ATTACHED.newest
+    model = catalogue.find(torch.cuda.get_device_name(index)) if gpu is None else gpu.model
+    return model.nvml_total_bytes
+
+
+def _reserved_bytes(index: int) -> int:
+    return _total_bytes(index) - int(torch.cuda.get_device_properties(index).total_memory)
+
+
+def _free_bytes(index: int) -> int:
+    return _total_bytes(index) - _reserved_bytes(index) - _used_bytes(index)
 
 
 def _used_bytes(index: int) -> int:
@@ -35,14 +50,29 @@ _FIELDS: dict[str, Callable[[int], str]] = {
     "count": lambda index: f"{torch.cuda.device_count()}",
     "name": torch.cuda.get_device_name,
     "gpu_name": torch.cuda.get_device_name,
+    "uuid": lambda index: _uuid(index),
+    "gpu_uuid": lambda index: _uuid(index),
+    "driver_version": lambda index: DRIVER_VERSION,
     "compute_cap": lambda index: "{}.{}".format(*torch.cuda.get_device_capability(index)),
     "memory.total": lambda index: f"{_total_bytes(index) // MIB} MiB",
-    "memory.free": lambda index: f"{(_total_bytes(index) - _used_bytes(index)) // MIB} MiB",
+    "memory.reserved": lambda index: f"{_reserved_bytes(index) // MIB} MiB",
+    "memory.free": lambda index: f"{_free_bytes(index) // MIB} MiB",
     "memory.used": lambda index: f"{_used_bytes(index) // MIB} MiB",
     "utilization.gpu": lambda index: "0 %",
     "utilization.memory": lambda index: "0 %",
 }
 """What `--query-gpu` may ask; all else is `[N/A]`, as nvidia-smi itself says."""
+
+_PROCESS_FIELDS: dict[str, Callable[[int], str]] = {
+    "pid": lambda index: f"{os.getpid()}",
+    "process_name": lambda index: sys.executable,
+    "name": lambda index: sys.executable,
+    "gpu_name": torch.cuda.get_device_name,
+    "gpu_uuid": lambda index: _uuid(index),
+    "used_gpu_memory": lambda index: f"{_used_bytes(index) // MIB} MiB",
+    "used_memory": lambda index: f"{_used_bytes(index) // MIB} MiB",
+}
+"""What `--query-compute-apps` may ask of this process, the one on every GPU that it uses."""
 
 
 def smi_command(args: Any) -> Any:
@@ -67,21 +97,43 @@ def _printing(options: Sequence[str]) -> list[str]:
 
 
 def _answer(options: Sequence[str]) -> str:
-    indices = range(torch.cuda.device_count())
     named = dict(option.partition("=")[::2] for option in options)
+    indices = _chosen(options, named)
+    if not indices:
+        return "No devices were found\n"
     if "-L" in options or "--list-gpus" in options:
-        return "".join(f"GPU {index}: {torch.cuda.get_device_name(index)}\n" for index in indices)
+        return "".join(
+            f"GPU {index}: {torch.cuda.get_device_name(index)} (UUID: {_uuid(index)})\n"
+            for index in indices
+        )
+    table = _FIELDS
     queried = named.get("--query-gpu")
+    if queried is None and (queried := named.get("--query-compute-apps")) is not None:
+        table, indices = _PROCESS_FIELDS, [index for index in indices if _used_bytes(index)]
     if queried is None:
         lines = [f"{_FIELDS['name'](i)} (virtual)  {_memory(i)}" for i in indices]
         return "\n".join(["NVIDIA-SMI, answered by vramlab", *lines, ""])
     fields = [field.strip() for field in queried.split(",")]
     how = named.get("--format", "csv").split(",")
-    rows = [[_FIELDS.get(field, _unknown)(index) for field in fields] for index in indices]
+    rows = [[table.get(field, _unknown)(index) for field in fields] for index in indices]
     if "nounits" in how:
         rows = [[re.sub(" (MiB|%)$", "", text) for text in row] for row in rows]
     header = [] if "noheader" in how else [fields]
     return "".join(f"{', '.join(row)}\n" for row in [*header, *rows])
+
+
+def _chosen(options: Sequence[str], named: Mapping[str, str]) -> list[int]:
+    """The GPUs that `-i 0,1` or `--id=1` names; all of them without it."""
+    ids = named.get("--id") or named.get("-i")
+    if not ids and "-i" in options[:-1]:
+        ids = options[options.index("-i") + 1]
+    everything = range(torch.cuda.device_count())
+    wanted = [each.strip() for each in ids.split(",")] if ids else map(str, everything)
+    return [int(each) for each in wanted if each in map(str, everything)]
+
+
+def _uuid(index: int) -> str:
+    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
 
 
 def _unknown(index: int) -> str:

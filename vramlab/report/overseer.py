@@ -31,6 +31,7 @@ from typing import Any
 from vramlab import streams
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.stack_frames import user_line
+from vramlab.report.crash_notice import CrashNotice
 from vramlab.report.program import Ending
 from vramlab.report.stopped import Stopped
 
@@ -61,6 +62,7 @@ class Overseer:
         progress: says in a line how far the program is.
         stream: where lines of progress are written.
         seconds: end the program after so many; None: never.
+        notice: receives how far the program is, and that it has its report.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class Overseer:
         progress: Callable[[], str],
         stream: Any,
         seconds: float | None = None,
+        notice: CrashNotice | None = None,
     ) -> None:
+        self._notice = notice
         self._report = report
         self._progress = progress
         self._stream = stream
@@ -80,6 +84,7 @@ class Overseer:
         self._told = False
         self._patches = Patches()
         self._handlers: dict[int, Any] = {}
+        self._wakeup: int | None = None  # what was there before; None: this changed nothing
         self._asked: Stopped | None = None
         self._raised: weakref.ref[Stopped] | None = None
         self._asked_at = 0.0
@@ -117,11 +122,18 @@ class Overseer:
         if self in _active:
             _active.remove(self)
             self._patches.undo()
-            if self._handlers:
-                signal.set_wakeup_fd(self._wakeup)
+            self._restore_wakeup()
             for number, handler in self._handlers.items():
                 if signal.getsignal(number) == self._on_signal:
                     signal.signal(number, handler)
+
+    def _restore_wakeup(self) -> None:
+        """Put back the file that signals are written to, unless the program has set another."""
+        if self._wakeup is not None:
+            current = signal.set_wakeup_fd(self._wakeup)
+            if current != self._receiver.fileno():
+                signal.set_wakeup_fd(current)
+            self._wakeup = None
 
     def tell(self, ending: Ending) -> None:
         """Give the report, unless that is done; wait until it is done."""
@@ -129,6 +141,8 @@ class Overseer:
             if not self._told:
                 self._told = True
                 self._report(ending)
+                if self._notice is not None:
+                    self._notice.close()
 
     # What the program and its signals call
 
@@ -170,9 +184,12 @@ class Overseer:
             if self._told:
                 continue
             seconds = time.monotonic() - self._began
+            if self._notice is not None:
+                self._notice.update(self._progress())
             if seconds >= next_line:
+                hint = "; Ctrl-C ends it with a report" if next_line == FIRST_LINE_SECONDS else ""
                 next_line = seconds + min(seconds, _LONGEST_PAUSE_SECONDS)
-                self._say(f"{seconds:,.0f} s: {self._progress()}")
+                self._say(f"{seconds:,.0f} s: {self._progress()}{hint}")
             if self._limit_seconds is not None and seconds >= self._limit_seconds:
                 self._ask("--seconds", 0)
             self._note_signals()

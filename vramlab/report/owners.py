@@ -10,7 +10,8 @@ Modules and optimizers are remembered weakly, so that a run is the same as witho
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -18,16 +19,25 @@ import torch
 from torch.nn.modules import module as module_hooks
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.core.tensors import tensors_in
-from vramlab.gpu.torch_internals import DisableTorchFunction, Replaced
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    Replaced,
+    own_buffers,
+    own_parameters,
+)
 from vramlab.measure import Category, graph
 from vramlab.measure.tensors import plain_tensors
 
-Claim = Callable[[int, int, Category], None]
-"""Called with a device, an address and what the tensor whose storage begins there is."""
+Seen = tuple[int, int, Category]
+"""A device, an address, and what the tensor whose storage begins there is."""
+
+Claim = Callable[[Sequence[Seen]], None]
+"""Called with all tensors that were seen at a moment."""
 
 
 def place_on_virtual_gpu(tensor: torch.Tensor) -> tuple[int, int] | None:
@@ -42,19 +52,23 @@ class Owners:
     """Looks for the owners of blocks.
 
     Args:
-        claim: is told of every tensor that was seen.
+        claim: receives the tensors that were seen.
         place: tells the device and the address where a tensor's storage begins; None: nowhere.
+        looks: returns whether it is worth a look in this pass.
     """
 
     def __init__(
         self,
         claim: Claim,
         place: Callable[[torch.Tensor], tuple[int, int] | None] = place_on_virtual_gpu,
+        looks: Callable[[], bool] = lambda: True,
     ) -> None:
         self._claim = claim
+        self.wants_saved = looks
         self._place = place
         self._modules: WeakSet[torch.nn.Module] = WeakSet()
         self._optimizers: WeakSet[Optimizer] = WeakSet()
+        self._is_copy: MutableMapping[torch.Tensor, bool] = WeakTensorKeyDictionary()
         self._patches = Patches()
         self._hooks: list[Any] = []
 
@@ -64,8 +78,8 @@ class Owners:
             module_hooks.register_module_parameter_registration_hook(self._on_parameter),
             module_hooks.register_module_buffer_registration_hook(self._on_buffer),
             module_hooks.register_module_module_registration_hook(self._on_module),
-            optimizer_hooks.register_optimizer_step_pre_hook(self._around_step),
-            optimizer_hooks.register_optimizer_step_post_hook(self._around_step),
+            optimizer_hooks.register_optimizer_step_pre_hook(self._before_step),
+            optimizer_hooks.register_optimizer_step_post_hook(self._after_step),
         ]
         apply = self._applying(Replaced.MODULE_APPLY.value())
         self._patches.set(*Replaced.MODULE_APPLY.at, apply)
@@ -81,38 +95,48 @@ class Owners:
     def look_everywhere(self) -> None:
         """Claim all that is known to be something, also what the graphs of callers have saved."""
         self.saved(graph.saved_in(graph.tensors_of_callers()))
-        self._look_at_objects()
+        with self._looking() as seen:
+            self._look_at_parameters(seen)
+            for optimizer in list(self._optimizers):
+                self._look_at_states(optimizer, seen)
 
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Claim what autograd keeps for a backward pass: part of `graph.GraphObserver`."""
-        with DisableTorchFunction():
+        with self._looking() as seen:
             for _, tensor in tensors:
-                for plain in plain_tensors(tensor):
-                    self._see(plain, Category.ACTIVATIONS)
+                if type(tensor) is torch.Tensor and tensor.layout is torch.strided:
+                    self._see(tensor, Category.ACTIVATIONS, seen)
+                else:
+                    for plain in plain_tensors(tensor):
+                        self._see(plain, Category.ACTIVATIONS, seen)
 
     def backward_begins(self, *_: Any, **__: Any) -> None:
         """Do nothing for `graph.GraphObserver`."""
 
     def backward_ended(self) -> None:
         """Look at the gradients: part of `graph.GraphObserver`."""
-        self._look_at_objects()
+        if self.wants_saved():
+            with self._looking() as seen:
+                self._look_at_parameters(seen)
 
-    def _look_at_objects(self) -> None:
+    @contextmanager
+    def _looking(self) -> Iterator[list[Seen]]:
+        """Claim what is seen in the body, all at once."""
+        seen: list[Seen] = []
         with DisableTorchFunction():
-            for module in _with_submodules(list(self._modules)):
-                self._look_at_module(module)
-            for optimizer in list(self._optimizers):
-                self._look_at_optimizer(optimizer)
+            yield seen
+        if seen:
+            self._claim(seen)
 
     def _on_parameter(self, module: torch.nn.Module, name: str, parameter: Any) -> None:
         self._modules.add(module)
-        with DisableTorchFunction():
-            self._see(parameter, Category.PARAMETERS)
+        with self._looking() as seen:
+            self._see(parameter, Category.PARAMETERS, seen)
 
     def _on_buffer(self, module: torch.nn.Module, name: str, buffer: Any) -> None:
         self._modules.add(module)
-        with DisableTorchFunction():
-            self._see(buffer, Category.BUFFERS)
+        with self._looking() as seen:
+            self._see(buffer, Category.BUFFERS, seen)
 
     def _on_module(self, module: torch.nn.Module, name: str, submodule: Any) -> None:
         self._modules.add(module)
@@ -124,42 +148,86 @@ class Owners:
         def look_after(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             result = apply(module, *args, **kwargs)
             self._modules.add(module)
-            with DisableTorchFunction():
-                self._look_at_module(module)
+            with self._looking() as seen:
+                self._look_at_module(module, set(), seen)
             return result
 
         return look_after
 
-    def _around_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Look at gradients again: some programs replace them between backward pass and step."""
         self._optimizers.add(optimizer)
-        with DisableTorchFunction():
-            self._look_at_optimizer(optimizer)
+        if self.wants_saved():
+            with self._looking() as seen:
+                self._look_at_parameters_of(optimizer, set(), seen)
 
-    def _look_at_module(self, module: torch.nn.Module) -> None:
-        for parameter in module.parameters(recurse=False):
-            self._look_at_parameter(parameter)
-        for buffer in module.buffers(recurse=False):
-            self._see(buffer, Category.BUFFERS)
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._optimizers.add(optimizer)
+        if self.wants_saved():
+            with self._looking() as seen:
+                self._look_at_states(optimizer, seen)
 
-    def _look_at_optimizer(self, optimizer: Optimizer) -> None:
+    def _look_at_parameters(self, seen: list[Seen]) -> None:
+        """Look at the parameters of all modules and optimizers, each once, and at buffers."""
+        met: set[int] = set()
+        for module in _with_submodules(list(self._modules)):
+            self._look_at_module(module, met, seen)
+        for optimizer in list(self._optimizers):
+            self._look_at_parameters_of(optimizer, met, seen)
+
+    def _look_at_module(self, module: torch.nn.Module, met: set[int], seen: list[Seen]) -> None:
+        for parameter in own_parameters(module):
+            self._look_at_parameter(parameter, met, seen)
+        for buffer in own_buffers(module):
+            self._see(buffer, Category.BUFFERS, seen)
+
+    def _look_at_parameters_of(self, optimizer: Optimizer, met: set[int], seen: list[Seen]) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                self._look_at_parameter(parameter)
-        for state in optimizer.state.values():
-            for tensor in tensors_in((state,)):
-                self._see(tensor, Category.OPTIMIZER_STATES)
+                if id(parameter) not in met and self._is_copy_of_optimizer(parameter):
+                    met.add(id(parameter))
+                    self._see(parameter, Category.OPTIMIZER_STATES, seen)
+                    self._see(parameter.grad, Category.GRADIENTS, seen)
+                else:
+                    self._look_at_parameter(parameter, met, seen)
 
-    def _look_at_parameter(self, parameter: torch.Tensor | None) -> None:
-        if parameter is not None:
-            self._see(parameter, Category.PARAMETERS)
-            if parameter.is_leaf:
-                self._see(parameter.grad, Category.GRADIENTS)
+    def _look_at_states(self, optimizer: Optimizer, seen: list[Seen]) -> None:
+        own = {name: value for name, value in vars(optimizer).items() if name != "param_groups"}
+        for tensor in tensors_in((own,)):
+            self._see(tensor, Category.OPTIMIZER_STATES, seen)
 
-    def _see(self, tensor: Any, category: Category) -> None:
-        if not isinstance(tensor, torch.Tensor):
+    def _is_copy_of_optimizer(self, parameter: torch.Tensor) -> bool:
+        """Check whether an optimizer updates a copy of a module's parameter: master weights.
+
+        It belongs to no module, and has the size of a module's parameter, or of all of them.
+        """
+        found = self._is_copy.get(parameter)
+        if found is None:
+            of_modules = [
+                each
+                for module in _with_submodules(list(self._modules))
+                for each in module.parameters(recurse=False)
+            ]
+            sizes = [each.numel() for each in of_modules if self._place(each) is not None]
+            found = all(each is not parameter for each in of_modules) and (
+                parameter.numel() in sizes or parameter.numel() == sum(sizes)
+            )
+            self._is_copy[parameter] = found
+        return found
+
+    def _look_at_parameter(
+        self, parameter: torch.Tensor | None, met: set[int], seen: list[Seen]
+    ) -> None:
+        if parameter is None or id(parameter) in met:
             return
-        if (place := self._place(tensor)) is not None:
-            self._claim(*place, category)
+        met.add(id(parameter))
+        self._see(parameter, Category.PARAMETERS, seen)
+        if parameter.is_leaf and (gradient := parameter.grad) is not None:
+            self._see(gradient, Category.GRADIENTS, seen)
+
+    def _see(self, tensor: Any, category: Category, seen: list[Seen]) -> None:
+        if isinstance(tensor, torch.Tensor) and (place := self._place(tensor)) is not None:
+            seen.append((*place, category))
 
 
 def _with_submodules(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Module]:

@@ -8,7 +8,7 @@ is remembered is never more than the live blocks of two moments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -122,6 +122,7 @@ class PeakWatch:
         last_out_of_memory: the last of them.
         history: is given every block, if anybody asks for that.
         stages: what each stage of the program has held.
+        reserved_ahead_bytes: what was reserved at most, as far as that is known before its events.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class PeakWatch:
         self.last_out_of_memory: OutOfMemory | None = None
         self.history: BlockHistory | None = None
         self.stages = StagePeaks()
+        self.reserved_ahead_bytes = 0
         self._allocator = allocator
         self._clock = clock
         self._origin = origin
@@ -158,7 +160,39 @@ class PeakWatch:
     @property
     def reserved_until_now_bytes(self) -> int:
         """The same while the program runs, for other threads: the last event may be missing."""
-        return max(self._peak_reserved_bytes, self._allocator.reserved_bytes)
+        return max(
+            self._peak_reserved_bytes, self._allocator.reserved_bytes, self.reserved_ahead_bytes
+        )
+
+    @property
+    def peak_allocated_bytes(self) -> int:
+        """The most that was allocated at any time."""
+        self._settle()
+        return self._peak_allocated_bytes
+
+    def go_on_with(self, blocks: Sequence[LiveBlock]) -> None:
+        """Take what lives now, after a time that was not followed and had no peak.
+
+        Blocks of before count as freed: whether one is the same as now is not known. Where one of
+        the same size and origin lies at its address, it is what that was.
+
+        Args:
+            blocks: with their sizes.
+        """
+        self._settle()
+        before = self._live
+        self._freed_since_peak += [
+            block for block in before.values() if block not in self._born_since_peak
+        ]
+        for block in blocks:
+            same = before.get(block.address)
+            if same and (same.requested_bytes, same.origin) == (
+                block.requested_bytes,
+                block.origin,
+            ):
+                block.owner = same.owner
+        self._live = {block.address: block for block in blocks}
+        self._born_since_peak = set(blocks)
 
     def block_at(self, address: int) -> LiveBlock | None:
         """Find the block that begins at an address now."""

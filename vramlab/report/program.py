@@ -8,10 +8,11 @@ import os
 import runpy
 import shlex
 import sys
+import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -61,23 +62,58 @@ class Program:
         """Run it as `__main__`.
 
         An exception that it does not catch is printed as python would, without vramlab's own
-        frames, and is in the `Ending`; nothing is raised.
+        frames, and is in the `Ending`; nothing is raised. As python does, it waits for the threads
+        that the program has started.
         """
+        before = set(threading.enumerate())
         with _command_line_of(self):
+            ending = self._run()
             try:
-                if self.is_module:
-                    namespace = runpy.run_module(self.name, run_name="__main__", alter_sys=True)
-                elif os.path.isdir(self.name) or zipfile.is_zipfile(self.name):
-                    namespace = runpy.run_path(self.name, run_name="__main__")
-                else:
-                    namespace = _run_file(self.name)
-            except SystemExit as leaving:
-                return Ending(_status_of(leaving), None, {})
+                if ending.stopped_by is None:
+                    _wait_for_threads(before)
             except Stopped as stopped:
-                return Ending(stopped.status, None, {}, stopped_by=stopped.by)
-            except BaseException as error:
-                return Ending(_show(error), error, {})
+                return replace(ending, status=stopped.status, stopped_by=stopped.by)
+            except KeyboardInterrupt as error:
+                return replace(ending, status=_show(error), error=error)
+        return ending
+
+    def _run(self) -> Ending:
+        try:
+            if self.is_module:
+                namespace = runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+            elif os.path.isdir(self.name) or zipfile.is_zipfile(self.name):
+                namespace = runpy.run_path(self.name, run_name="__main__")
+            else:
+                namespace = _run_file(self.name)
+        except SystemExit as leaving:
+            return Ending(_status_of(leaving), None, {})
+        except Stopped as stopped:
+            return Ending(stopped.status, None, {}, stopped_by=stopped.by)
+        except BaseException as error:
+            return Ending(_show(error), error, {})
         return Ending(0, None, namespace)
+
+
+def _wait_for_threads(before: Set[threading.Thread]) -> None:
+    """Wait for what pools of threads have to do, and then for other threads that are no daemons.
+
+    Source: `_shutdown` in Lib/threading.py and `_python_exit` in Lib/concurrent/futures/thread.py,
+    CPython 3.11. A pool's threads end only when they see its module's flag.
+    """
+    pools: Any = sys.modules.get("concurrent.futures.thread")
+    try:
+        if pools is not None:
+            pools._python_exit()
+        while ours := [
+            thread
+            for thread in threading.enumerate()
+            if not thread.daemon and thread not in before and thread.is_alive()
+        ]:
+            for thread in ours:
+                thread.join()
+    finally:
+        if pools is not None:
+            pools._shutdown = False
 
 
 def _run_file(path: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from vramlab import streams
-from vramlab.gpu.torch_internals import dump_snapshot, record_memory_history
 from vramlab.progress import working
 from vramlab.report.children import Children
 from vramlab.report.collect import RunningEngine, summarize
@@ -19,6 +18,7 @@ from vramlab.report.history import keep_histories
 from vramlab.report.page import write_page
 from vramlab.report.processes import Processes
 from vramlab.report.program import Ending
+from vramlab.report.program_history import ReportHistory
 from vramlab.report.shown import as_shown
 from vramlab.report.verdict import steps_done
 from vramlab.report.watch import Watch
@@ -68,8 +68,12 @@ class Reporter:
         self._folder = folder
         self._stream = stream
         self._files = files
+        self._history = (
+            ReportHistory(stacks="python")
+            if isinstance(self._watch, Watch)
+            else self._watch.history
+        )
         self._began = time.perf_counter()
-        self._lines_of_progress = 0
 
     def begin(self) -> None:
         """Note that the program begins now. The GPU is attached."""
@@ -79,20 +83,16 @@ class Reporter:
         if self._files.html:
             keep_histories(self._watch.devices)
         if self._files.snapshot and isinstance(self._watch, Watch):  # the other one has a history
-            record_memory_history("all", context="alloc", stacks="python")
+            self._history.install()
+            self._history.start()
         self._began = time.perf_counter()
 
     def progress(self) -> str:
-        """Say how far the program is, and what it has needed; in another thread than the program's.
-
-        The first time, it says how to end it.
-        """
-        self._lines_of_progress += 1
-        hint = "; Ctrl-C ends it with a report" if self._lines_of_progress == 1 else ""
+        """Say how far the program is, and what it has needed; from another thread."""
         if self._children.count:
-            return f"waits for processes that it has started ({self._children.count}){hint}"
+            return f"waits for processes that it has started ({self._children.count})"
         done = steps_done(self._watch.steps.counts)
-        return f"{done}; {self._needed()} on {self._engine.gpu} (virtual){hint}"
+        return f"{done}; {self._needed()} on {self._engine.gpu} (virtual)"
 
     def _needed(self) -> str:
         """Say how much the fullest of the GPUs has needed until now."""
@@ -112,7 +112,9 @@ class Reporter:
                 stream.flush()
         files = self._own_files()
         if files.snapshot:
-            dump_snapshot(files.snapshot)
+            self._history.dump(files.snapshot)
+            if isinstance(self._watch, Watch):
+                self._history.remove()
         with working("adding up what the program held", self._stream):
             self._watch.look_everywhere()
             summary = summarize(

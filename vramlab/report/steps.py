@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
 from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.shadows import one_element
 from vramlab.gpu.core.storage_record import known
 from vramlab.gpu.torch_internals import DisableTorchFunction
 from vramlab.measure import graph
@@ -65,6 +66,10 @@ class Steps:
         for hook in self._hooks:
             hook.remove()
 
+    def wants_saved(self) -> bool:
+        """Say no: part of `graph.GraphObserver`."""
+        return False
+
     def saved(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Do nothing for `graph.GraphObserver`: it is not needed here."""
 
@@ -99,8 +104,10 @@ class Steps:
     def backward_ended(self) -> None:
         """Do nothing for `graph.GraphObserver`: a pass is counted when it begins."""
 
-    def _on_step(self, *_: Any) -> None:
+    def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.counts.optimizer_steps += 1
+        self.counts.has_states |= any(optimizer.state.values())
+        self.counts.decides_by_values |= isinstance(optimizer, torch.optim.LBFGS)
         self._stop_after(self.counts.optimizer_steps)
 
     def _stop_after(self, made: int) -> None:
@@ -133,7 +140,16 @@ def _adds_to_gradients(tensors: Sequence[Any]) -> bool:
         seen |= following
         waiting += following
     gradient = None if leaf is None else leaf.grad
-    return gradient is not None and known(gradient) != 0
+    return gradient is not None and not _is_zero(gradient)
+
+
+def _is_zero(gradient: torch.Tensor) -> bool:
+    """Return whether a gradient on a virtual GPU is known to be zero."""
+    values = known(gradient)
+    if values is None or values is gradient:
+        return False
+    element = one_element(values)
+    return not (values if element is None else element).any()
 
 
 def _is_leaf(tensor: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from vramlab.measure.categories import Category
@@ -28,6 +29,10 @@ class StepCounts:
     """Outermost ones."""
     forward_passes: int = 0
     """Of modules with parameters, all of them."""
+    has_states: bool = False
+    """Whether an optimizer keeps states from one step to the next."""
+    decides_by_values: bool = False
+    """Whether an optimizer keeps as many tensors as values say: torch.optim.LBFGS."""
     evaluations: int = 0
     """Those of them that recorded nothing for a backward pass."""
 
@@ -107,6 +112,45 @@ class OutOfMemoryUse:
     """Whether it was in the backward pass."""
 
 
+class Fit(StrEnum):
+    """What a run says about whether a program fits."""
+
+    FITS = "fits"
+    AT_LEAST = "at least"
+    """There was room for what was counted; the program may need more."""
+    AT_MOST = "at most"
+    """There was room for the most that the program can need."""
+    ABOUT = "about"
+    """There was room for what was counted; the program may need more or less."""
+    DOES_NOT_FIT = "does not fit"
+    MAY_NOT_FIT = "may not fit"
+    """Memory ran out; the program may need less than was counted."""
+    CUT_SHORT = "cut short"
+    """The program ended before its time."""
+
+    @property
+    def had_room(self) -> bool | None:
+        """Whether there was room for what was counted; None: the program ended before its time."""
+        if self is Fit.CUT_SHORT:
+            return None
+        return self not in (Fit.DOES_NOT_FIT, Fit.MAY_NOT_FIT)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether nothing that decides it is unknown."""
+        return self in (Fit.FITS, Fit.AT_MOST, Fit.DOES_NOT_FIT)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why the peak that was measured is not the program's."""
+
+    text: str
+    """In words, to stand behind "because"."""
+    at_most: bool = False
+    """Whether too much was counted; else too little."""
+
+
 @dataclass(frozen=True)
 class Summary:
     """What a run found."""
@@ -146,8 +190,8 @@ class Summary:
     """One for each GPU that ran out of memory."""
     value_reads: dict[str, dict[str, int]]
     """'file:line: text' -> what was read there and how often, where no value exists."""
-    last_read: str | None
-    """The line that read such a value last."""
+    read_of_failure: str | None
+    """The line that read such a value, where the error depends on it."""
     counted_by_outputs: dict[str, int]
     """Ops whose kernels nobody has read yet, and how often each ran: counted by outputs only."""
     substitute_calls: tuple[SubstituteCall, ...] = ()
@@ -171,12 +215,29 @@ class Summary:
     gpu_facts: tuple[str, ...] | None = None
     """Which figures of the GPU it depended on, by their names in the catalogue; None: not known."""
 
+    unsure_operators: dict[str, str] = field(default_factory=dict)
+    """Operators that are not confirmed against PyTorch's own code, and what is not confirmed."""
+    reasons: tuple[Reason, ...] = ()
+    """Why the program may need more, or less, than was counted."""
+
+    @property
+    def outcome(self) -> Fit:
+        """What the run says about whether the program fits."""
+        kinds = {reason.at_most for reason in self.reasons}
+        if self.ended_out_of_memory:
+            return Fit.MAY_NOT_FIT if True in kinds else Fit.DOES_NOT_FIT
+        if self.is_cut_short:
+            return Fit.CUT_SHORT
+        if not kinds:
+            return Fit.FITS
+        if len(kinds) > 1:
+            return Fit.ABOUT
+        return Fit.AT_MOST if True in kinds else Fit.AT_LEAST
+
     @property
     def fits(self) -> bool | None:
-        """Tell whether there was memory enough; None if the program failed before that."""
-        if self.ended_out_of_memory:
-            return False
-        return None if self.is_cut_short else True
+        """Whether the program fits; None: not known."""
+        return self.outcome.had_room if self.outcome.is_sure else None
 
     @property
     def stopped(self) -> bool:
@@ -196,5 +257,5 @@ class Summary:
         devices = [
             {**asdict(device), "needed_bytes": device.needed_bytes} for device in self.devices
         ]
-        told = {"fits": self.fits, "stopped": self.stopped}
+        told = {"fits": self.fits, "outcome": self.outcome, "stopped": self.stopped}
         return {"format": FORMAT, **told, **asdict(self), "devices": devices}

@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from vramlab.report.stage_text import stage_advice
-from vramlab.report.summary import DeviceUse, Summary
+from vramlab.report.summary import DeviceUse, Fit, Summary
 from vramlab.report.text import (
     Row,
     Unit,
@@ -41,6 +41,8 @@ _DARK = ("#0072B2", "#D55E00", "#009E73", _CONTEXT_COLOR)
 
 _LEAST_LABEL = 5
 """Characters of a part of the bar that gets its name."""
+
+_UNSURE = (Fit.AT_LEAST, Fit.AT_MOST, Fit.ABOUT)
 
 _SQUARE = "\N{BLACK SQUARE}"
 _MOST_WIDTH = 120
@@ -87,6 +89,8 @@ def _parts(summary: Summary, width: int) -> Iterator[RenderableType]:
 def _style_of(line: str) -> str:
     if line.startswith("fits:"):
         return "bold green"
+    if line.startswith(tuple(f"{each} " for each in (*_UNSURE, "may NOT"))):
+        return "bold yellow"
     return "bold red" if line.startswith("does NOT fit") else ""
 
 

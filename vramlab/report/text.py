@@ -194,6 +194,10 @@ def notes(summary: Summary) -> Iterator[str]:
         yield ""
         yield "Triton kernels were launched and did nothing; the program allocates their outputs:"
         yield f"  {', '.join(launched)}"
+    if summary.unsure_operators:
+        yield ""
+    for name, reason in summary.unsure_operators.items():
+        yield f"not confirmed: {name}: {reason}"
     if not summary.counted_by_outputs:
         return
     ordered = sorted(summary.counted_by_outputs.items(), key=lambda item: -item[1])

@@ -6,10 +6,10 @@ Knows nothing of torch.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vramlab.measure.timeline import Frame
-from vramlab.report.summary import OutOfMemoryUse, StepCounts, Summary
+from vramlab.report.summary import Fit, OutOfMemoryUse, Reason, StepCounts, Summary
 from vramlab.source_files import shown_name
 from vramlab.units import format_bytes
 
@@ -17,6 +17,9 @@ _OPTIONS = {
     "--steps": "The program was stopped after as many training steps as were asked for.",
     "--seconds": "The program was stopped after as many seconds as were asked for.",
 }
+
+MOST_REASONS = 4
+"""How many reasons are shown; JSON has them all."""
 
 _UNTIL_THEN = "What follows was measured until then."
 
@@ -33,7 +36,12 @@ def verdict(summary: Summary) -> Iterator[str]:
         yield "The program used no GPU: nothing was put on a cuda device."
     if used and summary.ended_out_of_memory:
         last = summary.out_of_memory[-1]
-        yield f"does NOT fit: out of memory on cuda:{last.device}{_at(last, summary.folder)}"
+        at = _at(last, summary.folder)
+        if summary.outcome is Fit.MAY_NOT_FIT:
+            reasons = tuple(each for each in summary.reasons if each.at_most)
+            yield f"may NOT fit: out of memory on cuda:{last.device}{at}{because(reasons)}"
+        else:
+            yield f"does NOT fit: out of memory on cuda:{last.device}{at}"
         yield f"  {summary.error}"
     for failed in summary.out_of_memory:
         count = failed.count - (1 if summary.ended_out_of_memory else 0)
@@ -46,13 +54,16 @@ def verdict(summary: Summary) -> Iterator[str]:
         return
     for device in used:
         share = device.needed_bytes / device.total_bytes
-        words = "fits" if summary.fits else "until then"
-        yield (
-            f"{words}: cuda:{device.index} needs {format_bytes(device.needed_bytes)} of "
-            f"{format_bytes(device.total_bytes)} ({share:.1%}) at the peak"
-        )
-    if used and (summary.is_cut_short or summary.stopped):
-        yield from _not_seen(summary.counts)
+        size = f"{format_bytes(device.needed_bytes)} of {format_bytes(device.total_bytes)}"
+        if summary.outcome in (Fit.FITS, Fit.CUT_SHORT):
+            words = "fits" if summary.fits else "until then"
+            yield f"{words}: cuda:{device.index} needs {size} ({share:.1%}) at the peak"
+        else:
+            why = because(summary.reasons if device is used[0] else summary.reasons[:1])
+            at = f"({share:.1%}) on cuda:{device.index} at the peak"
+            yield f"{summary.outcome} {size} {at}{why}"
+    if used and summary.is_cut_short:
+        yield from not_seen(summary.counts)
 
 
 def _ending(summary: Summary) -> Iterator[str]:
@@ -64,12 +75,13 @@ def _ending(summary: Summary) -> Iterator[str]:
         yield f"The program failed: {_first_line(summary.error)}"
         if summary.hint is not None:
             yield summary.hint
-        if summary.last_read is not None:
+        if summary.read_of_failure is not None:
             yield (
-                "It may follow from a value that a virtual GPU does not have, read last at "
-                f"{summary.last_read}"
+                "It follows from a value that a virtual GPU does not have, read at "
+                f"{summary.read_of_failure}"
             )
-            yield "Try --on-value zero, which answers 0, or --on-value error, which stops there."
+            if summary.engine == "portable":
+                yield "Try --on-value zero, which reads 0, or --on-value error, which stops there."
         yield _UNTIL_THEN
     elif summary.stopped_by in _OPTIONS:
         yield _OPTIONS[summary.stopped_by]
@@ -84,7 +96,17 @@ def _ending(summary: Summary) -> Iterator[str]:
         yield f"It did not end when it was told to. It stood at {summary.stuck_at}"
 
 
-def _not_seen(counts: StepCounts) -> Iterator[str]:
+def because(reasons: Sequence[Reason]) -> str:
+    """Say why a peak is not sure; empty: it is."""
+    if not reasons:
+        return ""
+    shown = [reason.text for reason in reasons[:MOST_REASONS]]
+    if more := len(reasons) - len(shown):
+        shown.append(f"of {_plural(more, 'more reason')} (--json has them)")
+    return "".join((", because ", "\n  and because ".join(shown)))
+
+
+def not_seen(counts: StepCounts) -> Iterator[str]:
     """Say what of a training a run that was cut short has not come to."""
     if not counts.backward_passes:
         yield (
@@ -93,7 +115,7 @@ def _not_seen(counts: StepCounts) -> Iterator[str]:
         )
     elif counts.has_optimizer and not counts.optimizer_steps:
         yield "No optimizer step has run: optimizer states are not counted."
-    elif counts.optimizer_steps == 1:
+    elif counts.optimizer_steps == 1 and counts.has_states:
         yield (
             "One optimizer step has run: the next forward and backward pass has optimizer states "
             "beside it, and may need more."

@@ -10,14 +10,16 @@ For example:
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Sequence
 
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
 from vramlab.report.origins import Origins
-from vramlab.report.owners import Owners
+from vramlab.report.owners import Owners, Seen
 from vramlab.report.peak import PeakWatch
 from vramlab.report.stages import watching
 from vramlab.report.steps import Steps
+from vramlab.report.unsure_operators import UnsureOperators
 
 _PRECEDENCE = (
     Category.PARAMETERS,
@@ -41,6 +43,7 @@ class Watch:
     Attributes:
         devices: one watch for each GPU, by index.
         steps: counts the steps and passes of the training.
+        operators: those whose memory is not sure.
     """
 
     def __init__(self, gpu: VirtualGPU, most_steps: int | None = None) -> None:
@@ -53,11 +56,13 @@ class Watch:
             for device in gpu.machine.devices
         )
         self._owners = Owners(self._claim)
+        self.operators = UnsureOperators()
         for device in gpu.machine.devices:
             device.allocator.add_oom_observer(self._memory_runs_out)
 
     def __enter__(self) -> Watch:
         self._machine.add_observer(self._origins)
+        self._machine.add_observer(self.operators)
         self._owners.install()
         self.steps.__enter__()
         watching.append(self)
@@ -69,6 +74,7 @@ class Watch:
         self._owners.look_everywhere()
         self._owners.remove()
         self._machine.remove_observer(self._origins)
+        self._machine.remove_observer(self.operators)
 
     def look_everywhere(self) -> None:
         """Claim all that is known to be a parameter, a gradient, an optimizer state or the like."""
@@ -87,14 +93,20 @@ class Watch:
     def _memory_runs_out(self, *_: int) -> None:
         self._owners.look_everywhere()
 
-    def _claim(self, device: int, address: int, category: Category) -> None:
-        claim(self.devices[device], address, category)
+    def _claim(self, seen: Sequence[Seen]) -> None:
+        claim(self.devices, seen)
 
 
-def claim(watch: PeakWatch, address: int, category: Category) -> None:
-    """Note what the tensor is whose block begins at an address, unless it is said already."""
-    block = watch.block_at(address)
-    if block is not None and (
-        block.owner is None or _PRECEDENCE.index(category) < _PRECEDENCE.index(block.owner)
-    ):
-        block.owner = category
+def claim(watches: Sequence[PeakWatch], seen: Iterable[Seen]) -> None:
+    """Note what the tensors are whose blocks begin at addresses, unless it is said already.
+
+    Args:
+        watches: of the GPUs, by index.
+        seen: the tensors.
+    """
+    for device, address, category in seen:
+        block = watches[device].block_at(address)
+        if block is None or block.owner is category:
+            continue
+        if block.owner is None or _PRECEDENCE.index(category) < _PRECEDENCE.index(block.owner):
+            block.owner = category

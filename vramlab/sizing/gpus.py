@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from vramlab.catalogue import GPUModel
 from vramlab.report.asked_facts import SIZE
-from vramlab.sizing.runs import RunOutcome, RunProgram
+from vramlab.report.summary import Fit
+from vramlab.sizing.runs import RunOutcome, RunProgram, UnusableRun
 
 _SIZES = frozenset({SIZE, "nvml_total_bytes"})
 
@@ -40,6 +41,8 @@ def try_gpus(
 ) -> list[GPUOutcome]:
     """Find out on which GPUs a program fits; the smallest GPU first.
 
+    Ctrl-C ends it with those that are known by then.
+
     Args:
         run: runs the program.
         program: with its arguments.
@@ -47,7 +50,7 @@ def try_gpus(
         tell: is told what is under way.
 
     Raises:
-        UnusableRun: a run says nothing about sizes.
+        UnusableRun: the run on the largest GPU says nothing about sizes.
     """
     tried: list[GPUOutcome] = []
     by_size = sorted(gpus, key=lambda gpu: gpu.total_bytes, reverse=True)
@@ -55,7 +58,16 @@ def try_gpus(
         known = next(filter(None, (_known_from(each, gpu) for each in tried)), None)
         if known is None:
             tell(f"{len(tried) + 1} of {len(by_size)}, {gpu.name}")
-            known = GPUOutcome(gpu, run(gpu, program))
+            try:
+                known = GPUOutcome(gpu, run(gpu, program))
+            except UnusableRun as error:
+                if not tried:
+                    raise
+                known = GPUOutcome(gpu, RunOutcome(gpu.name, None, 0, 0, 0, None, str(error)))
+            except KeyboardInterrupt:
+                if not tried:
+                    raise
+                break
         tried.append(known)
     return tried[::-1]
 
@@ -80,5 +92,7 @@ def _known_from(other: GPUOutcome, gpu: GPUModel) -> GPUOutcome | None:
         return GPUOutcome(gpu, there, other.gpu.name)
     least_bytes = found.peak_allocated_bytes + gpu.context_bytes
     if not found.fits or least_bytes > gpu.total_bytes:
-        return GPUOutcome(gpu, replace(there, fits=False), other.gpu.name)
+        may_be_less = found.unsure in (Fit.AT_MOST, Fit.ABOUT, Fit.MAY_NOT_FIT)
+        unsure = Fit.MAY_NOT_FIT if may_be_less else None
+        return GPUOutcome(gpu, replace(there, fits=False, unsure=unsure), other.gpu.name)
     return None

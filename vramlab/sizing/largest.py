@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vramlab.catalogue import GPUModel
 from vramlab.errors import VramlabError
@@ -38,6 +38,8 @@ class Search:
     """Where it ran."""
     outcomes: dict[int, RunOutcome]
     """By value, in the order of runs."""
+    interrupted: list[int] = field(default_factory=list)
+    """The value whose run Ctrl-C has ended, if one has."""
 
     @property
     def largest(self) -> int | None:
@@ -61,6 +63,8 @@ def find_largest(
 ) -> Search:
     """Find the largest value of an option with which a program fits; larger ones take more.
 
+    Ctrl-C ends the search with what is known by then.
+
     Args:
         run: runs the program.
         gpu: where.
@@ -83,6 +87,11 @@ def find_largest(
             outcome = run(gpu, words)
         except UnusableRun as error:
             raise UnusableRun(f"{error}{_in_one_word(words, option)}") from error
+        except KeyboardInterrupt:
+            if not search.outcomes:
+                raise
+            search.interrupted.append(value)
+            break
         if outcome.fits is None:
             raise UnusableRun(f"with {option} {value} the program failed: {outcome.problem}")
         search.outcomes[value] = outcome
@@ -94,16 +103,26 @@ def find_largest(
 
 
 def with_value(program: Sequence[str], option: str, value: int) -> list[str]:
-    """Give a program's words with this value of an option, in place of the one that is there."""
+    """Give a program's words with this value of an option, instead of the one that counts."""
     words, name = list(program), option.removesuffix("=")
-    for position, word in enumerate(words):
-        if word == name and position + 1 < len(words):
-            return [*words[: position + 1], str(value), *words[position + 2 :]]
-        if word.startswith(f"{name}="):
-            return [*words[:position], f"{name}={value}", *words[position + 1 :]]
+    position = _last_place(words, name)
+    if position is not None and words[position] == name:
+        return [*words[: position + 1], str(value), *words[position + 2 :]]
+    if position is not None:
+        return [*words[:position], f"{name}={value}", *words[position + 1 :]]
     if option.endswith("=") or not option.startswith("-"):
         return [*words, f"{name}={value}"]  # as configurations by Hydra and the like are given
     return [*words, option, str(value)]
+
+
+def _last_place(words: Sequence[str], name: str) -> int | None:
+    """Where an option stands last, with a value: that one counts where it is given twice."""
+    for position in reversed(range(len(words))):
+        if words[position].startswith(f"{name}="):
+            return position
+        if words[position] == name and position + 1 < len(words):
+            return position
+    return None
 
 
 def _in_one_word(words: Sequence[str], option: str) -> str:
@@ -120,17 +139,14 @@ def _value_in(program: Sequence[str], option: str) -> int:
         VramlabError: it is no whole number.
     """
     name = option.removesuffix("=")
-    for position, word in enumerate(program):
-        text = None
-        if word == name and position + 1 < len(program):
-            text = program[position + 1]
-        elif word.startswith(f"{name}="):
-            text = word.partition("=")[2]
-        if text is not None:
-            if not text.isdecimal():
-                raise VramlabError(f"{option} {text}: only whole numbers can be searched")
-            return int(text)
-    return 1
+    position = _last_place(program, name)
+    if position is None:
+        return 1
+    word = program[position]
+    text = program[position + 1] if word == name else word.partition("=")[2]
+    if not text.isascii() or not text.isdecimal():
+        raise VramlabError(f"invalid {option} {text!r}: only whole numbers can be searched")
+    return int(text)
 
 
 def _next(search: Search, step: int) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from vramlab.catalogue import GPUModel
 from vramlab.errors import VramlabError
+from vramlab.report.summary import Fit
 
 _LAST_LINES = 12
 """How much of what a program that failed has said is shown."""
@@ -29,7 +30,7 @@ class RunOutcome:
     gpu: str
     """Name in the catalogue."""
     fits: bool | None
-    """Whether there was memory enough; None: the program failed otherwise."""
+    """Whether there was room for what was counted; None: the program failed otherwise."""
     peak_allocated_bytes: int
     """Of the GPU that needed most; when memory ran out, until then."""
     peak_reserved_bytes: int
@@ -42,6 +43,19 @@ class RunOutcome:
     """How it failed or ran out of memory, in a line."""
     seconds: float = 0.0
     """How long it took here."""
+    unsure: Fit | None = None
+    """What the run says instead, where something that decides it is not known."""
+    reasons: tuple[str, ...] = ()
+    """Why the program may need more, or less, than was counted."""
+
+    @property
+    def outcome(self) -> Fit:
+        """What the run says about whether the program fits."""
+        if self.unsure is not None:
+            return self.unsure
+        if self.fits is None:
+            return Fit.CUT_SHORT
+        return Fit.FITS if self.fits else Fit.DOES_NOT_FIT
 
     @property
     def needed_bytes(self) -> int:
@@ -66,15 +80,18 @@ class RunOutcome:
             raise UnusableRun(f"{report['program']} used no GPU itself: {why}")
         most = max(used, key=lambda device: device["needed_bytes"])
         facts = report.get("gpu_facts")
+        outcome = Fit(report["outcome"])
         return cls(
             gpu=report["gpu"],
-            fits=report["fits"],
+            fits=outcome.had_room,
             peak_allocated_bytes=most["peak_allocated_bytes"],
             peak_reserved_bytes=most["peak_reserved_bytes"],
             context_bytes=most["context_bytes"],
             gpu_facts=None if facts is None else frozenset(facts),
             problem=_problem(report),
             seconds=report["seconds"],
+            unsure=outcome if report["reasons"] and outcome.had_room is not None else None,
+            reasons=tuple(reason["text"] for reason in report["reasons"]),
         )
 
 
@@ -82,40 +99,53 @@ RunProgram = Callable[[GPUModel, Sequence[str]], RunOutcome]
 """Runs a program with arguments on a GPU."""
 
 
-def run_once(options: Sequence[str], gpu: GPUModel, program: Sequence[str]) -> RunOutcome:
+RunCommand = Callable[[Sequence[str]], tuple[int, str]]
+"""Runs `vramlab` with some words, in a process of its own: exit status, and the end of stderr."""
+
+
+def run_once(
+    options: Sequence[str],
+    gpu: GPUModel,
+    program: Sequence[str],
+    run_command: RunCommand | None = None,
+) -> RunOutcome:
     """Run a program by `vramlab run`, in a process of its own. What it prints is left out.
 
     Args:
         options: of `vramlab run`, without `--gpu` and `--json`.
         gpu: from the catalogue.
         program: the script, or `-m` and a module, and its arguments.
+        run_command: runs the command; None: a new Python.
 
     Raises:
         UnusableRun: there was no report, or the program used no GPU.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        ran = subprocess.run(
-            [
-                *(sys.executable, "-m", "vramlab", "run", "--gpu", gpu.name),
-                *(*options, "--json", str(path), *program),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-        )
+        words = ["run", "--gpu", gpu.name, *options, "--json", str(path), *program]
+        status, stderr = (run_command or _new_python)(words)
         if not path.exists():
-            said = "\n".join(ran.stderr.strip().splitlines()[-_LAST_LINES:])
-            raise UnusableRun(f"a run ended with status {ran.returncode}, without a report\n{said}")
+            said = "\n".join(stderr.strip().splitlines()[-_LAST_LINES:])
+            raise UnusableRun(f"a run ended with status {status}, without a report\n{said}")
         report = json.loads(path.read_text(encoding="utf-8"))
     return RunOutcome.of(report)
+
+
+def _new_python(words: Sequence[str]) -> tuple[int, str]:
+    ran = subprocess.run(
+        [sys.executable, "-m", "vramlab", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
+    return ran.returncode, ran.stderr
 
 
 def _problem(report: dict[str, Any]) -> str:
     if report["error"]:
         return str(report["error"]).splitlines()[0]
-    if report["fits"] is None:
+    if report["outcome"] == Fit.CUT_SHORT:
         return f"it ended with status {report['status']} by {report['stopped_by'] or 'itself'}"
     return ""

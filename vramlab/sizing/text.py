@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from vramlab.report.summary import Fit
+from vramlab.report.verdict import MOST_REASONS
 from vramlab.sizing.gpus import GPUOutcome, smallest_that_fits
 from vramlab.sizing.largest import Search
 from vramlab.sizing.runs import RunOutcome
@@ -16,8 +18,14 @@ _BAR = 30
 """Characters of the bar of a GPU's whole memory."""
 
 
-def gpus_table(command: str, tried: Sequence[GPUOutcome]) -> Table:
-    """Say for each GPU whether a program fits, and which is the smallest on which it does."""
+def gpus_table(command: str, tried: Sequence[GPUOutcome], missing: int = 0) -> Table:
+    """Say for each GPU whether a program fits, and which is the smallest on which it does.
+
+    Args:
+        command: of the program.
+        tried: the GPUs, and what was found.
+        missing: how many were not tried, as Ctrl-C has ended it.
+    """
     rows = []
     for each in tried:
         found = each.outcome
@@ -34,12 +42,19 @@ def gpus_table(command: str, tried: Sequence[GPUOutcome]) -> Table:
     smallest = smallest_that_fits(tried)
     if smallest is None:
         verdict = "It fits on none of them."
+        if missing:
+            verdict = f"Interrupted: {missing} were not tried."
+    elif missing:
+        rest = "1 smaller GPU was" if missing == 1 else f"{missing} smaller GPUs were"
+        verdict = f"It fits on {smallest.gpu.name}; {rest} not tried."
     else:
         size = format_bytes(smallest.gpu.total_bytes)
-        verdict = f"The smallest on which it fits: {smallest.gpu.name}, {size}."
+        what = "on which it fits" if smallest.outcome.outcome.is_sure else "with room for that"
+        verdict = f"The smallest {what}: {smallest.gpu.name}, {size}."
     failed = [f"{each.gpu.name}: {each.outcome.problem}" for each in tried if _failed(each)]
     header = ("GPU", "memory", "needed", "share", "", "known from")
-    return Table(f"{command} on every GPU", header, tuple(rows), (*failed, verdict))
+    notes = (*failed, verdict, *_why(each.outcome for each in tried))
+    return Table(f"{command} on every GPU", header, tuple(rows), notes)
 
 
 def largest_table(command: str, search: Search) -> Table:
@@ -56,7 +71,8 @@ def largest_table(command: str, search: Search) -> Table:
         for value, found in sorted(search.outcomes.items())
     )
     caption = f"{command} on {search.gpu.name}, {format_bytes(total_bytes)}"
-    return Table(caption, (search.option, "needed", "share", "", ""), rows, (_largest(search),))
+    notes = (_largest(search), *_why(search.outcomes.values()))
+    return Table(caption, (search.option, "needed", "share", "", ""), rows, notes)
 
 
 def gpus_as_dict(command: str, tried: Sequence[GPUOutcome]) -> dict[str, Any]:
@@ -98,15 +114,33 @@ def _as_dict(found: RunOutcome) -> dict[str, Any]:
         "needed_bytes": found.needed_bytes,
         "gpu_facts": None if facts is None else sorted(facts),
     }
-    return asdict(found) | named
+    return asdict(found) | named | {"outcome": found.outcome}
 
 
 def _failed(each: GPUOutcome) -> bool:
     return each.outcome.fits is None
 
 
+_WORDS = {
+    Fit.DOES_NOT_FIT: "does NOT fit",
+    Fit.MAY_NOT_FIT: "may NOT fit",
+    Fit.CUT_SHORT: "failed",
+}
+
+
 def _word(found: RunOutcome) -> str:
-    return {True: "fits", False: "does NOT fit", None: "failed"}[found.fits]
+    return _WORDS.get(found.outcome, str(found.outcome))
+
+
+def _why(outcomes: Iterable[RunOutcome]) -> Iterator[str]:
+    """Say what runs do not know: the program may need more, or less, than they counted."""
+    found = {
+        f"{each.outcome}, because {reason}": None
+        for each in outcomes
+        if each.outcome in (Fit.AT_LEAST, Fit.AT_MOST, Fit.ABOUT, Fit.MAY_NOT_FIT)
+        for reason in each.reasons
+    }
+    yield from [*found][:MOST_REASONS]
 
 
 def _needed(found: RunOutcome) -> str:
@@ -120,12 +154,19 @@ def _bar(found: RunOutcome, total_bytes: int) -> str:
 
 
 def _largest(search: Search) -> str:
+    if search.interrupted:
+        return (
+            f"Interrupted at {search.option} {search.interrupted[0]}: the largest seen to fit is "
+            f"{search.largest}, and the smallest seen not to fit is {search.too_large}."
+        )
     if search.largest is None:
         return f"Not even {search.option} {search.too_large} fits."
     runs = f"{len(search.outcomes)} runs"
     if search.too_large is None:
         return f"{search.option} {search.largest} fits; after {runs} nothing larger was tried."
+    is_sure = search.outcomes[search.largest].outcome.is_sure
+    what = "that fits" if is_sure else "with room for what was counted"
     return (
-        f"The largest that fits: {search.option} {search.largest}; "
+        f"The largest {what}: {search.option} {search.largest}; "
         f"{search.too_large} does not ({runs})."
     )

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from vramlab.cli import main
+from vramlab.report.difference import compare_reports
 from vramlab.units import MIB
 
 ROOT = Path(__file__).parents[3]
@@ -108,6 +109,68 @@ def test_equal_reports_are_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "Nothing has changed: 400.00 MiB are needed.\n"
 
 
+def with_gpus(*needed_bytes: int) -> dict[str, Any]:
+    """A report of a program that needs so much on its GPUs; 0: it did not use that one."""
+    report = copy.deepcopy(OLD)
+    (device,) = report["devices"]
+    report["devices"] = [
+        {**device, "index": index, "context_bytes": min(needed, MIB), "needed_bytes": needed}
+        for index, needed in enumerate(needed_bytes)
+    ]
+    return report
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "growth_bytes"),
+    [
+        ((400 * MIB, 0), (400 * MIB, 40 * MIB), 40 * MIB),
+        ((10 * MIB, 10 * MIB), (0, 100 * MIB), 90 * MIB),
+        ((400 * MIB,), (400 * MIB, 7 * MIB), 7 * MIB),
+        ((0, 400 * MIB), (400 * MIB, 0), 400 * MIB),
+    ],
+)
+def test_gpus_are_compared_by_index(
+    old: tuple[int, ...],
+    new: tuple[int, ...],
+    growth_bytes: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = [
+        written(tmp_path, f"{name}.json", with_gpus(*needed))
+        for name, needed in (("old", old), ("new", new))
+    ]
+    difference = compare_reports(with_gpus(*old), with_gpus(*new))
+    assert difference.growth_bytes == growth_bytes
+    assert main(["diff", *files]) == 1
+    assert "note: GPUs used: cuda:" in capsys.readouterr().out
+    assert main(["diff", *files, "--allow", f"{growth_bytes}"]) == 0
+
+
+@pytest.mark.parametrize("text", ["-1%", "nan%", "inf%", "x%", "12 GB", ""])
+def test_what_is_no_growth_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "old.json", OLD)
+    with pytest.raises(SystemExit):
+        main(["diff", f"--allow={text}", file, file])
+    assert "--allow: " in capsys.readouterr().err
+
+
+def test_what_a_run_does_not_know_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = [{"text": "train.py:12 (while t < 1:) decides", "at_most": False}]
+    new = {**copy.deepcopy(OLD), "fits": None, "outcome": "at least", "reasons": reasons}
+    files = written(tmp_path, "old.json", OLD), written(tmp_path, "new.json", new)
+    assert main(["diff", *files]) == 0
+    out = capsys.readouterr().out
+    assert "note: now at least, because train.py:12 (while t < 1:) decides" in out
+    assert compare_reports(OLD, new).new_reasons == (reasons[0]["text"],)
+    moved = {**new, "reasons": [{"text": "train.py:13 (while t < 1:) decides"}]}
+    assert compare_reports(new, moved).new_reasons == ()
+
+
 def test_other_conditions_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = {**copy.deepcopy(OLD), "gpu": "L4", "fits": False, "error": "OutOfMemoryError: CUDA"}
     files = written(tmp_path, "old.json", OLD), written(tmp_path, "new.json", new)
@@ -124,6 +187,11 @@ def test_other_conditions_are_named(tmp_path: Path, capsys: pytest.CaptureFixtur
         (None, "No such file or directory"),
         ("{", "Expecting property name"),
         ("[]", "is no report: `vramlab run --json` writes them"),
+        (
+            '{"format": 1, "devices": [{"index": 0}]}',
+            "a GPU in it lacks one of index, context_bytes",
+        ),
+        ('{"format": 1, "devices": 3}', "a GPU in it lacks one of index"),
         ('{"format": 9, "devices": []}', "is a report in format 9, and this vramlab reads 1"),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_word_chooses_the_ops_that_contain_it(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("relu", "aten.relu.default: its kernel takes its outputs and nothing else"),
+        ("silu", "aten.silu.default: its kernel takes its outputs and nothing else"),
         (
             "aten._fft_c2c",
             "aten._fft_c2c.default: a library decides the size of its workspace: counted by its "

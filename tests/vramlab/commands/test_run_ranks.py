@@ -60,9 +60,10 @@ def test_what_a_launcher_starts_has_gpus(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     command = "run --gpu T4 --json r.json -m torch.distributed.run --nproc_per_node 2 train.py"
     ran = subprocess.run(
-        [warm_python(), "-m", "vramlab", *command.split()],
+        [sys.executable, "-m", "vramlab", *command.split()],
         cwd=tmp_path,
-        env=environment(OMP_NUM_THREADS="1"),
+        # Ranks get GPUs if they are of the interpreter that runs the launcher.
+        env=environment(OMP_NUM_THREADS="1", PYTHON_EXEC=sys.executable),
         capture_output=True,
         text=True,
         timeout=300,
@@ -87,21 +88,51 @@ RUN = ["-m", "vramlab", "run", "--gpu", "T4"]
     ("command", "attached"),
     [
         ("{python} -u train.py --lr 1", ["-u", *RUN, "train.py", "--lr", "1"]),
-        ("python3 -X dev -m package.train", ["-X", "dev", *RUN, "-m", "package.train"]),
-        ("/usr/bin/python3.12 train.py", [*RUN, "train.py"]),
-        ("python -c print()", None),
-        ("python -", None),
-        ("python --version", None),
-        ("python -m vramlab run train.py", None),
+        ("{python} -X dev -m package.train", ["-X", "dev", *RUN, "-m", "package.train"]),
+        ("{python} -Xdev -uBW ignore t.py", ["-Xdev", "-uBW", "ignore", *RUN, "t.py"]),
+        ("{python} -- train.py", [*RUN, "train.py"]),
+        ("{python} -um package.train", ["-u", *RUN, "-m", "package.train"]),
+        ("{python} -mpackage.train -c", [*RUN, "-m", "package.train", "-c"]),
+        ("{python} -m torch.distributed.run t.py", [*RUN, "-m", "torch.distributed.run", "t.py"]),
+        ("{python} -m accelerate.commands.launch", [*RUN, "-m", "accelerate.commands.launch"]),
+        ("{folder}/torchrun train.py", None),  # no interpreter
+        ("{python} {folder}/torchrun train.py", [*RUN, "{folder}/torchrun", "train.py"]),
+        ("{python} -c print()", None),
+        ("{python} -uc print()", None),
+        ("{python} -cprint()", None),
+        ("{python} -u", None),
+        ("{python} -", None),
+        ("{python} --version", None),
+        ("{python} -VV", None),
+        ("{python} -m pip --version", None),
+        ("{python} {folder}/pip --version", None),
+        ("{python} -m http.server", None),
+        ("{python} -m vramlab run train.py", None),
+        ("/usr/bin/python3.12 train.py", None),
         ("nvidia-smi --query-gpu=name", None),
         ("pythonic train.py", None),
     ],
 )
 def test_which_processes_get_gpus(command: str, attached: list[str] | None) -> None:
-    words = command.format(python=sys.executable).split()
+    places = {"python": sys.executable, "folder": str(Path(sys.executable).parent)}
+    words = command.format(**places).split()
     told = attached_command(words, ["--gpu", "T4"])
-    assert told == (attached and [words[0], *attached])
+    assert told == (attached and [words[0], *(word.format(**places) for word in attached)])
     assert attached_command(command, ["--gpu", "T4"]) is None  # a shell's
+
+
+def test_only_this_interpreter_gets_gpus(tmp_path: Path) -> None:
+    """Other environments have other packages, although their python may be a link to ours."""
+    here = Path(sys.executable)
+    (tmp_path / "python").symlink_to(here)
+    for word, path, attached in (
+        (str(tmp_path / "python"), "", False),
+        (here.name, str(here.parent), True),
+        (here.name, str(tmp_path), False),
+        ("python", str(tmp_path), False),
+    ):
+        found = attached_command([word, "train.py"], [], {"PATH": path})
+        assert (found is not None) is attached, (word, path)
 
 
 def test_pytorchs_own_helpers_are_left_alone() -> None:

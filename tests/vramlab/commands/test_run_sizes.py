@@ -52,7 +52,9 @@ def test_the_largest_value_is_found(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def run_once(options: Sequence[str], gpu: GPUModel, words: Sequence[str]) -> RunOutcome:
+    def run_once(
+        options: Sequence[str], gpu: GPUModel, words: Sequence[str], run_command: object = None
+    ) -> RunOutcome:
         assert list(options)[-2:] == ["--steps", "2"]
         assert "--gpu" not in options
         needed_bytes = GIB + int(words[-1]) * 100 * MIB

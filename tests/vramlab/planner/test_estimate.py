@@ -1,6 +1,6 @@
 """Estimates against simulations: a step that was extended, and one with all layers.
 
-Allocated bytes at the peak but for unsplit remainders are compared, and what they are for.
+Allocated bytes at the peak are compared, and what they are for.
 """
 
 from __future__ import annotations

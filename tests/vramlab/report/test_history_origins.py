@@ -64,3 +64,24 @@ def test_an_allocation_tells_what_it_is_for(frames: Any, owner: Category | None)
     assert origins.read(entry(*frames, PROGRAM), None).owner == owner
     in_backward = origins.read(entry(*frames), CALL).owner
     assert in_backward == (Category.WORKSPACES if owner is Category.WORKSPACES else None)
+
+
+def test_a_stack_that_is_read_again_is_judged_by_its_own_moment() -> None:
+    """The frames are the same objects, as PyTorch's history has them in every step."""
+    origins = HistoryOrigins()
+    made, forward = entry(op("ones"), PROGRAM), entry(op("mm"), PACKAGE, PROGRAM)
+    owners = [origins.read(made, moment).owner for moment in (None, CALL, None)]
+    assert owners == [Category.INPUTS, None, Category.INPUTS]
+    assert origins.read(forward, None).caller == Frame("/home/me/train.py", 7, "step")
+    origins.forget()
+    assert origins.read(made, None).owner is Category.INPUTS
+
+
+def test_frames_that_are_gone_are_not_taken_for_others() -> None:
+    """New frames may lie where old ones did: an id alone says nothing."""
+    origins = HistoryOrigins()
+    for number in range(100):
+        frames = [{"filename": "/home/me/train.py", "line": number, "name": "step"}]
+        line = origins.read({"action": "alloc", "frames": frames}, None).line
+        del frames
+        assert line == Frame("/home/me/train.py", number, "step")

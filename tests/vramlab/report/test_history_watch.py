@@ -6,14 +6,14 @@ A virtual GPU keeps a history as PyTorch does, and can be watched in both ways a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 from torch import nn
 
 import vramlab
-from vramlab.measure import Category
+from vramlab.measure import Category, graph
 from vramlab.report import history_watch, owners
 from vramlab.report.attribution import category_of
 from vramlab.report.history_watch import HistoryWatch
@@ -51,7 +51,7 @@ def watched(program: Callable[[], object], keep: bool = False) -> Watches:
     return seen, read
 
 
-def sizes(watch: Watch | HistoryWatch) -> tuple[int, int, Counter[int]]:
+def sizes_of(watch: Watch | HistoryWatch) -> tuple[int, int, Counter[int]]:
     peak = watch.devices[0].peak()
     blocks = Counter(block.size_bytes for block in peak.blocks)
     return peak.allocated_bytes, watch.devices[0].peak_reserved_bytes, blocks
@@ -70,7 +70,58 @@ def test_peaks_and_blocks_are_the_same(
     """However often the history is read, and whether it is cleared then or not."""
     monkeypatch.setattr(history_watch, "_MOST_UNREAD", unread)
     seen, read = watched(train, keep)
-    assert sizes(read) == sizes(seen)
+    assert sizes_of(read) == sizes_of(seen)
+
+
+def train_larger(sizes: Sequence[int], resets: bool = False) -> nn.Module:
+    """Train on batches of some sizes; where the program resets the peaks, after each."""
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for size in sizes:
+        loss = model(torch.randn(size, 256).cuda()).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if resets:
+            torch.cuda.reset_peak_memory_stats()
+    return model
+
+
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize(
+    "sizes",
+    [[64] * 15, [64] * 15 + [4096], [64] * 15 + [4096, 64], [64, 4096, *[64] * 12, 4096, 8192]],
+)
+def test_what_has_no_new_peak_is_dropped(
+    sizes: list[int], resets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peaks, blocks and their categories are those of watches that have followed all of it."""
+    monkeypatch.setattr(history_watch, "place_of_storage", owners.place_on_virtual_gpu)
+    with monkeypatch.context() as looking:
+        looking.setattr(HistoryWatch, "_looks", lambda watch: True)
+        _, whole = watched(lambda: train_larger(sizes, resets))
+    monkeypatch.setattr(history_watch, "_MOST_SKIPPED", 100)
+    dropped = []
+    skip = HistoryWatch._skip
+    monkeypatch.setattr(HistoryWatch, "_skip", lambda watch: (dropped.append(1), skip(watch)))
+    seen, read = watched(lambda: train_larger(sizes, resets))
+    assert dropped
+    assert sizes_of(read) == sizes_of(seen)
+    for category in Category:
+        assert bytes_of(read, category) == bytes_of(whole, category), category
+
+
+def test_owners_are_not_looked_for_while_passes_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    saved_in = graph.saved_in
+    monkeypatch.setattr(graph, "saved_in", lambda roots: (looks.append(1), saved_in(roots))[1])
+    with vramlab.VirtualGPU("T4"), HistoryWatch(1):
+        train_larger([64] * 15)
+        begins = len(looks)
+        train_larger([128])
+    # Four peaks and calm passes at most, and then those of other sizes.
+    assert begins < 6
+    assert len(looks) > begins
 
 
 @pytest.mark.parametrize(
@@ -105,10 +156,22 @@ def test_a_program_may_reset_counters_and_ask_for_a_history() -> None:
         torch.cuda.memory._record_memory_history(None)
 
     seen, read = watched(program)
-    assert sizes(read) == sizes(seen)
+    assert sizes_of(read) == sizes_of(seen)
 
 
 def test_a_program_without_a_gpu_starts_no_history() -> None:
     with HistoryWatch(2) as read:
         torch.ones(2).sum()
     assert [device.peak_reserved_bytes for device in read.devices] == [0, 0]
+
+
+def test_what_lay_on_the_gpu_before_counts_as_it_is() -> None:
+    """1 MiB before and 2 MiB after are the peak; what is freed was none of the watch's."""
+    with vramlab.VirtualGPU("T4"):
+        before = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+        with HistoryWatch(1) as read:
+            after = torch.empty(2 * MIB, dtype=torch.uint8, device="cuda")
+            del before
+        assert after.numel() == 2 * MIB
+    peak = read.devices[0].peak()
+    assert (peak.allocated_bytes, len(peak.blocks)) == (3 * MIB, 2)

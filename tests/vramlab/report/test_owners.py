@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 import torch
@@ -50,6 +50,36 @@ def test_modules_on_the_gpu_by_any_way_are_parameters(watch: Watch) -> None:
     stack(batch())
     watch._owners.look_everywhere()
     assert weights(watch)["parameters"] == 4
+
+
+class KeepsCopies(torch.optim.SGD):
+    """Updates copies of its parameters, which it keeps itself."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        super().__init__(parameters, 0.1)
+        self.copies = [p.detach().clone() for p in self.param_groups[0]["params"]]
+
+
+def test_copies_of_an_optimizer_are_its_states(watch: Watch) -> None:
+    model = nn.Sequential(linear(), linear()).cuda()
+    masters = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    optimizers = KeepsCopies(model.parameters()), torch.optim.SGD(masters, 0.1)
+    for p in masters:
+        p.grad = torch.zeros_like(p)
+    for optimizer in optimizers:
+        optimizer.step()
+    # of 2 weights: the weights, 2 copies of each by the optimizers, and gradients of one copy
+    assert weights(watch) == {"parameters": 2, "optimizer states": 4, "gradients": 2}
+
+
+def test_what_is_trained_without_a_module_is_a_parameter(watch: Watch) -> None:
+    frozen, image = linear().cuda(), torch.ones(SIDE * 2, SIDE, device="cuda", requires_grad=True)
+    image.grad = torch.zeros_like(image)
+    optimizer = torch.optim.SGD([image], 0.1, momentum=0.9)
+    optimizer.step()
+    categories = Counter(str(category_of(block)) for block in watch.devices[0].now().blocks)
+    assert frozen.weight.is_cuda
+    assert categories == {"parameters": 2, "gradients": 1, "optimizer states": 1}
 
 
 def test_a_model_that_was_deleted_was_parameters(watch: Watch) -> None:

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 import vramlab
+from vramlab import VirtualGPU
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.report.program import Program, as_python_shows
 
@@ -173,3 +175,58 @@ def test_the_virtual_allocators_exception_is_not_shown_behind_torchs() -> None:
     as_python_shows(raised.value)
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
+
+
+THREADS = """
+import sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+import torch
+
+def work(name):
+    time.sleep(0.2)
+    tensor = torch.ones(1 << 18, device="cuda")
+    text = " ".join([name, str(torch.cuda.is_available()), str(tensor.device)])
+    print(text + "\\n", end="", flush=True)
+
+def start_another():
+    work("first")
+    threading.Thread(target=work, args=("second",)).start()
+
+threading.Thread(target=start_another).start()
+pool = ThreadPoolExecutor(2)
+for name in ("third", "fourth", "fifth"):
+    pool.submit(work, name)
+threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+{end}
+"""
+
+
+@pytest.mark.parametrize(("end", "status"), [("", 0), ("sys.exit(3)", 3), ("raise ValueError", 1)])
+def test_threads_that_outlive_the_main_thread_have_the_gpu(
+    end: str, status: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "threads.py", THREADS.format(end=end))
+    with VirtualGPU("T4"):
+        ending = Program(path).run()
+        assert ending.status == status
+        assert torch.cuda.max_memory_allocated() >= 2**20
+    shown = capfd.readouterr()
+    names = ("first", "second", "third", "fourth", "fifth")
+    assert sorted(shown.out.splitlines()) == sorted(f"{name} True cuda:0" for name in names)
+    assert "in thread" not in shown.err
+    with ThreadPoolExecutor(1) as pool:  # pools can be used as before
+        assert pool.submit(lambda: 1).result() == 1
+
+
+def test_waiting_for_threads_can_be_stopped(tmp_path: Path) -> None:
+    text = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+    command = [sys.executable, "-m", "vramlab", "run", "--seconds", "2", "threads.py"]
+    write(tmp_path, "threads.py", text)
+    ran = subprocess.run(
+        [*command[:-1], "--engine", "portable", command[-1]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert "stopped after as many seconds as were asked for" in ran.stderr

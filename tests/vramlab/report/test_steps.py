@@ -100,7 +100,9 @@ def test_a_report_until_then_says_what_is_missing(
     text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "program.py"
-    script.write_text(f"{MODEL}sgd = torch.optim.SGD(weights)\n{text}raise ValueError\n")
+    script.write_text(
+        f"{MODEL}sgd = torch.optim.SGD(weights, momentum=0.9)\n{text}raise ValueError\n"
+    )
     assert main(["run", str(script)]) == 1
     err = capsys.readouterr().err
     assert told in err

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
+from vramlab.report.summary import Fit
 from vramlab.sizing.gpus import smallest_that_fits, try_gpus
-from vramlab.sizing.runs import RunOutcome
+from vramlab.sizing.runs import RunOutcome, UnusableRun
 from vramlab.sizing.text import gpus_table
 from vramlab.units import GIB
 
@@ -86,3 +90,50 @@ def test_a_program_that_asks_for_the_memory_runs_on_every_gpu() -> None:
         program = Program(GIB, GIB, facts)
         try_gpus(program, ["train.py"], FAMILY)
         assert sorted(program.gpus) == ["A100-40GB", "A100-80GB", "L4"]
+
+
+def test_what_is_not_known_stands_in_the_table() -> None:
+    def run(gpu: GPUModel, words: Sequence[str]) -> RunOutcome:
+        found = Program(40 * GIB, 41 * GIB)(gpu, words)
+        if not found.fits:
+            return found
+        return replace(found, unsure=Fit.AT_LEAST, reasons=("a loop runs on",))
+
+    tried = try_gpus(run, ["train.py"], FAMILY)
+    table = str(gpus_table("train.py", tried))
+    words = {each.gpu.name: str(each.outcome.outcome) for each in tried}
+    # What was counted is too much for two of them, and may be too little for the third.
+    assert words == {
+        "L4": "does not fit",
+        "A100-40GB": "does not fit",
+        "A100-80GB": "at least",
+    }
+    assert "The smallest with room for that: A100-80GB" in table
+    assert table.endswith("at least, because a loop runs on")
+
+
+def test_ctrl_c_leaves_what_is_known() -> None:
+    def run(gpu: GPUModel, words: Sequence[str]) -> RunOutcome:
+        if gpu.name == "L4":
+            raise KeyboardInterrupt
+        return Program(20 * GIB, 21 * GIB)(gpu, words)
+
+    tried = try_gpus(run, ["train.py"], FAMILY)
+    assert [each.gpu.name for each in tried] == ["A100-40GB", "A100-80GB"]
+    told = str(gpus_table("train.py", tried, len(FAMILY) - len(tried)))
+    assert told.endswith("It fits on A100-40GB; 1 smaller GPU was not tried.")
+    with pytest.raises(KeyboardInterrupt):  # nothing is known yet
+        try_gpus(run, ["train.py"], FAMILY[2:])
+
+
+def test_a_program_that_fails_on_some_gpus_leaves_the_others_their_rows() -> None:
+    def run(gpu: GPUModel, words: Sequence[str]) -> RunOutcome:
+        if gpu.name == "L4":
+            raise UnusableRun("train.py failed before it used a GPU: no float64")
+        return Program(20 * GIB, 21 * GIB)(gpu, words)
+
+    told = str(gpus_table("train.py", try_gpus(run, ["train.py"], FAMILY)))
+    assert "L4: train.py failed before it used a GPU: no float64" in told
+    assert "The smallest on which it fits: A100-40GB" in told
+    with pytest.raises(UnusableRun):
+        try_gpus(run, ["train.py"], FAMILY[2:])

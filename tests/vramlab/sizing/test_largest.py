@@ -84,7 +84,7 @@ def test_a_program_that_never_gets_to_its_gpu_may_want_one_word() -> None:
 
 
 def test_only_whole_numbers_can_be_searched() -> None:
-    with pytest.raises(VramlabError, match=r"--lr 0\.1: only whole numbers can be searched"):
+    with pytest.raises(VramlabError, match=r"--lr '0\.1': only whole numbers can be searched"):
         find_largest(needing(lambda n: GIB), L4, ["train.py", "--lr", "0.1"], "--lr")
 
 
@@ -97,9 +97,32 @@ def test_only_whole_numbers_can_be_searched() -> None:
         (["x.py"], "data.batch", ["x.py", "data.batch=7"]),
         (["x.py"], "--batch=", ["x.py", "--batch=7"]),
         (["x.py", "--batch=4"], "--batch=", ["x.py", "--batch=7"]),
+        # of two, argparse takes the last
+        (["x.py", "--b", "8", "--b", "16"], "--b", ["x.py", "--b", "8", "--b", "7"]),
+        (["x.py", "--b", "8", "--b=16"], "--b", ["x.py", "--b", "8", "--b=7"]),
+        (["x.py", "--b=8", "--b", "16"], "--b", ["x.py", "--b=8", "--b", "7"]),
     ],
 )
 def test_the_value_takes_the_place_of_the_one_that_is_there(
     words: list[str], option: str, expected: list[str]
 ) -> None:
     assert with_value(words, option, 7) == expected
+
+
+def test_the_search_begins_with_the_value_that_counts() -> None:
+    words = ["train.py", "--b", "8", "--b", "16"]
+    search = find_largest(needing(lambda n: n * GIB), L4, words, "--b")
+    assert next(iter(search.outcomes)) == 16
+
+
+def test_ctrl_c_leaves_what_is_known() -> None:
+    def run(gpu: GPUModel, words: Sequence[str]) -> RunOutcome:
+        if int(words[-1]) > 2:
+            raise KeyboardInterrupt
+        return needing(lambda n: n * GIB)(gpu, words)
+
+    search = find_largest(run, L4, ["train.py"], "--b")
+    assert (search.largest, len(search.interrupted)) == (2, 1)
+    assert "the largest seen to fit is 2" in str(largest_table("train.py", search))
+    with pytest.raises(KeyboardInterrupt):
+        find_largest(run, L4, ["train.py", "--b", "8"], "--b")
