@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from vramlab.garbage import lasting_imports
+from vramlab.option_values import at_least_one
 from vramlab.progress import working
 from vramlab_classroom.run.progress import Progress
 
@@ -50,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--workers",
-        type=_at_least_one,
+        type=at_least_one,
         metavar="N",
         help="processes on this machine (default: one per CPU)",
     )
@@ -176,10 +177,3 @@ def _strays(strays: Sequence[Stray]) -> list[str]:
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), _SECONDS_PER_MINUTE)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number

@@ -54,11 +54,18 @@ class Statement:
     needs: frozenset[str]
     """Global names that it, or a function in it, reads."""
 
-    changes: frozenset[str] = frozenset()
-    """Global names whose values it may change: `table["a"] = 1`, `sizes.append(2)`, `fill(it)`."""
+    changes: frozenset[tuple[str, str]] = frozenset()
+    """Global names whose values it may change, each with the name of the function that is
+    called, or "": `table["a"] = 1`, `sizes.append(2)`, `fill(it)`, `@table.register`."""
+
+    runs: frozenset[str] = frozenset()
+    """The needs that it reads when it runs, without those of the functions that it defines."""
 
     sets: frozenset[str] = frozenset()
-    """Of a definition: global names that whoever calls it binds."""
+    """Of a definition: global names that are bound or changed when it is called or derived from."""
+
+    bases: frozenset[str] = frozenset()
+    """Of a class: what it derives from."""
 
     package: str = ""
     """What it imports from, if it is an import."""
@@ -216,16 +223,19 @@ def _statement(source: str, node: ast.stmt) -> Statement:
         source = f"@{ast.unparse(decorator)}\n{source}"
     table = symtable.symtable(source, "cell", "exec")
     binds = {symbol.get_name() for symbol in table.get_symbols() if _is_bound(symbol)}
-    sets = frozenset(_bound_as_global(table))
     needs = frozenset(_global_reads(table))
     is_definition = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    changes = frozenset() if is_definition or _only_binds(node) else frozenset(_touched(node))
+    run = _run_by_definition(node) if is_definition else [node]
+    changes = [] if _only_binds(node) else [each for part in run for each in _touched(part)]
+    bases = node.bases if isinstance(node, ast.ClassDef) else []
     return Statement(
         source,
         frozenset(binds),
         needs,
-        changes & needs,
-        sets,
+        frozenset((name, by) for name, by in changes if name in needs),
+        needs & frozenset(_read_at_once(node)),
+        frozenset([*_bound_as_global(table), *_changed_by(node, needs)] if is_definition else []),
+        frozenset(name for base in bases for name in _names(base)),
         package=_package(node),
         defines=is_definition or isinstance(node, ast.Import | ast.ImportFrom),
         shows=_only_shows(node),
@@ -252,15 +262,56 @@ def _only_binds(node: ast.stmt) -> bool:
     )
 
 
-def _touched(node: ast.stmt) -> Iterator[str]:
-    """Give the names that a statement writes into, whose methods it calls, or that it gives on."""
+def _run_by_definition(node: ast.stmt) -> list[ast.expr]:
+    """Give what a definition calls itself: decorators, and what makes a class of its bases."""
+    calls = [
+        each if isinstance(each, ast.Call) else ast.Call(each, [], [])
+        for each in getattr(node, "decorator_list", [])
+    ]
+    return [*calls, *getattr(node, "bases", [])]
+
+
+def _changed_by(node: ast.stmt, names: frozenset[str]) -> Iterator[str]:
+    """Give the global names that the functions of a definition write into, or call methods of.
+
+    A class that does something for each that derives from it is changed by those.
+    """
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute | ast.Subscript) and not isinstance(each.ctx, ast.Load):
-            yield from _root(each)
+            yield from names.intersection(_root(each))
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
+            is_method = isinstance(each.value.func, ast.Attribute)
+            yield from names.intersection(_root(each.value)) if is_method else ()
+        if isinstance(each, ast.FunctionDef) and each.name == "__init_subclass__":
+            yield from [node.name] if isinstance(node, ast.ClassDef) else []
+
+
+def _read_at_once(node: ast.AST) -> Iterator[str]:
+    """Give the names that a statement reads outside of the bodies of functions."""
+    bodies = node.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []
+    for each in ast.iter_child_nodes(node):
+        if each not in bodies:
+            yield from [each.id] if isinstance(each, ast.Name) else _read_at_once(each)
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    return (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
+def _touched(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Give the names that a statement writes into, whose methods it calls, or that it gives on.
+
+    With each, the name that it calls for it, or "".
+    """
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute | ast.Subscript) and not isinstance(each.ctx, ast.Load):
+            yield from ((name, "") for name in _root(each))
         if isinstance(each, ast.Call) and not _shows(each):
-            yield from _root(each.func) if isinstance(each.func, ast.Attribute) else ()
+            called = next(_root(each.func), "")
+            if isinstance(each.func, ast.Attribute):
+                yield called, called
             for argument in [*each.args, *(keyword.value for keyword in each.keywords)]:
-                yield from _root(argument)
+                yield from ((name, called) for name in _root(argument))
 
 
 def _root(node: ast.AST) -> Iterator[str]:
@@ -323,14 +374,22 @@ def _helpers(names: Iterable[str], cells: Sequence[Sequence[Statement]]) -> list
     chosen: dict[int, Statement] = {}
     entered: set[int] = set()
 
-    def choose(needs: Iterable[str]) -> None:
-        for index in sorted({index for name in needs for index in givers[name]}):
+    def choose(names: Iterable[str], until: int) -> None:
+        """Choose what gives names their values, but changes only until a statement."""
+        asked = {
+            index
+            for name in names
+            for index in givers[name]
+            if index < until or name in statements[index].binds
+        }
+        for index in sorted(asked - entered):
             if index not in entered:
                 entered.add(index)
-                choose(statements[index].needs)
+                choose(statements[index].needs, index)
                 chosen[index] = statements[index]
+                choose(statements[index].needs, len(statements))
 
-    choose(names)
+    choose(names, len(statements))
     return list(chosen.values())
 
 
@@ -342,6 +401,7 @@ def _givers(cells: Sequence[Sequence[Statement]]) -> dict[str, list[int]]:
     givers: dict[str, list[int]] = defaultdict(list)
     imported: set[str] = set()
     setters: dict[str, frozenset[str]] = {}
+    notebooks: set[str] = set()  # what measures or draws, and what is made with it
     index = 0
     for cell in cells:
         begun: set[str] = set()
@@ -351,18 +411,22 @@ def _givers(cells: Sequence[Sequence[Statement]]) -> dict[str, list[int]]:
                     givers[name] = []
                 begun.add(name)
                 givers[name].append(index)
-            if statement.sets:
-                setters |= dict.fromkeys(statement.binds, statement.sets)
-            elif not statement.defines:
-                for name in (each for call in statement.needs for each in setters.get(call, ())):
+            for_notebook = statement.package in OF_NOTEBOOK or statement.needs & notebooks
+            notebooks = notebooks | statement.binds if for_notebook else notebooks - statement.binds
+            for name in {each for call in statement.runs for each in setters.get(call, ())}:
+                if name not in imported:
                     givers[name].append(index)
+            for name in statement.binds if statement.defines else ():
+                inherited = (setters.get(base, frozenset()) for base in statement.bases)
+                setters[name] = statement.sets.union(*inherited)
             if statement.package:
                 imported |= statement.binds
             else:
                 imported -= statement.binds
-            for name in statement.changes - statement.binds:
+            for name, called in statement.changes:
                 # What a module's functions are called for is no change of the module.
-                if name in givers and (name not in imported or SETS.search(statement.source)):
+                is_change = name not in imported or SETS.search(statement.source)
+                if name in givers and is_change and called not in notebooks | statement.binds:
                     givers[name].append(index)
             index += 1
     return givers

@@ -6,13 +6,16 @@ more than an answer needs.
 
 from __future__ import annotations
 
-import dataclasses
+import ast
+import enum
 import functools
 import string
 import sys
+import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import FunctionType, ModuleType, SimpleNamespace
-from typing import Any
+from types import FunctionType, ModuleType, UnionType
+from typing import Any, NoReturn
 
 from vramlab.errors import VramlabError
 
@@ -33,20 +36,52 @@ CLOSED_PREFIXES = ("ag_", "co_", "cr_", "f_", "func_", "gi_", "tb_")
 CLOSED_ATTRIBUTES = words(
     # They give away the object that an error came from, leave torch for raw memory or files, run
     # other code, or take memory away from tensors that others hold.
-    "compile ctypes dump from_buffer from_file mro obj resize_ resize_as_ save set_ share_memory "
-    "share_memory_ tofile"
+    "compile ctypes dump evaluate from_buffer from_file mro obj resize_ resize_as_ save set_ "
+    "share_memory share_memory_ tofile"
 )
-HARMLESS = words("__class__ __doc__ __enter__ __exit__ __len__ __name__ __qualname__")
+HARMLESS = words("__class__ __doc__ __name__ __qualname__")
 """Special attributes that may be read of anything."""
 
-METHODS = words(
-    "__add__ __bool__ __call__ __contains__ __enter__ __exit__ __getitem__ __init__ __iter__ "
-    "__len__ __lt__ __mul__ __neg__ __next__ __post_init__ __radd__ __repr__ __reversed__ __rmul__ "
-    "__setitem__ __str__ __sub__ __truediv__"
+_BINARY = words("add and divmod floordiv lshift matmul mod mul or pow rshift sub truediv xor")
+OPERATORS = frozenset(f"__{kind}{name}__" for kind in ("", "r", "i") for name in _BINARY) | words(
+    "__abs__ __bool__ __bytes__ __call__ __ceil__ __complex__ __contains__ __copy__ __deepcopy__ "
+    "__delitem__ __enter__ __eq__ __exit__ __float__ __floor__ __format__ __ge__ __getitem__ "
+    "__gt__ __hash__ __index__ __int__ __invert__ __iter__ __le__ __len__ __length_hint__ __lt__ "
+    "__missing__ __ne__ __neg__ __next__ __pos__ __repr__ __reversed__ __round__ __setitem__ "
+    "__str__ __trunc__"
 )
-"""Special methods that a class in an answer may define, and call through super()."""
+"""Special methods behind syntax and builtins: an answer may call those of any object by name."""
+
+CONSTRUCTORS = words("__init__ __init_subclass__ __new__ __post_init__")
+"""Special methods that set up an answer's own objects, by whichever class."""
+
+SETTERS = words("__delattr__ __setattr__")
+
+DEFINABLE = (
+    OPERATORS
+    | CONSTRUCTORS
+    | SETTERS
+    | words("__class_getitem__ __delete__ __get__ __match_args__ __set__ __set_name__ __slots__")
+)
+"""Special names that a class in an answer may define.
+
+Not `__getattr__` and `__array_interface__`: NumPy and torch take addresses of memory from them. Not
+`__reduce__` and `__setstate__`: copies set any attribute by them. Not `__del__`: it runs at an
+unpredictable moment, also while the judge's own code does."""
+
+OF_OPERATORS = words("name namespace overloadpacket overloads tags")
+"""What may be read of `torch.ops.aten.mm` and its overloads; other things register kernels."""
 
 _NONE = object()
+
+
+class Facade:
+    """Stands for a module in an answer: an answer never holds a module."""
+
+    __slots__ = ("_look_up",)
+
+    def __init__(self, look_up: Callable[[str], Any]) -> None:
+        self._look_up = look_up
 
 
 def read(owner: Any, name: str) -> Any:
@@ -55,13 +90,52 @@ def read(owner: Any, name: str) -> Any:
     Raises:
         NotAllowed: it is closed, or leads to a module or to the class of classes.
     """
+    if type(owner) is Facade:
+        return owner._look_up(name)
+    if name in SETTERS and (owner is object or _is_own(owner)):
+        return _setter(owner, name)
     _check_name(owner, name)
+    if name in CONSTRUCTORS and isinstance(owner, type) and not _is_own(owner):
+        return _constructor(owner, name)
     if name in ("format", "format_map") and _is_text(owner):
         return _format_of(owner, name)
     value = getattr(owner, name)
+    if name in _STORAGES and callable(value):
+        return lambda *args: StorageFacts(value(*args))
     if isinstance(value, ModuleType):
         raise NotAllowed(f".{name} is a module, which is not there for answers")
     return _harmless_class(value) if isinstance(value, type) else value
+
+
+_STORAGES = words("storage typed_storage untyped_storage")
+
+
+class StorageFacts:
+    """Shows an answer the size and address of a tensor's storage, and never its bytes."""
+
+    __slots__ = ("_storage", "device", "is_cuda")
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self.device = storage.device
+        self.is_cuda = storage.is_cuda
+
+    def nbytes(self) -> int:
+        return int(self._storage.nbytes())
+
+    def size(self) -> int:
+        return int(self._storage.size())
+
+    def data_ptr(self) -> int:
+        return int(self._storage.data_ptr())
+
+    __len__ = size
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise NotAllowed("the bytes of a tensor's storage are not there for answers")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NotAllowed(f"the attribute .{name} of a tensor's storage is not there for answers")
 
 
 def _is_text(owner: Any) -> bool:
@@ -71,7 +145,10 @@ def _is_text(owner: Any) -> bool:
 
 def _harmless_class(value: type) -> type:
     """Refuse the classes that classes are made with, and ours, such as that of facades."""
-    if issubclass(value, type) or value.__module__.startswith("vramlab_classroom"):
+    is_ours = value.__module__.startswith("vramlab")
+    if issubclass(value, _arrays()):
+        return Array
+    if is_ours or issubclass(value, type) or value is types.SimpleNamespace:
         raise NotAllowed(f"the class {value.__name__} is not there for answers")
     return value
 
@@ -83,18 +160,26 @@ def writable(owner: Any, name: str) -> Any:
         NotAllowed: it may not.
     """
     _check_name(owner, name)
-    own = type(owner).__module__ == OWN_MODULE or isinstance(owner, SimpleNamespace)
-    if name in HARMLESS or not (own or isinstance(owner, _torch_writable())):
-        kind = owner.__name__ if isinstance(owner, type) else type(owner).__name__
-        raise NotAllowed(f"an answer may not change the attributes of {kind}")
+    kind = owner if isinstance(owner, type) else type(owner)
+    is_own = kind.__module__ == OWN_MODULE or isinstance(owner, types.SimpleNamespace)
+    if is_special(name) or not (is_own or isinstance(owner, _torch_writable())):
+        raise NotAllowed(f"an answer may not change the attributes of {kind.__name__}")
     return owner
 
 
 def _check_name(owner: Any, name: str) -> None:
-    is_private = name.startswith("_") and name not in HARMLESS
-    if is_private and (is_special(name) or not _is_own(owner)):
-        raise NotAllowed(f"the attribute .{name} is not there for answers")
-    if name.startswith(CLOSED_PREFIXES) or name in CLOSED_ATTRIBUTES:
+    if isinstance(owner, ModuleType):
+        raise NotAllowed("a module is not there for answers")
+    if is_special(name):
+        is_open = name in HARMLESS or name in OPERATORS
+        is_open |= name in CONSTRUCTORS and (isinstance(owner, type) or _is_own(owner))
+    else:
+        is_closed = name.startswith(("_", *CLOSED_PREFIXES)) or name in CLOSED_ATTRIBUTES
+        is_closed |= name == "resize" and isinstance(owner, _arrays())  # moves others' memory
+        is_open = not is_closed or (_is_own(owner) and _defines(owner, name))
+    if type(owner).__module__ == "torch._ops":
+        is_open = name in OF_OPERATORS or name in getattr(owner, "overloads", tuple)()
+    if not is_open:
         raise NotAllowed(f"the attribute .{name} is not there for answers")
 
 
@@ -104,14 +189,42 @@ def is_special(name: str) -> bool:
 
 
 def _is_own(owner: Any) -> bool:
+    return _class_of(owner).__module__ == OWN_MODULE
+
+
+def _class_of(owner: Any) -> type:
     if isinstance(owner, super):
-        owner = vars(super)["__thisclass__"].__get__(owner)
-    kind = owner if isinstance(owner, type) else type(owner)
-    return kind.__module__ == OWN_MODULE
+        owner = _of_super(owner, "__thisclass__")
+    return owner if isinstance(owner, type) else type(owner)
+
+
+def _of_super(owner: super, name: str) -> Any:
+    return vars(super)[name].__get__(owner)
+
+
+def _defines(owner: Any, name: str) -> bool:
+    """Return whether an answer defines an attribute: not a base, nor the class of its class.
+
+    Classes that derive from `Module` may also use its private attributes.
+    """
+    kinds = _class_of(owner).__mro__
+    if isinstance(owner, super):
+        kinds = (_of_super(owner, "__self_class__") or kinds[0]).__mro__
+        kinds = kinds[kinds.index(_class_of(owner)) + 1 :]
+    for kind in kinds:
+        if name in vars(kind):
+            is_of_module = kind.__module__ == "torch.nn.modules.module" and name.startswith("_")
+            return is_of_module or kind.__module__ == OWN_MODULE
+    return not (isinstance(owner, type) and hasattr(type(owner), name))
+
+
+def _arrays() -> tuple[type, ...]:
+    numpy = sys.modules.get("numpy")
+    return () if numpy is None else (numpy.ndarray,)
 
 
 def _torch_writable() -> tuple[type, ...]:
-    # An answer that has torch objects has imported torch; a prediction never loads it.
+    # An answer that has torch objects has imported torch.
     torch = sys.modules.get("torch")
     if torch is None:
         return ()
@@ -141,6 +254,35 @@ def hasattr_(owner: Any, name: str) -> bool:
 def setattr_(owner: Any, name: str, value: Any) -> None:
     """Be `setattr`, by the rules of `writable`."""
     setattr(writable(owner, _text(name)), name, value)
+
+
+def delattr_(owner: Any, name: str) -> None:
+    """Be `delattr`, by the rules of `writable`."""
+    delattr(writable(owner, _text(name)), name)
+
+
+def _setter(owner: Any, name: str) -> Callable[..., None]:
+    """Give `object.__setattr__` or `super().__setattr__`, by the rules of `writable`."""
+
+    def change(*given: Any) -> None:
+        target, attribute = given[:2] if isinstance(owner, type) else (owner, given[0])
+        if isinstance(target, super):
+            target = _of_super(target, "__self__")
+        writable(target, _text(attribute))
+        getattr(owner, name)(*given)
+
+    return change
+
+
+def _constructor(owner: type, name: str) -> Callable[..., Any]:
+    """Give `Base.__init__` or `Base.__new__`, for objects and classes of the answer."""
+
+    def construct(target: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_own(target):
+            raise NotAllowed(f"{owner.__name__}.{name} is for objects of the answer's own classes")
+        return getattr(owner, name)(target, *args, **kwargs)
+
+    return construct
 
 
 def _text(name: object) -> str:
@@ -185,15 +327,17 @@ def _format_of(owner: Any, name: str) -> Callable[..., str]:
     return format_ if isinstance(owner, type) else functools.partial(format_, owner)
 
 
-def dataclass(target: type | None = None, /, **options: Any) -> Any:
-    """Be `dataclasses.dataclass`, which writes to the class it is given, for own classes only."""
+def own_classes_only(decorator: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a decorator, which writes to the class it is given, for classes of the answer."""
 
-    def decorate(target: type) -> type:
+    def decorate(target: type | None = None, /, **options: Any) -> Any:
+        if target is None:
+            return functools.partial(decorate, **options)
         if target.__module__ != OWN_MODULE:
-            raise NotAllowed("dataclass is for classes that the answer defines")
-        return dataclasses.dataclass(**options)(target)
+            raise NotAllowed(f"{decorator.__name__} is for classes that the answer defines")
+        return decorator(target, **options)
 
-    return decorate if target is None else decorate(target)
+    return decorate
 
 
 def wraps(wrapped: Any) -> Callable[[Any], Any]:
@@ -207,6 +351,90 @@ def wraps(wrapped: Any) -> Callable[[Any], Any]:
         return wrapper
 
     return decorate
+
+
+def singledispatch(function: Callable[..., Any]) -> Any:
+    """Be `functools.singledispatch`, which evaluates annotations; here they name classes."""
+    dispatcher: Any = functools.singledispatch(function)
+    register = dispatcher.register
+
+    def register_(kind: Any, func: Any = None) -> Any:
+        if func is None and not isinstance(kind, type | UnionType):
+            kind, func = _first_annotation(kind), kind
+        return register(kind, func)
+
+    dispatcher.register = register_
+    return dispatcher
+
+
+class singledispatchmethod(functools.singledispatchmethod):  # type: ignore[type-arg]  # noqa: N801
+    """Be `functools.singledispatchmethod`, without evaluating annotations either."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        super().__init__(func)
+        self.dispatcher = singledispatch(func)
+
+
+def _first_annotation(function: Any) -> Any:
+    if not isinstance(function, FunctionType) or not function.__annotations__:
+        raise TypeError(f"name the class: @f.register(int), or annotate the argument of {function}")
+
+    def evaluate(node: ast.expr) -> Any:
+        match node:
+            case ast.Name(id=name) if not is_special(name):
+                names = function.__globals__
+                return names[name] if name in names else names["__builtins__"][name]
+            case ast.Attribute(value=owner, attr=name):
+                return read(evaluate(owner), name)
+            case ast.BinOp(left=left, right=right):
+                return evaluate(left) | evaluate(right)
+        raise TypeError(f"{ast.unparse(node)} is no class, nor several with | between them")
+
+    return evaluate(ast.parse(next(iter(function.__annotations__.values())), mode="eval").body)
+
+
+class SimpleNamespace(types.SimpleNamespace):
+    """Be `types.SimpleNamespace`, without special names: NumPy takes addresses from some."""
+
+    def __init__(self, **attributes: Any) -> None:
+        for name in attributes:
+            _check_name(self, name)
+        super().__init__(**attributes)
+
+
+class _IsArray(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, _arrays())
+
+
+class Array(metaclass=_IsArray):
+    """Stands for the class of NumPy's arrays, which takes any memory for objects of Python."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: functions such as `numpy.array` make arrays."""
+        raise NotAllowed("make arrays by numpy.array, zeros, ...")
+
+    def __class_getitem__(cls, kind: Any) -> type:
+        """Be what annotations name."""
+        return cls
+
+
+class _ByClassOnly(enum.EnumType):
+    """Makes enums in class statements, whose names are known, and by no call."""
+
+    def _create_(cls, *names: Any, **options: Any) -> Any:
+        raise NotAllowed("list the members of an enum in a class: class Name(Enum)")
+
+
+ENUMS = {
+    each.__name__: _ByClassOnly(each.__name__, (each,), _ByClassOnly.__prepare__("", (each,)))
+    for each in (enum.Enum, enum.IntEnum, enum.StrEnum, enum.Flag, enum.IntFlag)
+}
+
+
+def reference(value: Any) -> weakref.ref[Any]:
+    """Be `weakref.ref` without callbacks, which would run at unpredictable moments."""
+    return weakref.ref(value)
 
 
 def nothing(*args: Any, **kwargs: Any) -> None:
@@ -235,7 +463,8 @@ class ProgressBar:
     write = staticmethod(nothing)
 
 
-ProgressBar.__module__ = "tqdm"  # which classes of ours are not
+for _public in (Array, ProgressBar, SimpleNamespace, singledispatchmethod, *ENUMS.values()):
+    _public.__module__ = "public"  # which our classes are not
 
 
 def progress_over_range(*bounds: int, **kwargs: Any) -> ProgressBar:

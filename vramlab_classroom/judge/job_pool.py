@@ -24,7 +24,7 @@ from vramlab.context import Closing
 from vramlab.errors import VramlabError
 from vramlab.units import GIB, MIB
 from vramlab_classroom.judge import replies, warm_job_server
-from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Task
+from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Task, runs_in_ranks
 from vramlab_classroom.sandbox import packages
 from vramlab_classroom.sandbox.frames import read_frame, write_frame
 from vramlab_classroom.sandbox.job_limits import JobSpec, Limits
@@ -175,7 +175,8 @@ class JobPool(Closing):
         self, exercise: Exercise, task: Task, source: str, config: Config
     ) -> Mapping[str, Any]:
         """Run a repaired program on one case: what it `achieved`, or the `problem` it has."""
-        limits = replace(_limits(TRIAL_CPU_SECONDS), runs_torch=True)
+        in_ranks = runs_in_ranks(task)
+        limits = replace(_limits(TRIAL_CPU_SECONDS), runs_torch=True, starts_ranks=in_ranks)
         ours = {"module": exercise.module, "task": task.name, "config": config}
         order = JobSpec(limits, TORCH_MODULES + self._imported, ours)
         try:
@@ -349,7 +350,8 @@ def neutral_environment() -> dict[str, str]:
     VRAMLAB_CUDNN). One thread, because sums in another order give other results, and
     because threads that wait for each other use up a job's CPU time. Large pages for large tensors
     (PyTorch's `c10/core/impl/alloc_cpu.cpp`), because each job begins with memory that it has not
-    touched.
+    touched. MKL keeps no buffers for each thread: in a fork of a process that had others, its
+    search for those of this thread may not end (MKL of PyTorch 2.13, `mm_account_ptr_by_tid`).
     """
     kept = {name: value for name, value in os.environ.items() if name.startswith(KEPT_VARIABLES)}
     return {
@@ -357,4 +359,5 @@ def neutral_environment() -> dict[str, str]:
         "VRAMLAB_CUDNN": "table",
         "OMP_NUM_THREADS": "1",
         "THP_MEM_ALLOC_ENABLE": "1",
+        "MKL_DISABLE_FAST_MM": "1",
     }

@@ -13,6 +13,7 @@ import gc
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from vramlab_classroom.judge.answers import BrokenCell, NoAnswer, find_answer
@@ -28,8 +29,10 @@ from vramlab_classroom.judge.task import (
     Task,
     Workshop,
     attached_for,
+    runs_in_ranks,
+    runs_in_torch,
 )
-from vramlab_classroom.judge.vocabulary import OWN_MODULE, PLAIN, NotAllowed, torch_vocabulary
+from vramlab_classroom.judge.vocabulary import OWN_MODULE, NotAllowed, vocabulary
 from vramlab_classroom.sandbox.problems import own_line, problem
 
 Reply = dict[str, Any]
@@ -48,7 +51,7 @@ def run(request: Mapping[str, Any]) -> Reply:
     match request["job"]:
         case "measure":
             return _with_imports(
-                lambda: {"measured": [_measure(task, config) for config in request["configs"]]}
+                lambda: {"measured": [measure(task, config) for config in request["configs"]]}
             )
         case "trial":
             return _trial(task, request["source"], request["config"])
@@ -65,7 +68,7 @@ def prepare(asked: Mapping[str, Any]) -> None:
     """
     import torch
 
-    torch_vocabulary()
+    vocabulary()
     exercise: Exercise = importlib.import_module(asked["module"]).EXERCISE
     references: Any = getattr(exercise.task(asked["task"]), "trial", None)
     if hasattr(references, "prepare") and not torch.cuda.is_available():
@@ -83,7 +86,8 @@ def _with_imports(job: Callable[[], Reply]) -> Reply:
     return {**reply, "imported": imported}
 
 
-def _measure(task: Task, config: Mapping[str, Any]) -> Reply:
+def measure(task: Task, config: Mapping[str, Any]) -> Reply:
+    """Measure a case: the `arguments` of the answer, and the `truth`."""
     if isinstance(task, Predict):
         with attached_for(task.gpu, config):
             measured = task.measure(**config)
@@ -126,7 +130,8 @@ def _find(finding: Callable[[], Reply]) -> Reply:
 def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
     if not isinstance(task, Fix):
         raise TypeError(f"{task.name} has nothing to try: it is a {type(task).__name__} task")
-    bound = _bind(task, source)
+    later = runs_in_torch(task) or runs_in_ranks(task)
+    bound = _bind_later(task, source) if later else _bind(task, source)
     if "answer" not in bound:
         return bound
     try:
@@ -146,13 +151,29 @@ def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
     return {"achieved": achieved}
 
 
-def _bind(task: Task, source: str) -> Reply:
+def _bind_later(task: Fix, source: str) -> Reply:
+    """Give a function that calls the answer, and binds it when it is called for the first time.
+
+    So what an answer's cells do at the top level is done in the run that is looked at, where work
+    and memory count; and on ranks, in each rank's process.
+    """
+
+    @cache
+    def bound() -> Reply:
+        return _bind(task, source)
+
+    def call(*args: Any) -> Any:
+        if "answer" not in bound():
+            raise NotFixed(bound()["problem"] or "Its cell raises NotImplementedError.")
+        return bound()["answer"](*args)
+
+    return {"answer": call}
+
+
+def _bind(task: Fix, source: str) -> Reply:
     """Give the object that the answer binds, or the problem that it has."""
-    has_torch = isinstance(task, Fix) and not (task.is_value or task.is_plain)
-    vocabulary = torch_vocabulary() if has_torch else PLAIN
-    if isinstance(task, Workshop):
-        vocabulary = vocabulary.without(task.without)
+    absent = task.without if isinstance(task, Workshop) else ()
     try:
-        return {"answer": load(source, vocabulary)[task.name]}
+        return {"answer": load(source, vocabulary().without(absent))[task.name]}
     except BaseException as error:
         return problem(error, source, OWN_MODULE, own=NotAllowed)

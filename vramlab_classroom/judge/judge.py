@@ -6,7 +6,6 @@ import atexit
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from random import Random
 from typing import Any
@@ -15,11 +14,12 @@ from vramlab.units import mib
 from vramlab_classroom.judge import hidden_cases
 from vramlab_classroom.judge.follow_through import better_of, right_alone
 from vramlab_classroom.judge.job_pool import JobDied, JobLate, JobPool, JobPoolError
-from vramlab_classroom.judge.mistakes import Mistake, Mistakes
 from vramlab_classroom.judge.partial_credit import partial_points
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
+from vramlab_classroom.judge.tries import Try
 from vramlab_classroom.judge.truths import SharedTruths, Truth
-from vramlab_classroom.judge.verdict import CaseResult, Grade, Spent, Verdict
+from vramlab_classroom.judge.two_mistakes import lead_on, two_at_once
+from vramlab_classroom.judge.verdict import CaseResult, Grade, Spent, Verdict, in_short
 
 MAX_REMEMBERED = 1_000
 """So many verdicts are remembered, a class's on a task or two: memory stays flat."""
@@ -28,39 +28,6 @@ NOT_WHOLE = ("float", "float64", "float32", "float16", "Fraction", "Decimal")
 """Types of numbers that count as the whole numbers they are, if they are."""
 
 NOT_IMPLEMENTED = "NotImplementedError: not all cases are answered yet."
-
-Outcome = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Try:
-    """An answer to one case, and the truth."""
-
-    arguments: Mapping[str, Any]
-    outcome: Outcome
-    """From the pool: exact `type`, plain `value`, text; or the `problem`."""
-
-    truth: int | str
-
-    @property
-    def is_right(self) -> bool:
-        kind = self.outcome.get("type")
-        return kind == type(self.truth).__name__ and self.outcome["value"] == self.truth
-
-    @property
-    def shown(self) -> str:
-        return f"{self.outcome.get('shown', 'none')}"
-
-    def agrees(self, mistake: Mistake) -> bool:
-        """Tell whether this is what somebody who makes the mistake would answer."""
-        return bool(mistake.answer(**self.arguments) == self.outcome.get("value"))
-
-    def may_agree(self, both: Mistake) -> bool:
-        """Tell the same of two mistakes at once; the reference answer need not bear both."""
-        try:
-            return self.agrees(both)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            return False
 
 
 class Judge:
@@ -227,9 +194,9 @@ class Judge:
     def _judge_answers(self, exercise: Exercise, task: Predict | Diagnose, source: str) -> Verdict:
         configs = [*task.visible, *self._hidden(exercise, task)]
         self._measure_with_others(exercise, task, configs)
-        if isinstance(task, Predict):
-            calls = configs
-        else:
+        is_diagnosis = isinstance(task, Diagnose)
+        calls = configs
+        if is_diagnosis:
             calls = [self._truth(exercise, task, config)["arguments"] for config in configs]
         outcomes = self._pool.answers(exercise, task, source, calls)
         if all(outcome.get("unanswered") for outcome in outcomes):
@@ -239,16 +206,22 @@ class Judge:
             for config, arguments, outcome in zip(configs, calls, outcomes, strict=True)
         ]
         cases = tuple(
-            CaseResult(config, each.is_right, each.shown, str(each.truth), config in task.visible)
-            for config, each in zip(configs, tries, strict=True)
+            CaseResult(
+                config,
+                each.is_right,
+                each.shown,
+                str(each.truth),
+                config in task.visible,
+                evidence=f"{number}: {in_short(each.arguments)}" if is_diagnosis else "",
+            )
+            for number, (config, each) in enumerate(zip(configs, tries, strict=True), 1)
         )
         if all(each.is_right for each in tries):
             return Verdict(task.name, task.points, Grade.PASSED, "", cases)
-        message = _explain(task, tries)
-        if isinstance(task, Predict) and task.partial_credit:
-            earned = partial_points(task.points, cases)
-            if earned:
-                return Verdict(task.name, task.points, Grade.PARTLY, message, cases, earned)
+        message = _explain(task, tries, cases)
+        earned = partial_points(task, cases, in_words=isinstance(tries[0].truth, str))
+        if earned:
+            return Verdict(task.name, task.points, Grade.PARTLY, message, cases, earned)
         return Verdict(task.name, task.points, Grade.FAILED, message, cases)
 
     def _judge_repair(self, exercise: Exercise, task: Fix, source: str) -> Verdict:
@@ -333,7 +306,7 @@ def _key(exercise: Exercise, task: Task, config: Config) -> str:
     return json.dumps([exercise.module, task.name, config], sort_keys=True)
 
 
-def _explain(task: Predict | Diagnose, tries: Sequence[Try]) -> str:
+def _explain(task: Predict | Diagnose, tries: Sequence[Try], cases: Sequence[CaseResult]) -> str:
     """Name the likely mistake behind a wrong answer."""
     wrong = [each for each in tries if not each.is_right]
     for each in wrong:
@@ -346,10 +319,8 @@ def _explain(task: Predict | Diagnose, tries: Sequence[Try]) -> str:
     for mistake in task.mistakes:
         if all(each.agrees(mistake) for each in tries):
             return mistake.message
-    if isinstance(task.mistakes, Mistakes):
-        for both in task.mistakes.twofold():
-            if all(each.may_agree(both) for each in tries):
-                return both.message
+    if both := two_at_once(task.mistakes, tries):
+        return lead_on(both, tries, cases)
     if not isinstance(first.truth, int):
         if f"{first.outcome['value']}".strip().casefold() == first.truth.casefold():
             return f"It is spelled {first.truth!r}."

@@ -42,13 +42,26 @@ class Mistakes(tuple[Mistake, ...]):
     changed: tuple[Changed, ...] = ()
     """Those that are told as data."""
 
-    def twofold(self) -> list[Mistake]:
-        """Give what two of the mistakes lead to that are told as data, both at once."""
+    def twofold(self) -> list[Twofold]:
+        """Return what each pair of mistakes in `changed` leads to, both at once."""
         return [
-            Mistake(f"{one}\n{two}", _calling(self.reference, {**first, **second}))
-            for (one, first), (two, second) in combinations(self.changed, 2)
-            if not first.keys() & second.keys()
+            Twofold(
+                _changed(self.reference, *one),
+                _changed(self.reference, *other),
+                _calling(self.reference, {**one[1], **other[1]}),
+            )
+            for one, other in combinations(self.changed, 2)
+            if not one[1].keys() & other[1].keys()
         ]
+
+
+@dataclass(frozen=True)
+class Twofold:
+    """Two mistakes at once, and the answer that they lead to together."""
+
+    one: Mistake
+    other: Mistake
+    answer: Callable[..., object]
 
 
 def of(answer: Callable[..., object], *mistakes: Changed | Mistake) -> Mistakes:

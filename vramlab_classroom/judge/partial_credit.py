@@ -1,31 +1,69 @@
-"""Partial credit: points by the share of cases that an answer is right in, where a task says so.
+"""Partial credit: an answer that is right in some of the cases earns some of the points.
 
-    Predict(name="segment_bytes", points=3, partial_credit=True, ...)
+A task has several rules, and each of its cases is about one of them. Every rule is worth the same
+share of the points, however many cases are about it: a wrong rule costs its share, and a missed
+border case costs little. By default, cases whose names and flags agree are about the same rule; a
+task whose rules are ranges of numbers says which is which:
 
-It is right for predictions that have several rules, each of which decides some of the cases, so
-that who misses one of them is right in the others. It is not right where an answer is one of a few
-words or small numbers, which guessing finds, nor where a wrong idea happens to be right in most
-cases. How much the named mistakes of a task earn tells: see `docs/grading.md`.
+    Predict(name="segment_bytes", points=3, rule=_kind_of_segment, ...)
+
+Where the answer is one of a few words, each word is a rule. Each case in which the word
+is missing or wrong lowers its share, so answering the same word in every case earns nothing.
+
+To check that the rules of a task are well chosen, look at what its named mistakes earn: see
+`docs/grading.md`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 
+from vramlab_classroom.judge.task import Config, Diagnose, Predict
 from vramlab_classroom.judge.verdict import CaseResult
 
 LEAST_SHARE = 0.5
-"""Who is right in fewer cases has not solved part of the task, but has guessed."""
+"""Below this share, an answer is a guess rather than a part of the solution."""
 
 
-def partial_points(points: int, cases: Sequence[CaseResult]) -> float:
-    """Give what an answer earns that is wrong in some cases: in steps of half a point.
+def partial_points(
+    task: Predict | Diagnose, cases: Sequence[CaseResult], *, in_words: bool
+) -> float:
+    """Return the points of an answer that is wrong in some cases, in steps of half a point.
 
-    The share of the hidden cases counts, since the visible ones can be looked up; but not more than
-    the share of all.
+    The share of the hidden cases counts, since the visible ones can be looked up; but never more
+    than the share of all cases.
+
+    Args:
+        task: that was answered.
+        cases: all of its cases.
+        in_words: whether the answers are words.
     """
-    hidden = [case.right for case in cases if not case.visible]
-    every = [case.right for case in cases]
-    share = min(sum(right) / len(right) for right in (hidden or every, every))
-    return math.floor(2 * points * share) / 2 if share >= LEAST_SHARE else 0
+    hidden = [case for case in cases if not case.visible]
+    share = min(_share(task, hidden or cases, in_words), _share(task, cases, in_words))
+    return math.floor(2 * task.points * share) / 2 if share >= LEAST_SHARE else 0
+
+
+def _share(task: Predict | Diagnose, cases: Sequence[CaseResult], in_words: bool) -> float:
+    if in_words and task.rule is None:
+        shares = [_share_of_word(word, cases) for word in {case.truth for case in cases}]
+    else:
+        by_rule: dict[Hashable, list[bool]] = defaultdict(list)
+        for case in cases:
+            by_rule[rule_of(task, case.config)].append(case.right)
+        shares = [sum(right) / len(right) for right in by_rule.values()]
+    return sum(shares) / len(shares)
+
+
+def _share_of_word(word: str, cases: Sequence[CaseResult]) -> float:
+    """Of the cases in which the word is right, or was answered: the fraction that is right."""
+    about = [case.right for case in cases if word == case.truth or repr(word) == case.answered]
+    return sum(about) / len(about)
+
+
+def rule_of(task: Predict | Diagnose, case: Config) -> Hashable:
+    """Return the rule that a case is about: what the task says, or the case's names and flags."""
+    if task.rule is not None:
+        return task.rule(**case)
+    return tuple(value for value in case.values() if isinstance(value, str | bool))

@@ -5,12 +5,12 @@ rewritten before it runs, and speaks a smaller language:
 
 - Every attribute that is read or written goes through the guards (`guards.py`). Reading gives no
   module, no class of classes, and no attribute that leads to frames, code objects, raw memory or
-  files; Python's special names and private ones are closed but for harmless ones and for an
-  answer's own objects. That closes the known ways out of a namespace
+  files; Python's special names and private ones are closed but for operators, constructors and what
+  an answer's own classes define. That closes the known ways out of a namespace
   (`().__class__.__base__`, `generator.gi_frame.f_back`, ...).
 - An answer may write to its own objects, tensors, modules and optimizers only. So nothing of torch,
   vramlab or Python can be patched.
-- The only names are the builtins and modules of its `Vocabulary`.
+- The only names are the builtins and modules of the `Vocabulary`.
 
 Limits of time and memory are the operating system's work (`job_pool.py`), not this module's.
 """
@@ -20,21 +20,21 @@ import __future__
 
 import ast
 import sys
-from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, cast
 
 from vramlab_classroom.judge import guards
-from vramlab_classroom.judge.guards import METHODS, OWN_MODULE, NotAllowed, is_special, words
+from vramlab_classroom.judge.guards import DEFINABLE, OWN_MODULE, NotAllowed, is_special, words
 from vramlab_classroom.judge.vocabulary import BUILTINS, Vocabulary
 
-HARMLESS_NAMES = words("__name__ __doc__")
+_HARMLESS_NAMES = words("__name__ __doc__")
 """Special names that may be read. `__name__` is not "__main__": what a file would do on its own,
 an answer does not."""
 
 # Names that code cannot spell, so that an answer cannot replace the guards.
 _READ = "read guard"
 _WRITABLE = "write guard"
+_IMPORT = "import guard"
 
 _IDENTIFIERS = {"arg", "asname", "attr", "id", "name", "names", "kwd_attrs", "rest"}
 _NOT_SPOKEN = (ast.AsyncFor, ast.AsyncFunctionDef, ast.AsyncWith, ast.Await, ast.TryStar)
@@ -58,39 +58,20 @@ def load(source: str, vocabulary: Vocabulary) -> dict[str, Any]:
     module = ModuleType(OWN_MODULE)
     sys.modules[OWN_MODULE] = module  # where dataclasses look for the names in annotations
     namespace = vars(module)
-    namespace["__builtins__"] = _builtins(vocabulary)
+    namespace["__builtins__"] = {
+        **BUILTINS,
+        "__build_class__": __build_class__,
+        "__import__": __import__,  # for code in C; no statement of an answer reaches it
+        _READ: guards.read,
+        _WRITABLE: guards.writable,
+        _IMPORT: vocabulary.import_,
+    }
     exec(code, namespace)
     return namespace
 
 
-def _builtins(vocabulary: Vocabulary) -> dict[str, object]:
-    return {
-        **BUILTINS,
-        "__build_class__": __build_class__,
-        "__import__": _importer(vocabulary),
-        _READ: guards.read,
-        _WRITABLE: guards.writable,
-    }
-
-
-def _importer(vocabulary: Vocabulary) -> Callable[..., Any]:
-    def import_(
-        name: str,
-        globals: Mapping[str, object] | None = None,
-        locals: Mapping[str, object] | None = None,
-        fromlist: tuple[str, ...] | None = (),
-        level: int = 0,
-    ) -> Any:
-        if level:
-            raise NotAllowed("an answer stands alone: it has no package to import from")
-        module = vocabulary.facade(name)
-        return module if fromlist else vocabulary.facade(name.partition(".")[0])
-
-    return import_
-
-
 class _Rewriter(ast.NodeTransformer):
-    """Refuses what an answer may not say, and puts the guards around attributes."""
+    """Refuses what an answer may not say, and puts the guards around attributes and imports."""
 
     def __init__(self) -> None:
         self._classes: list[str] = []
@@ -115,14 +96,24 @@ class _Rewriter(ast.NodeTransformer):
         finally:
             self._classes.pop()
 
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return node  # annotations stay as they are: nothing evaluates them
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        node.target = self.visit(node.target)
+        node.value = node.value and self.visit(node.value)
+        return node
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
-        if node.attr in METHODS and _is_super_call(node):
-            return node
         name = self._mangled(node.attr)
         if isinstance(node.ctx, ast.Load):
-            return _call(_READ, node, [node.value, ast.Constant(name)])
-        node.value = _call(_WRITABLE, node, [node.value, ast.Constant(name)])
+            return _call(_READ, node, node.value, name)
+        node.value = _call(_WRITABLE, node, node.value, name)
         return node
 
     def _mangled(self, name: str) -> str:
@@ -135,36 +126,53 @@ class _Rewriter(ast.NodeTransformer):
         # A class pattern reads attributes by name, past the guard.
         raise NotAllowed("match with a class pattern is not there for answers; use isinstance")
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
+        self.generic_visit(node)
+        bound = []
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            given = _call(_IMPORT, node, alias.name, alias.name if alias.asname else top)
+            bound.append(_binding(node, alias.asname or top, given))
+        return bound
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.stmt]:
+        self.generic_visit(node)
         if node.module == "__future__":
-            return None  # every answer is compiled with postponed annotations
+            return []  # every answer is compiled with postponed annotations
+        if node.level or node.module is None:
+            raise NotAllowed("an answer stands alone: it has no package to import from")
         if any(alias.name == "*" for alias in node.names):
             raise NotAllowed(f"from {node.module} import *: name what you import")
-        return node
+        return [
+            _binding(
+                node,
+                alias.asname or alias.name,
+                _call(_READ, node, _call(_IMPORT, node, node.module, node.module), alias.name),
+            )
+            for alias in node.names
+        ]
 
 
 def _refuse_closed_names(node: ast.AST, names: object) -> None:
     if isinstance(node, ast.Attribute):
         return  # decided when it is read or written
     for name in names if isinstance(names, list) else [names]:
-        if not isinstance(name, str) or (isinstance(node, ast.FunctionDef) and name in METHODS):
+        if not isinstance(name, str):
+            continue
+        if isinstance(node, ast.FunctionDef | ast.Name) and name in DEFINABLE:
             continue
         is_read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        if is_read and name in HARMLESS_NAMES:
+        if is_read and name in _HARMLESS_NAMES:
             continue
         if is_special(name) or (isinstance(node, ast.alias) and name.startswith("_")):
             raise NotAllowed(f"the name {name} is not there for answers")
 
 
-def _is_super_call(node: ast.Attribute) -> bool:
-    owner = node.value
-    return (
-        isinstance(owner, ast.Call)
-        and isinstance(owner.func, ast.Name)
-        and owner.func.id == "super"
-    )
-
-
-def _call(function: str, node: ast.AST, arguments: list[ast.expr]) -> ast.expr:
-    call = ast.Call(ast.Name(function, ast.Load()), arguments, [])
+def _call(function: str, node: ast.AST, *arguments: ast.expr | str) -> ast.expr:
+    given = [ast.Constant(each) if isinstance(each, str) else each for each in arguments]
+    call = ast.Call(ast.Name(function, ast.Load()), given, [])
     return ast.copy_location(call, node)
+
+
+def _binding(node: ast.stmt, name: str, value: ast.expr) -> ast.stmt:
+    return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), node)

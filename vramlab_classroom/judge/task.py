@@ -10,7 +10,7 @@ A *config* is a dict of keyword arguments that JSON can carry: one case that an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
@@ -102,9 +102,9 @@ class Predict(Task):
 
     mistakes: tuple[Mistake, ...] = ()
 
-    partial_credit: bool = False
-    """An answer that is right in some of the cases earns some of the points; for predictions whose
-    cases are about different rules (see `partial_credit.py`)."""
+    rule: Callable[..., Hashable] | None = None
+    """Returns the rule that a case is about; None: cases whose names and flags agree are about the
+    same one. Each rule is worth the same share of the points (see `partial_credit.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +124,9 @@ class Diagnose(Task):
     mistakes: tuple[Mistake, ...] = ()
     """Called with the evidence."""
 
+    rule: Callable[..., Hashable] | None = None
+    """As in `Predict`; None: each answer in words is a rule of its own."""
+
     is_value: bool = False
     hidden: Callable[[Random], Iterable[Config]] = field(default=lambda random: ())
 
@@ -142,7 +145,20 @@ class Fix(Task):
     is_value: bool = False
 
     is_plain: bool = False
-    """It is plain Python that says how programs of ours run: there is no torch for it."""
+    """It says how programs of ours run, and runs none itself."""
+
+
+def runs_in_torch(task: Task) -> bool:
+    """Return whether an answer is a PyTorch program, rather than a value or plain Python."""
+    return isinstance(task, Fix) and not (task.is_value or task.is_plain)
+
+
+def runs_in_ranks(task: Task) -> bool:
+    """Return whether an answer runs on several ranks, each a process.
+
+    Its trial has `ranks` then, and binds the answer in each of them.
+    """
+    return isinstance(task, Fix) and getattr(task.trial, "ranks", 0) > 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,10 +192,15 @@ class Exercise:
 
     tasks: tuple[Task, ...]
 
+    core: tuple[str, ...] = ()
+    """Names of the tasks to solve first, which the notebook, the start page and reports mark."""
+
     def __post_init__(self) -> None:
         names = [task.name for task in self.tasks]
         if len(set(names)) < len(names):
             raise ValueError(f"two tasks of {self.name} share a name: {', '.join(names)}")
+        for name in self.core:
+            self.task(name)
         for task in self.tasks:
             if isinstance(task, Diagnose) and task.is_value and len(task.visible) != 1:
                 raise ValueError(f"{task.name} asks for one value, so it needs one visible case")

@@ -40,6 +40,14 @@ class Spent:
         )
 
 
+def in_short(arguments: Mapping[str, Any]) -> str:
+    """Write arguments as in a call, cut where they are long."""
+    text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    if len(text) > MAX_CASE_CHARACTERS:
+        text = f"{text[: MAX_CASE_CHARACTERS - 3]}..."
+    return text
+
+
 @dataclass(frozen=True)
 class CaseResult:
     """How an answer did on one case."""
@@ -57,13 +65,13 @@ class CaseResult:
     spent: Spent | None = None
     """In a workshop, if it is right."""
 
+    evidence: str = ""
+    """In a diagnosis, what the answer was called with, in short: its config names the cause."""
+
     @property
     def name(self) -> str:
         """The case in short: `size=4, unit='page'`."""
-        text = ", ".join(f"{name}={value!r}" for name, value in self.config.items())
-        if len(text) > MAX_CASE_CHARACTERS:
-            text = f"{text[: MAX_CASE_CHARACTERS - 3]}..."
-        return text
+        return self.evidence or in_short(self.config)
 
     def as_data(self) -> dict[str, Any]:
         """Give it as what JSON can carry."""
@@ -166,22 +174,23 @@ class Verdict:
         )
 
     def _table(self) -> list[str]:
-        rows = [(say("case"), say("your answer"), say("measured"), "")]
+        """List the cases, the verdict first: `nbgrader validate` cuts lines at 80 columns."""
+        rows = [("", say("your answer"), say("measured"), say("case"))]
         rows += [
             (
-                _show(case),
+                say("right") if case.right else say("wrong"),
                 say_name(case.answered),
                 say_name(case.truth),
-                say("right") if case.right else say("wrong"),
+                _show(case),
             )
             for case in self.cases
         ]
-        case, answer, measured, _ = (max(map(_width, column)) for column in zip(*rows, strict=True))
+        right, answer, measured, _ = (
+            max(map(_width, column)) for column in zip(*rows, strict=True)
+        )
         return [
-            (
-                f"{_filled(row[0], case)}  {_filled(row[1], -answer)}  "
-                f"{_filled(row[2], -measured)}  {row[3]}"
-            ).rstrip()
+            f"{_filled(row[0], right)}  {_filled(row[1], -answer)}  "
+            f"{_filled(row[2], -measured)}  {row[3]}"
             for row in rows
         ]
 

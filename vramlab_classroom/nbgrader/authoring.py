@@ -1,44 +1,58 @@
-"""Starts the master notebook of an exercise from its tasks.
+"""Start the source notebook of an exercise from its tasks.
 
     python -m vramlab_classroom.nbgrader.authoring 02_pages_and_blocks
 
 writes solutions/02_pages_and_blocks/02_pages_and_blocks.ipynb with a cell for the question, the
-answer and the test of each task, marked as nbgrader wants them. From then on the notebook is the
-master: edit it in JupyterLab. An existing master is never overwritten.
+answer and the test of each task, marked as nbgrader wants them. It has everything that
+tests/course/tasks checks in an exercise; what is left to write is marked with TODO. From then on,
+edit the notebook in JupyterLab: an existing one is never overwritten.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
+from vramlab_classroom.judge import jobs
 from vramlab_classroom.judge.exercises import UnknownExerciseError, find_exercise
 from vramlab_classroom.judge.notebooks import TEST_SUFFIX
-from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Task, Workshop
+from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, Task, Workshop, runs_in_torch
 
 BEGIN_SOLUTION, END_SOLUTION = "### BEGIN SOLUTION", "### END SOLUTION"
 
-SETUP = """from vramlab_classroom.judge import check
+TODO = "TODO"
 
-MIB = 2**20"""
+MARKS = "Difficulty ●●●○○ (3 of 5) · importance ●●●○○ (3 of 5)"
+
+HINTS = "\n".join(
+    f"<details><summary>Hint {number}</summary>\n\n{TODO}\n\n</details>" for number in (1, 2)
+)
+
+END = """## Done?
+
+Run everything once more from the top (**Kernel → Restart Kernel and Run All Cells**), or press \
+**Validate**, or run `vramlab check {number}` in a shell: all three judge what this notebook says \
+now, not what you ran an hour ago."""
 
 
 def master(exercise: Exercise) -> Any:
-    """Build the notebook: an introduction, a set-up cell, and three cells for each task."""
+    """Build the notebook: an introduction, a set-up cell, the cells of each task, and an end."""
     cells = [
-        markdown("introduction", f"# Exercise {exercise.name}"),
-        code("setup", SETUP, locked=True),
+        markdown("introduction", _introduction(exercise)),
+        code("setup", _setup(exercise), locked=True),
     ]
-    for task in exercise.tasks:
-        cells += [
-            markdown(f"{task.name}-question", _question(task)),
-            code(task.name, _stub(task), solution=True),
-            test_cell(exercise, task),
-        ]
+    for number, task in enumerate(exercise.tasks, 1):
+        cells.append(markdown(f"{task.name}-question", _question(number, task)))
+        if isinstance(task, Diagnose):
+            shown = f'evidence("{exercise.name}", "{task.name}")'
+            cells.append(code(f"{task.name}-situation", shown))
+        cells += [code(task.name, _stub(task), solution=True), test_cell(exercise, task)]
+    cells.append(markdown("end", END.format(number=exercise.name.partition("_")[0])))
     notebook = nbformat.v4.new_notebook(
         cells=cells,
         metadata={
@@ -89,17 +103,56 @@ def test_cell(exercise: Exercise, task: Task) -> Any:
     return code(f"{task.name}{TEST_SUFFIX}", source, locked=True, points=task.points)
 
 
-def _question(task: Task) -> str:
+def _introduction(exercise: Exercise) -> str:
+    number, _, words = exercise.name.partition("_")
+    minutes = sum(task.minutes for task in exercise.tasks)
+    return f"""# Exercise {number}: {words.replace("_", " ")}
+
+{TODO}
+
+- **Takes** about {minutes} minutes: {len(exercise.tasks)} tasks, {exercise.points} points.
+- **No GPU needed.** Every answer is compared with what a virtual GPU measures.
+
+Each task has a cell for your answer and a cell below it that checks it. Run the check as often as \
+you like. When the exercise is graded, other numbers are tried, too."""
+
+
+def _setup(exercise: Exercise) -> str:
+    names = "check, evidence" if any(isinstance(t, Diagnose) for t in exercise.tasks) else "check"
+    imports = ["import torch", ""] if any(map(runs_in_torch, exercise.tasks)) else []
+    return "\n".join([*imports, f"from vramlab_course import {names}", "", "MIB = 2**20"])
+
+
+def _question(number: int, task: Task) -> str:
     kind = "build" if isinstance(task, Workshop) else type(task).__name__.lower()
-    return f"## {task.name} ({kind}, {task.points} points, about {task.minutes} minutes)"
+    words = task.name.replace("_", " ").capitalize()
+    heading = f"{number}. {words} ({kind}, {task.points} points, about {task.minutes} minutes)"
+    asked = task.name if _is_value(task) else f"{task.name}({', '.join(_parameters(task))})"
+    return f"## {heading}\n\n{MARKS}\n\nWrite `{asked}`: {TODO}\n\n{HINTS}"
+
+
+def _is_value(task: Task) -> bool:
+    return isinstance(task, Diagnose | Fix) and task.is_value
 
 
 def _stub(task: Task) -> str:
-    if isinstance(task, Diagnose | Fix) and task.is_value:
+    if _is_value(task):
         return f"{BEGIN_SOLUTION}\n{task.name} = None\n{END_SOLUTION}"
-    arguments = "" if isinstance(task, Diagnose | Fix) else ", ".join(task.visible[0])
-    head = f"def {task.name}({arguments}):"
+    head = f"def {task.name}({', '.join(_parameters(task))}):"
     return f"{head}\n    {BEGIN_SOLUTION}\n    return None\n    {END_SOLUTION}"
+
+
+def _parameters(task: Task) -> list[str]:
+    """Return the names of the arguments that the learner's function is called with."""
+    if isinstance(task, Diagnose):
+        return [*jobs.measure(task, task.visible[0])["arguments"]]
+    if not isinstance(task, Fix):
+        return [*task.visible[0]]
+    reference = getattr(task.trial, "reference", None)
+    if not callable(reference):
+        return []
+    named = inspect.signature(reference).parameters.values()
+    return [each.name for each in named if each.default is each.empty]
 
 
 def main() -> int:
@@ -113,11 +166,11 @@ def main() -> int:
         return 2
     path = Path("solutions", exercise.name, f"{exercise.name}.ipynb")
     if path.exists():
-        print(f"{path} is there already: it is the master, edit it", file=sys.stderr)
+        print(f"{path} exists already: edit it in JupyterLab", file=sys.stderr)
         return 1
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(master(exercise), path)
-    print(path)
+    print(f"{path}: replace each {TODO}, then run `make notebooks`")
     return 0
 
 

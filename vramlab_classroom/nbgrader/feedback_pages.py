@@ -1,4 +1,4 @@
-"""What nbgrader's feedback pages show in another way: text that runs nothing, and no false zero.
+"""What nbgrader's feedback pages show in another way: safe text, no false zero, names of tasks.
 
 nbgrader's page has a score in the header of every task and on top, and writes 0.0 where there is
 none. `GetScores` tells the page which scores are missing, and the filters, by which nbgrader's
@@ -8,12 +8,15 @@ autograder/nbgrader_config.py.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from jinja2.filters import do_float, do_round
+from nbconvert.exporters import HTMLExporter
 from nbgrader.preprocessors import GetGrades
 from nbgrader.utils import is_grade
 
+from vramlab_classroom.judge.notebooks import TEST_SUFFIX
 from vramlab_classroom.nbgrader.safe_pages import safe_markdown
 
 Notebook = Any  # nbformat.NotebookNode, whose attributes are its keys
@@ -43,6 +46,26 @@ class GetScores(GetGrades):  # type: ignore[misc]
             if grade.auto_score is None and grade.manual_score is None:
                 cell.metadata.nbgrader["score"] = None
         return cell, resources
+
+
+_TEST_CELL = re.compile(rf'(<a href="#(\w+){re.escape(TEST_SUFFIX)}">)Test cell</a>')
+"""A task in the list on top of a page, as nbgrader's template writes it."""
+
+
+def with_task_names(page: str) -> str:
+    """Name the tasks in the list on top of a page, in which nbgrader calls each "Test cell"."""
+    return _TEST_CELL.sub(r"\1\2</a>", page)
+
+
+class FeedbackExporter(HTMLExporter):
+    """Makes pages that name the tasks."""
+
+    def from_notebook_node(
+        self, nb: Notebook, resources: Resources | None = None, **options: Any
+    ) -> tuple[Any, Resources]:
+        """Make the page of a notebook."""
+        page, resources = super().from_notebook_node(nb, resources, **options)
+        return with_task_names(page), resources
 
 
 def as_float(value: Any, *arguments: Any) -> object:

@@ -1,6 +1,6 @@
 """Generates exercises/ from solutions/ by nbgrader's release step, without touching a gradebook.
 
-python -m vramlab_classroom.nbgrader.release            # write exercises/
+python -m vramlab_classroom.nbgrader.release            # write what changed in exercises/
 python -m vramlab_classroom.nbgrader.release --check    # compare only; status 1 if something is
 stale
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -51,11 +52,20 @@ def release(root: Path, destination: Path) -> list[Path]:
     return written
 
 
-def stale(root: Path) -> list[str]:
-    """List the exercises whose file in exercises/ is not what solutions/ gives."""
+def stale(root: Path, *, update: bool = False) -> list[str]:
+    """List the exercises whose file in exercises/ is not what solutions/ gives.
+
+    Args:
+        root: of the course.
+        update: write these files, and no others.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         fresh = release(root, Path(scratch))
-        return [path.stem for path in fresh if not _same(path, _committed(root, path))]
+        outdated = [path for path in fresh if not _same(path, _committed(root, path))]
+        for path in outdated if update else ():
+            _committed(root, path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, _committed(root, path))
+        return [path.stem for path in outdated]
 
 
 def _committed(root: Path, path: Path) -> Path:
@@ -72,11 +82,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, compare only")
     arguments = parser.parse_args()
     root = Path.cwd()
+    outdated = stale(root, update=not arguments.check)
     if not arguments.check:
-        for path in release(root, root / "exercises"):
-            print(path.relative_to(root))
+        for name in outdated:
+            print(Path("exercises", name, f"{name}.ipynb"))
         return 0
-    outdated = stale(root)
     for name in outdated:
         print(f"exercises/{name} is not what solutions/{name} gives: run `make notebooks`")
     return 1 if outdated else 0

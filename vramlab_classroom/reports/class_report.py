@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from vramlab_classroom.judge.exercises import UnknownExerciseError, find_exercise
 from vramlab_classroom.judge.notebooks import grade_id
 from vramlab_classroom.judge.verdict import Grade, Spent, Verdict
 from vramlab_classroom.nbgrader.scores import Score, ScoreStatus
@@ -66,6 +67,14 @@ class TaskReport:
 
     board: Board | None = None
     """Of a workshop, if somebody has solved it."""
+
+    is_core: bool = False
+    """Whether the exercise marks it as one of its core tasks."""
+
+    @property
+    def title(self) -> str:
+        """Its name, with a star if it is a core task."""
+        return f"★ {self.task}" if self.is_core else self.task
 
     @property
     def submitted(self) -> int:
@@ -141,6 +150,7 @@ def class_report(
     graded = [score for score in scores if score.status is ScoreStatus.GRADED]
     totals = sorted(score.score or 0.0 for score in graded)
     max_score = scores[0].max_score if scores else 0.0
+    core = _core_tasks(assignment)
     return ClassReport(
         assignment=assignment,
         max_score=max_score,
@@ -151,6 +161,7 @@ def class_report(
                     task.task, task.max_score, scores, unanswered[task.task], wrong[task.task]
                 ),
                 board=board(task.task, spent[task.task]) if spent[task.task] else None,
+                is_core=task.task in core,
             )
             for task in (scores[0].tasks if scores else ())
         ),
@@ -159,6 +170,13 @@ def class_report(
         missing=tuple(score.student for score in scores if score.is_missing),
         histogram=tuple(_histogram(totals, max_score)),
     )
+
+
+def _core_tasks(assignment: str) -> tuple[str, ...]:
+    try:
+        return find_exercise(assignment).core
+    except UnknownExerciseError:  # an assignment of the teacher's without judged tasks
+        return ()
 
 
 class _WrongAnswers:
@@ -289,7 +307,7 @@ def _overview(report: ClassReport) -> Iterator[str]:
 
 def _task_lines(task: TaskReport) -> Iterator[str]:
     success = "nobody has a score yet" if task.success is None else f"{task.success:.0%} solved it"
-    yield f"{task.task} ({number(task.max_score)} points): {success}"
+    yield f"{task.title} ({number(task.max_score)} points): {success}"
     yield from _bars(tuple(task.outcomes.items()))
     for message in task.messages:
         first, *rest = message.text.splitlines() or ["(no message)"]

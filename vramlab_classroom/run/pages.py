@@ -13,12 +13,11 @@ from functools import cache
 from typing import Any
 
 import nbformat
-from nbconvert.exporters import HTMLExporter
 from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
-from vramlab_classroom.nbgrader.feedback_pages import PAGE_FILTERS
+from vramlab_classroom.nbgrader.feedback_pages import PAGE_FILTERS, FeedbackExporter
 from vramlab_classroom.run.feedback_requests import FUNCTION, Order, order
 
 
@@ -44,15 +43,17 @@ def render(order: Order, plainly: bool) -> dict[str, str]:
 
 
 @cache
-def _exporter(settings: str) -> HTMLExporter:
+def _exporter(settings: str) -> FeedbackExporter:
     known = json.loads(settings, object_hook=_with_functions)
     config = Config()
     config.HTMLExporter = Config(known["HTMLExporter"])
     # nbgrader's converter completes the settings: its template, and where that is.
     completed = GenerateFeedback(coursedir=CourseDirectory(config=config), config=config).config
-    exporter = HTMLExporter(config=completed)
+    exporter = FeedbackExporter(config=completed)  # type: ignore[no-untyped-call]
     for step in known["steps"]:
-        exporter.register_preprocessor(_function(step), enabled=True)
+        exporter.register_preprocessor(  # type: ignore[no-untyped-call]
+            _function(step), enabled=True
+        )
     return exporter
 
 

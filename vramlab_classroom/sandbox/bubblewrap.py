@@ -155,7 +155,10 @@ class Bubblewrap(Sandbox):
         )
 
 
-PASSED_VARIABLES = ("PYTHONPATH", "OMP_NUM_THREADS", "THP_MEM_ALLOC_ENABLE", "VRAMLAB_CUDNN")
+PASSED_VARIABLES = (
+    *("PYTHONPATH", "OMP_NUM_THREADS", "THP_MEM_ALLOC_ENABLE", "MKL_DISABLE_FAST_MM"),
+    "VRAMLAB_CUDNN",
+)
 """What a pool sets, and a container passes on to its processes."""
 
 

@@ -40,6 +40,10 @@ class Limits:
     """Some of torch's features start threads, and speak with themselves through sockets. Limits of
     Linux cannot tell threads from processes; the filter of system calls can."""
 
+    starts_ranks: bool = False
+    """The job starts a process for each rank, and the answer runs only in these. Each of them gives
+    up the right to start further processes."""
+
     is_plain: bool = False
     """The job is an answer in plain Python: it opens no file once it has imported what it names,
     and is late after `wall_seconds`, whether it computes or waits."""

@@ -42,7 +42,7 @@ from vramlab_classroom.sandbox.confinement import (
 )
 from vramlab_classroom.sandbox.frames import LENGTH, forget, read_frame, write_frame
 from vramlab_classroom.sandbox.job_limits import HAS_LIMITS, JobSpec, Limits
-from vramlab_classroom.sandbox.syscalls import FILES, SOCKETS, refuse_system_calls
+from vramlab_classroom.sandbox.syscalls import FILES, FORKS, SOCKETS, refuse_system_calls
 
 LOOK_SECONDS = 0.5
 """How often to look how much memory a job has taken, with all its processes."""
@@ -234,7 +234,8 @@ def _child(job: bytearray, writing: int, limits: Limits, run: Run) -> None:
         confine_job(writing)
         limits.apply()
         if not (limits.is_trusted or limits.is_plain):
-            refuse_system_calls(but=(*FILES, *SOCKETS) if limits.runs_torch else FILES)
+            torchs = (*FILES, *SOCKETS) if limits.runs_torch else FILES
+            refuse_system_calls(but=(*torchs, *FORKS) if limits.starts_ranks else torchs)
         write_frame(writing, _done(job, run))
     finally:
         os._exit(1)  # the server looks at this only if no reply came

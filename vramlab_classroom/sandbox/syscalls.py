@@ -21,6 +21,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 SOCKETS = ("socket",)
+FORKS = ("fork", "clone")
+"""System calls that start a copy of the process."""
+
 FILES = (
     *("open", "openat", "openat2", "creat", "memfd_create", "readlink", "readlinkat"),
     *("unlink", "unlinkat", "rename", "renameat", "renameat2", "truncate"),
@@ -172,13 +175,15 @@ def refuse_system_calls(but: Collection[str]) -> None:
     if sys.platform != "linux" or machine is None:
         return
     refused = [machine.numbers[name] for name in machine.numbers if name not in but]
-    instructions = _instructions(machine, refused, os.getpid())
+    instructions = _instructions(machine, refused, os.getpid(), may_fork="clone" in but)
     program = _Program(len(instructions) // _INSTRUCTION.size, instructions)
     # A kernel that was built without filters refuses. The other walls stand.
     ctypes.CDLL(None).prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program))
 
 
-def _instructions(machine: _Machine, refused: Iterable[int], process: int) -> bytes:
+def _instructions(
+    machine: _Machine, refused: Iterable[int], process: int, *, may_fork: bool = False
+) -> bytes:
     refuse = (_RETURN, 0, 0, _ERROR | errno.EPERM)
     allow = (_RETURN, 0, 0, _ALLOW)
     program = [
@@ -199,7 +204,7 @@ def _instructions(machine: _Machine, refused: Iterable[int], process: int) -> by
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
         (_EQUAL, 0, 4, machine.clone),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_ANY_BIT, 0, 1, _CLONE_THREAD),
+        allow if may_fork else (_ANY_BIT, 0, 1, _CLONE_THREAD),
         allow,
         refuse,
         # A process may send signals to itself: that is how abort() ends it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from vramlab_classroom.judge.answers import BrokenCell, NoAnswer, find_answer
@@ -84,3 +86,59 @@ def test_a_broken_cell_elsewhere_does_not_matter() -> None:
 def test_of_an_import_of_several_modules_only_the_needed_one_comes() -> None:
     cells = ["import math, vramlab\nfrom os import path, sep", "def f():\n    return math.pi, sep"]
     assert find_answer(cells, "f") == f"import math\n\nfrom os import sep\n\n{cells[1]}"
+
+
+REGISTERED = {
+    "a decorator that writes into a dict": (
+        "KNOWN = {}\ndef register(name):\n    def keep(f):\n        KNOWN[name] = f\n"
+        "        return f\n    return keep",
+        "@register('twice')\ndef twice(x):\n    return 2 * x",
+        "def f(x):\n    return KNOWN['twice'](x)",
+    ),
+    "a method of a list": (
+        "HOOKS = []",
+        "@HOOKS.append\ndef twice(x):\n    return 2 * x",
+        "def f(x):\n    return HOOKS[0](x)",
+    ),
+    "a class that keeps those that derive from it": (
+        "class Known:\n    all = {}\n    def __init_subclass__(cls):\n"
+        "        Known.all[cls.__name__] = cls",
+        "class Base(Known):\n    pass",
+        "class Twice(Base):\n    def __call__(self, x):\n        return 2 * x",
+        "def f(x):\n    return Known.all['Twice']()(x)",
+    ),
+    "a function for several classes": (
+        "import functools\n@functools.singledispatch\ndef double(x):\n    return 0",
+        "@double.register\ndef _(x: int):\n    return 2 * x",
+        "@double.register(str)\ndef _(x):\n    return x + x",
+        "def f(x):\n    return double(x) if double('a') == 'aa' else 0",
+    ),
+    "a function that is called": (
+        "SIZES = {}\ndef keep(name, size):\n    SIZES.update({name: size})",
+        "for name, size in [('a', 2)]:\n    keep(name, size)",
+        "def f(x):\n    return SIZES['a'] * x",
+    ),
+}
+
+
+@pytest.mark.parametrize("cells", REGISTERED.values(), ids=REGISTERED)
+def test_what_registers_itself_comes_with_the_answer(cells: tuple[str, ...]) -> None:
+    namespace: dict[str, Any] = {}
+    exec(find_answer(cells, "f"), namespace)
+    assert namespace["f"](3) == 6
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "from vramlab_course.workshops import watch\nwatch('B', f)",
+        "from vramlab_course.workshops import watch\nwatch('B', f).show()",
+        "import vramlab_course.workshops as w\nfor _ in range(2):\n    w.watch('B', f)",
+        "from vramlab import VirtualGPU\ngpu = VirtualGPU()\ngpu.run(f)",
+        "from vramlab_course.workshops import watch\ndef look(g):\n    watch('B', g)\nlook(f)",
+        "import matplotlib.pyplot as plt\nplt.plot(f)",
+    ],
+)
+def test_what_measures_or_draws_an_answer_does_not_change_it(cell: str) -> None:
+    cells = ["def f():\n    return 1", cell, "def g():\n    return f() + 1"]
+    assert find_answer(cells, "g") == "def f():\n    return 1\n\ndef g():\n    return f() + 1"

@@ -11,6 +11,7 @@ from classroom import Classroom, with_cells
 from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 
+from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.job_pool import JobDied, JobPool
 from vramlab_classroom.nbgrader.feedback_pages import as_float, rounded
 
@@ -52,6 +53,12 @@ def test_what_has_no_score_is_not_graded_nor_is_the_whole(feedback: Path) -> Non
     cells = ["2.0 / 2.0", "3.0 / 3.0", "4.0 / 4.0", "3.0 / 3.0", "not graded / 4.0"]
     page = feedback / "ada" / EXERCISE / f"{EXERCISE}.html"
     assert scores_on(page) == ["not graded / 16.0", *cells, *cells]
+
+
+def test_the_list_on_top_has_the_names_of_the_tasks(feedback: Path) -> None:
+    page = (feedback / "ada" / EXERCISE / f"{EXERCISE}.html").read_text()
+    names = [task.name for task in find_exercise(EXERCISE).tasks]
+    assert re.findall(r'<li><a href="#\w+-test">(.+?)</a>', page) == names
 
 
 def test_zero_is_zero_and_points_given_by_hand_count(feedback: Path) -> None:

@@ -55,7 +55,10 @@ def test_two_mistakes_can_be_made_at_once() -> None:
         ("You counted 8 bytes.", {"item_bytes": 8}),
     )
     # Bytes are 4 or 8, not both; what is no data is not combined.
-    assert [(both.message, both.answer(width=3, layers=5)) for both in mistakes.twofold()] == [
-        ("You counted 4 bytes.\nYou forgot the biases.", 180),  # 4 x 5 x 9
-        ("You forgot the biases.\nYou counted 8 bytes.", 360),  # 8 x 5 x 9
+    assert [
+        (both.one.message, both.other.message, both.answer(width=3, layers=5))
+        for both in mistakes.twofold()
+    ] == [
+        ("You counted 4 bytes.", "You forgot the biases.", 180),  # 4 x 5 x 9
+        ("You forgot the biases.", "You counted 8 bytes.", 360),  # 8 x 5 x 9
     ]

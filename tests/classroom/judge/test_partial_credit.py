@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import stepwise_exercise
 
 from vramlab_classroom.judge.job_pool import JobPool
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.partial_credit import partial_points
+from vramlab_classroom.judge.task import Predict
 from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
 
 EXERCISE = stepwise_exercise.EXERCISE
 RIGHT = "def rounded(size):\n    return -(-size // 8) * 8"
 
 
+PRICE = EXERCISE.task("price")
+assert isinstance(PRICE, Predict)
+
+
 def cases(visible: str, hidden: str = "") -> list[CaseResult]:
-    """Give cases from letters: r for right, w for wrong."""
+    """Give cases of one rule from letters: r for right, w for wrong."""
     return [
         CaseResult({}, letter == "r", "", "", visible=is_visible)
         for letters, is_visible in ((visible, True), (hidden, False))
@@ -31,14 +38,15 @@ def cases(visible: str, hidden: str = "") -> list[CaseResult]:
         ("rrrr", "rrww", 1.5),  # 3 * 1/2
         ("rrrr", "rwww", 0),  # a quarter of the hidden ones is less than half
         ("rrrrrrrr", "wwww", 0),  # whoever looks up what is visible
-        ("wwww", "rrww", 0),  # 2 of 8
+        ("wwww", "rrww", 0),  # half of the hidden ones, but 2 of all 8
+        ("wwrr", "rrrw", 1.5),  # 3 * 5/8 = 1.875
         ("rrw", "", 2),  # on the visible cases alone
     ],
 )
 def test_points_are_in_steps_of_half_a_point_by_the_hidden_cases(
     visible: str, hidden: str, points: float
 ) -> None:
-    assert partial_points(3, cases(visible, hidden)) == points
+    assert partial_points(PRICE, cases(visible, hidden), in_words=False) == points
 
 
 def judged(pool: JobPool, source: str, seed: str | None = "s") -> Verdict:
@@ -63,8 +71,40 @@ def test_an_answer_that_is_right_by_accident_earns_nothing(pool: JobPool) -> Non
     assert (verdict.grade, verdict.score) == (Grade.FAILED, 0)
 
 
-def test_a_task_that_does_not_say_so_has_all_points_or_none(pool: JobPool) -> None:
-    source = "def rounded(size):\n    return size // 8 * 8 + 8"
-    verdict = Judge(pool, "s").judge(EXERCISE, "rounded", [source])
-    assert [case.right for case in verdict.cases] == [True, False, True]  # 16 is 24
-    assert (verdict.grade, verdict.score) == (Grade.FAILED, 0)
+def of_rules(rights: str, rules: str, task: Predict = PRICE) -> float:
+    """Give the points for hidden cases, each right or wrong, and of a rule."""
+    told = [
+        CaseResult({"size": rule == "b", "kind": rule}, right == "r", "", "", visible=False)
+        for right, rule in zip(rights, rules, strict=True)
+    ]
+    return partial_points(task, told, in_words=False)
+
+
+def test_each_rule_is_worth_the_same_however_many_cases_are_about_it() -> None:
+    assert of_rules("rrrrrrrw", "aaaaaaab") == 1.5  # one of two rules, though 7 of 8 cases
+    assert of_rules("rrrrrrwr", "aaaaaaab") == 2.5  # (6/7 + 1) / 2 of 3 points is 2.79
+    assert of_rules("rrrw", "aabc") == 2  # two of three
+
+
+def test_a_task_says_which_rule_a_case_is_about() -> None:
+    by_kind = replace(PRICE, rule=lambda size, kind: kind in "ab")
+    assert of_rules("rrwr", "abac", by_kind) == 2.5  # (2/3 + 1) / 2 of 3 points is 2.5
+    assert of_rules("rrrw", "abac", by_kind) == 1.5
+
+
+def in_words(*pairs: str) -> float:
+    """Give the points for answers in words: 'ab' answers a where b is right."""
+    told = [
+        CaseResult({}, answer == truth, repr(answer), truth, visible=False)
+        for answer, truth in pairs
+    ]
+    return partial_points(PRICE, told, in_words=True)
+
+
+def test_a_word_is_known_to_who_answers_it_where_it_is_right_and_nowhere_else() -> None:
+    # Of the cases in which a is right or answered 1 of 2 is right; of those of b none; c and d all:
+    # (1/2 + 0 + 1 + 1) / 4 of 3 points is 1.875.
+    assert in_words("aa", "ab", "cc", "dd") == 1.5
+    assert in_words("aa", "ab", "cc") == 1.5  # (1/2 + 0 + 1) / 3
+    assert in_words("aa", "ab") == 0  # the same word in every case: 1/4
+    assert in_words(*["aa"] * 6, *["bb"] * 5, "ab") == 2.5  # (6/7 + 5/6) / 2 of 3 is 2.54

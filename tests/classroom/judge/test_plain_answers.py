@@ -362,6 +362,11 @@ TOLD = {
         ["factor = 1 // 0", "def double(size):\n    return factor * size"],
         "ZeroDivisionError: integer division or modulo by zero\n    in the line: factor = 1 // 0",
     ),
+    "an error in the answer's own words": (
+        ["def double(size):\n    raise ValueError('double: passed in 4 cases')"],
+        'ValueError: "double: passed in 4 cases"\n'
+        "    in the line: raise ValueError('double: passed in 4 cases')",
+    ),
     "a name that is not there": (
         ["def double(size):\n    return twice(size)"],
         "NameError: name 'twice' is not defined\n    in the line: return twice(size)",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 from classroom import ROOT
 
-from vramlab_classroom.nbgrader.release import release, stale
+from vramlab_classroom.nbgrader.release import stale
 
 NAME = "02_pages_and_blocks"
 
@@ -27,14 +28,22 @@ def test_a_changed_master_makes_its_exercise_stale_until_it_is_released(course: 
     master = course / "solutions" / NAME / f"{NAME}.ipynb"
     master.write_text(master.read_text().replace("Exercise 02:", "Exercise two:"))
     assert stale(course) == [NAME]
-    assert release(course, course / "exercises") == [course / "exercises" / NAME / master.name]
+    assert stale(course, update=True) == [NAME]
     assert stale(course) == []
     assert not (course / "autograder" / "gradebook.db").exists()
 
 
+def test_what_has_not_changed_is_not_written(course: Path) -> None:
+    exercise = course / "exercises" / NAME / f"{NAME}.ipynb"
+    os.utime(exercise, (1, 1))
+    assert stale(course, update=True) == []
+    assert exercise.stat().st_mtime == 1
+
+
 def test_a_missing_exercise_is_stale(course: Path) -> None:
     shutil.rmtree(course / "exercises")
-    assert stale(course) == [NAME]
+    assert stale(course, update=True) == [NAME]
+    assert stale(course) == []
 
 
 def test_nothing_of_the_solutions_is_released(course: Path) -> None:

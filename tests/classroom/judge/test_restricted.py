@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from vramlab_classroom.judge.restricted import load
-from vramlab_classroom.judge.vocabulary import PLAIN, NotAllowed, torch_vocabulary
+from vramlab_classroom.judge.vocabulary import NotAllowed, vocabulary
 
 ORDINARY = """
 from __future__ import annotations
@@ -60,12 +60,38 @@ def f(n: int) -> int:
 def test_ordinary_python_works() -> None:
     # ceil(1025/512)=3, one block, 10-3=7 left, first=3, 2+2, 'integer division or modulo by zero'
     message = "integer division or modulo by zero"
-    assert load(ORDINARY, PLAIN)["f"](1025) == 3 + 1 + 7 + 3 + 4 + len(message)
+    assert load(ORDINARY, vocabulary())["f"](1025) == 3 + 1 + 7 + 3 + 4 + len(message)
 
 
 def test_a_plain_program_may_compute_with_numpy() -> None:
     source = "import numpy as np\ndef f(x):\n    return int(np.ceil(x / 2))"
-    assert load(source, PLAIN)["f"](5) == 3
+    assert load(source, vocabulary())["f"](5) == 3
+
+
+def of_storage(expression: str) -> object:
+    source = f"import torch\ndef f(x):\n    return {expression}"
+    return load(source, vocabulary())["f"](torch.ones(3))
+
+
+def test_a_storage_tells_its_size_and_place() -> None:
+    assert of_storage("x.untyped_storage().nbytes()") == 12  # 3 numbers of 4 B
+    assert of_storage("len(x.untyped_storage())") == 12
+    assert of_storage("x.untyped_storage().data_ptr() == x.data_ptr()") is True
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x.untyped_storage().tolist()",
+        "list(x.untyped_storage())",
+        "x.untyped_storage()[0]",
+        "getattr(x, 'untyped_storage')().cpu()",
+        "list(map(torch.Tensor.untyped_storage, [x]))[0].copy_(x)",
+    ],
+)
+def test_a_storage_tells_no_numbers(expression: str) -> None:
+    with pytest.raises(NotAllowed, match="of a tensor's storage"):
+        of_storage(expression)
 
 
 TORCH = """
@@ -113,14 +139,13 @@ def train():
 
 def test_ordinary_torch_works() -> None:
     # y = 1+1 = 2 per output; d(y^2)/dw = 2*2*1 = 4; w = 1 - 0.5*4
-    assert load(TORCH, torch_vocabulary())["train"]() == -1.0
+    assert load(TORCH, vocabulary())["train"]() == -1.0
 
 
 ESCAPES = {
     "class of a tuple": "().__class__.__base__.__subclasses__()",
     "builtins by name": "__builtins__['open']",
     "import of os": "import os",
-    "import of torch in a prediction": "import torch",
     "import from": "from os import path",
     "star import": "from math import *",
     "private import": "from math import __loader__",
@@ -142,7 +167,89 @@ ESCAPES = {
     "format_map": "'{a.__init__}'.format_map({'a': 1})",
     "class pattern": "match 1:\n    case int(real=r):\n        pass",
     "closed class pattern": "match 1:\n    case object(__class__=c):\n        pass",
-    "special method": "class A:\n    def __eq__(self, other):\n        return True",
+    "method that others read addresses from": (
+        "class A:\n    @property\n    def __array_interface__(self):\n        return {}"
+    ),
+    "the same by a name": "class A:\n    __array_interface__ = {}",
+    "the same by a keyword": (
+        "from types import SimpleNamespace\nSimpleNamespace(**{'__array_interface__': {}})"
+    ),
+    "the same, past our class": (
+        "from types import SimpleNamespace as S\ns = S()\n"
+        "super(S, s).__init__(**{'__array_interface__': {}})"
+    ),
+    "the same by an enum": (
+        "from enum import Enum\nEnum('E', {'A': 1, '__array_interface__': {}})"
+    ),
+    "the same by an enum's maker": (
+        "from enum import Enum\nclass E(Enum):\n    pass\nE._create_('E', {'A': 1})"
+    ),
+    "the same by a cached property": (
+        "from functools import cached_property as c\nclass A:\n    pass\n"
+        "c.__set_name__(c(lambda self: {}), A, '__array_interface__')"
+    ),
+    "the same by a property of one's own": (
+        "from functools import cached_property\nclass C(cached_property):\n"
+        "    def name(self):\n        super().__set_name__(C, '__array_interface__')\n"
+        "C(lambda self: {}).name()"
+    ),
+    "the same by object": (
+        "class A:\n    pass\nobject.__setattr__(A(), '__array_interface__', {})"
+    ),
+    "the same by super": (
+        "class A:\n    def set(self):\n        super().__setattr__('__array_interface__', {})\n"
+        "A().set()"
+    ),
+    "the same by a slot": (
+        "class A:\n    __slots__ = ('__array_interface__',)\nsetattr(A(), '__array_interface__', 1)"
+    ),
+    "names of another module by an enum": (
+        "from enum import Enum\nclass E(Enum):\n    pass\n"
+        "E._convert_('X', 'os', filter=lambda name: name == 'system')"
+    ),
+    "what copies call": "class A:\n    def __reduce__(self):\n        return print, ('copied',)",
+    "state that copies set": "class A:\n    def __getstate__(self):\n        return None, {}",
+    "method at a moment nobody chooses": "class A:\n    def __del__(self):\n        pass",
+    "callback at such a moment": (
+        "import weakref\nclass A:\n    pass\nweakref.ref(A(), lambda reference: None)"
+    ),
+    "object set up again": "import math\nmath.__init__(print)",
+    "setting of a foreign object": "import random\nobject.__setattr__(random.Random(), 'x', 1)",
+    "deletion by name": "import math\ndelattr(math, 'ceil')",
+    "property set up again": (
+        "from fractions import Fraction\nproperty.__init__(Fraction.numerator, lambda self: 0)"
+    ),
+    "foreign object made bare": "import random\nobject.__new__(random.Random)",
+    "any memory as objects": (
+        "import numpy as np\ntype(np.zeros(1))((1,), dtype=object, buffer=np.array([1234]))"
+    ),
+    "the same by what annotations name": (
+        "import numpy as np\nfrom numpy.typing import NDArray\n"
+        "NDArray[np.int64]((1,), dtype=object, buffer=np.array([1234]))"
+    ),
+    "memory taken from views": "import numpy as np\nnp.zeros(1).resize(9, refcheck=False)",
+    "variables of a caller": "import numpy as np\nmap(np.bmat, ['self'])",
+    "ordering of a foreign class": "from functools import total_ordering\ntotal_ordering(int)",
+    "text evaluated by dispatch": (
+        "from functools import singledispatch\n@singledispatch\ndef f(x):\n    pass\n"
+        "@f.register\ndef _(x: '().__class__.__base__'):\n    pass"
+    ),
+    "builtin given to a class by dispatch": (
+        "from functools import singledispatch\nclass Grab:\n    def __or__(self, other):\n"
+        "        return int\ngrab = Grab()\n@singledispatch\ndef f(x):\n    pass\n"
+        "@f.register\ndef _(x: grab | __import__):\n    pass"
+    ),
+    "call evaluated by dispatch": (
+        "from functools import singledispatchmethod\nclass A:\n    @singledispatchmethod\n"
+        "    def f(self, x):\n        pass\n    @f.register\n    def _(self, x: print()):\n"
+        "        pass"
+    ),
+    "text evaluated by a reference": (
+        "from typing import Optional, get_args\nget_args(Optional['1'])[0].evaluate()"
+    ),
+    "formatter of strings": "import string\nstring.Formatter().format('{0.__class__}', 1)",
+    "memory of an array": "import numpy\nnumpy.lib.stride_tricks",
+    "base of one's own": "class A:\n    def f(self):\n        return super().__reduce__()\nA().f()",
     "getattr hook": "class A:\n    def __getattr__(self, name):\n        return 1",
     "metaclass": "class M(type):\n    pass",
     "patched module": "import math\nmath.ceil = int",
@@ -184,7 +291,7 @@ ESCAPES = {
 @pytest.mark.parametrize("source", ESCAPES.values(), ids=ESCAPES)
 def test_a_prediction_has_no_way_out(source: str) -> None:
     with pytest.raises((NotAllowed, NameError, TypeError)):
-        load(source, PLAIN)
+        load(source, vocabulary())
 
 
 TORCH_ESCAPES = {
@@ -216,7 +323,11 @@ TORCH_ESCAPES = {
     "another class": "torch.nn.Linear(1, 1).__class__ = torch.nn.ReLU",
     "counters replaced": "torch.cuda.memory.max_memory_allocated = None",
     "files of numpy": "import numpy\nnumpy.fromfile('x')",
-    "modules of numpy": "import numpy\nnumpy.linalg",
+    "modules of numpy": "import numpy\nnumpy.lib",
+    "kernels of operators": "torch.ops.aten.mm.default.py_impl(1)",
+    "operator that takes memory": "torch.ops.aten.set_",
+    "operator that reads a number": "torch.ops.aten._local_scalar_dense",
+    "other operators": "torch.ops.prims",
     "NumPy as a tensor": "torch.from_numpy",
     "larger fraction": "torch.cuda.set_per_process_memory_fraction(1.0)",
     "other allocator": "torch.cuda.memory.change_current_allocator(None)",
@@ -232,29 +343,37 @@ TORCH_ESCAPES = {
 @pytest.mark.parametrize("source", TORCH_ESCAPES.values(), ids=TORCH_ESCAPES)
 def test_a_repair_cannot_leave_torch_or_touch_what_measures(source: str) -> None:
     with pytest.raises(NotAllowed):
-        load(f"import torch\n{source}", torch_vocabulary())
+        load(f"import torch\n{source}", vocabulary())
 
 
 def test_torch_is_as_it_was_after_an_attempt_to_patch_it() -> None:
     before = torch.cuda.max_memory_allocated
     with pytest.raises(NotAllowed, match="may not change the attributes of Facade"):
-        load("import torch\ntorch.cuda.max_memory_allocated = None", torch_vocabulary())
+        load("import torch\ntorch.cuda.max_memory_allocated = None", vocabulary())
     assert torch.cuda.max_memory_allocated is before
 
 
 def test_what_is_refused_is_named_with_what_to_do() -> None:
-    with pytest.raises(NotAllowed, match=r"import torch: .* it cannot measure\.$"):
-        load("import torch", PLAIN)
+    with pytest.raises(NotAllowed, match=r"^import os: .* A repaired program is ordinary PyTorch"):
+        load("import os", vocabulary())
     with pytest.raises(NotAllowed, match=r"^the attribute \.__dict__ is not there for answers$"):
-        load("int.__dict__", PLAIN)
+        load("int.__dict__", vocabulary())
 
 
-def test_a_prediction_does_not_load_torch() -> None:
-    program = (
-        "import sys\n"
-        "from vramlab_classroom.judge.restricted import load\n"
-        "from vramlab_classroom.judge.vocabulary import PLAIN\n"
-        "load('class A:\\n    pass\\na = A()\\na.x = 1', PLAIN)\n"
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+def test_an_object_that_was_given_cannot_be_set_up_again() -> None:
+    """Nor is there its class to derive from, whose methods would take it."""
+    driver = SimpleNamespace(calls=3)
+    for source in ("d.__init__(calls=0)", "type(d)", "d.__class__", "super(type(d), d).__init__()"):
+        answer = load(f"def f(d):\n    return {source}", vocabulary())["f"]
+        with pytest.raises(NotAllowed):
+            answer(driver)
+    assert driver.calls == 3
+
+
+HONEST = sorted((Path(__file__).parent / "honest_language").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
+def test_what_a_good_engineer_writes_works(path: Path) -> None:
+    bound = load(path.read_text(), vocabulary())
+    assert bound["result"] == bound["expected"]

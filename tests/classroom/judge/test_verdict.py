@@ -23,9 +23,9 @@ def test_a_passed_task_shows_its_cases_in_columns() -> None:
     assert str(verdict) == (
         "f: passed in 2 cases, 2 of 2 points\n"
         "\n"
-        "case                             your answer  measured\n"
-        "size=4                                   512       512  right\n"
-        "size=1000, unit='page' (hidden)         1024      1024  right"
+        "       your answer  measured  case\n"
+        "right          512       512  size=4\n"
+        "right         1024      1024  size=1000, unit='page' (hidden)"
     )
 
 
@@ -35,8 +35,8 @@ def test_a_failed_task_says_why_first() -> None:
         "f: failed, 0 of 1 point\n"
         "You forgot to round.\n"
         "\n"
-        "case    your answer  measured\n"
-        "size=4            4       512  wrong"
+        "       your answer  measured  case\n"
+        "wrong            4       512  size=4"
     )
 
 
@@ -63,8 +63,8 @@ def test_a_task_that_is_partly_right_says_in_how_many_cases_and_what_they_earn()
 def test_a_long_case_is_cut() -> None:
     case = CaseResult({"sizes": list(range(100))}, True, "1", "1", visible=True)
     shown = str(Verdict("f", 1, Grade.PASSED, "", (case,))).splitlines()[-1]
-    assert shown.startswith("sizes=[0, 1, 2,")
-    assert "...  " in shown
+    assert "  sizes=[0, 1, 2," in shown
+    assert shown.endswith("...")
     assert len(shown) < 120
 
 

@@ -103,6 +103,16 @@ def test_each_task_has_its_outcomes_and_success() -> None:
     assert fix.success == 2 / 5  # who could not be graded has not failed
 
 
+def test_core_tasks_have_a_star() -> None:
+    scores = [
+        Score("ada", "02", tuple(TaskScore(n, 0, 2) for n in ("block_bytes", "segment_bytes"))),
+    ]
+    report = class_report("02", scores, [])
+    assert [task.title for task in report.tasks] == ["block_bytes", "★ segment_bytes"]
+    assert "★ segment_bytes (2 points): 0% solved it" in report_lines(report)
+    assert "<h3>★ segment_bytes</h3>" in class_page(report)
+
+
 def test_wrong_answers_are_grouped_by_what_they_were_told_whatever_the_numbers() -> None:
     first, second = _report().tasks[0].messages
     assert first.text == "3 of 13 cases are wrong; the first is off by +512."

@@ -165,7 +165,11 @@ def test_interrupted_it_ends_quietly_and_keeps_what_is_graded(
         (["99"], "vramlab: there is no exercise '99'; there are 01_cuda_context, "),
         (["03"], "vramlab: nobody has submitted 03_fragmentation_and_oom\n"),
         (["--students", "adda"], "vramlab: no submission is of a student adda\n"),
-        (["--workers", "0"], "vramlab grade: error: argument --workers: 0 is not 1 or more\n"),
+        (
+            ["--workers", "0"],
+            "vramlab grade: error: argument --workers: invalid number '0': use a whole number from "
+            "1 on\n",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_told(

@@ -118,7 +118,7 @@ def test_what_gets_out_of_the_language_meets_the_sandbox(
         "segment_bytes": "segment_bytes gave 'FileNotFoundError' (str); it should be an int.",
         "reserved_bytes": "reserved_bytes gave 'FileNotFoundError' (str); it should be an int.",
         "releasable_bytes": "releasable_bytes gave '' (str); it should be an int.",
-        "row_norms": "RuntimeError: ConnectionRefusedError",
+        "row_norms": 'RuntimeError: "ConnectionRefusedError"',
     }
     with pytest.raises(BlockingIOError):
         listener.accept()
@@ -135,7 +135,7 @@ def test_the_same_without_a_sandbox_would_get_at_everything(
     assert found["segment_bytes"].startswith("segment_bytes gave 'the seed of the tests'")
     assert "cells" in found["reserved_bytes"]
     assert (tmp_path / "autograder" / "submitted" / "left").is_dir()
-    assert found["row_norms"] == "RuntimeError: connected"
+    assert found["row_norms"] == 'RuntimeError: "connected"'
     listener.accept()[0].close()
 
 

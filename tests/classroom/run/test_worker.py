@@ -19,6 +19,7 @@ from vramlab_classroom.judge.job_pool import JobDied, JobPool, JobPoolError
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.notebooks import tasks_with_cells
 from vramlab_classroom.judge.partial_credit import partial_points
+from vramlab_classroom.judge.task import Diagnose, Fix, Predict
 from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
 from vramlab_classroom.nbgrader.released_cells import ReleasedCell
 from vramlab_classroom.run import worker
@@ -114,9 +115,10 @@ def on_visible_cases(verdict: Verdict) -> Verdict:
     """Give what a learner could know of the grader's verdict."""
     visible = tuple(case for case in verdict.cases if case.visible)
     task = find_exercise(EXERCISE).task(verdict.task)
-    if verdict.grade is Grade.PASSED or not getattr(task, "partial_credit", False):
+    if verdict.grade is Grade.PASSED or not visible or isinstance(task, Fix):
         return replace(verdict, cases=visible)
-    earned = partial_points(verdict.points, visible) or None
+    assert isinstance(task, Predict | Diagnose)
+    earned = partial_points(task, visible, in_words=False) or None
     grade = Grade.PARTLY if earned else Grade.FAILED
     return replace(verdict, grade=grade, cases=visible, earned=earned)
 

@@ -1,0 +1,11 @@
+"""Rank 1 sends nothing.
+
+says: Collectives differ: rank 0 issues 10, rank 1 issues 0
+"""
+
+
+def bucketed_ddp(parameters, all_reduce, ranks, bucket_bytes):
+    if parameters[0].device.index == 0:
+        for each in parameters:
+            each.register_post_accumulate_grad_hook(lambda p: all_reduce(p.grad))
+    return lambda: None
