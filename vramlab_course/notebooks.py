@@ -1,16 +1,19 @@
 """Lessons and exercises as they were installed, and how a learner's folder gets them: in which
 language, too.
 
-A learner's folder keeps, in `.vramlab/delivered.json`, what each notebook said when it was put
-there. A notebook that still says that is brought up to date. One that the learner has written in
-stays as it is; if there is a newer one, that is put beside it. What a notebook says are its cells:
-outputs, which every run changes, do not count.
+A learner's folder records, in `.vramlab/delivered.json`, what each notebook contained when it was
+written there. A notebook that still has those contents is updated. A notebook that the learner has
+edited or made read-only is never written to; a newer version gets a name of its own beside it, and
+that file is the learner's too from their first edit on. Contents are the cells: outputs, which
+every run changes, do not count.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +28,6 @@ FIRST = "start.ipynb"
 """The start page: which lessons there are, and what the learner has done of them."""
 
 _RECORD = Path(".vramlab") / "delivered.json"
-_BESIDE = " (new)"
 
 
 class UnusableFolder(VramlabError):
@@ -77,6 +79,8 @@ def installed_notebooks() -> Path:
 def deliver(source: Path, folder: Path, language: str | None = None) -> Delivery:
     """Put the course into a learner's folder, or bring it up to date. Nothing of theirs is lost.
 
+    Only files that are exactly as they were delivered are overwritten.
+
     Args:
         source: with `lessons/` and `exercises/`.
         folder: is made if it is not there.
@@ -92,43 +96,60 @@ def deliver(source: Path, folder: Path, language: str | None = None) -> Delivery
     language = language or language_of(folder)
     try:
         delivered = _read_record(record_path)
-        for path in sorted([*source.glob(FIRST), *source.glob("*/**/*.ipynb")]):
-            name = path.relative_to(source).as_posix()
-            is_ours = name == FIRST or name.partition("/")[0] in FOLDERS
-            if is_ours and ".ipynb_checkpoints" not in path.parts:
-                content = in_language(path.read_bytes(), name, language)
-                delivered[name] = _deliver_one(content, folder, name, delivered.get(name), delivery)
-        choose_language(folder, language)
-        record_path.write_text(json.dumps(delivered, indent=1) + "\n", encoding="utf-8")
+        try:
+            for path in sorted([*source.glob(FIRST), *source.glob("*/**/*.ipynb")]):
+                name = path.relative_to(source).as_posix()
+                is_ours = name == FIRST or name.partition("/")[0] in FOLDERS
+                if is_ours and ".ipynb_checkpoints" not in path.parts:
+                    content = in_language(path.read_bytes(), name, language)
+                    _deliver_one(content, folder, name, delivered, delivery)
+        finally:  # also of a delivery that stopped half-way: what it has written is not theirs
+            choose_language(folder, language)
+            record_path.write_text(json.dumps(delivered, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise UnusableFolder(f"{folder} cannot be written: {error}") from error
     return delivery
 
 
 def _deliver_one(
-    content: bytes, folder: Path, name: str, delivered: str | None, delivery: Delivery
-) -> str:
-    """Put one notebook there; answer what it said when it was put there last."""
-    there, new = folder / name, says(content)
-    if not there.exists():
+    content: bytes, folder: Path, name: str, delivered: dict[str, str], delivery: Delivery
+) -> None:
+    """Write one notebook there; note in `delivered` what each file got."""
+    new, last = says(content), delivered.get(name)
+    if not (folder / name).exists():
         delivery.added.append(name)
-        _put(content, there)
-        return new
-    now = says(there.read_bytes())
-    if now == new:
+        _put(content, folder, name, delivered)
+    elif says((folder / name).read_bytes()) == new:
         delivery.unchanged += 1
-        return new
-    if now == delivered:
+    elif _is_as_delivered(folder, name, delivered):
         delivery.updated.append(name)
-        _put(content, there)
-        return new
-    if new == delivered:
+        _put(content, folder, name, delivered)
+    elif new == last:
         delivery.kept.append(name)
-        return new
-    beside = there.with_name(f"{there.stem}{_BESIDE}{there.suffix}")
-    _put(content, beside)
-    delivery.beside.append(beside.relative_to(folder).as_posix())
-    return new
+    else:
+        beside = next(
+            each
+            for each in _names_beside(name)
+            if not (folder / each).exists() or _is_as_delivered(folder, each, delivered)
+        )
+        delivery.beside.append(beside)
+        _put(content, folder, beside, delivered)
+    delivered[name] = new
+
+
+def _names_beside(name: str) -> Iterator[str]:
+    """Name files for a newer version: `01 (new).ipynb`, `01 (new 2).ipynb` and so on."""
+    stem = name.removesuffix(".ipynb")
+    yield f"{stem} (new).ipynb"
+    for number in itertools.count(2):
+        yield f"{stem} (new {number}).ipynb"
+
+
+def _is_as_delivered(folder: Path, name: str, delivered: dict[str, str]) -> bool:
+    """Return whether a file still has what was written there, and may be written to."""
+    path = folder / name
+    is_writable = bool(path.stat().st_mode & stat.S_IWUSR)
+    return is_writable and says(path.read_bytes()) == delivered.get(name)
 
 
 def says(content: bytes) -> str:
@@ -141,9 +162,11 @@ def says(content: bytes) -> str:
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()
 
 
-def _put(content: bytes, target: Path) -> None:
+def _put(content: bytes, folder: Path, name: str, delivered: dict[str, str]) -> None:
+    target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content)
+    delivered[name] = says(content)
 
 
 def _read_record(path: Path) -> dict[str, str]:

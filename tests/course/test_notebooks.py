@@ -63,6 +63,71 @@ def test_what_a_learner_has_written_stays(course: tuple[Path, Path]) -> None:
     assert (again.beside, again.kept) == ([], ["exercises/01/01.ipynb"])
 
 
+EXERCISE = "exercises/01/01.ipynb"
+NEW, NEW_2, NEW_3 = (f"exercises/01/01 (new{number}).ipynb" for number in ("", " 2", " 3"))
+
+
+@pytest.mark.parametrize(
+    ("edited", "lies_at"),
+    [
+        ((), EXERCISE),
+        ((EXERCISE,), NEW),
+        ((EXERCISE, NEW), NEW_2),  # "(new)" is the newer one: it is natural to answer there
+        ((EXERCISE, NEW, NEW_2), NEW_3),
+    ],
+    ids=["none", "old", "old and new", "all"],
+)
+@pytest.mark.parametrize("how", ["edited", "read-only", "deleted"])
+def test_no_version_overwrites_what_a_learner_has_written(
+    course: tuple[Path, Path], edited: tuple[str, ...], lies_at: str, how: str
+) -> None:
+    """After each version the learner does something with the next file; then comes another."""
+    source, folder = course
+    version = 1
+    for name in edited:
+        if how == "read-only":
+            (folder / name).chmod(0o444)
+        else:
+            write(folder / name, f"my answers in {name}")
+        version += 1
+        write(source / EXERCISE, f"exercise, {version}")
+        deliver(source, folder)
+    if how == "deleted" and edited:
+        (folder / edited[-1]).unlink()
+        lies_at = edited[-1]
+    before = {name: (folder / name).read_bytes() for name in edited if (folder / name).exists()}
+    for version in (10, 11):
+        write(source / EXERCISE, f"exercise, {version}")
+        deliver(source, folder)
+    assert text_of(folder / lies_at) == "exercise, 11"
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    if how == "deleted":
+        return
+    assert {path.name for path in (folder / EXERCISE).parent.iterdir()} == {
+        Path(name).name for name in (*edited, lies_at)
+    }
+
+
+def test_a_file_that_a_learner_named_like_a_newer_version_stays(course: tuple[Path, Path]) -> None:
+    source, folder = course
+    write(folder / EXERCISE, "my answers")
+    write(folder / NEW, "exercise, 2")
+    write(source / EXERCISE, "exercise, 2")
+    assert deliver(source, folder).beside == [NEW_2]
+
+
+def test_a_delivery_that_stops_half_way_remembers_what_it_wrote(course: tuple[Path, Path]) -> None:
+    source, folder = course
+    (folder / "lessons" / "01.ipynb").unlink()
+    (folder / "lessons" / "01.ipynb").mkdir()  # the lesson, which comes last, cannot be written
+    write(source / EXERCISE, "exercise, 2")
+    with pytest.raises(UnusableFolder):
+        deliver(source, folder)
+    (folder / "lessons" / "01.ipynb").rmdir()
+    write(source / EXERCISE, "exercise, 3")
+    assert deliver(source, folder).updated == [EXERCISE]
+
+
 def test_a_folder_without_a_record_is_the_learners(course: tuple[Path, Path]) -> None:
     source, folder = course
     (folder / ".vramlab" / "delivered.json").unlink()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from vramlab.progress import Step, working
 from vramlab.streams import print_error
+from vramlab.torch_versions import KNOWN
 
 if TYPE_CHECKING:
     from vramlab.measure import StageMeasurement
@@ -41,8 +42,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     one.add_argument("--gpu", help="a GPU of `vramlab gpus`, or `real` for this machine's own")
     one.add_argument(
         "--torch-version",
-        help="the PyTorch whose rules a virtual GPU given by --gpu follows, from 1.13 on (default: "
-        "the installed one, whose autograd runs in any case)",
+        help=f"the PyTorch whose rules a virtual GPU given by --gpu follows: {KNOWN} (default: the "
+        "installed one, whose autograd runs in any case)",
     )
     one.add_argument("--json", action="store_true", help="print the outcome as JSON, in bytes")
     one.set_defaults(run=run, action="run")

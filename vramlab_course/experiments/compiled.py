@@ -1,7 +1,7 @@
 """Lesson 29: programs that torch.compile and CUDA graphs run, measured where that can be.
 
-The portable engine runs compiled programs eagerly, and has no graphs. On a GPU, and on the native
-engine with Triton, `run_all()` measures; elsewhere it gives what was recorded on the native engine:
+The portable engine runs compiled programs eagerly, without graphs of theirs. On a GPU, and on the
+native engine with Triton, `run_all()` measures; elsewhere it gives what was recorded there:
 
     vramlab native setup --torch 2.13.0 --triton
     vramlab native run --torch 2.13.0 --gpu A100-40GB -m vramlab_course.experiments.compiled

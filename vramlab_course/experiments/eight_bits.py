@@ -171,7 +171,7 @@ def eight_bit_formats() -> Outcome:
             index=index,
             part=part,
             quoted=bits is None,
-            note="PyTorch 2.13 has no dtype of 6 bits" if bits is None else "",
+            note="PyTorch has no dtype of 6 bits" if bits is None else "",
         )
     return trial.outcome()
 

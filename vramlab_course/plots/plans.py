@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from vramlab.measure import Category
 from vramlab.planner import CATEGORIES, Estimate, Plan, Report, estimate
-from vramlab.planner.events import GATHERED
+from vramlab.planner.events import GATHERED, REMAINDERS
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.stacks import Rows, describe_stacks, draw_stacks
 from vramlab_course.plots.style import (
@@ -17,12 +17,12 @@ from vramlab_course.plots.style import (
     Look,
 )
 
-_REST, _REMAINDERS, _CONTEXT = "all else", "unsplit remainders", "CUDA context"
+_REST, _CONTEXT = "all else", "CUDA context"
 _LOOKS = {
     **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES if name != GATHERED},
     GATHERED: GATHERED_LOOK,
     _REST: Look("white", "xx"),
-    _REMAINDERS: CACHED_LOOK,
+    REMAINDERS: CACHED_LOOK,
     _CONTEXT: OUTSIDE_LOOK,
 }
 _TOLD_APART = ("parameters", "optimizer states", "inputs", "workspaces")
@@ -72,8 +72,8 @@ def _rows(found: Report) -> dict[str, dict[str, int]]:
         known = {name: simulation.bytes_by_category.get(name, 0) for name in _TOLD_APART}
         rows["simulated"] = {
             **known,
-            _REST: simulation.peak_bytes - sum(known.values()),
-            _REMAINDERS: simulation.unsplit_remainder_bytes,
+            _REST: simulation.blocks_bytes - sum(known.values()),
+            REMAINDERS: simulation.unsplit_remainder_bytes,
             _CONTEXT: context_bytes,
         }
     return rows

@@ -117,6 +117,9 @@ class Building(Repair):
     largest: Callable[[Run], str] = described
     """Says what is there at the peak of a run."""
 
+    ranks: int = 0
+    """The most ranks that an answer runs on, each a process; 0 without ranks. See `ranks.py`."""
+
     def __call__(self, answer: Any, **case: Any) -> Achieved:  # type: ignore[override]
         """Try an answer on a case.
 
@@ -128,12 +131,17 @@ class Building(Repair):
         steps, most = self.steps(run), self.target_steps(run)
         if steps > most:
             raise NotFixed(
-                f"It takes {steps:,} {self.steps_name}; the target is {most:,}. "
-                f"It holds {format_bytes(run.peak_bytes)} of {format_bytes(run.limit_bytes)}. "
-                f"{self.question}"
+                f"{self.score(run)}. That is too many {self.steps_name}. {self.question}"
             )
-        return Achieved(
-            f"{run.peak_report}; {steps:,} of {most:,} {self.steps_name}", run.peak_bytes, steps
+        return Achieved(self.score(run), run.peak_bytes, steps)
+
+    def score(self, run: Run) -> str:
+        """Say what a run takes, bytes first, beside the targets and what our own program takes."""
+        own, _ = self.our_runs(run.case)
+        return (
+            f"peak {format_bytes(run.peak_bytes)}, target {format_bytes(run.limit_bytes)}, "
+            f"ours {format_bytes(self.peak_of(own))}; {self.steps(run):,} {self.steps_name}, "
+            f"target {self.most_steps(own):,}, ours {self.steps(own):,}"
         )
 
     def target_steps(self, run: Run) -> int:
@@ -150,7 +158,7 @@ class Building(Repair):
         """
         self.prepare(**case)
         own, right = self.our_runs(case)
-        program = self.accept(answer, **case) if self.accept else answer
+        program = self.program_of(answer, case)
         run = self._run(Run(dict(case), program, expected=right.results))
         limit = self.limit(own) if self.limit else ()
         run.limits_bytes = [limit] if isinstance(limit, int) else limit
@@ -175,13 +183,9 @@ class Building(Repair):
         """
         from vramlab_course.plots.workshop_run import RunPicture
 
-        steps, most = self.steps(run), self.target_steps(run)
         is_above = run.peak_bytes > run.limit_bytes
         return RunPicture(
-            title=(
-                f"{name}: {format_bytes(run.peak_bytes)} of {format_bytes(run.limit_bytes)}, "
-                f"{steps:,} of {most:,} {self.steps_name}"
-            ),
+            title=f"{name}: {self.score(run)}",
             time=self.time,
             bars=self.bars(run),
             curves=self.curves(run),

@@ -157,12 +157,22 @@ def _sharing(gpu: str, tensor_mib: int) -> Config:
     }
 
 
+def _telling(random: Random, gpu: str) -> Config:
+    """Draw a case in which contexts change the answer, however many of them are counted."""
+    while True:
+        case = _sharing(gpu, 2 * random.randrange(150, 2500))
+        free_bytes = case["total_bytes"] - case["context_bytes"]
+        wrong = {free_bytes // (case["tensor_mib"] * MIB), _fitting(**{**case, "context_bytes": 0})}
+        if _fitting(**case) not in wrong:
+            return case
+
+
 FIT = Predict(
     name="processes_that_fit",
     points=3,
     minutes=10,
     visible=(_sharing("T4", 1000), _sharing("RTX-3090", 400), _sharing("V100-16GB", 7000)),
-    hidden=lambda random: [_sharing(gpu, 2 * random.randrange(150, 2500)) for gpu in GPUS],
+    hidden=lambda random: [_telling(random, gpu) for gpu in GPUS],
     measure=_measure_fit,
     mistakes=of(
         _fitting,
@@ -369,5 +379,8 @@ HAND_OVER = Fix(
 )
 
 EXERCISE = Exercise(
-    name="01_cuda_context", module=__name__, tasks=(PROCESS, FIT, LARGEST, HAND_OVER)
+    name="01_cuda_context",
+    module=__name__,
+    tasks=(PROCESS, FIT, LARGEST, HAND_OVER),
+    core=("process_bytes", "largest_part"),
 )

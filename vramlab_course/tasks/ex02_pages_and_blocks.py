@@ -37,7 +37,6 @@ BLOCK = Predict(
     name="block_bytes",
     points=2,
     minutes=5,
-    partial_credit=True,
     visible=tuple({"requested_bytes": size} for size in (4, 512, 513, 4000, 4096, 0)),
     hidden=lambda random: [
         *({"requested_bytes": random.randrange(1, MIB)} for _ in range(6)),
@@ -81,11 +80,19 @@ def _segment_by_request(requested_bytes: int) -> int:
     return 20 * MIB if requested_bytes < 10 * MIB else round_up(requested_bytes, 2 * MIB)
 
 
+def _kind_of_segment(requested_bytes: int) -> str:
+    """The rule that decides: a border is a part of the rule above it."""
+    block_bytes = round_up(requested_bytes, 512)
+    if block_bytes <= MIB:
+        return "small"
+    return "shared" if block_bytes < 10 * MIB else "of its own size"
+
+
 SEGMENT = Predict(
     name="segment_bytes",
     points=3,
     minutes=10,
-    partial_credit=True,
+    rule=_kind_of_segment,
     visible=tuple(
         {"requested_bytes": size}
         for size in (4, MIB, MIB + 1, 5 * MIB, 10 * MIB - 1, 10 * MIB, 11 * MIB)
@@ -136,8 +143,26 @@ def _measure_reserved(tensor_bytes: Sequence[int]) -> int:
     return reserved_bytes
 
 
-def _small_tensors(random: Random, count: int) -> Config:
-    return {"tensor_bytes": [random.randrange(300 * KIB, MIB) for _ in range(count)]}
+def _small_tensors(random: Random, count: int, wrong: Callable[[Sequence[int]], int]) -> Config:
+    """Draw sizes that a wrong way of packing does not get right by accident."""
+    while True:
+        sizes = [random.randrange(300 * KIB, MIB) for _ in range(count)]
+        if _packed_best(sizes) != wrong(sizes):
+            return {"tensor_bytes": sizes}
+
+
+def _packed_best(tensor_bytes: Sequence[int]) -> int:
+    """The answer: for drawing cases, not for grading."""
+    rests: list[int] = []
+    segments = 0
+    for block_bytes in (round_up(size, 512) for size in tensor_bytes):
+        rest_bytes = min((rest for rest in rests if rest >= block_bytes), default=0)
+        if rest_bytes:
+            rests.remove(rest_bytes)
+        else:
+            segments, rest_bytes = segments + 1, 2 * MIB
+        rests.append(rest_bytes - block_bytes)
+    return segments * 2 * MIB
 
 
 def _packed_perfectly(tensor_bytes: Sequence[int]) -> int:
@@ -165,7 +190,10 @@ RESERVED = Predict(
         {"tensor_bytes": [700 * KIB, 700 * KIB, 700 * KIB, 900 * KIB, 600 * KIB, 400 * KIB]},
         {"tensor_bytes": [700 * KIB] * 8},  # two in a segment, though 5600 KiB are less than three
     ),
-    hidden=lambda random: [_small_tensors(random, count) for count in (5, 9, 14, 20, 30)],
+    hidden=lambda random: [
+        *(_small_tensors(random, count, _packed_perfectly) for count in (5, 9)),
+        *(_small_tensors(random, count, _packed_into_the_newest) for count in (14, 18, 24, 30)),
+    ],
     measure=_measure_reserved,
     gpu=T4,
     mistakes=(
@@ -225,7 +253,11 @@ RELEASABLE = Diagnose(
     ),
     hidden=lambda random: [
         {
-            "kept": [random.randrange(2, 30) for _ in range(random.randrange(1, 6))],
+            # One that shares its segment, so that something free cannot be given back.
+            "kept": [
+                random.randrange(2, 9),
+                *(random.randrange(2, 30) for _ in range(random.randrange(5))),
+            ],
             "freed": [random.randrange(2, 60) for _ in range(random.randrange(2, 8))],
         }
         for _ in range(6)
@@ -314,4 +346,5 @@ EXERCISE = Exercise(
     name="02_pages_and_blocks",
     module=__name__,
     tasks=(BLOCK, SEGMENT, RESERVED, RELEASABLE, ROW_NORMS),
+    core=("segment_bytes", "row_norms"),
 )

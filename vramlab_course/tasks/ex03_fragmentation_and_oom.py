@@ -62,6 +62,7 @@ RESERVED = Predict(
     name="reserved_bytes",
     points=2,
     minutes=10,
+    rule=lambda tensor_bytes, count: tensor_bytes < 10 * MIB,
     visible=(
         {"tensor_bytes": 7 * MIB, "count": 8},
         {"tensor_bytes": 3 * MIB, "count": 13},
@@ -76,7 +77,10 @@ RESERVED = Predict(
             for _ in range(5)
         ),
         {"tensor_bytes": 5 * MIB, "count": random.randrange(9, 30)},
-        {"tensor_bytes": random.randrange(11, 99) * MIB + 512, "count": random.randrange(2, 9)},
+        *(
+            {"tensor_bytes": random.randrange(11, 99) * MIB + 512, "count": random.randrange(2, 9)}
+            for _ in range(2)
+        ),
     ],
     measure=_measure_reserved,
     gpu=T4,
@@ -270,6 +274,20 @@ def _pieces(random: Random, segments: int, empty: int) -> Config:
     }
 
 
+def _is_beside_a_tensor(
+    free_mib: int, pinned_mib: Sequence[int], holes_mib: Sequence[int], empty_mib: Sequence[int]
+) -> bool:
+    """Return whether the largest piece lies beside a live tensor, or can come from the driver."""
+    return max(holes_mib) > free_mib + sum(empty_mib)
+
+
+def _pieces_with(random: Random, segments: int, empty: int, beside_a_tensor: bool) -> Config:
+    while True:
+        case = _pieces(random, segments, empty)
+        if _is_beside_a_tensor(**case) == beside_a_tensor:
+            return case
+
+
 def _inactive(segment: dict[str, Any]) -> list[int]:
     return [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
 
@@ -292,9 +310,17 @@ LARGEST = Diagnose(
         {"free_mib": 400, "pinned_mib": [20], "holes_mib": [90], "empty_mib": []},
     ),
     hidden=lambda random: [
-        _pieces(random, segments, empty)
-        for segments, empty in ((3, 0), (1, 3), (2, 2), (4, 3), (2, 5))
+        _pieces_with(random, segments, empty, beside_a_tensor)
+        for segments, empty, beside_a_tensor in (
+            (3, 0, True),
+            (1, 3, False),
+            (2, 2, True),
+            (4, 3, False),
+            (2, 5, False),
+            (4, 2, True),
+        )
     ],
+    rule=_is_beside_a_tensor,
     observe=_observe_pieces,
     mistakes=(
         Mistake(
@@ -421,12 +447,18 @@ SETTINGS = Fix(
 
 def _pytorch_says(run: Run) -> str:
     message = f"It still runs out of memory: {run.said}"
-    return message.partition(" If reserved but")[0]
+    message = message.partition(" If reserved but")[0]
+    if len(run.noted) > 1 and run.noted == sorted(run.noted):
+        return (
+            f"{message} You load from the shortest to the longest. Does a hidden state fit into "
+            "the piece that a shorter one has left?"
+        )
+    return message
 
 
 def _features(run: Run, features: object) -> list[torch.Tensor]:
     batches = run.case["batches"]
-    if type(features) is not list or len(features) != batches:
+    if not isinstance(features, tuple | list) or len(features) != batches:
         raise NotFixed(f"It fits, but does not give a list of {batches} tensors any more.")
     return [
         on_host(feature, f"It fits, but item {index} is no tensor on the GPU any more.")
@@ -470,4 +502,5 @@ EXERCISE = Exercise(
     name="03_fragmentation_and_oom",
     module=__name__,
     tasks=(RESERVED, WHY, LARGEST, SETTINGS, COLLECT),
+    core=("why_out_of_memory", "settings"),
 )

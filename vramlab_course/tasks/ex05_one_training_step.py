@@ -522,4 +522,5 @@ EXERCISE = Exercise(
     name="05_one_training_step",
     module=__name__,
     tasks=(FORWARD, LEFT, PEAK, APPLICATIONS, TRAIN),
+    core=("peak_bytes", "train"),
 )

@@ -100,7 +100,6 @@ STATE = Predict(
     name="state_bytes",
     points=3,
     minutes=10,
-    partial_credit=True,
     visible=(
         {"optimizer": "SGD", "fused": False, "shapes": _CHAIN},
         {"optimizer": "SGD", "fused": True, "shapes": _CHAIN},
@@ -175,7 +174,6 @@ EXTRA = Predict(
     name="step_extra_bytes",
     points=4,
     minutes=25,
-    partial_credit=True,
     visible=(
         {"way": "loop", "shapes": _layers(4)},
         {"way": "loop", "shapes": _layers(8, 4, 2)},
@@ -352,4 +350,5 @@ EXERCISE = Exercise(
     name="06_optimizer_states",
     module=__name__,
     tasks=(STATE, EXTRA, WHICH, TRAIN),
+    core=("state_bytes", "train"),
 )

@@ -21,6 +21,7 @@ from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run, room
 from vramlab_course.tasks.results import is_plain, require_close, to_host
+from vramlab_course.tasks.transfers import noting_transfers, require_stayed
 
 T4 = GPU("T4")
 
@@ -87,14 +88,14 @@ def _block(
     return tensors * item_bytes * elements + mask_bytes * elements * dropout
 
 
-def _options(random: Random, activation: str, dtype: str) -> Config:
+def _options(random: Random, activation: str, dtype: str, dropout: bool) -> Config:
     return {
         "rows": 2048 * random.randrange(1, 4),
         "width": 1024 * random.randrange(1, 3),
         "factor": random.randrange(2, 5),
         "activation": activation,
-        "dropout": random.random() < 0.7,
-        "residual": random.random() < 0.5,
+        "dropout": dropout,
+        "residual": not dropout or random.random() < 0.5,
         "dtype": dtype,
     }
 
@@ -113,10 +114,11 @@ BLOCK = Predict(
         {**_USUAL, "activation": "silu", "dropout": True, "dtype": "float32", "factor": 3},
     ),
     hidden=lambda random: [
-        _options(random, activation, dtype)
+        _options(random, activation, dtype, dropout)
         for activation in ACTIVATIONS
-        for dtype in ("float16", "float32")
+        for dtype, dropout in (("float16", True), ("float32", activation in KEEPS_INPUT))
     ],
+    rule=lambda activation, dropout, **sizes: (activation, dropout),
     measure=_measure_block,
     gpu=T4,
     mistakes=of(
@@ -271,7 +273,7 @@ def _repair(
     return Repair(
         gpu=T4.but(values=True),
         build=build,
-        call=lambda run: _step(run, forward(run)),
+        call=lambda run: _step_on_the_gpu(run, forward),
         reference=own,
         limit=room(room_bytes),
         ran_out=where_it_ended,
@@ -290,6 +292,15 @@ def _required_tensor(y: object) -> torch.Tensor:
     if not is_plain(y):
         raise NotFixed(f"It has to return a tensor, and gives a {type(y).__name__}.")
     return y
+
+
+def _step_on_the_gpu(run: Run, forward: Callable[[Run], torch.Tensor]) -> torch.Tensor:
+    """Train a step, and require that what it saves for backward does not wait on the host."""
+    with noting_transfers(run):
+        loss = _step(run, forward(run))
+    why = "What is saved for the backward pass counts there, too."
+    require_stayed(run, UNIT_BYTES, why)
+    return loss
 
 
 def _step(run: Run, y: torch.Tensor) -> torch.Tensor:
@@ -416,4 +427,5 @@ EXERCISE = Exercise(
     name="08_what_operators_save",
     module=__name__,
     tasks=(BLOCK, WHICH, FIX_BLOCK, QUICK_GELU),
+    core=("block_growth", "block"),
 )

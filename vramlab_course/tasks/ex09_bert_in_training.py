@@ -440,7 +440,7 @@ def _where_it_ended(run: Run) -> str:
 
 
 def _report_and_weights(run: Run, report: Any) -> dict[str, torch.Tensor]:
-    if type(report) not in (tuple, list) or len(report) != 2:
+    if not isinstance(report, tuple | list) or len(report) != 2:
         raise NotFixed("It has to return two results: the losses, and the norms.")
     losses, norms = report
     steps, states = run.case["steps"], run.case["layers"] + 1
@@ -485,4 +485,5 @@ EXERCISE = Exercise(
     name="09_bert_in_training",
     module=__name__,
     tasks=(LAYER, EXTRA, WHICH, TRAIN),
+    core=("train_extra_bytes", "train"),
 )

@@ -88,7 +88,7 @@ def _observe_peak(
 
 PEAK = Diagnose(
     name="peak_at",
-    points=3,
+    points=2,
     minutes=10,
     visible=({**_BASE, "batch": 32}, {**_BASE, "batch": 10}, {**_UNEVEN, "batch": 40}),
     hidden=lambda random: [{**_run(random), "batch": random.randrange(8, 60)} for _ in range(4)],
@@ -150,7 +150,7 @@ def _largest(
 
 LARGEST = Diagnose(
     name="largest_batch",
-    points=3,
+    points=2,
     minutes=10,
     visible=({**_BASE, "room_mib": 1024}, {**_UNEVEN, "room_mib": 4096}),
     hidden=lambda random: [
@@ -423,4 +423,5 @@ EXERCISE = Exercise(
     name="10_batch_size",
     module=__name__,
     tasks=(PEAK, LARGEST, WHY, SEARCH),
+    core=("largest_batch", "why_again"),
 )

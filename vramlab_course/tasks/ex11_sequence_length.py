@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -161,7 +161,6 @@ COEFFICIENT = Predict(
     name="squared_token_bytes",
     points=3,
     minutes=20,
-    partial_credit=True,
     visible=(
         {**_BERT, "capped": False, "masked": False, "dropout": True},
         {**_BERT, "capped": True, "masked": False, "dropout": False},
@@ -421,11 +420,49 @@ def _step(run: Run) -> torch.Tensor:
     return output
 
 
+WINDOWS: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "In your mask, is True what is seen, or what is hidden? The function asks for one of them.": (
+        lambda distance, window: (distance < 0) | (distance >= window)
+    ),
+    "Does a token see tokens that come later?": lambda distance, window: distance.abs() < window,
+    "Does a token see all that came before it, or a window?": lambda distance, window: (
+        distance >= 0
+    ),
+    "How many tokens does a token see: does the window count the token itself?": (
+        lambda distance, window: (distance >= 0) & (distance <= window)
+    ),
+    "Does a token see itself?": lambda distance, window: (distance > 0) & (distance <= window),
+}
+"""Wrong windows, by distance, each with a question about it."""
+
+
+def _is_same(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    largest = float(wanted.nan_to_num().abs().max())
+    return torch.allclose(found, wanted, atol=SAME * largest, equal_nan=True)
+
+
+def _require_no_other_window(run: Run, output: torch.Tensor) -> None:
+    """Ask about what some tokens see, where that explains the output."""
+    query, key, value, window = run.inputs
+    place = torch.arange(query.size(-2), device=query.device)
+    some = place[:: max(1, len(place) // 64)]
+    distance = some[:, None] - place
+    for question, seen in WINDOWS.items():
+        with run.work.pausing(), torch.no_grad():
+            other = torch.nn.functional.scaled_dot_product_attention(
+                query[:, :, some], key, value, attn_mask=seen(distance, window)
+            )
+        if _is_same(output[:, :, some.cpu()], to_host(other)):
+            raise NotFixed(f"It fits, but its output is another one. {question}")
+
+
 def _output_and_gradients(run: Run, output: torch.Tensor) -> list[torch.Tensor]:
     inputs = run.inputs[:3]
     if any(tensor.grad is None for tensor in inputs):
         raise NotFixed("It fits, but query, key or value get no gradient.")
     found = on_host(output, "It fits, but the output is no tensor on the GPU any more.")
+    if run.expected is not None and not _is_same(found, run.expected[0]):
+        _require_no_other_window(run, found)
     return [found, *(to_host(tensor.grad) for tensor in inputs)]
 
 
@@ -479,4 +516,5 @@ EXERCISE = Exercise(
     name="11_sequence_length",
     module=__name__,
     tasks=(COEFFICIENT, KEPT, WHICH, ATTENTION),
+    core=("squared_token_bytes", "attention"),
 )

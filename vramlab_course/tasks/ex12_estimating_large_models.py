@@ -32,6 +32,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import is_one_of, whole
 from vramlab_course.tasks.snapshots import (
     Trace,
     live,
@@ -115,7 +116,6 @@ LASTING = Predict(
     name="lasting_bytes",
     points=3,
     minutes=10,
-    partial_credit=True,
     visible=(
         {"rows": 1024, "precision": "float32", "optimizer": "AdamW"},
         {"rows": 1024, "precision": "autocast", "optimizer": "AdamW"},
@@ -474,13 +474,13 @@ def _chosen_run(answer: Any, batch: int, limit_mib: int) -> TransformerRun:
             "configuration should be a dict with the keys micro_batch, " + ", ".join(KEYS) + "."
         )
     for key, allowed in KEYS.items():
-        if answer[key] not in allowed:
+        if not is_one_of(answer[key], allowed):
             raise NotFixed(f"{key} should be one of {allowed}, not {answer[key]!r}.")
-    micro_batch = answer["micro_batch"]
-    if type(micro_batch) is not int or micro_batch < 1 or batch % micro_batch:
+    micro_batch = whole(answer["micro_batch"])
+    if micro_batch is None or micro_batch < 1 or batch % micro_batch:
         raise NotFixed(
             f"The global batch of {batch} texts cannot be made of whole micro-batches of "
-            f"{micro_batch!r}."
+            f"{answer['micro_batch']!r}."
         )
     if micro_batch < LEAST_MICRO_BATCH:
         raise NotFixed(
@@ -657,4 +657,5 @@ EXERCISE = Exercise(
     name="12_estimating_large_models",
     module=__name__,
     tasks=(LASTING, LAYER, WHICH, LAYERS, CONFIGURATION, PEAK_PLACE),
+    core=("lasting_bytes", "most_layers"),
 )

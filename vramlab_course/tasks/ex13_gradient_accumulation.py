@@ -92,7 +92,6 @@ PEAK = Predict(
     name="peak_bytes",
     points=3,
     minutes=20,
-    partial_credit=True,
     visible=(
         {"rows": 8192, "steps": 1, "width": 1024, "layers": 4},
         {"rows": 8192, "steps": 2, "width": 1024, "layers": 4},
@@ -555,8 +554,9 @@ HOW_TRAINED = Diagnose(
     mistakes=of(
         _how_trained,
         (
-            "You count all blocks that came. In pieces, those of one piece go before those of the "
-            "next come: count what is there together.",
+            "You took steps in pieces for collected ones. Do you count what is there at the same "
+            "time, or all that came? And how many blocks of its size does a piece have in its own "
+            "backward pass: one for each layer, or more?",
             {"at_once": False},
         ),
         Mistake(
@@ -574,4 +574,5 @@ EXERCISE = Exercise(
     name="13_gradient_accumulation",
     module=__name__,
     tasks=(PEAK, PERCENT, WRONG, TRAIN, HOW_TRAINED),
+    core=("peak_bytes", "what_is_wrong"),
 )

@@ -176,7 +176,7 @@ def _revolve(steps: int, slots: int) -> int:
 
 REVOLVE = Predict(
     name="revolve_forwards",
-    points=4,
+    points=3,
     minutes=30,
     visible=(
         {"steps": 1, "slots": 1},
@@ -448,4 +448,5 @@ EXERCISE = Exercise(
     name="14_gradient_checkpointing",
     module=__name__,
     tasks=(KEPT, PEAK, REVOLVE, WHICH, TRAIN),
+    core=("kept_bytes", "train_step"),
 )

@@ -91,7 +91,6 @@ ADDED = Predict(
     name="added_bytes",
     points=4,
     minutes=25,
-    partial_credit=True,
     visible=(
         {"rows": 1024, "widths": [1024, 1024, 1024], "autocast": False, "inside": True},
         {"rows": 1024, "widths": [1024, 1024, 1024], "autocast": True, "inside": True},
@@ -403,6 +402,23 @@ def _close_changes(run: Run, expected: torch.Tensor) -> None:
     )
 
 
+def _changes_without_bfloat16(run: Run) -> Any:
+    found = []
+
+    def look(func: object, args: Sequence[object], kwargs: object) -> None:
+        if any(getattr(each, "dtype", None) is torch.bfloat16 for each in args):
+            found.append(func)
+
+    run.work.watchers.append(look)
+    changes = weight_changes(run.inputs[0], lambda: run.program(*run.inputs))
+    if found:
+        raise NotFixed(
+            "It fits, but computes in bfloat16, which a T4 has no hardware for. Make float16 work: "
+            "which of its numbers are too small?"
+        )
+    return changes
+
+
 TRAIN = Fix(
     name="train",
     points=5,
@@ -412,7 +428,7 @@ TRAIN = Fix(
     trial=Repair(
         gpu=T4.but(values=True),
         build=_model_and_data,
-        call=lambda run: weight_changes(run.inputs[0], lambda: run.program(*run.inputs)),
+        call=_changes_without_bfloat16,
         reference=_train_in_float32,
         fits=lambda model, load, steps: _mend(model, load, 2),  # later steps take no more
         limit=room(ROOM_BYTES),
@@ -426,4 +442,5 @@ EXERCISE = Exercise(
     name="15_mixed_precision",
     module=__name__,
     tasks=(ADDED, FEWEST, RECIPE, TRAIN),
+    core=("which_recipe", "train"),
 )

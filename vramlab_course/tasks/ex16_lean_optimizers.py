@@ -302,4 +302,5 @@ EXERCISE = Exercise(
     name="16_lean_optimizers",
     module=__name__,
     tasks=(ADAFACTOR, BLOCKWISE, WHICH, TRAIN),
+    core=("which_optimizer", "train"),
 )

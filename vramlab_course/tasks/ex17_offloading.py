@@ -95,7 +95,6 @@ MOVED = Predict(
     name="moved_bytes",
     points=4,
     minutes=20,
-    partial_credit=True,
     visible=(
         {**_MOVED, "way": "save_on_cpu"},
         {**_MOVED, "way": "no parameters"},
@@ -191,7 +190,6 @@ LEFT = Predict(
     name="held_bytes",
     points=3,
     minutes=10,
-    partial_credit=True,
     visible=tuple({"way": way, "layers": 4, "width": 1024} for way in HELD),
     hidden=lambda random: [
         {"way": way, "layers": random.randrange(1, 9), "width": 512 * random.choice((1, 2, 4))}
@@ -430,4 +428,5 @@ EXERCISE = Exercise(
     name="17_offloading",
     module=__name__,
     tasks=(MOVED, LEFT, WHAT, STEP, TRAIN),
+    core=("held_bytes", "train_step"),
 )

@@ -23,6 +23,7 @@ from vramlab_classroom.judge.task import (
 )
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import is_one_of
 
 if TYPE_CHECKING:
     from vramlab_course.experiments.methods import MethodReading
@@ -74,7 +75,6 @@ BACKWARD = Predict(
     name="backward_flops",
     points=3,
     minutes=15,
-    partial_credit=True,
     visible=(
         {"widths": [64, 128, 64], "rows": 32, "checkpointed": False},
         {"widths": [64, 64, 64, 64], "rows": 10, "checkpointed": False},
@@ -360,7 +360,7 @@ def _chosen(answer: Any, batch: int) -> Mapping[str, Any]:
     if not isinstance(answer, dict) or answer.keys() != CHOICES.keys():
         raise NotFixed(f"It has to be a dict with the keys {', '.join(CHOICES)}.")
     for name, value in answer.items():
-        if not any(type(value) is type(known) and value == known for known in CHOICES[name]):
+        if not is_one_of(value, CHOICES[name]):
             known = ", ".join(map(repr, CHOICES[name]))
             raise NotFixed(f"{name} is {value!r}; it can be {known}.")
     return answer
@@ -401,4 +401,5 @@ EXERCISE = Exercise(
     name="18_memory_against_speed",
     module=__name__,
     tasks=(BACKWARD, LIMITED, WHERE, CHOOSE),
+    core=("limited_by", "methods"),
 )

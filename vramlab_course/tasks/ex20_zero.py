@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
@@ -21,6 +22,9 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run, room
 from vramlab_course.tasks.results import named_parameters_of
+
+if TYPE_CHECKING:
+    from vramlab.cuda_rules.collectives import Kind
 
 T4 = GPU("T4")
 
@@ -344,12 +348,17 @@ def _reference(model: Any, fully_shard: Callable[..., Any]) -> None:
     fully_shard(model)
 
 
+NEEDED: tuple[Kind, ...] = ("all-gather", "reduce-scatter")
+"""What brings parameters, and takes gradients away."""
+
+
 def _step_of_rank(run: Run) -> torch.nn.Module:
     """Be a rank of `RANKS` for a step."""
+    from vramlab.measure import record_collectives
     from vramlab_course.experiments.zero import rank_alone, warm_up
 
     with rank_alone(0, RANKS):
-        with run.work.counting(False):
+        with run.work.pausing():
             warm_up()
             model = _model(run.case["layers"])
         before = _parts(model)
@@ -359,7 +368,11 @@ def _step_of_rank(run: Run) -> torch.nn.Module:
         _require_shards(model)
         model.to_empty(device="cuda")
         x = torch.arange(4.0 * WIDTH, device="cuda").remainder(7).reshape(4, WIDTH)
-        model(x).square().mean().backward()
+        with record_collectives() as collectives:
+            model(x).square().mean().backward()
+        run.noted += [
+            (kind, sum(call.whole_bytes for call in collectives.of(kind))) for kind in NEEDED
+        ]
     return model
 
 
@@ -429,18 +442,26 @@ def _held_layers(run: Run) -> str:
     )
 
 
-def _shapes_of_gradients(run: Run, model: torch.nn.Module) -> dict[str, object]:
+def _shapes_of_gradients(run: Run, model: torch.nn.Module) -> dict[str, tuple[int, ...] | None]:
     return {
         name: None if parameter.grad is None else tuple(parameter.grad.shape)
         for name, parameter in named_parameters_of(model)
     }
 
 
-def _whole_step(run: Run, expected: dict[str, object]) -> None:
+def _whole_step(run: Run, expected: dict[str, tuple[int, ...]]) -> None:
     for name, shape in expected.items():
         if run.results[name] != shape:
             raise NotFixed(
                 f"It fits, but the gradient of {name} is {run.results[name]}, not {shape}."
+            )
+    gradients_bytes = sum(4 * math.prod(shape) for shape in expected.values())
+    for kind, sent_bytes in run.noted:
+        if sent_bytes < gradients_bytes:
+            raise NotFixed(
+                f"It fits, but {format_bytes(sent_bytes)} are sent by {kind}, where all parameters "
+                f"have {format_bytes(gradients_bytes)}: each has to come from the other ranks, and "
+                "each gradient has to go there."
             )
     if run.work.flops != run.expected_work.flops:
         raise NotFixed(
@@ -469,4 +490,9 @@ SHARD = Fix(
 )
 
 
-EXERCISE = Exercise("20_zero", __name__, (KEPT, SENT, WHICH, SHARD))
+EXERCISE = Exercise(
+    "20_zero",
+    __name__,
+    (KEPT, SENT, WHICH, SHARD),
+    core=("kept_bytes", "shard"),
+)

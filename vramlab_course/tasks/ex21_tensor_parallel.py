@@ -419,6 +419,7 @@ def _same_product(run: Run, expected: torch.Tensor) -> None:
         share = run.work.on_gpus.get(gpu, 0) / (run.expected_work.on_gpu / 2)
         if share < LEAST_OF_HALF:
             raise NotFixed(f"It fits, but GPU {gpu} computes {share:.0%} of its half.")
+    run.require_no_more_flops("a GPU computes what is the other's half.")
     (moved_bytes,) = run.noted
     if moved_bytes > 2 * STREAM_BYTES:
         raise NotFixed(
@@ -455,4 +456,5 @@ EXERCISE = Exercise(
     name="21_tensor_parallel",
     module=__name__,
     tasks=(PARAMETERS, ACTIVATIONS, SENT, WHICH, FEED_FORWARD),
+    core=("parameter_bytes", "feed_forward"),
 )

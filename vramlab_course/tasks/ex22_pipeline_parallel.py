@@ -24,6 +24,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.formulas.pipeline import Pipeline, cut, even_stages
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.results import is_one_of, whole
 
 A100 = GPU("A100-40GB")
 OLD_A100 = GPU("A100-40GB", torch_version="1.13")
@@ -402,23 +403,19 @@ def _share_of_waiting(chosen: Mapping[str, Any]) -> float:
 def _checked(answer: Any) -> Mapping[str, Any]:
     if not isinstance(answer, dict) or answer.keys() != GOOD.keys():
         raise NotFixed(f"It has to be a dict with the keys {', '.join(GOOD)}.")
-    if answer["schedule"] not in ("GPipe", "1F1B"):
+    if not is_one_of(answer["schedule"], ("GPipe", "1F1B")):
         raise NotFixed(f"schedule is {answer['schedule']!r}; it can be 'GPipe' or '1F1B'.")
-    if answer["micro_batches"] not in MICRO_BATCHES:
+    if (micro_batches := whole(answer["micro_batches"])) not in MICRO_BATCHES:
         known = ", ".join(map(str, MICRO_BATCHES))
         raise NotFixed(f"micro_batches is {answer['micro_batches']!r}; it can be {known}.")
     layers = answer["layers"]
-    if not (
-        isinstance(layers, list | tuple)
-        and len(layers) == RANKS
-        and all(type(length) is int and length > 0 for length in layers)
-        and sum(layers) == len(WIDTHS) - 1
-    ):
+    lengths = [whole(each) or 0 for each in layers] if isinstance(layers, list | tuple) else []
+    if len(lengths) != RANKS or min(lengths) < 1 or sum(lengths) != len(WIDTHS) - 1:
         raise NotFixed(
             f"layers is {layers!r}; it has to be {RANKS} numbers, each 1 at least, that add up to "
             f"{len(WIDTHS) - 1}: the layers and the head."
         )
-    return answer
+    return {**answer, "layers": lengths, "micro_batches": micro_batches}
 
 
 def _peaks_of_ranks(run: Run) -> list[int]:
@@ -474,4 +471,5 @@ EXERCISE = Exercise(
     name="22_pipeline_parallel",
     module=__name__,
     tasks=(FEWEST, KEPT, WHICH, CHOOSE),
+    core=("fewest_micro_batches", "kept_bytes"),
 )

@@ -34,6 +34,7 @@ from vramlab_classroom.judge.task import (
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.repair import Repair, Run, room
+from vramlab_course.tasks.results import as_data, is_one_of, whole
 from vramlab_course.tasks.snapshots import Trace, sums, trace_of
 
 A100 = GPU("A100-80GB")
@@ -255,7 +256,7 @@ def _observe_peaks(
     )
     after = next(size for size in _divisors(share) if size > fits)
     peaks = {
-        size: simulate(plan.but(micro_batch=size, batch=2 * size)).peak_bytes
+        size: simulate(plan.but(micro_batch=size, batch=2 * size)).blocks_bytes
         for size in sorted({1, 2, fits, after})
     }
     limit_bytes = round(peaks[fits] + between * (peaks[after] - peaks[fits]))
@@ -378,7 +379,9 @@ def _observe_changes(
 ) -> Observation:
     """Record a step under DDP, simulate each change, and see which one lowers the peak most."""
     plan = _changed_plan(layers, width, vocabulary, micro_batch, ranks)
-    peaks = {change: simulate(changed).peak_bytes for change, changed in _changes_of(plan).items()}
+    peaks = {
+        change: simulate(changed).blocks_bytes for change, changed in _changes_of(plan).items()
+    }
     evidence = {
         "trace": _trace_of_step(plan),
         "states_bytes": _states_bytes(plan),
@@ -805,17 +808,17 @@ def _chosen_plan(answer: Callable[..., Any], limit_bytes: int, **sizes: int) -> 
         NotFixed: they are none.
     """
     problem = Problem(**sizes)
-    answered = answer(**problem.facts(), limit_bytes=limit_bytes)
+    answered: Any = as_data(answer(**problem.facts(), limit_bytes=limit_bytes))
     if not isinstance(answered, dict) or set(answered) != set(OPTIONS):
         raise NotFixed(f"It has to answer a dict with the keys {', '.join(OPTIONS)}.")
     zero, micro_batch, checkpointing = (answered[name] for name in OPTIONS)
-    if type(zero) is not int or zero not in (0, 3):
-        raise NotFixed(f"zero is {zero!r}; it can be 0 or 3.")
-    if checkpointing not in ("none", "full"):
+    if (zero := whole(zero)) not in (0, 3):
+        raise NotFixed(f"zero is {answered['zero']!r}; it can be 0 or 3.")
+    if not is_one_of(checkpointing, ("none", "full")):
         raise NotFixed(f"checkpointing is {checkpointing!r}; it can be 'none' or 'full'.")
-    if type(micro_batch) is not int or micro_batch not in _divisors(problem.share):
+    if (micro_batch := whole(micro_batch)) not in _divisors(problem.share):
         raise NotFixed(
-            f"micro_batch is {micro_batch!r}; it has to divide the share of a GPU, "
+            f"micro_batch is {answered['micro_batch']!r}; it has to divide the share of a GPU, "
             f"{problem.share} sequences."
         )
     return problem.plan.but(zero=zero, micro_batch=micro_batch, checkpointing=checkpointing)
@@ -907,4 +910,9 @@ CHOOSE = Fix(
     ),
 )
 
-EXERCISE = Exercise("23_capstone", __name__, (FEWEST, LARGEST, BEST, BACKWARD, CHOOSE))
+EXERCISE = Exercise(
+    "23_capstone",
+    __name__,
+    (FEWEST, LARGEST, BEST, BACKWARD, CHOOSE),
+    core=("fewest_gpus", "best_change"),
+)

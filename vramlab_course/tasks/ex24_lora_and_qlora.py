@@ -47,10 +47,30 @@ def _four_bits(
     scales: bool = True,
     mean: bool = True,
     second: bool = True,
+    second_block: int | None = 256,
+    second_bytes: int = 4,
+    first_per_byte: int = 1,
+    first_stays: bool = False,
+    filled: bool = True,
     rounded: Callable[[int], int] = block_bytes,
     in_all: Callable[[int], int] = int,
 ) -> int:
-    """`per_byte`: numbers in a byte; `second`: scales of scales; `in_all`: rounds the sum."""
+    """The answer, and the mistaken ones.
+
+    Args:
+        shapes, block, double: as asked.
+        per_byte: numbers in a byte.
+        scales: whether there are any.
+        mean: of the scales, which is taken off before they are quantized.
+        second: whether scales have scales.
+        second_block: scales that share a scale of theirs; None: as many as numbers share one.
+        second_bytes: of a scale of scales.
+        first_per_byte: scales in a byte, once they have been quantized.
+        first_stays: scales are there in float32, too.
+        filled: the last block of scales, which may be short, has a scale.
+        rounded: rounds the size of a tensor.
+        in_all: rounds the sum.
+    """
     total = 0
     for shape in shapes:
         count = prod(shape)
@@ -58,10 +78,13 @@ def _four_bits(
         total += rounded(count // per_byte)
         if not scales:
             continue
-        total += rounded(blocks if double else 4 * blocks)
+        total += rounded(blocks // first_per_byte if double else 4 * blocks)
         if double:
-            total += rounded(4 * -(-blocks // 256)) if second else 0
+            shared_by = second_block or block
+            seconds = -(-blocks // shared_by) if filled else blocks // shared_by
+            total += rounded(second_bytes * seconds) if second else 0
             total += rounded(4) if mean else 0
+            total += rounded(4 * blocks) if first_stays else 0
     return in_all(total)
 
 
@@ -76,6 +99,9 @@ def _hidden_four_bits(random: Random) -> list[dict[str, Any]]:
             "double": double,
         }
         for double in (False, True, True, False)
+    ] + [
+        # So few scales that they are a short block of their own, and so many that theirs are many.
+        {"shapes": [[64, 64], [64 * random.randrange(60, 80), 4096]], "block": 64, "double": True}
     ]
 
 
@@ -99,6 +125,27 @@ FOUR_BITS = Predict(
         ("You kept the scales in float32 in every case.", {"double": False}),
         ("You took a byte for each scale in every case.", {"double": True}),
         ("You forgot that blocks of scales have scales of their own.", {"second": False}),
+        (
+            "You let as many scales share a scale as numbers do. How many are a block of scales?",
+            {"second_block": None},
+        ),
+        (
+            "You left out the last block of scales where it is short. It has a scale, too.",
+            {"filled": False},
+        ),
+        (
+            "You took a byte for each scale of scales. At the second level nothing quantizes them: "
+            "what is their dtype?",
+            {"second_bytes": 1},
+        ),
+        (
+            "You kept the scales at 4 bits, like the weights. Double quantization gives them more.",
+            {"first_per_byte": 2},
+        ),
+        (
+            "You kept the float32 scales beside the quantized ones. Who would read them?",
+            {"first_stays": True},
+        ),
         ("You forgot the mean of the scales: one number on the GPU.", {"mean": False}),
         ("You forgot that tensors take blocks of 512 bytes.", {"rounded": int}),
         (
@@ -129,21 +176,40 @@ def _kept(
     rank: int,
     *,
     from_first: bool = True,
+    to_last: bool = False,
     frozen_keep: bool = False,
-    thin: bool = True,
+    adapted_keep: int = 1,
+    thin: int = 1,
     gelu: bool = True,
+    frozen_gelu: bool = True,
+    output: bool = False,
     chain_input: bool = False,
 ) -> int:
-    """`from_first`: nothing is recorded before the first layer that learns."""
+    """The answer, and the mistaken ones.
+
+    Args:
+        layers, rows, width, rank: as asked.
+        from_first: nothing is recorded before the first layer that learns.
+        to_last: nothing is recorded behind the last layer that learns.
+        frozen_keep: frozen layers keep their inputs.
+        adapted_keep: how often an adapted layer keeps its input.
+        thin: how many thin tensors it keeps.
+        gelu: GELUs keep their inputs.
+        frozen_gelu: also those behind frozen layers.
+        output: the last output is counted.
+        chain_input: so is the first input.
+    """
     wide, narrow = block_bytes(4 * rows * width), block_bytes(4 * rows * rank)
-    total = 0
+    total = wide * output
     recorded = not from_first
+    last = max((number for number, layer in enumerate(layers) if layer != "frozen"), default=-1)
     for number, layer in enumerate(layers):
         learns = layer != "frozen"
-        recorded = recorded or learns
+        recorded = (recorded or learns) and not (to_last and number > last)
         keeps_input = recorded and (learns or frozen_keep) and (number > 0 or chain_input)
-        total += wide * keeps_input + wide * (recorded and gelu)
-        total += narrow * (layer == "adapted" and thin)
+        total += wide * keeps_input * (adapted_keep if layer == "adapted" else 1)
+        total += wide * (recorded and gelu and (learns or frozen_gelu))
+        total += thin * narrow * (layer == "adapted")
     return total
 
 
@@ -191,8 +257,35 @@ KEPT = Predict(
             "You let frozen layers keep their inputs. Only the gradient of a weight needs these.",
             {"frozen_keep": True},
         ),
-        ("You forgot the thin product between the two matrices of an adapter.", {"thin": False}),
+        (
+            "You stopped at the last layer that learns. How does the gradient come to it from the "
+            "loss?",
+            {"to_last": True},
+        ),
+        (
+            "An adapted layer needs no wide input, you think: its large weight is frozen. What "
+            "does the gradient of the adapter's first matrix need?",
+            {"adapted_keep": 0},
+        ),
+        (
+            "You let an adapted layer keep its input twice. Both paths read the same tensor.",
+            {"adapted_keep": 2},
+        ),
+        ("You forgot the thin product between the two matrices of an adapter.", {"thin": 0}),
+        (
+            "You kept two thin tensors for an adapter. Its second matrix puts out a wide one; who "
+            "would keep that?",
+            {"thin": 2},
+        ),
+        (
+            "You counted no GELU behind frozen layers. Does the gradient go through it?",
+            {"frozen_gelu": False},
+        ),
         ("You forgot GELU, which keeps its input, also behind a frozen layer.", {"gelu": False}),
+        (
+            "You counted the chain's output. The question is what is kept besides.",
+            {"output": True},
+        ),
         ("You counted the chain's input. It was there before.", {"chain_input": True}),
     ),
 )
@@ -385,4 +478,5 @@ EXERCISE = Exercise(
     name="24_lora_and_qlora",
     module=__name__,
     tasks=(FOUR_BITS, KEPT, WHICH, TRAIN),
+    core=("kept_bytes", "which_tuning"),
 )

@@ -317,4 +317,5 @@ EXERCISE = Exercise(
     name="25_long_context",
     module=__name__,
     tasks=(LOSS, SENT, PEAKS, ATTEND),
+    core=("loss_mib", "what_peaks"),
 )

@@ -155,17 +155,35 @@ def _kept(
     hidden: int = 2,
     added: int = 1,
     indices: int = 3,
+    index_bytes: int = 8,
+    softmax: bool = True,
+    chosen: bool = True,
+    inputs: int = 0,
 ) -> int:
-    """The answer, and the mistaken ones."""
+    """The answer, and the mistaken ones.
+
+    Args:
+        tokens, width, inner, experts, top_k: as asked.
+        outputs: of experts, one for each pair.
+        hidden: tensors of the hidden layer.
+        added: the layer's own output.
+        indices: for each pair.
+        index_bytes: of one.
+        softmax: the router keeps it.
+        chosen: the chosen scores are kept.
+        inputs: the layer's input is counted.
+    """
 
     def block(size_bytes: int) -> int:
         return -(-size_bytes // 512) * 512
 
     pairs = tokens * top_k
-    router = block(4 * tokens * experts) + block(4 * pairs) + indices * block(8 * pairs)
+    router = softmax * block(4 * tokens * experts) + chosen * block(4 * pairs)
+    router += indices * block(index_bytes * pairs)
     wide = experts * block(4 * pairs // experts * inner)
     narrow = block(4 * pairs * width)
-    return router + (1 + outputs) * narrow + hidden * wide + added * block(4 * tokens * width)
+    own = (added + inputs) * block(4 * tokens * width)
+    return router + (1 + outputs) * narrow + hidden * wide + own
 
 
 def _layers(random: Random) -> list[Config]:
@@ -217,7 +235,35 @@ KEPT = Predict(
             "GELU's output.",
             {"hidden": 1},
         ),
+        (
+            "You counted three outputs of the experts. Plain and weighted: who would keep a third?",
+            {"outputs": 3},
+        ),
         ("You forgot the layer's own output.", {"added": 0}),
+        ("You counted the layer's input. It was there before.", {"inputs": 1}),
+        (
+            "You forgot the router's softmax: a number for each token and each expert.",
+            {"softmax": False},
+        ),
+        (
+            "You forgot the scores of the chosen experts, by which their outputs are weighted.",
+            {"chosen": False},
+        ),
+        (
+            "You forgot the router: its softmax, and the scores of the chosen experts.",
+            {"softmax": False, "chosen": False},
+        ),
+        ("You took 4 bytes for an index. PyTorch's indices are int64.", {"index_bytes": 4}),
+        (
+            "You counted two indices for each pair. The expert and the token: and what is sorted "
+            "by expert?",
+            {"indices": 2},
+        ),
+        (
+            "You counted one index for each pair. The expert is one; what does dispatch need "
+            "besides to send an output back to its token?",
+            {"indices": 1},
+        ),
         (
             "You forgot indices: expert, pair and token, of 8 bytes for each pair.",
             {"indices": 0},
@@ -399,4 +445,5 @@ EXERCISE = Exercise(
     name="26_mixture_of_experts",
     module=__name__,
     tasks=(TRAINED, KEPT, MOST, MOE),
+    core=("trained_bytes", "moe"),
 )

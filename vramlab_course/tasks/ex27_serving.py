@@ -296,20 +296,42 @@ def _weights(
     step_bytes: int = 512,
     scale_bytes: int = 2,
     whole_groups: bool = False,
+    groups_of: str = "each row",
+    embedded: bool = True,
+    embedding_bytes: int = 2,
     each_quantized: bool = False,
 ) -> int:
-    """The answer, and the mistaken ones."""
+    """The answer, and the mistaken ones.
+
+    Args:
+        embedding, matrices, bits, group: as asked.
+        step_bytes: of the allocator's blocks.
+        scale_bytes: of a scale, or of a scale and a zero point.
+        whole_groups: the last group of a row has no scale where it is short.
+        groups_of: where groups lie: in "each row", "each column" or "the matrix", or each row is
+            "one".
+        embedded: the embedding is counted.
+        embedding_bytes: of one of its numbers.
+        each_quantized: the embedding has few bits, too.
+    """
 
     def block(size_bytes: int) -> int:
         return -(-size_bytes // step_bytes) * step_bytes
 
     def quantized(rows: int, columns: int) -> int:
-        groups = columns // group if whole_groups else -(-columns // group)
-        return block(rows * columns * bits // 8) + block(rows * groups * scale_bytes)
+        groups = {
+            "each row": rows * (columns // group if whole_groups else -(-columns // group)),
+            "each column": columns * -(-rows // group),
+            "the matrix": -(-rows * columns // group),
+            "one": rows,
+        }[groups_of]
+        return block(rows * columns * bits // 8) + block(groups * scale_bytes)
 
     rows, columns = embedding
-    first = quantized(rows, columns) if each_quantized else block(rows * columns * 2)
-    return first + sum(quantized(*shape) for shape in matrices)
+    first = block(rows * columns * embedding_bytes)
+    if each_quantized:
+        first = quantized(rows, columns)
+    return first * embedded + sum(quantized(*shape) for shape in matrices)
 
 
 def _models(random: Random) -> list[Config]:
@@ -322,7 +344,7 @@ def _models(random: Random) -> list[Config]:
             cases.append(
                 {
                     "embedding": [random.randrange(500, 1500), width],
-                    "matrices": [[width, width], [inner, width], [width, inner]],
+                    "matrices": [[width, width], [inner, width], [inner, width]],
                     "bits": bits,
                     "group": random.choice((32, 64)),
                 }
@@ -330,10 +352,15 @@ def _models(random: Random) -> list[Config]:
     return cases
 
 
+def _has_rests(matrices: Sequence[Sequence[int]], group: int, **_: object) -> bool:
+    return any(columns % group for _, columns in matrices)
+
+
 WEIGHTS = Predict(
     name="weights_bytes",
     points=3,
     minutes=15,
+    rule=_has_rests,
     visible=(
         {
             "embedding": [1000, 256],
@@ -350,7 +377,26 @@ WEIGHTS = Predict(
     mistakes=of(
         _weights,
         ("You forgot the scales: each group of each row has one.", {"scale_bytes": 0}),
-        ("You took 4 bytes for a scale. In float16 it is 2.", {"scale_bytes": 4}),
+        (
+            "You took 4 bytes for a scale, or a zero point beside it. Here a group has a scale in "
+            "float16, and nothing else.",
+            {"scale_bytes": 4},
+        ),
+        (
+            "You let groups run on from one row into the next. Does a row that groups do not "
+            "divide end with a group?",
+            {"groups_of": "the matrix"},
+        ),
+        (
+            "You laid groups along the columns. Numbers of which dimension share a scale?",
+            {"groups_of": "each column"},
+        ),
+        (
+            "You gave each row one scale. How many numbers share one?",
+            {"groups_of": "one"},
+        ),
+        ("You left out the embedding. It is on the GPU, too.", {"embedded": False}),
+        ("You took the embedding for float32. What is its dtype here?", {"embedding_bytes": 4}),
         (
             "You left out the last group of a row where it is not full. It needs a scale, too.",
             {"whole_groups": True},
@@ -490,19 +536,27 @@ def _requests(run: Run, requests: Requests) -> tuple[Any, ...]:
     return [tuple(request) for request in requests], LONGEST, run.ours(load)
 
 
+def _in_order(requests: Requests) -> list[tuple[int, int]]:
+    """Give each request and piece in the order in which they come: step by step."""
+    return [
+        (request, step - arrival)
+        for step in range(max(arrival + length for arrival, length in requests))
+        for request, (arrival, length) in enumerate(requests)
+        if 0 <= step - arrival < length
+    ]
+
+
 def _serve(requests: Requests, longest: int, load: Load) -> list[torch.Tensor]:
     kept: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     outputs: dict[int, torch.Tensor] = {}
-    for step in range(max(arrival + length for arrival, length in requests)):
-        for request, (arrival, length) in enumerate(requests):
-            if 0 <= step - arrival < length:
-                query, key, value = load(request, step - arrival)
-                kept.setdefault(request, []).append((key, value))
-                del key, value
-            if step - arrival == length - 1:
-                keys, values = map(torch.cat, zip(*kept.pop(request), strict=True))
-                outputs[request] = (query @ keys.T / WIDTH**0.5).softmax(-1) @ values
-                del keys, values
+    for request, piece in _in_order(requests):
+        query, key, value = load(request, piece)
+        kept.setdefault(request, []).append((key, value))
+        del key, value
+        if piece == requests[request][1] - 1:
+            keys, values = map(torch.cat, zip(*kept.pop(request), strict=True))
+            outputs[request] = (query @ keys.T / WIDTH**0.5).softmax(-1) @ values
+            del keys, values
     return [outputs[request] for request in range(len(requests))]
 
 
@@ -534,6 +588,12 @@ def _same_outputs(run: Run, expected: list[torch.Tensor]) -> None:
             raise NotFixed(
                 f"It fits, but does not load each of the {length} pieces of request {request} "
                 "once, in their order."
+            )
+    for found, (request, piece) in zip(run.noted, _in_order(run.case["requests"]), strict=True):
+        if found != (request, piece):
+            raise NotFixed(
+                f"It fits, but loads piece {found[1]} of request {found[0]} where piece {piece} of "
+                f"request {request} comes. Requests are served while they arrive, step by step."
             )
     for request, (found, right) in enumerate(zip(run.results, expected, strict=True)):
         message = f"It fits, but the output of request {request} is another."
@@ -575,4 +635,5 @@ EXERCISE = Exercise(
     name="27_serving",
     module=__name__,
     tasks=(SHARED, TOKEN, WEIGHTS, SERVER, SERVE),
+    core=("token_bytes", "serve"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -20,6 +21,7 @@ from vramlab_classroom.judge.task import (
 )
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients
+from vramlab_course.tasks.operations import base_name, elements
 from vramlab_course.tasks.repair import Repair, Run, room
 from vramlab_course.tasks.transfers import call_noting_transfers, require_stayed
 from vramlab_course.tasks.workspaces import take_workspaces
@@ -85,7 +87,6 @@ COPY = Predict(
     name="copy_bytes",
     points=3,
     minutes=15,
-    partial_credit=True,
     visible=(
         {"rows": 4096, "columns": 4096, "scaling": "tensor"},
         {"rows": 1008, "columns": 512, "scaling": "rows"},
@@ -192,7 +193,6 @@ KEPT = Predict(
     name="kept_bytes",
     points=4,
     minutes=25,
-    partial_credit=True,
     visible=(
         {"rows": 2048, "width": 512, "readers": 3, "together": False, "recipe": "16 bits"},
         {"rows": 2048, "width": 512, "readers": 3, "together": False, "recipe": "8 bits, kept"},
@@ -388,6 +388,56 @@ def _step_in_bytes(model: torch.nn.Module, x: torch.Tensor) -> None:
     loss.backward()
 
 
+_LIKE_GELU = frozenset({"gelu", "erf", "erfc", "special_erf", "special_ndtr", "tanh"})
+"""What GELU is computed by, and what its derivative takes once."""
+
+
+@dataclass
+class Counts:
+    """Numbers that operators of a step were given, by what these are."""
+
+    gelu: int = 0
+    like_gelu: int = 0
+    in_two_bytes: int = 0
+
+    def add(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Count an operator."""
+        count = elements(args[0]) if args else 0
+        name = base_name(func)
+        self.gelu += count * (name == "gelu")
+        self.like_gelu += count * (name in _LIKE_GELU)
+        dtypes = {kwargs.get("dtype"), *(getattr(each, "dtype", None) for each in args)}
+        self.in_two_bytes += count * any(dtype and dtype.itemsize == 2 for dtype in dtypes)
+
+    def computes_twice(self, own: Counts) -> bool:
+        """Return whether GELU is computed again.
+
+        A hand-written backward pass computes a function like GELU once, for the derivative. A
+        second time saves memory only if the program keeps 2-byte numbers instead.
+        """
+        has_two_bytes = 4 * self.in_two_bytes > own.gelu
+        return self.gelu > 1.25 * own.gelu or (has_two_bytes and self.like_gelu > 1.25 * own.gelu)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What came out of a step, and what was counted meanwhile."""
+
+    gradients: Gradients
+    counts: Counts
+
+
+def _step_counting(run: Run) -> Counts:
+    counts = Counts()
+    run.work.watchers.append(counts.add)
+    call_noting_transfers(run)
+    return counts
+
+
+def _collected(run: Run, counts: Counts) -> StepResult:
+    return StepResult(collect_gradients(run, None), counts)
+
+
 def _held(run: Run) -> str:
     return (
         f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}: "
@@ -396,12 +446,18 @@ def _held(run: Run) -> str:
     )
 
 
-def _close_gradients(run: Run, expected: Gradients) -> None:
+def _close_gradients(run: Run, expected: StepResult) -> None:
     run.require_no_more_flops(
         "it computes layers twice. Here all that is saved has to stay, in fewer bits."
     )
+    if run.results.counts.computes_twice(expected.counts):
+        raise NotFixed(
+            "It fits, but computes GELU again in the backward pass. Nothing may be computed "
+            "twice: all that is saved has to stay, in 8 bits."
+        )
     require_stayed(run, HOST_BYTES, "Here all that is saved has to stay on the GPU, in fewer bits.")
-    if missing := [name for name in expected if name not in run.results]:
+    found = run.results.gradients
+    if missing := [name for name in expected.gradients if name not in found]:
         raise NotFixed(f"It fits, but {missing[0]} has no gradient.")
     off = _off(run)
     if not off <= CLOSE:  # nan is not close either
@@ -416,8 +472,8 @@ def _close_gradients(run: Run, expected: Gradients) -> None:
 def _off(run: Run) -> float:
     """How far off the gradients are, at worst, relative to their length."""
     return max(
-        float((run.results[name] - wanted).norm() / wanted.norm())
-        for name, wanted in run.expected.items()
+        float((run.results.gradients[name] - wanted).norm() / wanted.norm())
+        for name, wanted in run.expected.gradients.items()
     )
 
 
@@ -430,12 +486,12 @@ STEP = Fix(
     trial=Repair(
         gpu=GPU("T4", values=True),
         build=_model_and_rows,
-        call=call_noting_transfers,
+        call=_step_counting,
         reference=_step,
         fits=_step_in_bytes,
         limit=room(ROOM_BYTES),
         ran_out=_held,
-        collect=collect_gradients,
+        collect=_collected,
         compare=_close_gradients,
         report=lambda run: f"{_off(run):.2%} off, {run.peak_report}",
     ),
@@ -445,4 +501,5 @@ EXERCISE = Exercise(
     name="28_eight_bits_and_fewer",
     module=__name__,
     tasks=(COPY, KEPT, SCALE, STEP),
+    core=("kept_bytes", "which_scale"),
 )

@@ -73,7 +73,6 @@ KEPT = Predict(
     name="kept_bytes",
     points=4,
     minutes=25,
-    partial_credit=True,
     visible=(
         {"rows": 64, "width": 64, "inner": 256, "compiled": False},
         {"rows": 64, "width": 64, "inner": 256, "compiled": True},
@@ -253,4 +252,5 @@ EXERCISE = Exercise(
     name="29_compiled_programs",
     module=__name__,
     tasks=(KEPT, PHASE, STEP),
+    core=("kept_bytes", "which_phase"),
 )

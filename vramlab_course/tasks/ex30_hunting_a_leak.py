@@ -70,6 +70,11 @@ def _held(
     block_bytes: int = BLOCK_BYTES,
     cpu_keeps_graph: bool = True,
     detached_frees: bool = False,
+    detached_keeps_graph: bool = False,
+    loss_keeps: int = 1,
+    output_keeps_graph: bool = True,
+    loss_keeps_graph: bool = True,
+    cpu_leaves_output: bool = False,
 ) -> int:
     """The answer, and the mistaken ones.
 
@@ -80,15 +85,22 @@ def _held(
         block_bytes: of a number.
         cpu_keeps_graph: whether a copy on the host holds the graph.
         detached_frees: whether a detached output takes nothing.
+        detached_keeps_graph: whether what is detached holds the graph.
+        loss_keeps: tensors of the output's size that the loss keeps beside the model's.
+        output_keeps_graph: whether an output holds the graph.
+        loss_keeps_graph: whether a loss holds the graph.
+        cpu_leaves_output: whether the output stays beside its copy on the host.
     """
     batch_bytes = 4 * rows * width
     graph_bytes = inputs * batch_bytes + relu_outputs * 2 * batch_bytes
+    loss_bytes = loss_keeps_graph * (graph_bytes + loss_keeps * batch_bytes)
+    held_still = graph_bytes if detached_keeps_graph else 0
     each_bytes = {
-        "loss": graph_bytes + batch_bytes + block_bytes,
-        "loss.detach()": block_bytes,
-        "output": graph_bytes + batch_bytes,
-        "output.detach()": 0 if detached_frees else batch_bytes,
-        "output.cpu()": graph_bytes if cpu_keeps_graph else 0,
+        "loss": loss_bytes + block_bytes,
+        "loss.detach()": block_bytes + (loss_bytes if detached_keeps_graph else 0),
+        "output": output_keeps_graph * graph_bytes + batch_bytes,
+        "output.detach()": held_still + (0 if detached_frees else batch_bytes),
+        "output.cpu()": (graph_bytes if cpu_keeps_graph else 0) + cpu_leaves_output * batch_bytes,
     }
     return batches * each_bytes[gathers]
 
@@ -133,6 +145,38 @@ HELD = Predict(
             "You left out the batches. The first layer saves what it was given.",
             {"inputs": 0},
         ),
+        (
+            "You think that detach() leaves the graph where it was. Who else has a name for the "
+            "tensor that it was called on?",
+            {"detached_keeps_graph": True},
+        ),
+        (
+            "You let a loss hold what the model saves, and nothing of its own. What does the "
+            "square need for its gradient?",
+            {"loss_keeps": 0},
+        ),
+        (
+            "You let a loss hold the output beside the difference. A subtraction saves neither of "
+            "what it reads; who else has the output?",
+            {"loss_keeps": 2},
+        ),
+        (
+            "You took an output for its numbers alone. Without no_grad(), what hangs on it?",
+            {"output_keeps_graph": False},
+        ),
+        (
+            "You took a loss for a number alone. Without no_grad(), what hangs on it?",
+            {"loss_keeps_graph": False},
+        ),
+        (
+            "You left the output on the GPU beside its copy on the host. Who has a name for it "
+            "after the next batch?",
+            {"cpu_leaves_output": True},
+        ),
+        (
+            "You counted one batch. What has been gathered when the loop ends?",
+            {"batches": 1},
+        ),
         ("You gave a number its four bytes. What is the smallest block?", {"block_bytes": 4}),
     ),
 )
@@ -169,7 +213,13 @@ def _observe_training(added: str, rows: int, collect_every: int) -> Observation:
 
 
 def _which(
-    allocated: Sequence[int], *, first: int = 1, bends: bool = True, falls: bool = True
+    allocated: Sequence[int],
+    *,
+    first: int = 1,
+    bends: bool = True,
+    falls: bool = True,
+    last_only: bool = False,
+    falls_at_end: bool = False,
 ) -> str:
     """The answer, and the mistaken ones.
 
@@ -178,8 +228,12 @@ def _which(
         first: reading that is looked at first; 1 is after the first step.
         bends: whether growth that ends is told from growth that goes on.
         falls: whether it is noticed that memory comes back.
+        last_only: only the last step is looked at.
+        falls_at_end: memory comes back if less is there in the end than was once.
     """
-    seen = allocated[first:]
+    seen = allocated[-2:] if last_only else allocated[first:]
+    if falls_at_end:
+        falls = seen[-1] < max(seen)
     if falls and any(after < before for before, after in pairwise(seen)):
         return "cycle"
     if seen[-1] == seen[0]:
@@ -203,7 +257,11 @@ WHICH = Diagnose(
         {"added": added, "rows": 4096, "collect_every": 5}
         for added in ("hooks", "errors", "masks", "none")
     ),
-    hidden=lambda random: [_training(random, added) for added in (*KINDS, *KINDS)],
+    hidden=lambda random: [
+        *(_training(random, added) for added in (*KINDS, *KINDS)),
+        # The last step before Python looks for garbage again: as much is there as ever.
+        {"added": "errors", "rows": 1024 * random.randrange(5, 9), "collect_every": 5},
+    ],
     observe=_observe_training,
     gpu=T4,
     mistakes=of(
@@ -218,6 +276,16 @@ WHICH = Diagnose(
             "You do not look for memory that comes back. Who gives it back, if no line of the "
             "program does?",
             {"falls": False},
+        ),
+        (
+            "You look at the last step only. It may be one in which nothing grows, or nothing "
+            "comes back, by chance: what of all the steps before?",
+            {"last_only": True},
+        ),
+        (
+            "You ask whether the curve ends below its highest point. Memory that comes back can "
+            "be there again at the end: look at each step.",
+            {"falls_at_end": True},
         ),
     ),
 )
@@ -285,14 +353,28 @@ def _where_it_ended(run: Run) -> str:
 
 
 def _collected(run: Run, returned: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    if type(returned) not in (tuple, list) or len(returned) != 2:
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise NotFixed("It has to return two results: the mean check, and the largest outputs.")
     mean = number(returned[0], "The first result has to be a number: the mean check.")
     count = 2 * run.case["batches"]
     largest = numbers(returned[1], count, "the largest output of each pass of the first layer")
-    if vars(run.inputs[0][0])["_forward_hooks"]:
-        raise NotFixed("It fits, but your hook is still there when the function returns.")
+    if place := _hooked(run.inputs[0]):
+        raise NotFixed(f"It fits, but your hook on {place} is there when the function returns.")
     return torch.tensor(mean), torch.tensor(largest)
+
+
+def _hooked(model: torch.nn.Module) -> str:
+    """Give a part of a model that has a hook, or whose forward() was replaced; or ""."""
+    for name, module in model.named_modules():
+        attributes = vars(module)
+        if "forward" in attributes or any(
+            value for key, value in attributes.items() if key.endswith(("_hooks", "_pre_hooks"))
+        ):
+            return f"model[{name}]" if name else "the model"
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            return f"the parameter {name}"
+    return ""
 
 
 def _same_training(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -392,4 +474,5 @@ EXERCISE = Exercise(
     name="30_hunting_a_leak",
     module=__name__,
     tasks=(HELD, WHICH, TRAIN, TEST),
+    core=("which_leak", "train"),
 )

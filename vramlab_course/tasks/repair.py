@@ -18,6 +18,7 @@ and small functions, which see the run that they are about: a `Run`.
 
 from __future__ import annotations
 
+import gc
 import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -33,12 +34,17 @@ from vramlab_classroom.judge.task import Config, NotFixed
 from vramlab_classroom.judge.vocabulary import OWN_MODULE
 from vramlab_course.tasks.gpus import GPU, leave
 from vramlab_course.tasks.limits import Peaks, keeping_peaks, limited
-from vramlab_course.tasks.results import parameters_of
+from vramlab_course.tasks.rank_network import Link, Sent
+from vramlab_course.tasks.results import as_data, is_plain, parameters_of
 from vramlab_course.tasks.run_record import RunRecord
 from vramlab_course.tasks.work import LEAST_SHARE, Work, watching
 
 MOST_FLOPS = 1.05
 """Times the reference's, where nothing is to be computed twice."""
+
+ELEMENT_WISE = 0.05
+"""Extra element-wise operations that are allowed, as a fraction of the reference's operations:
+casts, scales, what is computed again without products."""
 
 MAX_PREPARED = 20
 """So many cases of a task are prepared at a time, of which a class has some each."""
@@ -61,6 +67,9 @@ class Run:
 
     limits_bytes: Sequence[int] = ()
     """What it may reserve of each GPU; nothing, if memory is not limited."""
+
+    our_peak_bytes: int = 0
+    """The peak of our own program that fits; 0 if there is none."""
 
     inputs: Sequence[Any] = ()
     """What it is called with, until its results are collected."""
@@ -92,6 +101,12 @@ class Run:
     record: RunRecord = field(default_factory=RunRecord)
     """In a workshop, all that it has done: see `building.py`."""
 
+    link: Link | None = None
+    """In a rank's process, its connection to the other ranks: see `ranks.py`."""
+
+    sent: Sent = field(default_factory=list)
+    """What each rank has sent."""
+
     _given: list[tuple[ref[torch.Tensor], Outline]] = field(default_factory=list)
 
     def ours(self, function: Callable[..., Loaded]) -> Callable[..., Loaded]:
@@ -99,7 +114,9 @@ class Run:
 
         @wraps(function)
         def call_uncounted(*args: Any, **kwargs: Any) -> Loaded:
-            with self.work.counting(False):
+            for each in (*args, *kwargs.values()):
+                _require_plain(each)
+            with self.work.pausing():
                 self.require_intact()
                 given = function(*args, **kwargs)
                 self.note_given(given if isinstance(given, tuple | list) else [given])
@@ -142,10 +159,18 @@ class Run:
 
     @property
     def times_the_flops(self) -> float:
-        """Its FLOPs, as a multiple of the reference's."""
-        return self.work.flops / self.expected_work.flops
+        """How much it computes, as a multiple of the reference.
 
-    def require_no_more_flops(self, why: str) -> None:
+        Either its FLOPs or all of its operations, less the `ELEMENT_WISE` ones that are allowed,
+        whichever is more: a product counts as one however it is written.
+        """
+        own = self.expected_work
+        return max(
+            self.work.flops / max(own.flops, 1),
+            self.work.operations / max(own.operations, 1) - ELEMENT_WISE,
+        )
+
+    def require_no_more_flops(self, why: str, most: float = MOST_FLOPS) -> None:
         """Require that hardly a product is computed that the reference does without.
 
         One layer in twenty may be: who writes a layer's backward pass also makes the gradient of
@@ -153,11 +178,12 @@ class Run:
 
         Args:
             why: says what was computed again, and what should have been done.
+            most: the largest multiple that is allowed.
 
         Raises:
             NotFixed: there are more FLOPs.
         """
-        if self.times_the_flops > MOST_FLOPS:
+        if self.times_the_flops > most:
             raise NotFixed(f"It fits, but takes {self.times_the_flops:.2f} times the FLOPs: {why}")
 
     def read_peaks(self, peaks: Sequence[Peaks]) -> None:
@@ -187,10 +213,13 @@ class Run:
 
     @property
     def peak_report(self) -> str:
-        """The verdict's remark on a program that fits: its peak, and the limit if there is one."""
+        """The verdict's remark on a program that fits: its peak, the limit, and our program's."""
         if not self.limits_bytes:
             return ""
-        return f"peak {format_bytes(self.peak_bytes)} of {format_bytes(self.limit_bytes)}"
+        peak, limit = map(format_bytes, (self.peak_bytes, self.limit_bytes))
+        if not self.our_peak_bytes:
+            return f"peak {peak}, limit {limit}"
+        return f"peak {peak}, limit {limit}, ours {format_bytes(self.our_peak_bytes)}"
 
 
 def room(room_bytes: int) -> Callable[[Run], Sequence[int]]:
@@ -217,8 +246,8 @@ class Repair:
     """Runs the program, within the limit."""
 
     collect: Callable[[Run, Any], Any] = lambda run, returned: returned
-    """`collect(run, returned)` takes results to the host, from inputs and from what `call` gave;
-    raises `NotFixed`, if they are not what they should be. The GPU is still attached."""
+    """`collect(run, returned)` takes results to the host, from inputs and from what `call` gave, as
+    data; raises `NotFixed`, if they are not what they should be. The GPU is still attached."""
 
     reference: Program | None = None
     """The program whose results are right."""
@@ -274,13 +303,13 @@ class Repair:
         own, right = self.our_runs(case)
         limit = self.limit(own) if self.limit else ()
         try:
-            program = self.accept(answer, **case) if self.accept else answer
-            run = Run(case, program, [limit] if isinstance(limit, int) else limit)
+            run = Run(
+                case, self.program_of(answer, case), [limit] if isinstance(limit, int) else limit
+            )
             run.expected, run.expected_work = right.results, right.work
+            run.our_peak_bytes = self.peak_of(own)
             self._run(run)
-            if self.reference is not None:
-                run.work.require_like(right.work, self.least_share)
-            self.compare(run, run.expected)
+            self._require(run)
         except NotFixed:
             raise
         except Exception as error:
@@ -292,6 +321,22 @@ class Repair:
                 f"{type(error).__name__}: {error}"
             ) from error
         return run
+
+    def peak_of(self, own: Run) -> int:
+        """Return the peak of our own run, in bytes; 0 if there was none."""
+        if not own.peaks_bytes:
+            return 0
+        return self.peak(own) if self.peak else own.peak_bytes
+
+    def _require(self, run: Run) -> None:
+        """Check a finished run against the reference."""
+        if self.reference is not None:
+            run.work.require_like(run.expected_work, self.least_share)
+        self.compare(run, run.expected)
+
+    def program_of(self, answer: Any, case: Config) -> Program:
+        """Give the program that an answer is, or makes for a case."""
+        return self.accept(as_data(answer), **case) if self.accept else answer
 
     def prepare(self, **case: Any) -> None:
         """Run our own programs on a case, so that no answer's trial has to."""
@@ -321,6 +366,7 @@ class Repair:
                 try:
                     with self._limited(run.limits_bytes), run.work.counting():
                         returned = self._called(run)
+                        gc.collect()  # so that finalizers of the answer's objects count, too
                 except torch.cuda.OutOfMemoryError as error:
                     if not run.limits_bytes:
                         raise
@@ -331,7 +377,7 @@ class Repair:
                 if not self.peak:
                     self._require_limit(run, held_bytes)
                 run.require_intact()
-                run.results = self.collect(run, returned)
+                run.results = self.collect(run, as_data(returned))
             run.inputs = ()
             if self.peak and run.limits_bytes:
                 run.peaks_bytes = [self.peak(run)]
@@ -370,6 +416,17 @@ def _is_from_answer(error: BaseException) -> bool:
     """Tell whether a line of the answer is in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(frame.filename == OWN_MODULE for frame in frames)
+
+
+def _require_plain(argument: object) -> None:
+    """Refuse objects of the answer's own classes, whose methods would run while nothing counts."""
+    kind = type(argument)
+    own_tensor = isinstance(argument, torch.Tensor) and not is_plain(argument)
+    if kind.__module__ == OWN_MODULE or own_tensor:
+        raise NotFixed(
+            f"A function that it was given is called with a {kind.__name__}. Give it plain numbers "
+            "and tensors."
+        )
 
 
 def _tensors(inputs: Sequence[Any]) -> Iterator[torch.Tensor]:

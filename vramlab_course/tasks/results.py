@@ -6,14 +6,69 @@ already when the program ends; parameters are read where modules keep them, past
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeGuard
+from collections import deque
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, TypeGuard
 
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import NotFixed
 
 _PIECE_NUMBERS = 2**14
 """Compared at a time: what a comparison makes of them fits into a core's cache."""
+
+
+def as_data(value: object) -> object:
+    """Convert what a program returned to Python's lists, tuples, dicts, numbers and texts.
+
+    NumPy's numbers and arrays become Python's. An object whose class derives from one of Python's,
+    such as a NamedTuple, becomes an object of that one; its own methods are not called. Anything
+    else, such as a tensor, stays as it is.
+    """
+    if type(value).__module__ == "numpy" and isinstance(value, _numpy().generic | _numpy().ndarray):
+        return value.tolist()
+    match value:
+        case dict():
+            return {as_data(key): as_data(each) for key, each in dict.items(value)}
+        case tuple():
+            return tuple(map(as_data, tuple.__iter__(value)))
+        case list():
+            return list(map(as_data, list.__iter__(value)))
+        case bool():
+            return value
+        case int():
+            return int.__int__(value)
+        case float():
+            return float.__float__(value)
+        case str():
+            return str.__str__(value)
+    if type(value) in (range, deque, type({}.keys()), type({}.values())):
+        return list(map(as_data, value))  # type: ignore[call-overload]
+    return value
+
+
+def _numpy() -> Any:
+    import numpy
+
+    return numpy
+
+
+def is_one_of(value: object, known: Iterable[object]) -> bool:
+    """Return whether a result is one of the known values.
+
+    The comparison never calls an answer's own `__eq__`, which could claim to equal anything.
+    """
+    value = as_data(value)
+    return any(type(value) is type(each) and value == each for each in known)
+
+
+def whole(value: object) -> int | None:
+    """Return a result as an int if it is a whole number of any type, as in predictions; or None."""
+    value = as_data(value)
+    if type(value) in (float, Fraction, Decimal) and value == value // 1:  # type: ignore[operator]
+        return int(value)
+    return value if type(value) is int else None
 
 
 def is_plain(value: object) -> TypeGuard[torch.Tensor]:
@@ -53,8 +108,9 @@ def number(value: object, or_else: str) -> float:
     """
     if is_plain(value) and value.numel() == 1:
         return float(value)
-    if isinstance(value, int | float) and type(value) in (int, float):
-        return float(value)
+    value = as_data(value)
+    if type(value) in (int, float):
+        return float(value)  # type: ignore[arg-type]
     raise NotFixed(or_else)
 
 
@@ -64,8 +120,8 @@ def items(value: object, count: int, what: str) -> list[object]:
     Raises:
         NotFixed: it is none; says `what` it has to be.
     """
-    found = list(value) if is_plain(value) and value.dim() else value
-    if not isinstance(found, list | tuple) or type(found) not in (list, tuple):
+    found = list(value) if is_plain(value) and value.dim() else as_data(value)
+    if not isinstance(found, list | tuple):
         raise NotFixed(f"It has to return {what}; it gives a {type(value).__name__}.")
     if len(found) != count:
         raise NotFixed(f"It has to return {what}: {count}, not {len(found)}.")

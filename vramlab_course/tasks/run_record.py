@@ -1,7 +1,7 @@
 """All that a program does on virtual GPUs: each operator, and each block of memory.
 
-Time is counted in ticks. One passes when a block is taken or given back, and when an operator has
-run: so there is a moment for everything, and none in which nothing happens.
+Time is counted in ticks, on each GPU. One passes when a block is taken or given back there, and
+when an operator has run: so there is a moment for everything, and none in which nothing happens.
 """
 
 from __future__ import annotations
@@ -75,18 +75,17 @@ class RunRecord:
     held_bytes: dict[int, list[int]] = field(default_factory=dict)
     """What is allocated on each GPU, tick by tick; the first is what the program was given."""
 
-    @property
-    def now(self) -> int:
-        """The tick that has come."""
-        return len(next(iter(self.held_bytes.values()), (0,))) - 1
+    def now(self, gpu: int = 0) -> int:
+        """Return the current tick of a GPU."""
+        return len(self.held_bytes[gpu]) - 1
 
     @contextmanager
     def marking(self, name: str, gpu: int = 0) -> Iterator[None]:
         """Mark what the body does."""
-        start = self.now
+        start = self.now(gpu)
         yield
-        self._tick()
-        self.marks.append(RecordedStep(name, gpu, start, self.now))
+        self._tick(gpu)
+        self.marks.append(RecordedStep(name, gpu, start, self.now(gpu)))
 
     def peak_tick(self, gpu: int) -> int:
         """Give the first tick in which most is allocated on a GPU."""
@@ -108,9 +107,8 @@ class RunRecord:
             for name, size_bytes in sums.most_common(MOST_NAMED)
         )
 
-    def _tick(self) -> None:
-        for held_bytes in self.held_bytes.values():
-            held_bytes.append(held_bytes[-1])
+    def _tick(self, gpu: int) -> None:
+        self.held_bytes[gpu].append(self.held_bytes[gpu][-1])
 
 
 def _times(count: int) -> str:
@@ -126,36 +124,37 @@ def recording(gpu: VirtualGPU, work: Work, record: RunRecord) -> Iterator[None]:
     from vramlab.gpu.core.observers import Observer
 
     living: dict[tuple[int, int], RecordedBlock] = {}
-    running: list[tuple[str, int]] = []
+    running: list[tuple[str, dict[int, int]]] = []
 
     def heard(device: int, action: str, address: int, requested_bytes: int) -> None:
         if action not in ("alloc", "free_requested") or not is_open:
             return
-        record._tick()
+        record._tick(device)
         size_bytes = -(-requested_bytes // ROUNDED_TO_BYTES) * ROUNDED_TO_BYTES
         if action == "alloc":
             name = f"within {running[-1][0]}" if running else "made by itself"
-            block = RecordedBlock(name, device, size_bytes, record.now)
+            block = RecordedBlock(name, device, size_bytes, record.now(device))
             living[device, address] = block
             record.blocks.append(block)
         else:
             if (device, address) in living:
-                living.pop((device, address)).freed = record.now
+                living.pop((device, address)).freed = record.now(device)
             size_bytes = -size_bytes
         record.held_bytes[device][-1] += size_bytes
 
     class StepsAndBlocks(Observer):
         def op_begins(self, func: Any, args: Sequence[Any], kwargs: Any) -> None:
-            running.append((func._schema.name.partition("::")[2].strip("_"), record.now))
+            starts = {index: record.now(index) for index in record.held_bytes}
+            running.append((func._schema.name.partition("::")[2].strip("_"), starts))
 
         def op_ran(self, func: Any, args: Sequence[Any], kwargs: Any, result: Any) -> None:
-            name, start = running[-1]
+            name, starts = running[-1]
             for tensor in result if isinstance(result, tuple | list) else (result,):
                 _name_block(living, name, tensor)
             if not work.is_paused and not func.is_view and not name.startswith(("empty", "new_em")):
-                record._tick()
-                index = max((_device_of(each) for each in (*args, result)), default=-1)
-                record.steps.append(RecordedStep(name, max(index, 0), start, record.now))
+                index = max(0, *(_device_of(each) for each in (*args, result)))
+                record._tick(index)
+                record.steps.append(RecordedStep(name, index, starts[index], record.now(index)))
 
         def op_ends(self, func: Any) -> None:
             running.pop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from vramlab.units import format_bytes
@@ -9,21 +11,27 @@ from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.tasks.repair import Run
 
 
-def call_noting_transfers(run: Run) -> Any:
-    """Run the program, and note how many bytes went to the host: last in `run.noted`."""
+@contextmanager
+def noting_transfers(run: Run) -> Iterator[None]:
+    """Note how many bytes go to the host in the body: last in `run.noted`."""
     from vramlab.measure import record_transfers
 
     with record_transfers() as transfers:
-        returned = run.program(*run.inputs)
+        yield
     run.noted.append(transfers.to_host_bytes)
-    return returned
+
+
+def call_noting_transfers(run: Run) -> Any:
+    """Run the program, and note how many bytes go to the host."""
+    with noting_transfers(run):
+        return run.program(*run.inputs)
 
 
 def require_stayed(run: Run, most_bytes: int, why: str) -> None:
-    """Require that hardly anything went to the host in a run of `call_noting_transfers`.
+    """Require that hardly anything went to the host where `noting_transfers` looked.
 
     Args:
-        run: which has ended.
+        run: whose transfers are noted.
         most_bytes: that may go there, to be looked at.
         why: says what should have been done.
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import NotFixed
+from vramlab_course.tasks.operations import base_name, elements, flops_of, operations_of
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -43,8 +45,8 @@ Watcher = Callable[["OpOverload", Sequence[Any], Mapping[str, Any]], None]
 class Work:
     """What a program has computed so far.
 
-    Operations are FLOPs for products and attention, and for any other op the elements of its
-    largest operand or result. Views and copies between devices are none.
+    Operations are FLOPs for what multiplies and adds up (`operations.py`), and for any other op the
+    elements of its largest operand or result. Views and copies between devices are none.
     """
 
     on_gpus: dict[int, int] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Work:
     """Operations on the host."""
 
     flops: int = 0
-    """FLOPs of products and attention, wherever they ran: as `FlopCounterMode` counts them."""
+    """Of `operations`, those of what multiplies and adds up, wherever it ran (`operations.py`)."""
 
     numbers: int = 0
     """Numbers that went from tensors to Python or NumPy, or back."""
@@ -62,22 +64,56 @@ class Work:
     watchers: list[Watcher] = field(default_factory=list)
     """Called with every op that is counted, after it ran."""
 
-    is_paused: bool = True
-    """While our own code runs: nothing is counted."""
+    is_counting: bool = False
+    """While a program runs."""
+
+    pausing_threads: list[int] = field(default_factory=list)
+    """Where our own code runs in between: nothing is counted there. Ranks may be threads, and one
+    that waits for others waits in our code."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is counted in this thread."""
+        return not self.is_counting or get_ident() in self.pausing_threads
 
     @property
     def on_gpu(self) -> int:
         """Operations on all GPUs."""
         return sum(self.on_gpus.values())
 
+    @property
+    def operations(self) -> int:
+        """Operations, wherever they ran.
+
+        A product counts the same if it is written as element-wise operators and sums.
+        """
+        return self.on_gpu + self.on_host
+
+    def add(self, other: Work) -> None:
+        """Add what another program has computed."""
+        for gpu, operations in other.on_gpus.items():
+            self.on_gpus[gpu] = self.on_gpus.get(gpu, 0) + operations
+        self.on_host += other.on_host
+        self.flops += other.flops
+        self.numbers += other.numbers
+
     @contextmanager
-    def counting(self, is_counting: bool = True) -> Iterator[None]:
-        """Count what the body computes, or (False) do not."""
-        before, self.is_paused = self.is_paused, not is_counting
+    def counting(self) -> Iterator[None]:
+        """Count what the body computes."""
+        self.is_counting = True
         try:
             yield
         finally:
-            self.is_paused = before
+            self.is_counting = False
+
+    @contextmanager
+    def pausing(self) -> Iterator[None]:
+        """Do not count what the body computes: it is our own code."""
+        self.pausing_threads.append(get_ident())
+        try:
+            yield
+        finally:
+            self.pausing_threads.remove(get_ident())
 
     def require_like(self, own: Work, least_share: float = LEAST_SHARE) -> None:
         """Require that about the same work was done, and on the GPU, as by the reference.
@@ -109,15 +145,17 @@ class Work:
         from vramlab.gpu.core.tensors import tensors_in
         from vramlab.gpu.ops.copies import device_index_of
 
+        if isinstance(result, bool | int | float | complex):
+            self.numbers += 1  # what float(x), int(x), bool(x), x.item() and torch.equal() give
         tensors = list(tensors_in((*args, result), kwargs))
         places = {device_index_of(tensor) for tensor in tensors}
         gpus = sorted(place for place in places if place >= 0)
         name = func._schema.name.partition("::")[2]
         if func.is_view or name.startswith(_UNCOUNTED) or (name in _COPIES and len(places) > 1):
             return
-        flops = _flops(func, args, kwargs, result)
+        flops = flops_of(func, args, kwargs, result)
         self.flops += flops
-        operations = flops or max(map(_elements, (*args, *kwargs.values(), result)), default=0)
+        operations = operations_of(func, args, kwargs, result, flops)
         if gpus:
             self.on_gpus[gpus[0]] = self.on_gpus.get(gpus[0], 0) + operations
         else:
@@ -132,40 +170,53 @@ def watching(gpu: VirtualGPU, work: Work) -> Iterator[None]:
     from vramlab.gpu.core.observers import Observer
 
     class Counting(Observer):
-        def op_ran(self, *op: Any) -> None:
+        def op_ran(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
             if not work.is_paused:
-                work.note(*op)
+                work.note(func, args, kwargs, result)
+                if base_name(func).startswith(_UNCOUNTED):
+                    _forget(result)
 
-    def answer_and_count(answer: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def answer_and_count(
+        count: Callable[[Any], int], answer: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         result = answer(*args, **kwargs)
         if not work.is_paused:
-            work.numbers += max(_elements(args[0]), _elements(result))
+            work.numbers += max(count(args[0]), count(result))
         return result
 
     tensor = torch.Tensor
-    readers = (tensor.numpy, tensor.__array__, tensor.tolist, tensor.item, tensor.__float__)
-    makers = (torch.tensor, torch.as_tensor, torch.asarray, tensor.new_tensor)
+    readers = (tensor.numpy, tensor.__array__, tensor.tolist)
+    one_by_one = (tensor.apply_, tensor.map_, tensor.map2_)
+    makers = (torch.tensor, torch.as_tensor, torch.asarray, tensor.new_tensor, tensor.new)
+    printers = (tensor.__repr__, tensor.__format__)
     overrides = gpu._service.overrides
-    before = {function: overrides[function] for function in (*readers, *makers)}
-    overrides.update({name: partial(answer_and_count, answer) for name, answer in before.items()})
+    before = dict(overrides)
+    for count, functions in (
+        (elements, (*readers, *one_by_one, *makers)),
+        (_printed, printers),
+    ):
+        for function in functions:
+            answer = overrides.get(function, function)
+            overrides[function] = partial(answer_and_count, count, answer)
     try:
         with gpu.machine.observing(Counting()):
             yield
     finally:
+        overrides.clear()
         overrides.update(before)
 
 
-def _flops(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
-    from torch.utils.flop_counter import flop_registry
+def _forget(tensor: torch.Tensor) -> None:
+    """Overwrite new, uninitialized memory, which may still contain results of the reference."""
+    if tensor.device.type != "meta" and not tensor.is_quantized:
+        is_number = tensor.is_floating_point() or tensor.is_complex()
+        tensor.fill_(float("nan") if is_number else 1)
 
-    count = flop_registry.get(func._overloadpacket)
-    return 0 if count is None else int(count(*args, **kwargs, out_val=result))
 
+def _printed(value: Any) -> int:
+    """Count the numbers of a tensor's text: all of them, or some at each end of each dimension."""
+    from torch._tensor_str import PRINT_OPTS
 
-def _elements(value: Any) -> int:
-    """Of a tensor, or of all tensors in a list."""
-    if isinstance(value, torch.Tensor):
-        return int(value.numel())
-    if isinstance(value, list | tuple):
-        return sum(map(_elements, value))
-    return 0
+    if elements(value) <= PRINT_OPTS.threshold:
+        return elements(value)
+    return int(min(elements(value), (2 * PRINT_OPTS.edgeitems) ** value.dim()))

@@ -17,6 +17,7 @@ from vramlab_classroom.judge.task import Config, Exercise, NotFixed, Workshop
 from vramlab_course.tasks.building import Building, Curves
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Run
+from vramlab_course.tasks.results import whole
 
 if TYPE_CHECKING:
     from vramlab_course.plots.workshop_run import RunBar
@@ -103,9 +104,10 @@ class Driver:
         Raises:
             NotFixed: the size is no number of bytes that a driver would give.
         """
-        if type(size_bytes) is not int or not 0 < size_bytes <= 16 * GIB:
+        size_bytes = whole(asked := size_bytes) or 0
+        if not 0 < size_bytes <= 16 * GIB:
             raise NotFixed(
-                f"driver.take({size_bytes!r}): a segment has a whole number of bytes, from 1 to "
+                f"driver.take({asked!r}): a segment has a whole number of bytes, from 1 to "
                 f"{16 * GIB}."
             )
         address = self._next
@@ -122,8 +124,9 @@ class Driver:
         Raises:
             NotFixed: there is none at the address.
         """
-        if type(address) is not int or address not in self.segments:
-            raise NotFixed(f"driver.give_back({address!r}): no segment begins there.")
+        address = whole(given := address) or 0
+        if address not in self.segments:
+            raise NotFixed(f"driver.give_back({given!r}): no segment begins there.")
         del self.segments[address]
         self.calls += 1
 
@@ -172,8 +175,8 @@ def _replay(run: Run) -> Replayed:
     asked_bytes = 0
     for number, request in enumerate(run.inputs[0]):
         if request.size_bytes:
-            address = allocator.malloc(request.size_bytes)
-            _require_free(number, request.size_bytes, address, driver, places)
+            given = allocator.malloc(request.size_bytes)
+            address = _required_free(number, request.size_bytes, given, driver, places)
             insort(places, (address, request.size_bytes))
             block = HandedOut(address, request.size_bytes, number)
             living[request.block] = block
@@ -208,13 +211,13 @@ def _segment_of(address: int, driver: Driver) -> tuple[int, int] | None:
     return None if start is None else (start, start + driver.segments[start])
 
 
-def _require_free(
-    number: int, size_bytes: int, address: object, driver: Driver, places: list[tuple[int, int]]
-) -> None:
-    """Require that a block lies in a segment, aligned, and on no other block."""
-    what = f"RecordedRequest {number}, malloc({size_bytes:,})"
-    if not isinstance(address, int) or type(address) is not int:
-        raise NotFixed(f"{what} gives a {type(address).__name__}; it has to give an address.")
+def _required_free(
+    number: int, size_bytes: int, given: object, driver: Driver, places: list[tuple[int, int]]
+) -> int:
+    """Require that a block lies in a segment, aligned, and on no other block: its address."""
+    what = f"Request {number}, malloc({size_bytes:,}),"
+    if (address := whole(given)) is None:
+        raise NotFixed(f"{what} gives a {type(given).__name__}; it has to give an address.")
     segment = _segment_of(address, driver)
     if segment is None or address + size_bytes > segment[1]:
         raise NotFixed(f"{what} gives a block that is not within one segment of the driver's.")
@@ -230,6 +233,7 @@ def _require_free(
             raise NotFixed(
                 f"{what} gives a block on top of another of {other_bytes:,} bytes, which lives."
             )
+    return address
 
 
 def _require_segments(number: int, driver: Driver, places: list[tuple[int, int]]) -> None:

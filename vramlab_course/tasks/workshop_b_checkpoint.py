@@ -103,7 +103,7 @@ def _step(run: Run, others: Sequence[Any] = ()) -> torch.Tensor:
 
 
 def _step_with_others(run: Run) -> torch.Tensor:
-    with run.work.counting(False):
+    with run.work.pausing():
         scale = torch.tensor(0.5).to("cuda").requires_grad_()
     run.noted.append(scale)
     return _step(run, (scale, 0.25))

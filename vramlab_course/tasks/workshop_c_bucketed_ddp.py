@@ -12,8 +12,9 @@ from vramlab.units import KIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import Config, Exercise, NotFixed, Workshop
 from vramlab_course.tasks.gradients import require_gradients
-from vramlab_course.tasks.rank_by_rank import of_ranks
-from vramlab_course.tasks.repair import Run
+from vramlab_course.tasks.rank_network import Link
+from vramlab_course.tasks.ranks import of_ranks
+from vramlab_course.tasks.repair import MOST_FLOPS, Run
 from vramlab_course.tasks.results import is_plain, named_parameters_of, to_host
 
 RANKS = 2
@@ -22,30 +23,10 @@ ROOM_BYTES = 16 * KIB
 SAME = 1e-4
 
 
-@dataclass
-class Traffic:
-    """What the ranks send, by the order in which they send it."""
+ALL_REDUCE = "all-reduce"
 
-    sent: list[list[torch.Tensor]] = field(default_factory=lambda: [[] for _ in range(RANKS)])
-    """The tensors of each rank, until they are added up."""
-
-    sizes_bytes: list[int] = field(default_factory=list)
-    """Of the all-reduces of rank 0."""
-
-    rank: int = 0
-    """Whose program runs."""
-
-    is_backward: bool = False
-
-
-@dataclass(frozen=True)
-class Averaged:
-    """The gradients of each rank after a step, and what went around."""
-
-    gradients: Sequence[dict[str, torch.Tensor]]
-    traffic: Traffic
-    ticks: tuple[int, int]
-    """From when to when rank 0 ran."""
+Gradients = dict[str, "torch.Tensor"]
+"""Of one rank, by the names of the parameters, on the host."""
 
 
 def _model(widths: Sequence[int]) -> torch.nn.Sequential:
@@ -55,89 +36,79 @@ def _model(widths: Sequence[int]) -> torch.nn.Sequential:
     return torch.nn.Sequential(*layers)
 
 
-def _ranks(run: Run, widths: Sequence[int], bucket_kib: int) -> list[Any]:
-    """Give each rank a model with the same weights, and rows of its own."""
-    inputs: list[Any] = []
-    for rank in range(RANKS):
-        torch.manual_seed(len(widths))
-        model = _model(widths).to(f"cuda:{rank}")
-        torch.manual_seed(1000 + rank)
-        inputs += [model, torch.randn(ROWS, widths[0]).to(f"cuda:{rank}")]
-    return inputs
+def _model_and_rows(run: Run, rank: int, widths: Sequence[int], bucket_kib: int) -> tuple[Any, ...]:
+    """Give a rank a model with the same weights as all, and rows of its own."""
+    torch.manual_seed(len(widths))
+    model = _model(widths).to(f"cuda:{rank}")
+    torch.manual_seed(1000 + rank)
+    return model, torch.randn(ROWS, widths[0]).to(f"cuda:{rank}")
 
 
-def _all_reduce(run: Run, traffic: Traffic, most_bytes: int) -> Callable[[Any], None]:
-    rank = traffic.rank
+def _gradients_bytes(run: Run) -> int:
+    """Add up the gradients of a rank."""
+    return sum(4 * outputs * (inputs + 1) for inputs, outputs in pairwise(run.case["widths"]))
 
-    def all_reduce(tensor: Any) -> None:
+
+@dataclass
+class AllReduces:
+    """What a rank sends in a step."""
+
+    run: Run
+    link: Link
+    most_bytes: int
+    """At once."""
+
+    is_backward: bool = False
+    sent: list[torch.Tensor] = field(default_factory=list)
+    """The tensors that its sums will be in."""
+
+    def all_reduce(self, tensor: Any) -> None:
+        """Issue an all-reduce: the function that a program is given."""
         if not is_plain(tensor) or not tensor.is_cuda or not tensor.is_contiguous():
             raise NotFixed("all_reduce() takes one contiguous tensor on the rank's own GPU.")
         size_bytes = tensor.numel() * tensor.element_size()
-        if not traffic.is_backward:
+        if not self.is_backward:
             raise NotFixed(
                 f"It sends {format_bytes(size_bytes)} when backward does not run. Everybody would "
                 "wait for that. When is a bucket full?"
             )
-        if size_bytes > most_bytes:
+        if size_bytes > self.most_bytes:
             raise NotFixed(
                 f"It sends {format_bytes(size_bytes)} at once; a bucket, or the largest parameter, "
-                f"has {format_bytes(most_bytes)} at most."
+                f"has {format_bytes(self.most_bytes)} at most."
             )
-        with run.record.marking("all-reduce", rank), run.work.counting(False):
-            run.note_given([tensor])
-            traffic.sent[rank].append(tensor)
-        if rank == 0:
-            traffic.sizes_bytes.append(size_bytes)
+        with self.run.record.marking(ALL_REDUCE, self.link.rank), self.run.work.pausing():
+            self.run.note_given([tensor])
+            self.link.post(ALL_REDUCE, tensor)
+        self.sent.append(tensor)
 
-    return all_reduce
-
-
-def _add_up(run: Run, traffic: Traffic) -> None:
-    """Do what the network would have done meanwhile."""
-    first, *others = traffic.sent
-    for other in others:
-        if [tensor.shape for tensor in other] != [tensor.shape for tensor in first]:
-            raise NotFixed("The ranks send different tensors, or in another order.")
-    run.require_intact()
-    with run.work.counting(False), torch.no_grad():
-        for tensors in zip(*traffic.sent, strict=True):
-            total = torch.stack([tensor.detach().cpu() for tensor in tensors]).sum(0)
-            for tensor in tensors:
+    def wait(self) -> None:
+        """Put the sums where they belong."""
+        self.run.require_intact()
+        with self.run.work.pausing(), torch.no_grad():
+            for tensor in self.sent:
+                total = torch.stack(self.link.receive()).sum(0)
                 tensor.detach().copy_(total)
-    traffic.sent = [[] for _ in range(RANKS)]
+        self.sent.clear()
 
 
-def _step(run: Run) -> Averaged:
-    """Run a step of each rank, rank 0 last; then add up, and let each finish, rank 0 first."""
-    traffic = Traffic()
-    models = run.inputs[::2]
-    largest = max(p.numel() * p.element_size() for p in models[0].parameters())
+def _step(run: Run, link: Link, model: torch.nn.Module, x: torch.Tensor) -> Gradients:
+    """Run a step of a rank."""
+    parameters = list(model.parameters())
     bucket_bytes = run.case["bucket_kib"] * KIB
-    finishing = []
-    start = 0
-    for rank in reversed(range(RANKS)):
-        model, x = run.inputs[2 * rank : 2 * rank + 2]
-        traffic.rank, start = rank, run.record.now
-        all_reduce = _all_reduce(run, traffic, max(bucket_bytes, largest))
-        finish = run.program(list(model.parameters()), all_reduce, RANKS, bucket_bytes)
-        if not callable(finish):
-            raise NotFixed(f"It has to return a function; it returns a {type(finish).__name__}.")
-        finishing.append(finish)
-        loss = model(x).square().mean()
-        traffic.is_backward = True
-        loss.backward()
-        traffic.is_backward = False
-        del loss
-    _add_up(run, traffic)
-    finishing.pop()()
-    ticks = (start, run.record.now)
-    for finish in finishing:
-        finish()
-    gradients = [
-        {name: to_host(p.grad) for name, p in named_parameters_of(model) if p.grad is not None}
-        for model in models
-    ]
-    return Averaged(gradients, traffic, ticks)
+    largest = max(each.numel() * each.element_size() for each in parameters)
+    network = AllReduces(run, link, max(bucket_bytes, largest))
+    finish = run.program(parameters, network.all_reduce, RANKS, bucket_bytes)
+    if not callable(finish):
+        raise NotFixed(f"It has to return a function; it returns a {type(finish).__name__}.")
+    loss = model(x).square().mean()
+    network.is_backward = True
+    loss.backward()
+    network.is_backward = False
+    del loss
+    network.wait()
+    finish()
+    return {name: to_host(p.grad) for name, p in named_parameters_of(model) if p.grad is not None}
 
 
 def _bucketed(
@@ -179,25 +150,21 @@ def _bucketed(
     return finish
 
 
-def _same_gradients(run: Run, expected: Averaged) -> None:
-    found: Averaged = run.results
-    for rank, (own, wanted) in enumerate(zip(found.gradients, expected.gradients, strict=True)):
+def _same_gradients(run: Run, expected: Sequence[Gradients]) -> None:
+    for rank, (own, wanted) in enumerate(zip(run.results, expected, strict=True)):
         try:
             require_gradients(own, wanted, SAME)
         except NotFixed as error:
             raise NotFixed(
                 f"{error} That was rank {rank}; both should have the mean over all ranks."
             ) from error
-    total_bytes, sent_bytes = (sum(each.traffic.sizes_bytes) for each in (expected, found))
+    total_bytes = _gradients_bytes(run)
+    sent_bytes = max(sum(message.size_bytes for message in messages) for messages in run.sent)
     if sent_bytes > total_bytes:
         raise NotFixed(
             f"The gradients are right, but a rank sends {format_bytes(sent_bytes)}; its gradients "
             f"have {format_bytes(total_bytes)}."
         )
-
-
-def _all_reduces(run: Run) -> int:
-    return len(run.results.traffic.sizes_bytes)
 
 
 VISIBLE: tuple[Config, ...] = (
@@ -226,10 +193,11 @@ DDP = Workshop(
     without=("torch.nn.parallel",),
     trial=of_ranks(
         RANKS,
-        ROOM_BYTES,
-        _all_reduces,
-        build=_ranks,
-        call=_step,
+        build=_model_and_rows,
+        step=_step,
+        room_bytes=ROOM_BYTES,
+        least_sent=lambda run: {ALL_REDUCE: (_gradients_bytes(run), "its gradients have")},
+        most_flops=MOST_FLOPS,
         reference=_bucketed,
         steps_name="all-reduces",
         question="Which gradients could travel together?",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import Config, Exercise, NotFixed, Workshop
-from vramlab_course.tasks.rank_by_rank import of_ranks
+from vramlab_course.tasks.rank_network import Link
+from vramlab_course.tasks.ranks import of_ranks
 from vramlab_course.tasks.repair import Run
 from vramlab_course.tasks.results import is_plain, items, on_host, require_close
 
@@ -22,144 +23,84 @@ ROOM_BYTES = 4 * WIDTH * WIDTH
 
 SAME = 1e-4
 
+MOST_FLOPS = 1.5
+"""Times our own: layers may run again in backward, which takes 8 products instead of 6."""
+
 GATHER, REDUCE_SCATTER = "all-gather", "reduce-scatter"
 
 Tensors = Sequence[Any]
 
 
 @dataclass
-class Reduced:
-    """A gradient of one rank that was given to reduce-scatter."""
-
-    whole: torch.Tensor
-    """(WIDTH, WIDTH), on the host."""
-
-    shard: torch.Tensor
-    """(WIDTH / RANKS, WIDTH): where the rank's part of the mean goes, on its GPU."""
-
-
-@dataclass(frozen=True)
-class Sharded:
-    """The gradients that ranks have at the end, and what they have sent."""
-
-    gradients: list[list[torch.Tensor]]
-    """Of each rank and layer, on the host."""
-
-    collectives: int
-    """Of rank 0."""
-
-    ticks: tuple[int, int]
-    """From when to when rank 0 ran."""
-
-
-@dataclass
-class ShardExchange:
-    """What connects the ranks: weights are known to all, and gradients are added up at the end."""
+class RankCollectives:
+    """What connects a rank with the others."""
 
     run: Run
-    shards: list[list[torch.Tensor]]
-    """Of each rank and layer, on the ranks' GPUs."""
+    link: Link
+    shards: Tensors
+    """The rank's, of each layer."""
 
-    weights: list[torch.Tensor]
-    """Of each layer, on the host."""
+    def all_gather(self, shard: Any) -> torch.Tensor:
+        """Make a whole weight of all ranks' shards."""
+        if not any(own is shard for own in self.shards):
+            raise NotFixed("all_gather() takes one of the shards that the rank was given.")
+        with self._collective(GATHER, shard) as parts:
+            weight = torch.cat(parts).to(shard.device)
+            self._name_block("gathered weight")
+        return weight
 
-    reduced: list[list[Reduced]] = field(default_factory=lambda: [[] for _ in range(RANKS)])
-    calls: list[int] = field(default_factory=lambda: [0] * RANKS)
-
-    def all_gather(self, rank: int) -> Callable[[Any], torch.Tensor]:
-        """Give a rank the function that makes a whole weight of its shard."""
-
-        def all_gather(shard: Any) -> torch.Tensor:
-            found = [layer for layer, own in enumerate(self.shards[rank]) if own is shard]
-            if not found:
-                raise NotFixed("all_gather() takes one of the shards that the rank was given.")
-            with self._collective(GATHER, rank):
-                weight = self.weights[found[0]].to(f"cuda:{rank}")
-                for block in self.run.record.blocks[-1:]:
-                    block.name = "gathered weight"
-                return weight
-
-        return all_gather
-
-    def reduce_scatter(self, rank: int) -> Callable[[Any], torch.Tensor]:
-        """Give a rank the function that adds a gradient up over ranks, and gives its part."""
-
-        def reduce_scatter(gradient: Any) -> torch.Tensor:
-            if not is_plain(gradient) or gradient.shape != (WIDTH, WIDTH) or not gradient.is_cuda:
-                raise NotFixed(
-                    f"reduce_scatter() takes the gradient of a whole weight, ({WIDTH}, {WIDTH}), "
-                    "on the rank's own GPU."
-                )
-            with self._collective(REDUCE_SCATTER, rank):
-                shard = torch.empty(WIDTH // RANKS, WIDTH, device=f"cuda:{rank}")
-                for block in self.run.record.blocks[-1:]:
-                    block.name = "gradient of a shard"
-                self.reduced[rank].append(Reduced(gradient.detach().cpu(), shard))
-                self.run.note_given([shard])
-            return shard
-
-        return reduce_scatter
-
-    def finish(self) -> None:
-        """Give all ranks their parts of the means."""
-        if len({len(each) for each in self.reduced}) > 1:
-            raise NotFixed("The ranks call reduce_scatter() more or less often than each other.")
-        self.run.require_intact()
-        with self.run.work.counting(False):
-            for of_layer in zip(*self.reduced, strict=True):
-                mean = torch.stack([each.whole for each in of_layer]).mean(0)
-                for each, part in zip(of_layer, mean.chunk(RANKS), strict=True):
-                    each.shard.copy_(part)
+    def reduce_scatter(self, gradient: Any) -> torch.Tensor:
+        """Give the rank's part of the mean of a gradient over all ranks."""
+        if not is_plain(gradient) or gradient.shape != (WIDTH, WIDTH) or not gradient.is_cuda:
+            raise NotFixed(
+                f"reduce_scatter() takes the gradient of a whole weight, ({WIDTH}, {WIDTH}), "
+                "on the rank's own GPU."
+            )
+        with self._collective(REDUCE_SCATTER, gradient) as parts:
+            mean = torch.stack(parts).mean(0)
+            shard = mean.chunk(RANKS)[self.link.rank].to(gradient.device)
+            self._name_block("gradient of a shard")
+        return shard
 
     @contextmanager
-    def _collective(self, name: str, rank: int) -> Iterator[None]:
-        self.calls[rank] += 1
+    def _collective(self, name: str, tensor: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+        """Send a tensor, and give what all ranks have sent."""
         self.run.require_intact()
-        with self.run.record.marking(name, rank), self.run.work.counting(False):
-            yield
+        run = self.run
+        with run.record.marking(name, self.link.rank), run.work.pausing(), torch.no_grad():
+            self.link.post(name, tensor)
+            yield self.link.receive()
+
+    def _name_block(self, name: str) -> None:
+        for block in self.run.record.blocks[-1:]:
+            block.name = name
 
 
-def _ranks(run: Run, layers: int) -> list[Any]:
-    """Give each rank its shards, and rows of its own; and the whole weights, on the host."""
+def _shards_and_rows(run: Run, rank: int, layers: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Give a rank its shards, and rows of its own."""
     generator = torch.Generator().manual_seed(layers)
     weights = [torch.randn(WIDTH, WIDTH, generator=generator) / 16 for _ in range(layers)]
-    shards, rows = [], []
-    for rank in range(RANKS):
-        shards.append([each.chunk(RANKS)[rank].to(f"cuda:{rank}") for each in weights])
-        rows.append(torch.randn(ROWS, WIDTH, generator=generator).to(f"cuda:{rank}"))
-        run.note_given([*shards[-1], rows[-1]])
-    return [shards, rows, weights]
+    rows = torch.randn(RANKS, ROWS, WIDTH, generator=generator)
+    shards = [each.chunk(RANKS)[rank].to(f"cuda:{rank}") for each in weights]
+    run.note_given(shards)
+    return shards, rows[rank].to(f"cuda:{rank}")
 
 
-def _step(run: Run) -> Sharded:
-    """Run a step of each rank, rank 0 last."""
-    shards, rows, weights = run.inputs
-    collectives = ShardExchange(run, shards, weights)
-    returned: list[Any] = [None] * RANKS
-    start = 0
-    for rank in reversed(range(RANKS)):
-        start = run.record.now
-        returned[rank] = run.program(
-            list(shards[rank]),
-            rows[rank],
-            collectives.all_gather(rank),
-            collectives.reduce_scatter(rank),
-        )
-        run.require_intact()
-    ticks = (start, run.record.now)
-    collectives.finish()
+def _step(run: Run, link: Link, shards: Tensors, x: torch.Tensor) -> list[torch.Tensor]:
+    """Run a step of a rank; give the gradients of its shards, on the host."""
+    collectives = RankCollectives(run, link, shards)
+    returned = run.program(list(shards), x, collectives.all_gather, collectives.reduce_scatter)
+    run.require_intact()
     what = "a list with the gradient of each shard"
-    gradients = []
-    for rank, each in enumerate(returned):
-        found = items(each, len(weights), what)
-        gradients.append([on_host(one, f"It has to return {what}.") for one in found])
-        for one in gradients[rank]:
-            if one.shape != (WIDTH // RANKS, WIDTH):
-                raise NotFixed(
-                    f"A gradient has the shape {tuple(one.shape)}; a shard has "
-                    f"{(WIDTH // RANKS, WIDTH)}. What does reduce_scatter() give?"
-                )
-    return Sharded(gradients, collectives.calls[0], ticks)
+    found = items(returned, len(shards), what)
+    gradients = [on_host(one, f"It has to return {what}.") for one in found]
+    for one in gradients:
+        if one.shape != (WIDTH // RANKS, WIDTH):
+            raise NotFixed(
+                f"A gradient has the shape {tuple(one.shape)}; a shard has "
+                f"{(WIDTH // RANKS, WIDTH)}. What does reduce_scatter() give?"
+            )
+    return gradients
 
 
 def _gathered_for_each_layer(
@@ -185,15 +126,13 @@ def _gathered_for_each_layer(
     return gradients
 
 
-def _same_gradients(run: Run, expected: Sharded) -> None:
-    if _are_backwards(run.results.gradients[0], expected.gradients[0]):
+def _same_gradients(run: Run, expected: Sequence[list[torch.Tensor]]) -> None:
+    if _are_backwards(run.results[0], expected[0]):
         raise NotFixed(
             "The gradients are right, and in the wrong order: yours go from the last layer to the "
             "first. The list of shards goes from the first to the last."
         )
-    for rank, (own, wanted) in enumerate(
-        zip(run.results.gradients, expected.gradients, strict=True)
-    ):
+    for rank, (own, wanted) in enumerate(zip(run.results, expected, strict=True)):
         for layer, (found, right) in enumerate(zip(own, wanted, strict=True)):
             message = (
                 f"The gradient of layer {layer}'s shard on rank {rank} is another than that of the "
@@ -210,8 +149,12 @@ def _are_backwards(found: list[torch.Tensor], right: list[torch.Tensor]) -> bool
     )
 
 
-def _collectives(run: Run) -> int:
-    return int(run.results.collectives)
+def _least_sent(run: Run) -> dict[str, tuple[int, str]]:
+    weights_bytes = run.case["layers"] * 4 * WIDTH * WIDTH
+    return {
+        GATHER: (weights_bytes // RANKS, "its shards have, which every rank needs once at least"),
+        REDUCE_SCATTER: (weights_bytes, "its gradients have"),
+    }
 
 
 VISIBLE: tuple[Config, ...] = ({"layers": 8}, {"layers": 5})
@@ -231,10 +174,11 @@ FSDP = Workshop(
     without=("torch.distributed.fsdp",),
     trial=of_ranks(
         RANKS,
-        ROOM_BYTES,
-        _collectives,
-        build=_ranks,
-        call=_step,
+        build=_shards_and_rows,
+        step=_step,
+        room_bytes=ROOM_BYTES,
+        least_sent=_least_sent,
+        most_flops=MOST_FLOPS,
         reference=_gathered_for_each_layer,
         steps_name="collectives",
         question="Which weight is gathered more often than twice?",

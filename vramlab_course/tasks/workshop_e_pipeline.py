@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,9 @@ from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import Config, Exercise, NotFixed, Workshop
 from vramlab_course.tasks.building import BARE_T4, Building, Curves
+from vramlab_course.tasks.ranks import each_rank
 from vramlab_course.tasks.repair import Run
+from vramlab_course.tasks.results import as_data, whole
 
 if TYPE_CHECKING:
     from vramlab_course.plots.workshop_run import RunBar
@@ -45,41 +47,43 @@ class PipelineRun:
 
 
 def _orders(program: Callable[..., Any], ranks: int, micro_batches: int) -> list[list[StageWork]]:
-    """Ask for the order of each rank, and require that it has each piece of work once."""
-    whole = {(way, n) for way in ("forward", "backward") for n in range(micro_batches)}
-    orders = []
-    for rank in range(ranks):
-        order = program(rank, ranks, micro_batches)
-        pairs = [tuple(each) for each in order] if _is_list_of_pairs(order) else None
-        if pairs is None or not all(_is_work(pair) for pair in pairs):
-            raise NotFixed(
-                f"For rank {rank} it has to give a list of pairs such as ('forward', 0) or "
-                f"('backward', 0); it gives {_short(order)}."
-            )
-        for pair in pairs:
-            if pair not in whole or pairs.count(pair) > 1:
-                problem = "twice" if pair in whole else "which is not there"
-                raise NotFixed(f"The order of rank {rank} has {pair!r}, {problem}.")
-        if missing := sorted(whole.difference(pairs)):
-            raise NotFixed(f"The order of rank {rank} lacks {missing[0]!r}.")
-        orders.append([StageWork(way, rank, number) for way, number in pairs])
-    return orders
+    """Ask each rank for its order, and require that it has each piece of work once."""
+    orders = each_rank(ranks, lambda rank: _order(program, rank, ranks, micro_batches))
+    return [
+        [StageWork(way, rank, number) for way, number in order] for rank, order in enumerate(orders)
+    ]
+
+
+def _order(program: Callable[..., Any], rank: int, ranks: int, micro_batches: int) -> Order:
+    all_work = {(way, n) for way in ("forward", "backward") for n in range(micro_batches)}
+    order: Any = as_data(program(rank, ranks, micro_batches))
+    if not _is_list_of_pairs(order):
+        raise NotFixed(
+            f"For rank {rank} it has to give a list of pairs such as ('forward', 0) or "
+            f"('backward', 0); it gives {_short(order)}."
+        )
+    pairs = [(way, whole(number) or 0) for way, number in order]
+    for pair in pairs:
+        if pair not in all_work or pairs.count(pair) > 1:
+            problem = "twice" if pair in all_work else "which is not there"
+            raise NotFixed(f"The order of rank {rank} has {pair!r}, {problem}.")
+    if missing := sorted(all_work.difference(pairs)):
+        raise NotFixed(f"The order of rank {rank} lacks {missing[0]!r}.")
+    return pairs
 
 
 def _is_list_of_pairs(order: object) -> bool:
-    return type(order) in (list, tuple) and all(
-        type(each) in (list, tuple) and len(each) == 2
-        for each in order  # type: ignore[attr-defined]
+    return isinstance(order, list | tuple) and all(
+        isinstance(each, list | tuple)
+        and len(each) == 2
+        and isinstance(each[0], str)
+        and whole(each[1]) is not None
+        for each in order
     )
 
 
-def _is_work(pair: Sequence[object]) -> bool:
-    way, number = pair
-    return type(way) is str and type(number) is int
-
-
 def _short(order: object) -> str:
-    return type(order).__name__ if type(order) not in (list, tuple) else f"{order!r:.60}"
+    return f"{order!r:.60}" if isinstance(order, list | tuple) else type(order).__name__
 
 
 class _Stages:
@@ -220,7 +224,8 @@ def _held_in_time(run: Run) -> Curves:
 
 def _scheduling(**how: Any) -> Building:
     return Building(
-        gpu=BARE_T4.but(count=RANKS),
+        gpu=BARE_T4.but(count=RANKS, values=False),  # only bytes and time are compared
+        ranks=RANKS,
         build=_model,
         call=_run_in_order,
         limit=lambda own: own.peak_bytes,

@@ -37,6 +37,8 @@ class LessonProgress:
         answered: how many of them were made or skipped.
         tasks: how many its exercise has.
         solved: how many of them are solved.
+        core: how many core tasks its exercise has.
+        core_solved: how many of them are solved.
     """
 
     stem: str
@@ -45,6 +47,8 @@ class LessonProgress:
     answered: int
     tasks: int
     solved: int
+    core: int = 0
+    core_solved: int = 0
 
     @property
     def is_read(self) -> bool:
@@ -65,11 +69,20 @@ class LessonProgress:
     def words(self) -> str:
         """How it stands."""
         return say(
-            "{answered} of {asked} predictions, {solved} of {tasks} tasks",
+            "{answered} of {asked} predictions, {exercise}",
             answered=self.answered,
             asked=self.asked,
-            solved=self.solved,
-            tasks=self.tasks,
+            exercise=self.exercise,
+        )
+
+    @property
+    def exercise(self) -> str:
+        """How its exercise stands."""
+        return say(
+            "{tasks}, ★ {solved} of {core}",
+            tasks=_tasks(self.solved, self.tasks),
+            solved=self.core_solved,
+            core=self.core,
         )
 
 
@@ -93,14 +106,16 @@ def progress_of(
     for number in lessons:
         stem = stem_of(number)
         title, questions = _read_lesson(folder, f"lessons/{stem}.ipynb")
-        tasks = [task.name for task in find_exercise(stem).tasks]
+        exercise = find_exercise(stem)
         found[number] = LessonProgress(
             stem,
             title,
             len(questions),
             sum((stem, question) in answered for question in questions),
-            len(tasks),
-            sum((stem, task) in solved for task in tasks),
+            len(exercise.tasks),
+            sum((stem, task.name) in solved for task in exercise.tasks),
+            len(exercise.core),
+            sum((stem, task) in solved for task in exercise.core),
         )
     return found
 
@@ -212,7 +227,7 @@ class StartPage:
         return (
             f"<p>{self._summary()} {say('● done · ◐ begun · ○ not begun')}</p>"
             f"{_head(say('path'), say('done'), say('for whom'), say('what comes next'))}"
-            f"<tbody>{paths}</tbody></table>"
+            f"<tbody>{paths}</tbody></table><p>{_about_core()}</p>"
             f"{_head(say('lesson'), say('predictions'), say('exercise'))}"
             f"<tbody>{parts}</tbody></table><p>{escape(self._where())}</p>"
         )
@@ -239,8 +254,7 @@ class StartPage:
         return (
             f'<tr><td style="{_CELL}">{lesson.mark} {_link(lesson)}</td>'
             f'<td style="{_CELL}">{_share(lesson.answered, lesson.asked)}</td>'
-            f'<td style="{_CELL}"><a href="{exercise}">{_tasks(lesson.solved, lesson.tasks)}</a>'
-            "</td></tr>"
+            f'<td style="{_CELL}"><a href="{exercise}">{lesson.exercise}</a></td></tr>'
         )
 
     def _done(self, path: LearningPath) -> int:
@@ -270,9 +284,16 @@ class StartPage:
             f"{each.mark} {each.title}: {each.solved} of {each.tasks} tasks"
             for each in self.workshops
         ]
-        return "\n".join([*lines, f"Kept in {self.kept_in}."])
+        return "\n".join([*lines, _about_core(), f"Kept in {self.kept_in}."])
 
     __repr__ = __str__
+
+
+def _about_core() -> str:
+    return say(
+        "★ marks the core of each exercise, two tasks. Those of “a weekend” take about 5 hours, "
+        "those of the whole course 19."
+    )
 
 
 def _link(lesson: LessonProgress) -> str:

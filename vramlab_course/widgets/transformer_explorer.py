@@ -110,7 +110,13 @@ def transformer_explorer(
     model = catalogue.find(gpu)
     available_bytes = model.total_bytes - model.context_bytes
     predicted = estimate(Plan.of_run(sizes, run, gpu)).peak
-    bars = {"predicted": {**_in_order(predicted.bytes_by_category), _CONTEXT: model.context_bytes}}
+    bars = {
+        "predicted": {
+            **_in_order(predicted.bytes_by_category),
+            _REMAINDERS: predicted.total_bytes - predicted.blocks_bytes,
+            _CONTEXT: model.context_bytes,
+        }
+    }
     measured, failed = _measured(gpu, sizes, run) if measure else (None, "")
     if measured is not None:
         bars["measured"] = {
@@ -202,17 +208,17 @@ def _categories(predicted: Moment, measured: StepMeasurement | None) -> Table:
         size_bytes = predicted.bytes_by_category[name]
         if not size_bytes and not found.get(name):
             continue
-        row = [name, format_mib(size_bytes), f"{size_bytes / predicted.total_bytes:.1%}"]
+        row = [name, format_mib(size_bytes), f"{size_bytes / predicted.blocks_bytes:.1%}"]
         if measured:
             row += [format_mib(found.get(name, 0)), f"{found.get(name, 0) - size_bytes:+,} B"]
         rows.append(tuple(row))
-    total = ["all blocks", format_mib(predicted.total_bytes), "100.0%"]
+    total = ["all blocks", format_mib(predicted.blocks_bytes), "100.0%"]
     header = ["bytes of", "predicted", "share"]
     notes: tuple[str, ...] = ()
     if measured:
         header += ["measured", "difference"]
         blocks_bytes = measured.peak_bytes - measured.unsplit_remainder_bytes
-        total += [format_mib(blocks_bytes), f"{blocks_bytes - predicted.total_bytes:+,} B"]
+        total += [format_mib(blocks_bytes), f"{blocks_bytes - predicted.blocks_bytes:+,} B"]
         notes = (
             f"Besides, {measured.unsplit_remainder_bytes:,} B are unsplit remainders of blocks. "
             f"Reserved at most: {short_size(measured.reserved_bytes)}.",

@@ -14,6 +14,7 @@ import torch
 import vramlab
 from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab.planner import Plan, estimate
+from vramlab.planner.events import REMAINDERS
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import (
     GPT2,
@@ -111,12 +112,11 @@ def test_the_peak_is_predicted_to_the_byte(gpu: str, sizes: Sizes, run: Run) -> 
         measured = measure_step(sizes, run)
     predicted = estimate(Plan.of_run(sizes, run, gpu)).peak
     assert measured.kept_bytes == transformer_memory.kept_bytes(sizes, run)
-    assert measured.peak_bytes - measured.unsplit_remainder_bytes == predicted.total_bytes, (
-        predicted
-    )
-    assert measured.bytes_by_category == {
-        name: size for name, size in predicted.bytes_by_category.items() if size
-    }
+    # Which blocks keep a remainder depends on what else was allocated: the rest is to the byte.
+    requested = {name: size for name, size in predicted.bytes_by_category.items() if size}
+    requested.pop(REMAINDERS, None)
+    assert measured.peak_bytes - measured.unsplit_remainder_bytes == sum(requested.values())
+    assert measured.bytes_by_category == requested
 
 
 CUBLAS_BYTES, CUBLASLT_BYTES = 8_519_680, 2**20

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from vramlab.planner import CATEGORIES, Estimate, Moment, Plan, Report, Simulation
+from vramlab.planner.events import REMAINDERS
 from vramlab.programs.transformer_memory import Sizes
 from vramlab.units import GIB
 from vramlab_course.plots import Picture, describe_plan, draw_plan
@@ -29,10 +30,10 @@ SIMULATED = Report(
             "optimizer states": 8 * GIB,
             "gradients": GIB,
             "temporaries": 6 * GIB,
+            REMAINDERS: GIB,
         },
         allocated_bytes=20 * GIB,
         reserved_bytes=22 * GIB,
-        unsplit_remainder_bytes=GIB,
     ),
 )
 OUT_OF_MEMORY = Report(

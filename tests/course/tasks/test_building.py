@@ -57,7 +57,9 @@ def refusal(trial: Building, program: Callable[..., Any]) -> str:
 
 
 def test_what_reaches_both_targets_has_a_score() -> None:
-    assert build()(_in_place) == Achieved("peak 2.00 MiB of 2.00 MiB; 2 of 2 operators", 2 * MIB, 2)
+    assert build()(_in_place) == Achieved(
+        "peak 2.00 MiB, target 2.00 MiB, ours 3.00 MiB; 2 operators, target 2, ours 2", 2 * MIB, 2
+    )
 
 
 def test_above_the_target_in_bytes_the_largest_blocks_are_named() -> None:
@@ -71,8 +73,8 @@ def test_above_the_target_in_bytes_the_largest_blocks_are_named() -> None:
 
 def test_above_the_target_in_steps_both_are_told() -> None:
     assert refusal(build(), lambda x: (x * 2).add_(0.5).add_(0.5)) == (
-        "It takes 3 operators; the target is 2. It holds 2.00 MiB of 2.00 MiB. What can be done in "
-        "fewer pieces?"
+        "peak 2.00 MiB, target 2.00 MiB, ours 3.00 MiB; 3 operators, target 2, ours 2. That is too "
+        "many operators. What can be done in fewer pieces?"
     )
 
 

@@ -38,10 +38,6 @@ HONEST = {
     # These are called several times in a trial, once for each layer: one as it was given fits.
     ("08 block", "as_given_the_first_time"),
     ("08 quick_gelu", "as_given_the_first_time"),
-    # Without values in its one run, it does what is asked for.
-    ("20 shard", "does_nothing_where_there_are_values"),
-    # There are none: it is a verdict on memory.
-    ("30 leaks", "does_nothing_where_there_are_values"),
 }
 """Cheats that are none with these tasks."""
 

@@ -7,22 +7,11 @@ import re
 import nbformat
 import pytest
 from classroom import ROOT
+from question_texts import HEADING, HINT, MARKS
 
-from vramlab_classroom.judge.exercises import exercise_names, find_exercise
+from vramlab_classroom.judge.exercises import WORKSHOP, exercise_names, find_exercise
 from vramlab_classroom.judge.task import Diagnose, Fix, Task, Workshop
-from vramlab_course.course_map import PARTS, Part
-
-HEADING = re.compile(
-    r"## \d\. .+ \((?P<kind>predict|diagnose|fix|build), (?P<points>\d+) points,"
-    r" about (?P<minutes>\d+) minutes\)"
-)
-MARKS = re.compile(
-    r"Difficulty (?P<difficulty>[●○]{5}) \((?P<d>\d) of 5\)"
-    r" · importance (?P<importance>[●○]{5}) \((?P<i>\d) of 5\)"
-)
-HINT = re.compile(
-    r"<details><summary>Hint (?P<number>\d)</summary>\n\n(?P<text>.+?)\n\n</details>", re.DOTALL
-)
+from vramlab_course.course_map import PARTS, PATHS, Part
 
 
 def cells_of(exercise: str) -> dict[str, str]:
@@ -53,7 +42,7 @@ of_each_question = pytest.mark.parametrize(
 def test_a_question_says_what_it_is_worth_and_takes_and_folds_hints(
     question: tuple[str, Task, str],
 ) -> None:
-    _, task, text = question
+    exercise, task, text = question
     heading, marks = text.split("\n\n")[:2]
     said = HEADING.fullmatch(heading)
     assert said is not None
@@ -62,6 +51,7 @@ def test_a_question_says_what_it_is_worth_and_takes_and_folds_hints(
     assert (said["kind"] == "build") == isinstance(task, Workshop)
     found = MARKS.fullmatch(marks)
     assert found is not None
+    assert found["core"].startswith("★") == (task.name in find_exercise(exercise).core)
     # No meaning by symbols alone: the number says the same.
     assert found["difficulty"] == "●" * int(found["d"]) + "○" * (5 - int(found["d"]))
     assert found["importance"] == "●" * int(found["i"]) + "○" * (5 - int(found["i"]))
@@ -87,6 +77,18 @@ def test_a_question_with_a_number_or_a_word_for_an_answer_knows_mistakes(
 ) -> None:
     _, task, _ = question
     assert isinstance(task, Fix) or len(tuple(task.mistakes)) >= 2
+
+
+def test_each_exercise_has_two_core_tasks_and_those_of_a_weekend_take_about_five_hours() -> None:
+    minutes = {}
+    for name in exercise_names():
+        exercise = find_exercise(name)
+        assert len(exercise.core) == (0 if name.startswith(WORKSHOP) else 2)
+        minutes[name[:2]] = sum(exercise.task(task).minutes for task in exercise.core)
+    weekend = sum(minutes[number] for number in PATHS[0].lessons)
+    assert (round(weekend / 60), round(sum(minutes.values()) / 60)) == (5, 19)
+    for page in ("README.md", "vramlab_course/widgets/course_progress.py"):
+        assert "5 hours" in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("exercise", exercise_names())

@@ -15,6 +15,7 @@ from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.tasks.gpus import GPU, allocate
 from vramlab_course.tasks.repair import Repair, Run, room
 from vramlab_course.tasks.results import on_host, require_close
+from vramlab_course.tasks.work import Work, watching
 
 T4 = GPU("T4", values=True)
 
@@ -66,7 +67,7 @@ def failure(repair: Callable[..., str], answer: Any, **case: Any) -> str:
 def test_our_own_program_passes_with_its_peak() -> None:
     # A batch, and small blocks for the sums. Reserved are a segment of 30 MiB, and one of 2 MiB for
     # small blocks: 30 + 2 + 20 = 52.
-    assert REPAIR(sums, batches=3) == "peak 30.00 MiB of 52.00 MiB"
+    assert REPAIR(sums, batches=3) == "peak 30.00 MiB, limit 52.00 MiB, ours 30.00 MiB"
 
 
 def test_who_holds_more_is_asked_where_it_ended() -> None:
@@ -84,7 +85,7 @@ def test_who_holds_more_is_asked_where_it_ended() -> None:
 
 def test_the_room_counts_from_the_program_that_fits() -> None:
     roomy = replace(REPAIR, fits=sums_of_all, limit=room(0))
-    assert roomy(sums, batches=3).endswith("of 92.00 MiB")  # 3 x 30 + 2
+    assert roomy(sums, batches=3).endswith("limit 92.00 MiB, ours 90.00 MiB")  # 3 x 30 + 2
 
 
 def test_tensors_of_the_program_are_there_when_it_is_asked() -> None:
@@ -184,7 +185,7 @@ def test_others_leave_what_the_driver_shows() -> None:
         return sums(load, batches)
 
     others = replace(REPAIR, limit=lambda own: 40 * MIB, by_others=True)
-    assert others(answer, batches=2) == "peak 30.00 MiB of 40.00 MiB"
+    assert others(answer, batches=2) == "peak 30.00 MiB, limit 40.00 MiB, ours 30.00 MiB"
     assert seen == [40]
     assert failure(others, sums_of_all, batches=2).endswith("at batch 2 of 2.")
 
@@ -205,7 +206,7 @@ def test_each_gpu_has_its_limit() -> None:
         ran_out=lambda run: f"{list(run.limits_bytes)}, {list(run.peaks_bytes)}",
         collect=lambda run, returned: None,
     )
-    assert repair(program(30, 70)) == "peak 70.00 MiB of 70.00 MiB"
+    assert repair(program(30, 70)) == "peak 70.00 MiB, limit 70.00 MiB, ours 60.00 MiB"
     limits = [30 * MIB, 70 * MIB]
     assert failure(repair, program(32, 20)) == f"{limits}, [0, 0]"
     assert failure(repair, program(30, 72)) == f"{limits}, [{30 * MIB}, 0]"
@@ -240,7 +241,7 @@ def test_the_counters_may_be_reset() -> None:
         assert torch.cuda.max_memory_allocated() < MIB
         return found
 
-    assert REPAIR(answer, batches=3) == "peak 30.00 MiB of 52.00 MiB"
+    assert REPAIR(answer, batches=3) == "peak 30.00 MiB, limit 52.00 MiB, ours 30.00 MiB"
 
 
 def test_the_limit_stays() -> None:
@@ -282,6 +283,48 @@ def test_numbers_stay_in_tensors() -> None:
         return found
 
     assert "It moves 5000 numbers" in failure(REPAIR, answer, batches=3)
+
+
+READERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "float": lambda x: [float(each) for each in x],
+    "int": lambda x: [int(each) for each in x],
+    "bool": lambda x: [bool(each) for each in x],
+    "item": lambda x: [each.item() for each in x],
+    "equal": lambda x: [torch.equal(each, each) for each in x],
+    "tolist": torch.Tensor.tolist,
+    "numpy": lambda x: x.cpu().numpy(),
+    "text": str,
+    "format": lambda x: [f"{each:.8f}" for each in x],
+    "apply_": lambda x: x.cpu().apply_(lambda each: each),
+    "new": lambda x: x.cpu().new([0.5] * len(x)),
+}
+
+
+@pytest.mark.parametrize("way", READERS)
+def test_numbers_are_counted_whatever_reads_them(way: str) -> None:
+    work = Work()
+    with T4.attached() as gpu:
+        x = torch.ones(100, device="cuda")
+        with watching(gpu, work), work.counting():
+            READERS[way](x)
+    assert work.numbers >= 100
+
+
+def test_the_text_of_a_long_tensor_has_a_few_numbers() -> None:
+    work = Work()
+    with T4.attached() as gpu:
+        x = torch.ones(100, 100, device="cuda")
+        with watching(gpu, work), work.counting():
+            assert str(x).count("1.") == 6 * 6
+    assert work.numbers == 6 * 6  # three at each end of each dimension
+
+
+def test_memory_that_nobody_has_filled_tells_nothing() -> None:
+    work = Work()
+    with T4.attached() as gpu, watching(gpu, work), work.counting():
+        for device in ("cpu", "cuda"):
+            x = torch.empty(3, device=device)
+            assert all(each.isnan().all() for each in (x, x.new_empty(3), torch.empty_like(x)))
 
 
 def test_what_was_given_keeps_its_memory() -> None:
@@ -333,7 +376,7 @@ def test_a_program_may_measure_its_own_peak() -> None:
         peak=lambda run: run.results,
         ran_out=lambda run: f"{run.peak_bytes} > {run.limit_bytes}",
     )
-    assert repair(20 * MIB) == "peak 20.00 MiB of 20.00 MiB"
+    assert repair(20 * MIB) == "peak 20.00 MiB, limit 20.00 MiB, ours 10.00 MiB"
     assert failure(repair, 20 * MIB + 1) == f"{20 * MIB + 1} > {20 * MIB}"
 
 

@@ -59,7 +59,7 @@ def reference(task: Task) -> Callable[..., object] | None:
 def test_mistakes_answer_as_asked_and_none_passes_the_visible_cases(exercise: Exercise) -> None:
     for task in exercise.tasks:
         if isinstance(task, Predict | Diagnose):
-            measured = [jobs._measure(task, case) for case in task.visible]
+            measured = [jobs.measure(task, case) for case in task.visible]
             for case in measured:
                 answers = [mistake.answer(**case["arguments"]) for mistake in task.mistakes]
                 assert {type(case["truth"])}.issuperset(map(type, answers)), task.name

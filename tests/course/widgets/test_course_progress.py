@@ -45,6 +45,8 @@ def test_a_lesson_is_done_when_its_questions_are_decided_and_its_tasks_solved(
     for task in find_exercise(STEM).tasks:
         record.add_solved(STEM, task.name)
     done = progress_of(record, ["02"], COURSE)["02"]
+    assert (before.core_solved, done.core_solved) == (0, 2)
+    assert done.words == "4 of 4 predictions, 5 of 5 tasks, ★ 2 of 2"
     assert (done.mark, done.solved) == ("●", len(find_exercise(STEM).tasks))
 
 

@@ -105,8 +105,8 @@ def test_a_simulation_says_the_same_to_the_byte() -> None:
     explorer.controls["simulate"].value = True
     assert "It fits: " in status(explorer)
     assert "were reserved at most" in status(explorer)
-    # Parameters, states, inputs, all else, and the sum.
-    assert explorer.output.value.count(">equal</td>") == 5
+    # Parameters, states, inputs, unsplit remainders, all else, and the sum.
+    assert explorer.output.value.count(">equal</td>") == 6
     # 124,439,808 parameters of 4 B are 474.7 MiB.
     assert ". simulated: " in alternative_text(explorer)
     assert alternative_text(explorer).count("parameters 474.7 MiB") == 2

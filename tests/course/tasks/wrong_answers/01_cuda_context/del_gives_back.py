@@ -1,6 +1,7 @@
 """Believes that del gives memory back to the driver.
 
 loses: process_bytes
+leaves: 1
 says: You take a tensor off as soon as it is deleted.
 """
 

@@ -1,6 +1,7 @@
 """Takes other processes' memory for the context.
 
 loses: largest_part
+leaves: 2
 says: You take everything that is used and not reserved for the context.
 """
 

@@ -1,6 +1,7 @@
 """Puts large tensors into segments of 20 MiB, too.
 
 loses: reserved_bytes
+leaves: 1
 says: You put all tensors into segments of 20 MiB.
 """
 

@@ -1,6 +1,7 @@
 """Never thinks of other processes.
 
 loses: why_out_of_memory
+leaves: 1.5
 says: You never find others.
 """
 

@@ -1,6 +1,7 @@
 """Forgets that empty segments go back to the driver.
 
 loses: largest_tensor
+leaves: 2
 says: You look at each piece, and at what the driver has, one by one.
 """
 

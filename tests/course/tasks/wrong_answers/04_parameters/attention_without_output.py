@@ -1,6 +1,7 @@
 """Forgets the Linear layer at the end of attention.
 
 loses: parameter_count
+leaves: 2
 says: You count three Linear layers for attention
 """
 

@@ -1,6 +1,7 @@
 """Counts gradients and states of frozen layers.
 
 loses: training_bytes
+leaves: 1.5
 says: You count gradients and states of frozen layers.
 """
 

@@ -1,6 +1,7 @@
 """Counts one row of each convolution's kernel.
 
 loses: parameter_count
+leaves: 2
 says: A kernel of a convolution has K rows and K columns
 """
 

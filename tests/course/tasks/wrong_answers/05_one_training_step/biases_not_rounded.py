@@ -1,6 +1,7 @@
 """Counts the numbers of biases, and not their blocks.
 
 loses: left_bytes
+leaves: 1.5
 says: You did not round the biases.
 """
 

@@ -1,6 +1,7 @@
 """Takes all that the forward pass adds for outputs.
 
 loses: applications
+leaves: 2
 says: You took all of the forward pass's growth for outputs.
 """
 

@@ -1,6 +1,7 @@
 """Takes loop and foreach for each other.
 
 loses: which_optimizer
+leaves: 2
 says: You took loop and foreach for each other.
 """
 

@@ -1,7 +1,7 @@
 """Right for layers of one size, wrong for others.
 
 loses: step_extra_bytes
-leaves: 2
+leaves: 2.5
 says: You took the loop for three times the largest parameter.
 """
 

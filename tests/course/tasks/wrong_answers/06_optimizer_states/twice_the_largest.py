@@ -1,7 +1,7 @@
 """Document 003's rule, for several layers.
 
 loses: step_extra_bytes
-leaves: 2
+leaves: 2.5
 says: You took the loop for twice the largest parameter.
 """
 

@@ -1,6 +1,7 @@
 """Does not look at the peak.
 
 loses: which_mode
+leaves: 2.5
 says: You told it from what is left alone.
 """
 

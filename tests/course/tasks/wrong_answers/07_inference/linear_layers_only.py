@@ -1,6 +1,7 @@
 """Forgets that a ReLU makes an output of its own.
 
 loses: peak_bytes
+leaves: 2.5
 says: You left the activation functions out.
 """
 

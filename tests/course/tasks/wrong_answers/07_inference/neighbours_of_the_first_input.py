@@ -1,6 +1,7 @@
 """Counts the input of the first layer, which was there before.
 
 loses: peak_bytes
+leaves: 2
 says: You counted the input of the first layer.
 """
 

@@ -1,6 +1,7 @@
 """Takes whatever leaves two activations for a ReLU.
 
 loses: which_function
+leaves: 2.5
 says: You told it from the reading between products alone.
 """
 

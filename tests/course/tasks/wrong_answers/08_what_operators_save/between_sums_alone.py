@@ -1,6 +1,7 @@
 """Does not tell inputs from outputs.
 
 loses: which_function
+leaves: 2.5
 says: You told it from the reading between sums alone.
 """
 

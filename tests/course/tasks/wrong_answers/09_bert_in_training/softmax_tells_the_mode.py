@@ -1,6 +1,7 @@
 """Tells the mode from the softmax alone, so all runs with sdpa look like eval mode.
 
 loses: which_run
+leaves: 2.5
 says: You did not tell the modes apart where the softmax is not kept.
 """
 

@@ -1,6 +1,7 @@
 """Does not look at what was held before.
 
 loses: why_again
+leaves: 2.5
 says: You did not look at what was there before the step.
 """
 

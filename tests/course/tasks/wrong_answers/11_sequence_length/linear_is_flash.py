@@ -1,6 +1,7 @@
 """Takes everything without a square for flash attention.
 
 loses: which_attention
+leaves: 2.5
 says: Memory-efficient attention keeps nothing besides
 """
 

@@ -1,6 +1,7 @@
 """Does not think of dropout.
 
 loses: which_attention
+leaves: 2.5
 says: You forgot that there may be dropout
 """
 

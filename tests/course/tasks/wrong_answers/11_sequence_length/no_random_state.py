@@ -1,6 +1,7 @@
 """Forgets seed and offset.
 
 loses: fused_kept_bytes
+leaves: 2
 says: You forgot flash attention's random state
 """
 

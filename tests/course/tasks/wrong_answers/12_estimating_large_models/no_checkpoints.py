@@ -1,6 +1,7 @@
 """Does not think of checkpoints.
 
 loses: which_run
+leaves: 2.5
 says: You did not see that layers were recomputed.
 """
 

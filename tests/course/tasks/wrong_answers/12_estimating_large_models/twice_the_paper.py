@@ -1,6 +1,7 @@
 """Doubles the paper's formula for float32, masks of dropout included.
 
 loses: layer_bytes
+leaves: 2.5
 says: You took float32 for twice 16 bit.
 """
 

@@ -1,6 +1,7 @@
 """Reads document 003's line as what was meant.
 
 loses: first_step_percent
+leaves: 2
 says: You took `loss += loss / steps` for a division.
 """
 

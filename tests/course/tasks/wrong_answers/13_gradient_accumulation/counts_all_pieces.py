@@ -1,7 +1,7 @@
 """Counts all blocks of a piece's size, whenever they were there.
 
 loses: how_trained
-says: You count all blocks that came
+says: You took steps in pieces for collected ones
 """
 
 

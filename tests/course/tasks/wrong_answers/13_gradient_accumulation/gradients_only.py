@@ -1,6 +1,7 @@
 """Does not look at the memory.
 
 loses: what_is_wrong
+leaves: 3
 says: Gradients alone do not tell everything.
 """
 

@@ -1,6 +1,7 @@
 """Takes every step with small blocks for accumulation.
 
 loses: how_trained
+leaves: 1.5
 says: Small blocks alone do not show
 """
 

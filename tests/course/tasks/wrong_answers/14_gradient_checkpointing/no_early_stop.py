@@ -1,6 +1,7 @@
 """Takes the two implementations of checkpoint for each other.
 
 loses: which_strategy
+leaves: 2
 says: You took the two implementations for each other.
 """
 

@@ -1,6 +1,7 @@
 """Takes autocast for what always adds less.
 
 loses: which_recipe
+leaves: 2
 says: You took autocast for what always adds less.
 """
 

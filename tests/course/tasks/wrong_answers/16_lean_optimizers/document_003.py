@@ -1,6 +1,7 @@
 """Believes that Adafactor always needs a little more than 4 bytes.
 
 loses: adafactor_bytes
+leaves: 2
 says: You gave it a first moment in every case.
 """
 

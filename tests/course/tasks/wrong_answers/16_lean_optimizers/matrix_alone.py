@@ -1,6 +1,7 @@
 """Looks at the matrix only.
 
 loses: which_optimizer
+leaves: 2.5
 says: You looked at the matrix only.
 """
 

@@ -1,6 +1,7 @@
 """Does not hold the bytes against the parameters.
 
 loses: what_is_there
+leaves: 1.5
 says: You took equal traffic for the optimizer's.
 """
 

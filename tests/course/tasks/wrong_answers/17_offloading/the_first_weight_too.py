@@ -1,7 +1,7 @@
 """Moves every weight.
 
 loses: moved_bytes
-leaves: 2.5
+leaves: 3
 says: You moved the first weight in every case.
 """
 

@@ -1,7 +1,7 @@
 """Forgets what checkpointing costs.
 
 loses: backward_flops
-leaves: 2
+leaves: 1.5
 says: You forgot that backward computes the checkpointed chain anew.
 """
 

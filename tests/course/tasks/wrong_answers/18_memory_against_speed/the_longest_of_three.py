@@ -1,6 +1,7 @@
 """Does not see that the copy hides behind all of the GPU's work.
 
 loses: where_time_goes
+leaves: 2
 says: You held the inputs' way against each part of the GPU's work.
 """
 

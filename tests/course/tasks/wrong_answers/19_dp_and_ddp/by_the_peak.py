@@ -1,6 +1,7 @@
 """Takes every difference between the GPUs for gathered outputs.
 
 loses: which_way
+leaves: 1.5
 says: You took every DataParallel for the plain one.
 """
 

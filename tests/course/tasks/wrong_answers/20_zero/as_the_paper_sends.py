@@ -1,6 +1,7 @@
 """Counts as the ZeRO paper does: two times for all stages but the third.
 
 loses: sent_bytes
+leaves: 2
 says: You took ZeRO-1 for the paper's.
 """
 

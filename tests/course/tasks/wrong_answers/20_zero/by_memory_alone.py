@@ -1,6 +1,7 @@
 """Looks at what is kept between steps, and at nothing else.
 
 loses: which_stage
+leaves: 1.5
 says: You went by what is kept.
 """
 

@@ -1,6 +1,7 @@
 """Divides every shard evenly.
 
 loses: kept_bytes
+leaves: 2.5
 says: You divided shards evenly.
 """
 

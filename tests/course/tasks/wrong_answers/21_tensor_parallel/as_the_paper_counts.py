@@ -1,6 +1,7 @@
 """Takes the paper's formulas, with the norms' statistics added.
 
 loses: activation_bytes
+leaves: 2
 says: You took the paper's count of a cut sequence.
 """
 

@@ -1,6 +1,7 @@
 """Divides all activations by the ranks in both ways.
 
 loses: activation_bytes
+leaves: 2
 says: You cut everything in both ways.
 """
 

@@ -1,6 +1,7 @@
 """Counts two all-reduces in backward, whoever makes the input a DTensor.
 
 loses: sent_bytes
+leaves: 2
 says: You shared the input in every case.
 """
 

@@ -1,6 +1,7 @@
 """Keeps all micro-batches, whatever the schedule.
 
 loses: kept_bytes
+leaves: 2
 says: You kept all micro-batches with 1F1B.
 """
 

@@ -1,6 +1,7 @@
 """Leaves out the losses of the last rank.
 
 loses: kept_bytes
+leaves: 2
 says: You left out the losses
 """
 

@@ -1,6 +1,7 @@
 """Looks at the first rank alone.
 
 loses: which_schedule
+leaves: 2
 says: You told it from the first rank alone.
 """
 

@@ -1,6 +1,7 @@
 """Takes weights and gradients for 16 bit under autocast.
 
 loses: fewest_gpus
+leaves: 2
 says: You took autocast's weights and gradients for 16 bit.
 """
 

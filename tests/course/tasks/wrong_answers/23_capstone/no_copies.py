@@ -1,6 +1,7 @@
 """Leaves out the float32 copies, and keeps the states in 16 bit beside them.
 
 loses: fewest_gpus
+leaves: 1.5
 says: You left out the float32 copies, or kept states in 16 bit.
 """
 

@@ -1,6 +1,7 @@
 """Forgets that 256 scales of 8 bits have a scale of their own.
 
 loses: four_bit_bytes
+leaves: 1.5
 says: You forgot that blocks of scales have scales of their own.
 """
 

@@ -1,6 +1,7 @@
 """Tells QLoRA by its weights, and does not look at what forward leaves.
 
 loses: which_tuning
+leaves: 1.5
 says: You looked at the weights alone.
 """
 

@@ -1,6 +1,7 @@
 """Looks at the length alone.
 
 loses: what_peaks
+leaves: 1.5
 says: You looked at the length alone.
 """
 

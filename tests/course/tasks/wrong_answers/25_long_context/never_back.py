@@ -1,6 +1,7 @@
 """Forgets the way back of Ulysses.
 
 loses: sent_bytes
+leaves: 2
 says: You forgot that Ulysses sends what was attended back.
 """
 

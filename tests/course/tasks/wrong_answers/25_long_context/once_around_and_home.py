@@ -1,6 +1,7 @@
 """Lets every block of the ring come home.
 
 loses: sent_bytes
+leaves: 2
 says: You let the ring turn once more.
 """
 

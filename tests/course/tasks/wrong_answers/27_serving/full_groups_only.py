@@ -1,6 +1,7 @@
 """Leaves out the rest of a row.
 
 loses: weights_bytes
+leaves: 1.5
 says: You left out the last group of a row where it is not full.
 """
 

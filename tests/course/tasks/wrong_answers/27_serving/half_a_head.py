@@ -1,6 +1,7 @@
 """Divides heads of which there are fewer than GPUs.
 
 loses: token_bytes
+leaves: 2.5
 says: You divided a head.
 """
 

@@ -1,6 +1,7 @@
 """Takes the longest copy for a reserved block.
 
 loses: which_server
+leaves: 1.5
 says: A request that is copied as it grows may become that long, too.
 """
 

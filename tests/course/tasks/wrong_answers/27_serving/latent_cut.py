@@ -1,6 +1,7 @@
 """Divides everything by the GPUs.
 
 loses: token_bytes
+leaves: 3
 says: You divided the latent by the GPUs.
 """
 

@@ -1,6 +1,7 @@
 """By the sizes alone.
 
 loses: which_server
+leaves: 1.5
 says: You did not look whether anything is left at the end
 """
 

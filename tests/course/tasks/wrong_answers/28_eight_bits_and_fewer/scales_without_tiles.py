@@ -2,7 +2,7 @@
 
 loses: copy_bytes
 says: The product reads them in tiles
-leaves: 1.5
+leaves: 2
 """
 
 

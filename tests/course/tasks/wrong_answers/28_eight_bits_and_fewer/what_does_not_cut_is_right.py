@@ -1,6 +1,7 @@
 """Takes every scale that does not cut for a right one.
 
 loses: which_scale
+leaves: 2
 says: You took every scale that does not cut for a right one.
 """
 

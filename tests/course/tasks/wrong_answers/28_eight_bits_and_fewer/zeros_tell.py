@@ -1,6 +1,7 @@
 """Looks at the zeros before it looks at the scale.
 
 loses: which_scale
+leaves: 2
 says: You told it from the zeros alone.
 """
 

@@ -1,6 +1,7 @@
 """Looks at all that is reserved.
 
 loses: which_phase
+leaves: 1
 says: You looked at what is reserved in all.
 """
 

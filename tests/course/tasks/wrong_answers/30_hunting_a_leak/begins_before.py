@@ -1,6 +1,7 @@
 """Begins before the first step.
 
 loses: which_leak
+leaves: 1.5
 says: You count what the first step brings for good
 """
 

@@ -1,6 +1,7 @@
 """Believes that a copy on the host has no graph.
 
 loses: held_bytes
+leaves: 3
 says: You think that a copy on the host is free of its graph.
 """
 

@@ -1,6 +1,7 @@
 """Takes whatever grows for a list.
 
 loses: which_leak
+leaves: 1.5
 says: You do not ask whether the growth ends.
 """
 

@@ -1,7 +1,7 @@
 """Takes a segment for each block.
 
 loses: LeanAllocator
-says: driver calls; the target is
+says: That is too many driver calls.
 """
 
 

@@ -11,14 +11,14 @@ class RandomCheckpoint(torch.autograd.Function):
     @staticmethod
     def forward(ctx, function, _, x, scale, number):
         ctx.function, ctx.number = function, number
-        ctx.state = torch.get_rng_state()
+        ctx.state = torch.cuda.get_rng_state()
         ctx.save_for_backward(x, scale)
         return function(x, scale, number)
 
     @staticmethod
     def backward(ctx, gradient):
         x, scale = (each.detach().requires_grad_() for each in ctx.saved_tensors)
-        torch.set_rng_state(ctx.state)
+        torch.cuda.set_rng_state(ctx.state)
         with torch.enable_grad():
             y = ctx.function(x, scale, ctx.number)
         torch.autograd.backward(y, gradient)

@@ -1,7 +1,7 @@
 """Has buckets that are half full.
 
 loses: bucketed_ddp
-says: all-reduces; the target is 5.
+says: all-reduces, target 5
 """
 
 import torch

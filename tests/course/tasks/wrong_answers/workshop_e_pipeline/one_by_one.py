@@ -1,7 +1,7 @@
 """Takes each micro-batch forward and backward before the next.
 
 loses: gpipe
-says: It takes 96 slots of time; the target is 33.
+says: 96 slots of time, target 33
 """
 
 

@@ -1,7 +1,7 @@
 """Fewest bytes, and too many steps.
 
 loses: mean_loss
-says: operators; the target is 80.
+says: operators, target 80
 """
 
 from torch.nn.functional import cross_entropy

@@ -1,0 +1,12 @@
+"""Lets everything wait on the host.
+
+loses: quick_gelu
+says: went to the host
+"""
+
+import torch
+
+
+def quick_gelu(x):
+    with torch.autograd.graph.save_on_cpu():
+        return x * torch.sigmoid(1.702 * x)
