@@ -25,8 +25,8 @@ from vramlab.streams import print_error
 FOLDER = RECORDINGS / "computed"
 GPUS = ("T4", "V100-16GB", "RTX-3060", "RTX-4090", "A100-40GB", "H100", "H200", "B200")
 """One of each compute capability, and of the common sizes."""
-RELEASES = ("2.11.0", "2.13.0")
-"""The oldest and the newest that vramlab takes."""
+RELEASES = ("2.11.0", "2.13.0", "2.14.1", "2.15.0")
+"""The oldest that vramlab takes, and those since rules changed."""
 FOR_CUDA_12 = "2.10.0"
 """The last release whose wheel on PyPI is for CUDA 12, which knows GPUs before capability 7.5."""
 FEW = (

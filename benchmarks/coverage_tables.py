@@ -1,7 +1,6 @@
 """What of `torch.cuda` a virtual GPU answers, and what it refuses: each name is tried.
 
-The answers are those of one PyTorch, the newest that vramlab knows: with another, pages stay as
-they are.
+The answers are those of one PyTorch, the locked one: with another, pages stay as they are.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from vramlab.gpu import VirtualGPU
 from vramlab.gpu.stand_ins.torch_c import is_safe_without_gpu
 from vramlab.gpu.torch_internals import (
     CUDA_FUNCTIONS,
-    NEWEST,
     Found,
     Internal,
+    installed_version,
     internals,
 )
+from vramlab.torch_versions import NEWEST, parse, text
 
 NAMESPACES = (torch.cuda, torch.cuda.memory)
 """Where public names are looked for: in `__all__` of these, in this order."""
@@ -71,9 +71,13 @@ CALLS: Mapping[str, Callable[[], object]] = {
 """How names are tried that take arguments. All others are called without."""
 
 
-def is_known() -> bool:
-    """Whether the installed PyTorch is the one that pages tell of."""
-    return torch.__version__.startswith("{}.{}.".format(*NEWEST))
+LOCK = Path(__file__).parents[1] / "requirements.txt"
+
+
+def is_locked() -> bool:
+    """Whether the installed PyTorch has the version that the pages describe."""
+    (locked,) = re.findall(r"^torch==(.+)$", LOCK.read_text(encoding="utf-8"), re.M)
+    return installed_version() == parse(locked)
 
 
 def torch_cuda() -> str:
@@ -90,7 +94,8 @@ def torch_cuda() -> str:
     return "\n\n".join(
         (
             f"Of {len(answers)} public functions, classes and values in `torch.cuda` and "
-            f"`torch.cuda.memory` of PyTorch {_text(NEWEST)}, {len(answered)} are answered:",
+            f"`torch.cuda.memory` of PyTorch {text(installed_version())}, {len(answered)} are "
+            "answered:",
             f"{_listed(answered)}.",
             f"{len(answers) - len(answered)} are refused:",
             markdown_table(("name", "what is said"), rows),
@@ -172,9 +177,5 @@ def private_names() -> str:
 
 
 def _versions(internal: Internal) -> str:
-    span = f"{_text(internal.since)} to {_text(internal.until or NEWEST)}"
+    span = f"{text(internal.since)} to {text(internal.until or NEWEST)}"
     return span if internal.found is Found.ALWAYS else f"{span}, {internal.found.value}"
-
-
-def _text(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))

@@ -1,6 +1,6 @@
 """Make the table of cuDNN's answers: vramlab/cudnn/tables.
 
-vramlab native setup --torch 2.13.0 --cudnn          cuDNN's library, once
+vramlab native setup --torch 2.15.0 --cudnn          cuDNN's library, once for each PyTorch
 vramlab native setup --torch 2.10.0 --cudnn          that for a V100
 python -m benchmarks.cudnn_table                     what is missing in the table
 python -m benchmarks.cudnn_table --check             ask a sample again, of each cuDNN that is here
@@ -16,7 +16,7 @@ import argparse
 import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -172,9 +172,8 @@ class _Notes:
     def __init__(self) -> None:
         self.asked: dict[Convolution, None] = {}
 
-    def __call__(self, convolution: Convolution, *, is_timed: bool = False) -> int | None:
+    def __call__(self, convolution: Convolution, *, benchmark: bool = False) -> None:
         self.asked[convolution] = None
-        return None
 
 
 def collect() -> list[Convolution]:
@@ -202,7 +201,7 @@ def _noting(notes: _Notes, use: Callable[[], object]) -> None:
     # A GPU that computes in every dtype; PyTorch asks the same of all that do.
     gpu = vramlab.VirtualGPU("B200", on_value="nan")
     for device in gpu.machine.devices:
-        device.kernel_context = replace(device.kernel_context, cudnn=notes)
+        device.cudnn = notes  # type: ignore[assignment]
     with gpu:
         use()
 
@@ -265,20 +264,20 @@ def _is_cudnns(convolution: Convolution, capability: tuple[int, int]) -> bool:
     return convolution.dtype != "bf16" or capability >= (8, 0)
 
 
-def ask(convolutions: Sequence[Convolution], version: int, gpu: str) -> list[int | None]:
+def ask(convolutions: Sequence[Convolution], version: int, gpu: str) -> list[Sequence[int] | None]:
     """Ask the library of a version; SystemExit: it is not here, or answers no more."""
     where = next((one for one in library.installed() if one.version == version), None)
     if where is None:
         raise SystemExit(f"cuDNN {version_text(version)} is not here: `vramlab native setup`.")
     asking = CudnnProcess(where, cudnn_json(catalogue.find(gpu), 13000))
-    answers: list[int | None] = []
+    answers: list[Sequence[int] | None] = []
     for at in range(0, len(convolutions), _TOGETHER):
         with working(f"{gpu}: {at:,} of {len(convolutions):,} asked"):
             part = [each.as_question() for each in convolutions[at : at + _TOGETHER]]
             answered = asking.ask(part)
         if answered is None:
             raise SystemExit(asking.problem)
-        answers += [one if isinstance(one, int) else None for one in answered]
+        answers += [None if isinstance(one, str) else one for one in answered]
     return answers
 
 
@@ -294,7 +293,8 @@ def check(versions: Iterable[int], folder: Path) -> int:
             sample = [one for one in sample if _is_cudnns(one, capability)]
             answered = ask(sample, version, gpu)
             wrong = sum(
-                known.get(one) != answer for one, answer in zip(sample, answered, strict=True)
+                (known.get(one) or ()) != table.shortened(answer or ())
+                for one, answer in zip(sample, answered, strict=True)
             )
             print(f"cuDNN {version_text(version)}, {gpu}: {len(sample)} asked, {wrong} differ")
             differing += wrong
@@ -313,7 +313,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     here = {one.version for one in library.installed()} & set(VERSIONS.values())
     if arguments.check:
         return 1 if check(sorted(here), arguments.folder) else 0
-    newest = max(TABLES.values())
     try:
         known = table.problems(arguments.folder)
     except FileNotFoundError:
@@ -321,8 +320,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = table.add_problems(collect(), arguments.folder)
     print_error(f"{len(asked):,} convolutions, {len(asked) - len(known):,} of them new")
     for gpu in arguments.gpu or (*_PER_GPU_ORDER, _V100):
-        version = _OF_V100 if gpu == _V100 else newest
-        print_error(f"{gpu}: asked {fill(asked, version, gpu, arguments.folder):,}")
+        # In order: a table has what differs from the one before it.
+        for version in (_OF_V100,) if gpu == _V100 else sorted({*TABLES.values()} - {_OF_V100}):
+            count = fill(asked, version, gpu, arguments.folder)
+            print_error(f"{gpu}, cuDNN {version_text(version)}: asked {count:,}")
     return 0
 
 

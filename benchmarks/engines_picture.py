@@ -47,7 +47,7 @@ def columns() -> tuple[tuple[Box, ...], tuple[Box, ...]]:
     portable = (
         Box("any PyTorch, the CPU build too", "ops on meta tensors, under a dispatch mode"),
         Box("what each CUDA kernel takes", f"{len(TABLE.rules)} rules, read from PyTorch's source"),
-        Box("vramlab's caching allocator", "PyTorch's, written anew"),
+        Box("vramlab's caching allocator", "PyTorch's, reimplemented"),
         Box("a GPU that is described", gpus),
     )
     native = (

@@ -27,7 +27,7 @@ from vramlab import catalogue, native
 RESULTS_FILE = Path(__file__).with_name("native_speed.json")
 """What was measured; made on a machine with the native engine."""
 
-NATIVE = ("native", "native, values kept")
+NATIVE = ("native", "native, values kept", "native, reported")
 _GPU = "A100-80GB"
 """The GPU of the portable engine's way, too."""
 
@@ -106,7 +106,23 @@ def _with_values(workload: Workload) -> Iterator[Callable[[], None]]:
         yield workload("cuda").step
 
 
-_INSIDE: Mapping[str, Way] = dict(zip(NATIVE, (_as_it_is, _with_values), strict=True))
+@contextlib.contextmanager
+def _reported(workload: Workload) -> Iterator[Callable[[], None]]:
+    """As `vramlab run` does: steps 2 to 5 begin the report; what is measured comes later."""
+    from vramlab.native.values import KnownValues
+    from vramlab.report.history_watch import HistoryWatch
+
+    with HistoryWatch(1), KnownValues():
+        step = workload("cuda").step
+        for _ in range(_STEPS_OF_A_PEAK):
+            step()
+        yield step
+
+
+_STEPS_OF_A_PEAK = 4
+"""After which the report knows what the peak's blocks are, and reads no more of the history."""
+
+_INSIDE: Mapping[str, Way] = dict(zip(NATIVE, (_as_it_is, _with_values, _reported), strict=True))
 
 
 def measure_all(rounds: int) -> dict[str, dict[str, list[float]]]:
@@ -144,14 +160,16 @@ def markdown() -> str:
     """The part of docs/native.md."""
     data = json.loads(RESULTS_FILE.read_text(encoding="utf-8"))
     lines = [
-        "| a training step | native | native, values kept | portable | bare meta tensors "
-        "| MemTracker | native : portable : bare meta : MemTracker |",
-        "|---|---|---|---|---|---|---|",
+        "| a training step | native | native, values kept | native under `vramlab run` | portable "
+        "| bare meta tensors | MemTracker | reported : native "
+        "| native : portable : bare meta : MemTracker |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, seconds in data["seconds"].items():
         least = {way: min(times) for way, times in seconds.items()}
         others = ("virtual GPU", "bare meta", *ONCE)
         cells = [f"{least[way] * 1e3:,.0f} ms" for way in (*NATIVE, *others)]
+        cells.append(f"{least[NATIVE[2]] / least['native']:.1f}")
         cells.append(" : ".join(["1", *(f"{least[way] / least['native']:,.0f}" for way in others)]))
         about = (WORKLOADS[name].__doc__ or name).rstrip(".")
         lines.append(f"| {about} | {' | '.join(cells)} |")

@@ -26,6 +26,7 @@ from benchmarks import (
     native,
     native_speed,
     neutral,
+    operators,
     plan_example,
     recorded_tables,
     strangers,
@@ -51,8 +52,8 @@ PAGES = (
     *(ROOT / "docs" / f"cheat_sheet_{part.number}.md" for part in PARTS),
 )
 
-OF_NEWEST_PYTORCH = ("torch-cuda", "c-layer", "private-names")
-"""Parts that tell of the newest PyTorch that vramlab knows: with another one they stay."""
+OF_LOCKED_PYTORCH = ("torch-cuda", "c-layer", "private-names")
+"""Parts about the locked PyTorch: with another one installed they stay as they are."""
 
 _PART = re.compile(
     r"(?P<open><!-- generated: (?P<name>[a-z0-9-]+) -->\n).*?(?P<close><!-- end: (?P=name) -->)",
@@ -78,6 +79,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         ),
         "workspaces": workspaces_table.markdown,
         "native": native.markdown,
+        "operators": operators.markdown,
         "strangers": lambda: strangers.markdown(strangers.read_results()),
         "native-speed": native_speed.markdown,
         "growth": growth.markdown,
@@ -122,7 +124,7 @@ def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
     """A page with every part made anew; KeyError if nobody makes one of its parts."""
 
     def fill(part: re.Match[str]) -> str:
-        if part["name"] in OF_NEWEST_PYTORCH and not coverage_tables.is_known():
+        if part["name"] in OF_LOCKED_PYTORCH and not coverage_tables.is_locked():
             return part[0]
         with working(f"making {part['name']}"):
             return f"{part['open']}\n{made[part['name']]()}\n\n{part['close']}"

@@ -34,6 +34,7 @@ from benchmarks.results import ROOT, installed_versions
 from benchmarks.stranger_data import TORCH_HOME
 from benchmarks.stranger_scripts import STRANGERS, Stranger
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.report.summary import Fit
 from vramlab.units import format_bytes
 
 RESULTS_FILE = ROOT / "benchmarks" / "strangers.json"
@@ -41,7 +42,7 @@ RESULTS_FILE = ROOT / "benchmarks" / "strangers.json"
 LIMIT_SECONDS = 300
 """A run that takes longer is ended, with a report."""
 
-_ANSWERS = ("fits", "does not fit")
+_ANSWERS = (*(fit for fit in Fit if fit is not Fit.CUT_SHORT),)
 """The outcomes that are what was asked for."""
 
 _VARIABLES = {"HF_HUB_OFFLINE": "1", "TORCH_HOME": TORCH_HOME, "WANDB_MODE": "disabled"}
@@ -74,8 +75,8 @@ class Tried:
     command: str
     """How it was run."""
     outcome: str
-    """`fits`, `does not fit`, `refused` (in plain words), `stopped` (in time), `failed`, `no GPU`,
-    or `no report`."""
+    """A `Fit`, such as `fits` or `at least`; `refused` (in plain words), `stopped` (in time),
+    `failed`, `no GPU`, or `no report`."""
     detail: str
     """What was needed, or the error."""
     engine: str
@@ -152,10 +153,11 @@ def ending(report: dict[str, Any] | None, stderr: str) -> tuple[str, str]:
         said = stderr.strip().splitlines()
         return "no report", said[-1] if said else ""
     used = [device for device in report["devices"] if device["context_bytes"]]
-    if used and report["fits"] is None and report["stopped_by"] == "--seconds":
+    fit = Fit(report["outcome"])
+    if used and fit is Fit.CUT_SHORT and report["stopped_by"] == "--seconds":
         needed = format_bytes(max(device["needed_bytes"] for device in used))
         return "stopped", f"{needed} until then, no step of its training yet"
-    if report["fits"] is None:
+    if fit is Fit.CUT_SHORT:
         problem = (report["error"] or f"exit status {report['status']}").splitlines()[0]
         is_refused = problem.startswith(UnsupportedOnVirtualGPU.__name__)
         return "refused" if is_refused else "failed", problem
@@ -163,9 +165,7 @@ def ending(report: dict[str, Any] | None, stderr: str) -> tuple[str, str]:
         return "no GPU", "it put nothing on one"
     needed = format_bytes(max(device["needed_bytes"] for device in used))
     total = format_bytes(used[0]["total_bytes"])
-    if report["fits"]:
-        return "fits", f"{needed} of {total}"
-    return "does not fit", f"more than {total}"
+    return str(fit), f"{needed} of {total}" if fit.had_room else f"more than {total}"
 
 
 def markdown(tried: Sequence[Tried]) -> str:

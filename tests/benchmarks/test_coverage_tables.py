@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 from benchmarks import coverage_tables, pages
 from vramlab.gpu.torch_internals import CUDA_FUNCTIONS
+from vramlab.torch_versions import NEWEST, OLDEST, text
 
 IN_WORDS = ("UnsupportedOnVirtualGPU", "NoStandIn", "NVMLError_NotSupported")
 """Errors that say what is not modelled; the last is NVML's own, of GPUs that cannot tell."""
@@ -21,9 +24,10 @@ def test_what_is_refused_is_refused_in_words(name: str) -> None:
 def test_what_is_asked_most_is_answered() -> None:
     for name in ("memory_allocated", "max_memory_allocated", "memory_summary", "mem_get_info"):
         assert coverage_tables.tried()[name] is None
-    assert coverage_tables.tried()["CUDAGraph"] == (
-        "UnsupportedOnVirtualGPU: CUDA graphs are not modelled by the virtual GPU: run the "
-        "captured part directly"
+    assert coverage_tables.tried()["CUDAGraph"] is None
+    assert coverage_tables.tried()["GreenContext"] == (
+        "UnsupportedOnVirtualGPU: green contexts are not modelled by the virtual GPU: use the "
+        "whole GPU"
     )
     assert str(coverage_tables.tried()["current_blas_handle"]).startswith(
         "NoStandIn: torch._C._cuda_getCurrentBlas"
@@ -51,8 +55,8 @@ def test_the_fate_of_a_function_is_told(function: str, fate: str) -> None:
 def test_private_names_are_told_with_their_versions() -> None:
     lines = coverage_tables.private_names().splitlines()
     assert (
-        "| `torch._C._current_graph_task_id` | tells the backward pass, where it is not -1 | "
-        "2.11 to 2.13 |"
+        "| `torch._C._current_graph_task_id` | is not -1 during a backward pass | "
+        f"{text(OLDEST)} to {text(NEWEST)} |"
     ) in lines
 
 
@@ -60,5 +64,6 @@ def test_a_page_is_not_written_with_another_pytorch(monkeypatch: pytest.MonkeyPa
     page = "<!-- generated: c-layer -->\nold\n<!-- end: c-layer -->\n"
     monkeypatch.setattr(torch, "__version__", "2.12.1+cpu")
     assert pages.filled(page, {"c-layer": lambda: "new"}) == page
-    monkeypatch.setattr(torch, "__version__", "2.13.0")
+    locked = re.findall(r"^torch==(.+)$", coverage_tables.LOCK.read_text(), re.M)[0]
+    monkeypatch.setattr(torch, "__version__", f"{locked}+cpu")
     assert "new" in pages.filled(page, {"c-layer": lambda: "new"})

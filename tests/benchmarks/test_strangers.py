@@ -19,7 +19,7 @@ from vramlab.units import GIB
 
 def report(**changes: Any) -> dict[str, Any]:
     device = {"context_bytes": GIB, "needed_bytes": 3 * GIB, "total_bytes": 16 * GIB}
-    told = {"fits": True, "error": None, "status": 0, "stopped_by": None, "devices": [device]}
+    told = {"outcome": "fits", "error": None, "status": 0, "stopped_by": None, "devices": [device]}
     return {**told, **changes}
 
 
@@ -27,17 +27,20 @@ def report(**changes: Any) -> dict[str, Any]:
     ("told", "expected"),
     [
         (report(), ("fits", "3.00 GiB of 16.00 GiB")),
-        (report(fits=False), ("does not fit", "more than 16.00 GiB")),
-        (report(fits=None, error="ValueError: no\nway"), ("failed", "ValueError: no")),
+        (report(outcome="at least"), ("at least", "3.00 GiB of 16.00 GiB")),
+        (report(outcome="does not fit"), ("does not fit", "more than 16.00 GiB")),
+        (report(outcome="cut short", error="ValueError: no\nway"), ("failed", "ValueError: no")),
         (
-            report(fits=None, error="UnsupportedOnVirtualGPU: no kernel of your own. Use ..."),
+            report(
+                outcome="cut short", error="UnsupportedOnVirtualGPU: no kernel of your own. Use ..."
+            ),
             ("refused", "UnsupportedOnVirtualGPU: no kernel of your own. Use ..."),
         ),
         (
-            report(fits=None, stopped_by="--seconds"),
+            report(outcome="cut short", stopped_by="--seconds"),
             ("stopped", "3.00 GiB until then, no step of its training yet"),
         ),
-        (report(fits=None, status=3), ("failed", "exit status 3")),
+        (report(outcome="cut short", status=3), ("failed", "exit status 3")),
         (report(devices=[]), ("no GPU", "it put nothing on one")),
         (None, ("no report", "Killed")),
     ],
