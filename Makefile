@@ -5,6 +5,7 @@ VENV ?= .venv
 LAB_ARGS ?=
 PYTEST_ARGS ?= -n auto --dist loadscope --no-loadscope-reorder
 MATRIX_ARGS ?=
+TORCH_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start many processes; each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -16,7 +17,7 @@ START := start.ipynb
 
 AXE_CORE := axe-core@4.14.1
 
-.PHONY: help lab test check matrix native site browser notebooks lock environment clean
+.PHONY: help lab test check matrix native operators torch site browser notebooks lock environment clean
 
 help:
 	@echo 'make lab        install what the course needs (first run) and open the start page'
@@ -24,6 +25,8 @@ help:
 	@echo 'make check      lint, types, and whether generated files are up to date'
 	@echo 'make matrix     run every test on every Python and PyTorch that noxfile.py names'
 	@echo 'make native     set up the native engine (Linux; fetches 1 GB), and test it'
+	@echo 'make operators  run every operator of PyTorch on both engines and compare them; takes half an hour'
+	@echo 'make torch VERSION=2.16.0   try a new PyTorch, and write a to-do list into docs/torch-2.16.md'
 	@echo 'make site       run all lessons and build the site into build/site/html'
 	@echo 'make browser    try the lessons and the site in a Chromium that is installed; takes a quarter of an hour'
 	@echo 'make notebooks  generate exercises/ from solutions/'
@@ -56,6 +59,14 @@ matrix: environment
 native: environment
 	@$(BIN)/vramlab native setup --torch 2.11.0 --cudnn
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/vramlab/native
+
+operators: environment
+	@$(BIN)/vramlab native setup --cudnn
+	@$(BIN)/python -m benchmarks.operators
+
+# STEPS=names,sources chooses; SOURCES=FOLDER has the files of PyTorch where there is no network.
+torch: environment
+	@$(BIN)/python -m benchmarks.new_torch $(or $(VERSION),--help) $(if $(STEPS),--steps $(STEPS)) $(if $(SOURCES),--sources '$(SOURCES)') $(TORCH_ARGS)
 
 site: environment
 	@$(BIN)/python -m docs.builder

@@ -3,6 +3,7 @@
     nox --list
     nox -s "tests(python='3.11', torch='2.12.1')"                  # all tests there
     nox -s "tests(python='3.11', torch='2.12.1')" -- tests/vramlab/gpu
+    nox -s "without_cuda(torch='2.15.0')" -- tests/vramlab/gpu     # Linux; 0.5 GiB to fetch, not 3
     nox -s distributions wheel                                     # build, and try what was built
 
 `make matrix` runs all tests everywhere. Pythons are looked for on the PATH. The workflows in
@@ -25,8 +26,11 @@ DISTRIBUTIONS = ROOT / "dist"
 PYTHONS = nox.project.python_versions(nox.project.load_toml(ROOT / "pyproject.toml"))
 """Those of the classifiers."""
 
-TORCHES = ("2.11.0", "2.12.1", "2.13.0")
-"""The newest of each minor version that pyproject.toml takes."""
+TORCHES = ("2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
+"""The newest of each minor version that vramlab knows (`vramlab.torch_versions`).
+
+`tests` installs a PyTorch as pip does. From an index of CPU builds that is 0.2 GiB; elsewhere, on
+Linux, it is the CUDA build with 3 GiB of NVIDIA's libraries, which `without_cuda` leaves out."""
 
 NIGHTLY = "nightly"
 """The newest there is, whatever pyproject.toml takes: a nightly build where PIP_EXTRA_INDEX_URL
@@ -51,6 +55,17 @@ def tests(session: nox.Session, torch: str) -> None:
     session.install("--no-deps", "--editable", ".")
     session.run("python", "-c", "import torch; print('torch', torch.__version__)")
     session.run("pytest", "-n", "auto", "--dist", "loadscope", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("torch", TORCHES)
+def without_cuda(session: nox.Session, torch: str) -> None:
+    """Run tests with this PyTorch's CUDA build on the native engine's stub libraries (Linux)"""
+    # What the lock has depends on torch, which comes from elsewhere: so no dependencies.
+    session.install("--no-deps", "--requirement", _rest_of_lock(session))
+    session.install("--no-deps", "--editable", ".")
+    under = ("python", "-m", "benchmarks.torch_on_stubs", torch, "-m")
+    session.run(*under, "pytest", "-n", "auto", "--dist", "loadscope", *session.posargs)
 
 
 @nox.session

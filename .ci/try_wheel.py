@@ -48,7 +48,9 @@ def main() -> None:
     assert [name for name in DATA if not (package.parent / name).is_file()] == []
 
     assert version("vramlab") == vramlab.__version__
-    assert said("--version") == f"vramlab {vramlab.__version__}\n"
+    assert said("--version").startswith(
+        f"vramlab {vramlab.__version__}\nPyTorch {version('torch')}"
+    )
     assert said("gpus", "T4").startswith("T4: ")
 
     with vramlab.VirtualGPU("T4"):

@@ -21,7 +21,7 @@ from nbgrader.preprocessors import (
 )
 
 from vramlab_classroom.nbgrader.export import ScoresExport
-from vramlab_classroom.nbgrader.feedback_pages import PAGE_FILTERS, GetScores
+from vramlab_classroom.nbgrader.feedback_pages import PAGE_FILTERS, FeedbackExporter, GetScores
 from vramlab_classroom.nbgrader.gradebooks import forget_scores
 from vramlab_classroom.nbgrader.late_penalty import LatePenalty
 from vramlab_classroom.nbgrader.nbgrader_steps import JudgeTasks, RestoreCells, SaveGrades
@@ -86,6 +86,7 @@ c.ExportApp.plugin_class = ScoresExport
 # What a learner wrote in Markdown must not run in the pages of feedback and formgrader, and a task
 # that could not be graded has no 0.0 there.
 c.HTMLExporter.filters = PAGE_FILTERS
+c.GenerateFeedback.exporter_class = FeedbackExporter
 c.GenerateFeedback.preprocessors = [GetScores, CSSHTMLHeaderPreprocessor]
 
 # JupyterLab's Validate button does execute the notebook. A first check starts a process that

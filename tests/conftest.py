@@ -17,6 +17,9 @@ from vramlab.garbage import lasting_imports
 # waiting. Here, before anything imports torch; and for the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# As in pools: tests run programs in threads, and fork.
+os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
+
 # Workers compute with the same large tensors again and again: glibc keeps the memory, where every
 # one of them would be pages to be mapped and cleared. It reads these when a process starts.
 os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", f"{2**30}")

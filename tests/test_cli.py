@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import pkgutil
+import platform
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import packages_distributions, requires
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,10 @@ import vramlab
 import vramlab.commands
 import vramlab_classroom.commands
 import vramlab_course.commands
+from vramlab import cli
 from vramlab.cli import _BROUGHT_BY, main, parser
 from vramlab.errors import VramlabError
+from vramlab.torch_versions import NEWEST, text
 
 pytestmark = pytest.mark.long
 
@@ -123,6 +127,32 @@ sys.exit(main({words!r}))
     assert ran.returncode == 2
 
 
+@pytest.mark.parametrize("words", [["run", "--engine", "portable", "x.py"], ["rules"]])
+def test_without_pytorch_a_command_says_what_to_install(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "x.py").touch()
+    code = f"""
+import sys
+from vramlab.cli import main
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+sys.exit(main({words!r}))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert ran.stderr == (
+        "vramlab: PyTorch is not installed in this environment, which this command needs: "
+        "pip install torch\n"
+    )
+    assert ran.returncode == 2
+
+
 def test_any_other_missing_module_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     def import_it(arguments: argparse.Namespace) -> int:
         raise ModuleNotFoundError("No module named 'vramlab.nowhere'", name="vramlab.nowhere")
@@ -176,11 +206,38 @@ def test_nobody_complains_if_the_reader_goes_away() -> None:
     assert process.returncode == 141  # 128 + SIGPIPE
 
 
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("installed", "rules"),
+    [
+        ("2.13.0+cpu", ", with the rules of 2.13"),
+        ("2.99.0.dev20990101", f", with the rules of {text(NEWEST)}"),  # newer than what is known
+    ],
+)
+def test_versions_are_those_that_a_bug_report_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, installed: str, rules: str
+) -> None:
+    monkeypatch.setattr(cli, "version", {"torch": installed}.__getitem__)
     with pytest.raises(SystemExit) as leaving:
         main(["--version"])
     assert leaving.value.code == 0
-    assert capsys.readouterr().out == f"vramlab {vramlab.__version__}\n"
+    assert capsys.readouterr().out.splitlines() == [
+        f"vramlab {vramlab.__version__}",
+        f"PyTorch {installed}{rules} (known: 1.13, 2.0, 2.5 to {text(NEWEST)})",
+        f"{platform.python_implementation()} {platform.python_version()}",
+        platform.platform(),
+    ]
+
+
+def test_versions_are_shown_without_a_torch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_found(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(cli, "version", not_found)
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.splitlines()[1].startswith("PyTorch not installed (known: ")
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

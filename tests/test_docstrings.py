@@ -15,14 +15,14 @@ ROOT = Path(vramlab.__file__).parents[1]
 
 VERBS = """
 Accept Accumulate Add Advance Allocate Allow Answer Append Apply Arm Arrange Ask Assign Attach
-Attend Await Be Begin Bind Bring Build Cache Calculate Call Cancel Carry Cast Catch Change Check
-Checkpoint Choose Cite Claim Clamp Classify Clean Clear Clone Close Collect Combine Commit Compare
-Compile Complain Complete Compute Configure Confirm Connect Consume Continue Convert Copy Correct
-Count Cover Create Cut Decide Declare Decode Delete Deliver Derive Describe Destroy Detach Detect
-Digest Discard Dispatch Display Divide Do Download Draw Drop Dump Embed Empty Encode End Ensure
-Enter Erase Escape Estimate Evaluate Exchange Execute Expand Expect Explain Export Extend Extract
-Fail Fetch Fill Filter Find Finish Fit Flatten Flush Fold Follow Forget Fork Format Forward Free
-Freeze Gather Generate Get Give Go Grade Group Guard Guess Handle Have Hear Hide Highlight Hold
+Attend Average Await Be Begin Bind Bring Build Cache Calculate Call Cancel Carry Cast Catch Change
+Check Checkpoint Choose Cite Claim Clamp Classify Clean Clear Clone Close Collect Combine Commit
+Compare Compile Complain Complete Compute Configure Confirm Connect Consume Continue Convert Copy
+Correct Count Cover Create Cut Decide Declare Decode Delete Deliver Derive Describe Destroy Detach
+Detect Digest Discard Dispatch Display Divide Do Download Draw Drop Dump Embed Empty Encode End
+Ensure Enter Erase Escape Estimate Evaluate Exchange Execute Expand Expect Explain Export Extend
+Extract Fail Fetch Fill Filter Find Finish Fit Flatten Flush Fold Follow Forget Fork Format Forward
+Free Freeze Gather Generate Get Give Go Grade Group Guard Guess Handle Have Hear Hide Highlight Hold
 Ignore Import Include Index Infer Inform Insert Inspect Install Interpret Interrupt Invert Issue
 Join Judge Keep Kill Label Launch Lay Leave Let Limit Link List Listen Load Locate Lock Log Look
 Lower Make Map Mark Match Measure Merge Mix Model Move Multiply Name Note Notify Number Offer Open

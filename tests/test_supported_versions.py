@@ -14,20 +14,15 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from benchmarks.new_torch import from_noxfile
+from vramlab.torch_versions import NEWEST, OLDEST
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PYTHONS = re.findall(
     r"^Programming Language :: Python :: (\d\.\d+)$", "\n".join(PROJECT["classifiers"]), re.M
 )
-
-
-def from_noxfile(name: str) -> Any:
-    """What a name in noxfile.py is bound to; nox itself is not in the environment."""
-    for node in ast.parse((ROOT / "noxfile.py").read_text()).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            return ast.literal_eval(node.value)
-    raise KeyError(name)
 
 
 def steps_of(workflow: dict[str, Any]) -> list[dict[str, Any]]:
@@ -65,14 +60,20 @@ def test_make_takes_these_pythons_and_prefers_the_newest() -> None:
     assert f"${{PYTHON:-{newest_first} python3 python}}" in script
 
 
-def test_there_is_one_torch_of_each_minor_version_that_pip_takes() -> None:
-    needed = map(Requirement, PROJECT["dependencies"])
-    (torch,) = (each for each in needed if each.name == "torch")
+def test_there_is_one_torch_of_each_minor_version_that_is_known() -> None:
     versions = [Version(text) for text in from_noxfile("TORCHES")]
-    minors = [version.minor for version in versions]
-    assert minors == list(range(minors[0], minors[-1] + 1))
-    assert torch.specifier == SpecifierSet(f">=2.{minors[0]},<2.{minors[-1] + 1}")
-    assert all(version.major == 2 for version in versions)
+    minors = [(version.major, version.minor) for version in versions]
+    assert minors == [(2, minor) for minor in range(OLDEST[1], NEWEST[1] + 1)]
+    assert (OLDEST[0], NEWEST[0]) == (2, 2)
+
+
+def test_pip_takes_them_and_leaves_a_newer_one_alone() -> None:
+    needed = map(Requirement, PROJECT["dependencies"])
+    (torch,) = (each.specifier for each in needed if each.name == "torch")
+    assert torch == SpecifierSet(f">={OLDEST[0]}.{OLDEST[1]}")
+    assert all(torch.contains(version) for version in (*from_noxfile("TORCHES"), "2.99.0", "3.0"))
+    page = " ".join((ROOT / "README.md").read_text().split())
+    assert f"keeps your PyTorch if it is {OLDEST[0]}.{OLDEST[1]} or newer" in page
 
 
 # ---- Tried ----
@@ -115,6 +116,14 @@ def test_sessions_that_workflows_call_are_in_the_noxfile(path: Path) -> None:
     if '--session "$SESSION"' in "\n".join(commands):
         called.append(matrix()["env"]["SESSION"].partition("(")[0])
     assert {name for names in called for name in names.split()} <= functions
+
+
+def test_the_report_on_a_nightly_build_is_kept_whatever_failed() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "torch.yml").read_text())
+    *_, make, upload = steps_of(workflow)
+    assert make["run"] == 'make torch VERSION="$VERSION"'
+    assert upload["if"] == "always()"
+    assert "docs/torch-*.md" in upload["with"]["path"].split()
 
 
 # ---- By whom ----

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from vramlab.kernels import TABLE, KernelContext, Marker, replay
+from vramlab.kernels import TABLE, Convolve, KernelContext, Marker, replay
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class Recorder:
 
     def workspace(self, library: Marker) -> None:
         self.events.append(("workspace", library.name))
+
+    def convolve(self, step: Convolve) -> None:
+        self.events.append(("convolve", step.convolution))
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

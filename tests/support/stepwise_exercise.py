@@ -32,7 +32,6 @@ EXERCISE = Exercise(
             visible=({"size": 0}, {"size": 3}, {"size": 16}, {"size": 17}),
             hidden=lambda random: [{"size": size} for size in (9, 24, 40, 45)],
             measure=_measure_price,
-            partial_credit=True,
         ),
     ),
 )
